@@ -1,0 +1,1 @@
+"""asyncio building blocks that know no business: clock, supervision, keyed queue, backoff."""

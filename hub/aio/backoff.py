@@ -1,0 +1,40 @@
+"""Growing delays with jitter."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Delay after each failure in a row; client-go's reflector values are the default.
+
+    The delay is ``base * 2**n`` capped at ``cap``, then stretched by up to ``jitter`` of itself.
+    Source: client-go tools/cache/reflector.go (0.8 s, factor 2, cap 30 s, jitter 1.0, reset after 2 min).
+
+    Attributes:
+        reset_after: seconds without a failure after which the count starts over.
+    """
+
+    base: float = 0.8
+    cap: float = 30.0
+    jitter: float = 1.0
+    reset_after: float = 120.0
+    rng: random.Random = field(default_factory=random.Random)
+    _failures: int = 0
+    _last: float | None = None
+
+    def next(self, now: float) -> float:
+        """Seconds to wait after a failure at ``now``."""
+        if self._last is not None and now - self._last > self.reset_after:
+            self._failures = 0
+        delay = min(self.cap, self.base * 2.0 ** min(self._failures, 32))
+        self._failures += 1
+        self._last = now
+        return delay * (1.0 + self.rng.random() * self.jitter)
+
+    def reset(self) -> None:
+        """Something worked: start over."""
+        self._failures = 0
+        self._last = None

@@ -1,0 +1,39 @@
+"""Time as an injected value, so that a test (or a simulation) can own it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def now(self) -> float:
+        """Seconds that only move forward, for intervals and deadlines."""
+        ...
+
+    def wall(self) -> float:
+        """Unix time in seconds, for comparing with timestamps in objects. May jump."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; 0 yields once to the event loop."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks. ``now`` counts through suspend (CLOCK_BOOTTIME), as leases need."""
+
+    def now(self) -> float:
+        """Seconds since boot, suspended time included."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def wall(self) -> float:
+        """Unix time."""
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        """As asyncio.sleep."""
+        await asyncio.sleep(seconds)

@@ -1,0 +1,145 @@
+"""A keyed work queue: each key is in it at most once and never worked on twice at a time.
+
+client-go's workqueue without its threads: ``dirty`` remembers a key that was added while it was being
+processed; delays are kept apart and the earliest wins; failures of a key back off on their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from collections import deque
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from hub.aio.clock import Clock
+
+K = TypeVar("K", bound=Hashable)
+
+RETRY_BASE = 1.0
+"""First retry of a key, seconds: kube's EndpointSlice controller starts at 1 s on purpose
+(kubernetes/pkg/controller/endpointslice/endpointslice_controller.go)."""
+RETRY_CAP = 60.0
+
+
+class KeyedQueue(Generic[K]):
+    """Deduplicating FIFO of keys with delayed and backed-off additions."""
+
+    def __init__(self, clock: Clock, rng: random.Random | None = None) -> None:
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._ready: deque[K] = deque()
+        self._queued: set[K] = set()
+        self._processing: set[K] = set()
+        self._due: dict[K, float] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._seq = 0
+        self._failures: dict[K, int] = {}
+        self._wakeups: deque[asyncio.Future[None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """Keys ready to be worked on (neither delayed nor in work)."""
+        return len(self._ready)
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing is ready, in work or delayed."""
+        return not (self._queued or self._processing or self._due)
+
+    def add(self, key: K) -> None:
+        """Ask for a pass over ``key``, now or right after the one under way."""
+        self._due.pop(key, None)
+        if key in self._queued:
+            return
+        self._queued.add(key)
+        if key not in self._processing:
+            self._ready.append(key)
+            self._wake()
+
+    def add_after(self, key: K, delay: float) -> None:
+        """Ask for a pass ``delay`` seconds from now; an earlier request for the same key wins."""
+        if delay <= 0:
+            self.add(key)
+            return
+        due = self._clock.now() + delay
+        if key in self._queued or self._due.get(key, float("inf")) <= due:
+            return
+        self._due[key] = due
+        self._seq += 1
+        heapq.heappush(self._heap, (due, self._seq, key))
+        self._arm()
+
+    def retry(self, key: K, at_least: float = 0.0) -> float:
+        """Ask for another pass after a failure; returns the delay chosen (jittered, doubling, capped)."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        delay = min(RETRY_CAP, RETRY_BASE * 2.0 ** min(failures, 10)) * (1.0 + 0.2 * self._rng.random())
+        delay = max(delay, at_least)
+        self.add_after(key, delay)
+        return delay
+
+    def forget(self, key: K) -> None:
+        """The key succeeded: its next failure starts the backoff anew."""
+        self._failures.pop(key, None)
+
+    def discard(self, key: K) -> None:
+        """Drop pending requests for a key that no longer exists."""
+        self._due.pop(key, None)
+        self._failures.pop(key, None)
+        if key in self._queued:
+            self._queued.discard(key)
+            if key not in self._processing:
+                self._ready.remove(key)
+
+    async def get(self) -> K:
+        """Wait for a key; the caller must call :meth:`done` with it."""
+        while not self._ready:
+            waiter = asyncio.get_running_loop().create_future()
+            self._wakeups.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter in self._wakeups:
+                    self._wakeups.remove(waiter)
+                elif self._ready:  # woken and cancelled at once: pass the wake-up on
+                    self._wake()
+                raise
+        key = self._ready.popleft()
+        self._queued.discard(key)
+        self._processing.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        """The pass over ``key`` has ended; if it was asked for meanwhile it is ready again."""
+        self._processing.discard(key)
+        if key in self._queued:
+            self._ready.append(key)
+            self._wake()
+
+    def _wake(self) -> None:
+        while self._wakeups:
+            waiter = self._wakeups.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _arm(self) -> None:
+        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)  # superseded or already added
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._heap:
+            delay = max(0.0, self._heap[0][0] - self._clock.now())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        now = self._clock.now()
+        while self._heap and self._heap[0][0] <= now + 1e-3:
+            due, _, key = heapq.heappop(self._heap)
+            if self._due.get(key) == due:
+                self.add(key)
+        self._arm()

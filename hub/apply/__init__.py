@@ -1,0 +1,1 @@
+"""Writing a plan to the hub cluster: create, update, delete, with fencing and fairness."""

@@ -1,0 +1,172 @@
+"""Every error the hub raises on purpose, as one tree.
+
+    HubError
+    ├── UsageError                 a wrong flag, file, context: one line, exit > 1, never a traceback
+    │   ├── RegistryError          clusters.yaml: carries every Problem of the file at once
+    │   └── KubeconfigError        a kubeconfig that cannot or must not be used
+    ├── CredentialError            a token, certificate or exec plugin gave no usable credential
+    ├── ApiError                   a Kubernetes API answered, and not with success
+    │   ├── Unauthorized 401 · Forbidden 403 · NotFound 404 · Conflict 409 · AlreadyExists 409
+    │   ├── Expired 410 · Invalid 422 · TooManyRequests 429 · ServerFault 5xx
+    │   └── BadAnswer              success, but not what was asked for (garbage, cut short, too large)
+    ├── ClusterUnreachable         no answer at all: DNS, refused, reset, timed out
+    ├── CertificateRejected        TLS came up to the certificate and no further
+    ├── ProviderError              a provider could not answer: see hub.plugin
+    ├── PlanWithheld               a plan was held back by the guard
+    └── NotLeader                  this process may not write now
+
+A message names the culprit, the place and, where there is one, the next step. It never quotes a
+credential, and quotes an HTTP body only where that is a Kubernetes ``Status``, cut to 256 characters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STATUS_QUOTE_LIMIT = 256
+"""Characters of a Kubernetes Status message that may appear in an error."""
+
+
+class HubError(Exception):
+    """Base of everything the hub raises on purpose."""
+
+
+class UsageError(HubError):
+    """The user's mistake; shown as one line without a traceback."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One finding in a file a user wrote.
+
+    Attributes:
+        file: the path as the user gave it.
+        line: 1-based; 0 where the finding has no place of its own (an unreadable file).
+        column: 1-based; 0 like ``line``.
+        path: the key's path, ``clusters[2].provider.name``; empty for the whole file.
+        message: what is wrong, in one sentence without a final stop.
+        hint: the next step, such as a "did you mean"; may be empty.
+    """
+
+    file: str
+    line: int
+    column: int
+    path: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        key = f"{self.path}: " if self.path else ""
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{place}: {key}{self.message}{hint}"
+
+
+class RegistryError(UsageError):
+    """clusters.yaml cannot be used; ``problems`` lists everything wrong with it, in file order."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+class KubeconfigError(UsageError):
+    """A kubeconfig cannot be read, lacks what was asked for, or asks for what is not allowed."""
+
+
+class CredentialError(HubError):
+    """A credential source (token file, certificate, exec plugin, Secret) gave nothing usable."""
+
+
+class ApiError(HubError):
+    """A Kubernetes API server answered with something else than success.
+
+    Attributes:
+        status: the HTTP status, or the ``code`` of a Status object inside a watch.
+        reason: the Status' machine-readable reason, or "".
+        message: the Status' message (cut), or the HTTP reason phrase.
+        retry_after: seconds the server asked to wait, or None.
+        causes: (field path, message) pairs of a 422.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        reason: str = "",
+        message: str = "",
+        *,
+        what: str = "",
+        retry_after: float | None = None,
+        causes: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        message = message[:STATUS_QUOTE_LIMIT]
+        super().__init__(f"{what}: {status} {reason}: {message}" if what else f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+        self.causes = causes
+
+
+class Unauthorized(ApiError):
+    """401: the credential is not accepted (any more)."""
+
+
+class Forbidden(ApiError):
+    """403: the account lacks an RBAC rule; the message names it."""
+
+
+class NotFound(ApiError):
+    """404."""
+
+
+class Conflict(ApiError):
+    """409: somebody else wrote the object since it was read."""
+
+
+class AlreadyExists(ApiError):
+    """409 with reason AlreadyExists: the name is taken."""
+
+
+class Expired(ApiError):
+    """410: the resourceVersion or the continue token is too old; a new list is needed."""
+
+
+class Invalid(ApiError):
+    """422: the object was refused; ``causes`` says where."""
+
+
+class TooManyRequests(ApiError):
+    """429: wait ``retry_after``."""
+
+
+class ServerFault(ApiError):
+    """Any 5xx."""
+
+
+class BadAnswer(ApiError):
+    """The status said success, the body did not: garbage, cut short, of another kind, or too large."""
+
+
+class ClusterUnreachable(HubError):
+    """No answer from an API server. ``kind`` is one of ``dns``, ``refused``, ``reset``, ``timeout``, ``network``."""
+
+    def __init__(self, message: str, kind: str = "network") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class CertificateRejected(HubError):
+    """The server's or the client's certificate was not accepted: somebody must act, retrying does not help."""
+
+
+class ProviderError(HubError):
+    """A provider could not answer; what it was asked about is unknown, never empty."""
+
+
+class PlanWithheld(HubError):
+    """The guard holds a plan back; the message names target, source and the approving command."""
+
+
+class NotLeader(HubError):
+    """A write was about to start outside the lease of this process."""

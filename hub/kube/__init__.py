@@ -1,0 +1,1 @@
+"""Talking to Kubernetes API servers: credentials, transport, decoding, reflectors. Knows no business."""

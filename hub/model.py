@@ -1,0 +1,308 @@
+"""The vocabulary: plain frozen values that stages take and return.
+
+Nothing here knows how a value is fetched, stored or written. EndpointSlice parts carry the API's own
+field names on the wire (``rename``), so that an observed slice decodes into the very values that the
+desired one is made of and "equal" means equal bytes. Values are shared, not copied: the thousand
+endpoints of a cluster exist once, however many Services publish them. Never mutate the dicts in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+MANAGED_BY: Final = "endpointslice-hub"
+"""Value of the managed-by label on everything this product writes."""
+
+LABEL_SERVICE_NAME: Final = "kubernetes.io/service-name"
+LABEL_MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
+LABEL_SOURCE_CLUSTER: Final = "multicluster.kubernetes.io/source-cluster"
+LABEL_OWNER: Final = "endpointslice-hub/owner"
+LABEL_HEADLESS: Final = "service.kubernetes.io/headless"
+LABEL_ZONE: Final = "topology.kubernetes.io/zone"
+LABEL_CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
+LABEL_EXCLUDE_LB: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
+ANNOTATION_LEASE: Final = "endpointslice-hub/lease"
+ANNOTATION_STATE: Final = "endpointslice-hub/state"
+ANNOTATION_PAUSED: Final = "endpointslice-hub/paused"
+
+LOCAL: Final = "local"
+"""Name of the built-in cluster: the hub cluster itself."""
+
+
+class TargetKey(NamedTuple):
+    """A target: the hub Service whose slices we own."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class ObjectKey(NamedTuple):
+    """A namespaced object of any kind."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class NodeAddress(msgspec.Struct, frozen=True, gc=False):
+    """One entry of a Node's ``status.addresses``: ``type`` is InternalIP, ExternalIP, Hostname, …"""
+
+    type: str
+    address: str
+
+
+class Taint(msgspec.Struct, frozen=True, gc=False):
+    """A Node's taint."""
+
+    key: str
+    effect: str = ""
+    value: str = ""
+
+
+class Node(msgspec.Struct, frozen=True, gc=False):
+    """What the hub keeps of a remote Node (about 1 KB of the 12 KB on the wire).
+
+    Attributes:
+        name: the Node's name; unique in its cluster.
+        ready: status of the Ready condition: ``True``, ``False`` or ``Unknown`` (also when absent).
+        ready_since: when ``ready`` last changed, RFC 3339 in the remote cluster's time, or "".
+        created: creationTimestamp, RFC 3339; compares as a string.
+        labels: all labels; read-only.
+        addresses: as reported, unchecked: a remote kubelet may report anything.
+        provider_id: ``spec.providerID``, unchecked.
+        system_uuid: ``status.nodeInfo.systemUUID``, unchecked.
+        unschedulable: cordoned.
+        deleting: has a deletionTimestamp.
+    """
+
+    name: str
+    ready: str = "Unknown"
+    ready_since: str = ""
+    created: str = ""
+    labels: dict[str, str] = {}
+    addresses: tuple[NodeAddress, ...] = ()
+    provider_id: str = ""
+    system_uuid: str = ""
+    unschedulable: bool = False
+    deleting: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+# --- resolutions: what a provider says of one node ---------------------------------------------
+
+
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """The provider knows the node; ``addresses`` are IP addresses as strings, any family, unchecked.
+
+    Attributes:
+        addresses: in order of preference; at most one per family is published.
+        zone: overrides the node's topology label where set.
+    """
+
+    addresses: tuple[str, ...]
+    zone: str = ""
+
+
+class Absent(msgspec.Struct, frozen=True, gc=False):
+    """A complete answer says there is no address for this node."""
+
+    reason: str
+
+
+class Unknown(msgspec.Struct, frozen=True, gc=False):
+    """No statement: something that was asked was broken or is not ready. Removes nothing."""
+
+    reason: str
+
+
+Resolution = Found | Absent | Unknown
+
+
+# --- EndpointSlice parts, in the API's own shape -----------------------------------------------
+
+
+class Conditions(msgspec.Struct, frozen=True, gc=False):
+    """Endpoint conditions; the hub always sets all three."""
+
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+
+PUBLISHED: Final = Conditions(True, True, False)
+DRAINING: Final = Conditions(False, True, True)
+"""Leaving, cordoned or unreachable with a policy: consumers fall back on it when nothing is ready."""
+FAILED: Final = Conditions(False, False, False)
+"""The probe says no."""
+
+
+class ObjectReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What an endpoint stands for."""
+
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class NamedHint(msgspec.Struct, frozen=True, gc=False):
+    """A zone or node that should consume an endpoint."""
+
+    name: str
+
+
+class Hints(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """Topology hints; only a copied endpoint of the same cluster carries them."""
+
+    for_zones: tuple[NamedHint, ...] = ()
+    for_nodes: tuple[NamedHint, ...] = ()
+
+
+class Endpoint(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """One endpoint of a slice. The hub publishes one address per endpoint."""
+
+    addresses: tuple[str, ...]
+    conditions: Conditions = Conditions()
+    hostname: str | None = None
+    node_name: str | None = None
+    target_ref: ObjectReference | None = None
+    zone: str | None = None
+    hints: Hints | None = None
+
+    @property
+    def address(self) -> str:
+        """The endpoint's sole address."""
+        return self.addresses[0]
+
+
+class Port(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """A port of a slice, as consumers connect to it."""
+
+    name: str = ""
+    port: int | None = None
+    protocol: str = "TCP"
+    app_protocol: str | None = None
+
+
+class OwnerReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """Owner of a slice: the Service, without blockOwnerDeletion."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """An EndpointSlice, observed or desired.
+
+    Attributes:
+        resource_version: "" for one that does not exist yet.
+        address_type: ``IPv4`` or ``IPv6`` (an observed one may also be ``FQDN``).
+        labels: read-only.
+        annotations: read-only.
+        endpoints: never None; an absent list reads as empty.
+        ports: sorted as published; never None.
+        deleting: has a deletionTimestamp.
+    """
+
+    namespace: str
+    name: str
+    address_type: str
+    endpoints: tuple[Endpoint, ...] = ()
+    ports: tuple[Port, ...] = ()
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owners: tuple[OwnerReference, ...] = ()
+    uid: str = ""
+    resource_version: str = ""
+    deleting: bool = False
+
+    @property
+    def target(self) -> TargetKey:
+        """The Service this slice is of, by its service-name label."""
+        return TargetKey(self.namespace, self.labels.get(LABEL_SERVICE_NAME, ""))
+
+    @property
+    def cluster(self) -> str:
+        """The source cluster, by label."""
+        return self.labels.get(LABEL_SOURCE_CLUSTER, "")
+
+
+class ServicePort(msgspec.Struct, frozen=True, gc=False):
+    """A port of a Service. ``target_port`` is an int, or a str where the Service names a port."""
+
+    port: int
+    name: str = ""
+    protocol: str = "TCP"
+    app_protocol: str | None = None
+    target_port: int | str | None = None
+    node_port: int | None = None
+
+
+class Service(msgspec.Struct, frozen=True):
+    """What the hub keeps of a Service.
+
+    Attributes:
+        families: ``spec.ipFamilies`` in order: ``IPv4``, ``IPv6``; one entry at least.
+        selector: True where the Service selects Pods itself.
+        kind: ``spec.type``.
+        headless: clusterIP is None.
+    """
+
+    namespace: str
+    name: str
+    uid: str = ""
+    kind: str = "ClusterIP"
+    selector: bool = False
+    headless: bool = False
+    publish_not_ready: bool = False
+    families: tuple[str, ...] = ("IPv4",)
+    cluster_ips: tuple[str, ...] = ()
+    ports: tuple[ServicePort, ...] = ()
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    health_check_node_port: int | None = None
+    deleting: bool = False
+    resource_version: str = ""
+
+    @property
+    def key(self) -> TargetKey:
+        """The Service as a target."""
+        return TargetKey(self.namespace, self.name)
+
+
+# --- snapshots ---------------------------------------------------------------------------------
+
+
+class SourceView(msgspec.Struct, frozen=True):
+    """What one source cluster offers right now, after eligibility, resolution and address policy.
+
+    One value is shared by every target with the same source and node policy; a change makes a new one.
+
+    Attributes:
+        cluster: the source cluster's name.
+        unknown: None where ``endpoints`` is a complete statement; otherwise why it is not. An unknown
+            view removes nothing, and its ``endpoints`` are not to be looked at.
+        endpoints: family -> address -> endpoint, both deterministic in order.
+        unknown_nodes: nodes that exist and are eligible but whose address is not known: what is
+            published for them (by targetRef) stays as it is.
+        gone_complete: names of all nodes in the complete list, eligible or not: a published endpoint
+            whose node is not in here is *gone*, any other departure is *filtered*.
+    """
+
+    cluster: str
+    unknown: str | None
+    endpoints: Mapping[str, Mapping[str, Endpoint]]
+    unknown_nodes: frozenset[str] = frozenset()
+    gone_complete: frozenset[str] = frozenset()

@@ -1,0 +1,1 @@
+"""Pure: desired against observed, the guard between them, and the writes that follow."""

@@ -1,0 +1,263 @@
+"""The plugin API: what a provider author implements. Public, typed, and all there is.
+
+A distribution exposes a module through the entry point group ``hub.providers``; the entry point's name
+is the provider's name in clusters.yaml. The module implements one synchronous pluggy hook,
+:func:`hub_register_providers`, and returns :class:`ProviderType` values. This module must not import
+anything of the hub but its values.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+import pluggy
+
+from hub.aio.clock import Clock
+from hub.errors import ProviderError
+from hub.model import Hints, Node, ObjectReference, Port, Resolution, Service, Slice
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+    from pydantic import BaseModel
+
+API_VERSION = 1
+"""Raised when a change could break a provider; the deprecation policy is in docs/plugins."""
+
+ENTRY_POINT_GROUP = "hub.providers"
+NAMESPACE = "hub"
+
+hookspec = pluggy.HookspecMarker(NAMESPACE)
+hookimpl = pluggy.HookimplMarker(NAMESPACE)
+
+T = TypeVar("T")
+
+
+class TransientProviderError(ProviderError):
+    """The provider could not answer now; the hub asks again with backoff.
+
+    Args:
+        message: what failed, in words for an operator; never a credential.
+        retry_after: seconds to wait at least, where the other side said so.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class TerminalProviderError(ProviderError):
+    """The provider cannot answer until its configuration or credentials change."""
+
+
+class NodeProvider(Protocol):
+    """Resolves remote Nodes to addresses."""
+
+    async def resolve(self, nodes: Sequence[Node], /) -> Mapping[str, Resolution]:
+        """Answer for a batch of nodes of one cluster, by node name; a node left out is Unknown.
+
+        Called with the nodes whose record changed (in the fields the type reads), or with all of them
+        on a poll. The hub cancels it after 30 s. Raising makes the whole answer unknown.
+
+        Raises:
+            TransientProviderError: try again.
+            TerminalProviderError: do not, until the configuration changes.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotEndpoint:
+    """One endpoint as an EndpointProvider knows it.
+
+    Attributes:
+        name: what stands behind it (a node, a record), unique in the snapshot.
+        addresses: IP addresses, unchecked, at most one per family is published.
+        ready, serving, terminating: as in an EndpointSlice.
+    """
+
+    name: str
+    addresses: tuple[str, ...]
+    ready: bool = True
+    serving: bool = True
+    terminating: bool = False
+    zone: str = ""
+    hostname: str = ""
+    node_name: str = ""
+    target_ref: ObjectReference | None = None
+    hints: Hints | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything an EndpointProvider offers at one moment.
+
+    Attributes:
+        endpoints: order does not matter.
+        complete: False when parts are missing (rejected rows): may add and change, removes nothing.
+        ports: where the source brings its own ports; None otherwise.
+        problems: one line for each thing that was left out.
+    """
+
+    endpoints: tuple[SnapshotEndpoint, ...]
+    complete: bool = True
+    ports: tuple[Port, ...] | None = None
+    problems: tuple[str, ...] = ()
+
+
+class EndpointProvider(Protocol):
+    """Brings endpoints of its own instead of resolving Nodes."""
+
+    def watch(self, /) -> AsyncIterator[Snapshot]:
+        """Yield a whole snapshot at first and after each change, for ever.
+
+        Raises:
+            TransientProviderError: the last snapshot becomes stale; the hub calls ``watch`` again.
+            TerminalProviderError: likewise, once the configuration changes.
+        """
+        ...
+
+
+class SecretValue(Protocol):
+    """A credential by reference; its text is re-read when the source changes."""
+
+    async def get(self, *, reload: bool = False) -> str:
+        """The current text; ``reload`` after a 401.
+
+        Raises:
+            CredentialError: the source is missing or unreadable.
+        """
+        ...
+
+
+class ReadOnlyCluster(Protocol):
+    """What a provider may read of a cluster's API."""
+
+    def services(self, namespace: str, name: str) -> AsyncIterator[Service | None]:
+        """Follow one Service: its state now, then each change; None while it does not exist."""
+        ...
+
+    def slices(self, namespace: str, service: str) -> AsyncIterator[tuple[Slice, ...]]:
+        """Follow all EndpointSlices of one Service: complete state now, then after each change."""
+        ...
+
+
+class HubContext(Protocol):
+    """What a provider gets once per hub.
+
+    Attributes:
+        clock: where time comes from.
+        logger: a logger of the provider's own name.
+        http: a shared session without proxy from the environment, redirects or cookies.
+    """
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def logger(self) -> logging.Logger: ...
+    @property
+    def http(self) -> ClientSession: ...
+
+    async def run_sync(self, function: Callable[..., T], /, *args: Any) -> T:
+        """Run a blocking call in the provider's own bounded thread pool."""
+        ...
+
+    def secret(self, ref: Mapping[str, str]) -> SecretValue:
+        """A credential from ``{"env": NAME}``, ``{"file": PATH}`` or ``{"secret": NAME, "key": KEY}``.
+
+        Raises:
+            TerminalProviderError: the reference points outside what the hub's flags allow.
+        """
+        ...
+
+    def check_api_host(self, host: str, default: str) -> None:
+        """Allow ``default``, or a host named by ``--allow-api-host``.
+
+        Raises:
+            TerminalProviderError: the host is not allowed.
+        """
+        ...
+
+    def check_program(self, program: str) -> None:
+        """Allow a program named by ``--allow-exec``.
+
+        Raises:
+            TerminalProviderError: it is not allowed.
+        """
+        ...
+
+
+class ClusterContext(Protocol):
+    """What a provider gets per (cluster, configuration).
+
+    Attributes:
+        hub: the context of the whole hub.
+        name: the cluster's name in the registry.
+        folder: the registry's folder, absolute: relative paths in a configuration start there.
+        api: read access to the cluster's Services and EndpointSlices.
+    """
+
+    @property
+    def hub(self) -> HubContext: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def folder(self) -> str: ...
+    @property
+    def api(self) -> ReadOnlyCluster: ...
+
+    def changed(self) -> None:
+        """Ask for a new pass: all nodes are resolved again soon."""
+        ...
+
+
+NodeField = Literal["addresses", "labels", "provider_id", "system_uuid", "ready", "taints", "unschedulable"]
+ALL_FIELDS: frozenset[NodeField] = frozenset(
+    ("addresses", "labels", "provider_id", "system_uuid", "ready", "taints", "unschedulable")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GuardDefaults:
+    """A provider type's own guard defaults; None keeps the hub's."""
+
+    empty_results: int | None = None
+    max_removal: float | Literal["off"] | None = None
+
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderType:
+    """A kind of provider, as returned by :func:`hub_register_providers`.
+
+    Attributes:
+        name: equals the entry point's name.
+        open: called once per (cluster, configuration) with the context, the validated configuration
+            and what ``shared`` yielded; an async context manager around the provider.
+        config: pydantic model of ``provider.config``; None where there is nothing to configure.
+        shared: opened once per hub before the first ``open``; None where nothing is shared.
+        brings_endpoints: True for an EndpointProvider.
+        poll_interval: seconds between polls of all nodes; None = only when nodes change.
+        reads: Node fields an answer depends on; the name always counts.
+        guard: defaults for sources of this type.
+        api_version: the plugin API it was written for.
+    """
+
+    name: str
+    open: Callable[[ClusterContext, Any, Any], AbstractAsyncContextManager[NodeProvider | EndpointProvider]]
+    config: type[BaseModel] | None = None
+    shared: Callable[[HubContext], AbstractAsyncContextManager[Any]] | None = None
+    brings_endpoints: bool = False
+    poll_interval: float | Callable[[Any], float] | None = None
+    reads: frozenset[NodeField] = ALL_FIELDS
+    guard: GuardDefaults = field(default_factory=GuardDefaults)
+    api_version: int = API_VERSION
+
+
+@hookspec
+def hub_register_providers() -> Iterable[ProviderType]:
+    """Declare the provider types of this distribution. Called once, right after import; do no I/O."""
+    return ()

@@ -1,0 +1,1 @@
+"""clusters.yaml: models, strict loading with positions, hot reload."""

@@ -1,0 +1,174 @@
+"""What the rest of the hub sees of clusters.yaml: frozen, complete, precedence already applied.
+
+Loading (YAML, pydantic, positions) lives beside this module; nothing outside ``hub.registry`` knows it.
+Two specs that are equal mean the same: that is how a reload touches only what changed. Durations are
+seconds, percentages fractions (0.5), networks are :mod:`ipaddress` objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
+from typing import Literal
+
+from hub.model import TargetKey
+
+Network = IPv4Network | IPv6Network
+ClusterState = Literal["active", "standby", "frozen"]
+
+
+@dataclass(frozen=True, slots=True)
+class KubeconfigPath:
+    """A kubeconfig file; ``path`` is absolute (resolved against the registry's folder)."""
+
+    path: str
+    context: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KubeconfigSecret:
+    """A kubeconfig in a Secret of the hub's ``--secrets-namespace``."""
+
+    secret: str
+    key: str = "kubeconfig"
+    context: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorTerm:
+    """One requirement of a label selector (kubectl syntax: =, ==, !=, in, notin, exists, !exists)."""
+
+    key: str
+    operator: Literal["in", "notin", "exists", "absent"]
+    values: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class NodePolicy:
+    """``nodes:`` which nodes of a source are eligible."""
+
+    selector: tuple[SelectorTerm, ...] = ()
+    control_plane: bool = False
+    cordoned: Literal["keep", "not-ready", "drop"] = "keep"
+    not_ready_grace: float = 30.0
+    max_not_ready: float = 0.5
+    exclude_nodes: frozenset[str] = frozenset()
+    exclude_addresses: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class GuardPolicy:
+    """``guard:`` what may be removed. ``max_removal`` None = off; ``max_removal_hold`` None = never."""
+
+    empty_results: int = 3
+    max_removal: float | None = 0.5
+    max_removal_window: float = 600.0
+    max_removal_hold: float | None = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class UnreachablePolicy:
+    """``unreachable:`` what happens to the endpoints of a cluster that cannot be reached."""
+
+    after: float = 600.0
+    policy: Literal["keep", "not-ready", "remove"] = "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class HealthPolicy:
+    """``health:`` active checks. ``mode`` "off" is the default; other keys hold their defaults then."""
+
+    mode: Literal["off", "tcp", "http", "https"] = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderRef:
+    """A provider by its entry point's name, with its own configuration (plain JSON values)."""
+
+    name: str
+    config: str = "{}"
+    """The configuration as canonical JSON (sorted keys): hashable, comparable, sharable."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """One entry of ``clusters:``, or the built-in ``local``."""
+
+    name: str
+    provider: ProviderRef | None
+    kubeconfig: KubeconfigPath | KubeconfigSecret | None = None
+    formerly: tuple[str, ...] = ()
+    state: ClusterState = "active"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    allowed_cidrs: tuple[Network, ...] = ()
+    allowed_ports: tuple[tuple[int, int], ...] = ()
+    max_endpoints: int = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpec:
+    """One source of a target, with everything that precedence decides."""
+
+    cluster: str
+    provider: ProviderRef
+    nodes: NodePolicy = NodePolicy()
+    guard: GuardPolicy = GuardPolicy()
+    unreachable: UnreachablePolicy = UnreachablePolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class PortSpec:
+    """A port written in the registry entry; ``name`` None = take the Service's where it has one port."""
+
+    port: int
+    name: str | None = None
+    protocol: Literal["TCP", "UDP", "SCTP"] = "TCP"
+    app_protocol: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverPolicy:
+    """``failover:`` for strategy failover."""
+
+    min_ready: int = 1
+    after: float = 30.0
+    failback: Literal["auto", "manual"] = "auto"
+    failback_after: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSpec:
+    """One entry of ``services:``. ``ports`` None = from the Service."""
+
+    key: TargetKey
+    sources: tuple[SourceSpec, ...]
+    strategy: Literal["merge", "failover"] = "merge"
+    failover: FailoverPolicy = FailoverPolicy()
+    ports: tuple[PortSpec, ...] | None = None
+    health: HealthPolicy = HealthPolicy()
+    policy: Literal["sync", "upsert-only"] = "sync"
+    endpoints_per_slice: int = 100
+    drain: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """A whole accepted clusters.yaml.
+
+    Attributes:
+        clusters: by name, ``local`` included.
+        targets: by key.
+        broken_clusters: entries with an error of their own: name -> problem text; frozen, not dropped.
+        broken_targets: likewise for services.
+        digest: hex digest of the file's bytes.
+    """
+
+    owner: str
+    clusters: Mapping[str, ClusterSpec]
+    targets: Mapping[TargetKey, TargetSpec]
+    previous_owners: tuple[str, ...] = ()
+    denied_cidrs: tuple[Network, ...] = ()
+    broken_clusters: Mapping[str, str] = field(default_factory=dict)
+    broken_targets: Mapping[TargetKey, str] = field(default_factory=dict)
+    digest: str = ""

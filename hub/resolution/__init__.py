@@ -1,0 +1,1 @@
+"""Providers at work: the catalog of installed plugins and the memory of what they answered."""

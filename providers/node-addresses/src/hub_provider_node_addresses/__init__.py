@@ -1,0 +1,1 @@
+"""Addresses from the Node object itself."""
