@@ -1,15 +1,30 @@
 """The public plugin API of EndpointSlice Hub. Providers import from here and from nowhere else."""
 
-from hub.errors import ProviderError
-from hub.model import Absent, Found, Hints, Node, NodeAddress, ObjectReference, Port, Resolution, Service, Slice, Taint, Unknown
+from hub.errors import CredentialError, ProviderError
+from hub.model import (
+    Absent,
+    Found,
+    Hints,
+    Node,
+    NodeAddress,
+    ObjectReference,
+    Port,
+    Resolution,
+    Service,
+    Slice,
+    Taint,
+    Unknown,
+)
 from hub.plugin.spec import (
     ALL_FIELDS,
     API_VERSION,
     ENTRY_POINT_GROUP,
     ClusterContext,
+    Completed,
     EndpointProvider,
     GuardDefaults,
     HubContext,
+    NodeField,
     NodeProvider,
     ProviderType,
     ReadOnlyCluster,
@@ -29,6 +44,8 @@ __all__ = [
     "ENTRY_POINT_GROUP",
     "Absent",
     "ClusterContext",
+    "Completed",
+    "CredentialError",
     "EndpointProvider",
     "Found",
     "GuardDefaults",
@@ -36,6 +53,7 @@ __all__ = [
     "HubContext",
     "Node",
     "NodeAddress",
+    "NodeField",
     "NodeProvider",
     "ObjectReference",
     "Port",

@@ -145,21 +145,45 @@ class ReadOnlyCluster(Protocol):
         ...
 
 
+class Completed(Protocol):
+    """A program that ended by itself."""
+
+    @property
+    def exit_code(self) -> int:
+        """Minus the signal's number where a signal ended it."""
+        ...
+
+    @property
+    def stdout(self) -> bytes:
+        """Everything it wrote."""
+        ...
+
+    @property
+    def stderr(self) -> bytes:
+        """May hold secrets: quote it only through :meth:`HubContext.redact`."""
+        ...
+
+
 class HubContext(Protocol):
-    """What a provider gets once per hub.
-
-    Attributes:
-        clock: where time comes from.
-        logger: a logger of the provider's own name.
-        http: a shared session without proxy from the environment, redirects or cookies.
-    """
+    """What a provider gets once per hub."""
 
     @property
-    def clock(self) -> Clock: ...
+    def clock(self) -> Clock:
+        """Where time comes from."""
+        ...
+
     @property
-    def logger(self) -> logging.Logger: ...
+    def logger(self) -> logging.Logger:
+        """A logger of the provider's own name."""
+        ...
+
     @property
-    def http(self) -> ClientSession: ...
+    def http(self) -> ClientSession:
+        """A session all providers share: no proxy from the environment, no cookies, total timeout 25 s.
+
+        Following a redirect raises ``aiohttp.ClientError``; ``allow_redirects=False`` shows it.
+        """
+        ...
 
     async def run_sync(self, function: Callable[..., T], /, *args: Any) -> T:
         """Run a blocking call in the provider's own bounded thread pool."""
@@ -173,6 +197,10 @@ class HubContext(Protocol):
         """
         ...
 
+    def redact(self, text: str) -> str:
+        """``text`` as one short line that may appear in an error: no secret this provider read, nothing like one."""
+        ...
+
     def check_api_host(self, host: str, default: str) -> None:
         """Allow ``default``, or a host named by ``--allow-api-host``.
 
@@ -181,33 +209,65 @@ class HubContext(Protocol):
         """
         ...
 
-    def check_program(self, program: str) -> None:
-        """Allow a program named by ``--allow-exec``.
+    def check_program(self, program: str) -> str:
+        """The absolute path to run for ``program``, where ``--allow-exec`` names it.
+
+        An absolute path must be named as it is; a bare name stands for a named path that ends in it.
 
         Raises:
             TerminalProviderError: it is not allowed.
         """
         ...
 
+    async def run_program(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 10.0,  # noqa: ASYNC109 - the deadline of a process group, not of an await
+        stdout_limit: int = 1 << 20,
+        stderr_limit: int = 4096,
+    ) -> Completed:
+        """Run a program that :meth:`check_program` allows: no shell, own process group, killed when it is late.
+
+        Args:
+            argv: the program and its arguments.
+            stdin: bytes for its standard input; None = nothing to read.
+            env: its whole environment; None = empty.
+            timeout: seconds until it is killed with everything it started.
+            stdout_limit: bytes; one more and it is killed.
+            stderr_limit: likewise.
+
+        Raises:
+            TerminalProviderError: it is not allowed.
+            TransientProviderError: it could not be started, was late or wrote too much.
+        """
+        ...
+
 
 class ClusterContext(Protocol):
-    """What a provider gets per (cluster, configuration).
-
-    Attributes:
-        hub: the context of the whole hub.
-        name: the cluster's name in the registry.
-        folder: the registry's folder, absolute: relative paths in a configuration start there.
-        api: read access to the cluster's Services and EndpointSlices.
-    """
+    """What a provider gets per (cluster, configuration)."""
 
     @property
-    def hub(self) -> HubContext: ...
+    def hub(self) -> HubContext:
+        """The context of the whole hub."""
+        ...
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The cluster's name in the registry."""
+        ...
+
     @property
-    def folder(self) -> str: ...
+    def folder(self) -> str:
+        """The registry's folder, absolute: relative paths in a configuration start there."""
+        ...
+
     @property
-    def api(self) -> ReadOnlyCluster: ...
+    def api(self) -> ReadOnlyCluster:
+        """Read access to the cluster's Services and EndpointSlices."""
+        ...
 
     def changed(self) -> None:
         """Ask for a new pass: all nodes are resolved again soon."""
@@ -226,7 +286,6 @@ class GuardDefaults:
 
     empty_results: int | None = None
     max_removal: float | Literal["off"] | None = None
-
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,13 +108,20 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """One source of a target, with everything that precedence decides."""
+    """One source of a target, with everything that precedence decides.
+
+    Attributes:
+        provider: its name is "" where neither the source nor the cluster's broken entry gives one; such
+            a source is unknown.
+        guard_set: fields of ``guard`` that somebody wrote; a provider type's own defaults go for the others.
+    """
 
     cluster: str
     provider: ProviderRef
     nodes: NodePolicy = NodePolicy()
     guard: GuardPolicy = GuardPolicy()
     unreachable: UnreachablePolicy = UnreachablePolicy()
+    guard_set: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +169,9 @@ class Registry:
         broken_clusters: entries with an error of their own: name -> problem text; frozen, not dropped.
         broken_targets: likewise for services.
         digest: hex digest of the file's bytes.
+        frozen_names: values of the source-cluster label whose slices nobody may touch: broken entries, and
+            the former names these list.
+        folder: the registry's folder, absolute; relative paths of providers start there.
     """
 
     owner: str
@@ -172,3 +182,5 @@ class Registry:
     broken_clusters: Mapping[str, str] = field(default_factory=dict)
     broken_targets: Mapping[TargetKey, str] = field(default_factory=dict)
     digest: str = ""
+    frozen_names: frozenset[str] = frozenset()
+    folder: str = ""

@@ -1,1 +1,81 @@
-"""Addresses from the Node object itself."""
+"""Addresses from the Node object itself: for networks where the hub cluster reaches node addresses directly.
+
+The smallest complete provider: nothing is asked, so nothing can fail, and an answer depends on the Node's
+addresses alone. A remote kubelet may report anything here; the hub checks every address against the
+cluster's ``allowedCIDRs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hub.plugin import Absent, ClusterContext, Found, Node, ProviderType, Resolution, hookimpl
+
+Family = Literal["IPv4", "IPv6"]
+
+
+class NodeAddressesConfig(BaseModel):
+    """``provider.config`` of node-addresses."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    types: tuple[str, ...] = Field(
+        default=("InternalIP",),
+        min_length=1,
+        description="Address types of the Node in order of preference; per family the first type that has one wins.",
+    )
+    families: tuple[Family, ...] = Field(
+        default=("IPv4", "IPv6"), min_length=1, description="IP families to take, in order of preference."
+    )
+
+
+class NodeAddresses:
+    """Resolves a Node to the addresses it reports."""
+
+    def __init__(self, config: NodeAddressesConfig) -> None:
+        self._types = config.types
+        self._families = config.families
+        self._reason = f"the Node has no {' or '.join(config.types)} address of {' or '.join(config.families)}"
+
+    async def resolve(self, nodes: Sequence[Node], /) -> Mapping[str, Resolution]:
+        """One answer per node; never raises."""
+        return {node.name: self._resolve(node) for node in nodes}
+
+    def _resolve(self, node: Node) -> Resolution:
+        found: dict[str, str] = {}
+        for wanted in self._types:
+            for entry in node.addresses:
+                family = _family(entry.address) if entry.type == wanted else None
+                if family is not None:
+                    found.setdefault(family, entry.address)
+        addresses = tuple(found[family] for family in self._families if family in found)
+        return Found(addresses) if addresses else Absent(self._reason)
+
+
+@asynccontextmanager
+async def open_provider(
+    _cluster: ClusterContext, config: NodeAddressesConfig, _shared: None, /
+) -> AsyncIterator[NodeAddresses]:
+    """Open for one cluster; there is nothing to close."""
+    yield NodeAddresses(config)
+
+
+@hookimpl
+def hub_register_providers() -> Iterable[ProviderType]:
+    """Declare the type."""
+    yield ProviderType(
+        name="node-addresses", open=open_provider, config=NodeAddressesConfig, reads=frozenset({"addresses"})
+    )
+
+
+def _family(address: str) -> Family | None:
+    """The family of an address as reported; None for a host name or anything malformed."""
+    try:
+        return "IPv4" if ip_address(address).version == 4 else "IPv6"
+    except ValueError:
+        return None

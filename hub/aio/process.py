@@ -1,0 +1,211 @@
+"""Running another program so that it cannot hurt the hub.
+
+No shell, nothing inherited but what is passed, output capped, and never a program left behind: it
+runs in a session of its own, and that whole process group is killed on timeout, on too much output
+and on cancellation. A program that leaves something running in its group counts as ended; what it
+left is killed too. Credential plugins and inventory commands both come through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hub.errors import HubError
+
+QUOTE_LIMIT = 256
+"""Characters of a program's stderr that may appear in an error, after redaction."""
+
+LINGER = 1.0
+"""Seconds a pipe may stay open after the program itself has ended (a child of its own holds it)."""
+
+REAP_TIMEOUT = 5.0
+"""Seconds to wait for a killed program; only one in uninterruptible sleep needs any."""
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
+_LONG = re.compile(r"[A-Za-z0-9_+/=.~%-]{16,}")
+_USERINFO = re.compile(r"://[^@/ ]*@")
+_WORD = r"(?:token|secret|passw(?:or)?d|passphrase|credential|key|bearer|basic|authorization|auth|pin)s?"
+_AFTER_WORD = re.compile(rf"(?i)((?:{_WORD}[\"']? ?(?:(?:is|was)\b)? ?[:=]? ?)+)(\"[^\"]*\"|'[^']*'|[^ ]+)")
+_CONSIDERED = 4096
+"""Characters of a program's stderr that are looked at for a quote."""
+
+
+class ProcessError(HubError):
+    """A program gave no usable answer. The message names the program, never its arguments or environment."""
+
+
+class ProcessFailedToStart(ProcessError):
+    """The program is missing, not executable, not absolute, or the machine has no room for it."""
+
+
+class ProcessTimedOut(ProcessError):
+    """The program did not end in time and was killed with its group."""
+
+
+class ProcessOutputTooLarge(ProcessError):
+    """The program wrote more than allowed and was killed with its group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A program that ended by itself; output may hold secrets, so it stays out of ``repr``.
+
+    Attributes:
+        exit_code: negative = minus the signal that ended it.
+        stdout: everything it wrote.
+        stderr: likewise; quote it only through :func:`redact`.
+    """
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+    def __repr__(self) -> str:
+        return f"Completed(exit_code={self.exit_code}, stdout={len(self.stdout)} B, stderr={len(self.stderr)} B)"
+
+
+def redact(output: bytes, known: Iterable[str] = ()) -> str:
+    """One printable line of at most 256 characters without anything that looks like a secret.
+
+    ``known`` values (of 4 characters or more) vanish wherever they appear; so does what follows words like "token" or
+    "password", and every unbroken run of 16 characters or more (a path of that length too: losing
+    a path is cheaper than showing a key).
+    """
+    text = output.decode("utf-8", "replace")
+    for value in sorted({v for v in known if len(v) >= 4}, key=lambda v: (-len(v), v)):
+        text = text.replace(value, "***")
+    text = _UNPRINTABLE.sub(" ", _ESCAPE.sub("", text)).strip()
+    if len(text) > _CONSIDERED:
+        text = text[:_CONSIDERED].rpartition(" ")[0]  # not through the middle of a secret
+    text = _AFTER_WORD.sub(r"\1***", _USERINFO.sub("://***@", _LONG.sub("***", text)))
+    return text if len(text) <= QUOTE_LIMIT else text[: QUOTE_LIMIT - 1] + "…"
+
+
+async def run_program(
+    argv: Sequence[str],
+    *,
+    stdin: bytes | None = None,
+    env: Mapping[str, str],
+    timeout: float,  # noqa: ASYNC109 - the deadline decides about a process group, not about an await
+    stdout_limit: int,
+    stderr_limit: int,
+) -> Completed:
+    """Run ``argv`` and wait for its end.
+
+    Args:
+        argv: an absolute program and its arguments, passed as they are.
+        stdin: bytes for its standard input; None = /dev/null.
+        env: its whole environment.
+        timeout: seconds from start until it is killed.
+        stdout_limit: bytes; one more and it is killed.
+        stderr_limit: likewise.
+
+    Raises:
+        ProcessFailedToStart: it could not be started.
+        ProcessTimedOut: it, or one of its children holding its output, outlived ``timeout``.
+        ProcessOutputTooLarge: it wrote more than allowed.
+    """
+    program = argv[0]
+    if not Path(program).is_absolute():
+        raise ProcessFailedToStart(f"program {program!r} is not an absolute path")
+    loop = asyncio.get_running_loop()
+    watcher = _Watcher(loop, {1: stdout_limit, 2: stderr_limit})
+    try:
+        transport, _ = await loop.subprocess_exec(
+            lambda: watcher,
+            *argv,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(env),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "an argument or variable holds a NUL character"
+        raise ProcessFailedToStart(f"program {program} cannot be started: {reason}") from None
+    try:
+        if stdin is not None:
+            _feed(transport, stdin)
+        async with asyncio.timeout(timeout):
+            flooded = await watcher.finished
+    except TimeoutError:
+        raise ProcessTimedOut(f"program {program} did not end within {timeout:g} s and was killed") from None
+    finally:
+        await _end(transport, watcher)
+    if flooded is not None:
+        name, limit = ("stdout", stdout_limit) if flooded == 1 else ("stderr", stderr_limit)
+        raise ProcessOutputTooLarge(f"program {program} wrote more than {limit} bytes to {name} and was killed")
+    return Completed(transport.get_returncode() or 0, bytes(watcher.output[1]), bytes(watcher.output[2]))
+
+
+class _Watcher(asyncio.SubprocessProtocol):
+    """Collects output; ``finished`` becomes the descriptor that overflowed, or None at the end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Mapping[int, int]) -> None:
+        self.finished: asyncio.Future[int | None] = loop.create_future()
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self.output = {fd: bytearray() for fd in limits}
+        self._limits = limits
+        self._open = set(limits)
+        self._loop = loop
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if self.finished.done():
+            return
+        self.output[fd] += data
+        if len(self.output[fd]) > self._limits[fd]:
+            self.finished.set_result(fd)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
+        self._open.discard(fd)
+        self._check()
+
+    def process_exited(self) -> None:
+        if not self.exited.done():
+            self.exited.set_result(None)
+        self._loop.call_later(LINGER, self._finish)
+        self._check()
+
+    @property
+    def drained(self) -> bool:
+        """Both pipes are at their end: nobody is left who could write."""
+        return not self._open
+
+    def _check(self) -> None:
+        if self.drained and self.exited.done():
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self.finished.done():
+            self.finished.set_result(None)
+
+
+def _feed(transport: asyncio.SubprocessTransport, data: bytes) -> None:
+    pipe = transport.get_pipe_transport(0)
+    assert isinstance(pipe, asyncio.WriteTransport)  # noqa: S101 - stdin is a pipe whenever there is data for it
+    pipe.write(data)
+    pipe.close()  # after what is buffered
+
+
+async def _end(transport: asyncio.SubprocessTransport, watcher: _Watcher) -> None:
+    """Kill what is left of the group and reap the program; nothing to do where all ended by itself."""
+    if not (watcher.exited.done() and watcher.drained):
+        # A group id is not given to anybody else while the group has members, so this hits only ours.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(transport.get_pid(), signal.SIGKILL)
+    try:
+        async with asyncio.timeout(REAP_TIMEOUT):
+            await asyncio.shield(watcher.exited)
+    except TimeoutError:
+        pass  # in uninterruptible sleep: the loop's child watcher reaps it when it wakes
+    finally:
+        transport.close()

@@ -1,0 +1,121 @@
+"""Which nodes of a remote cluster are eligible, and in which condition they are published.
+
+The rules of DESIGN.md's "Which nodes", one function, in the order in which they are explained to an
+operator. Readiness comes last: what it takes out is counted against ``maxNotReady`` by the view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hub.model import DRAINING, LABEL_CONTROL_PLANE, LABEL_EXCLUDE_LB, PUBLISHED, Conditions, Node
+from hub.registry.spec import NodePolicy, SelectorTerm
+
+LABEL_MASTER: Final = "node-role.kubernetes.io/master"
+"""What control planes were labelled before Kubernetes 1.20; kubeadm dropped it in 1.24."""
+
+LEAVING_TAINTS: Final = frozenset(
+    {
+        "ToBeDeletedByClusterAutoscaler",
+        "node.cloudprovider.kubernetes.io/shutdown",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "node.kubernetes.io/out-of-service",
+        "karpenter.sh/disrupted",
+    }
+)
+"""Taints of nodes that are about to go, or not yet there."""
+
+NOT_READY: Final = "not-ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Eligible:
+    """May be published, in these conditions."""
+
+    conditions: Conditions
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """Is not published.
+
+    Attributes:
+        reason: one of a fixed set of words, fit for a metric's label.
+        message: the same for an operator.
+    """
+
+    reason: str
+    message: str
+
+
+_KEPT: Final = Eligible(PUBLISHED)
+_CORDONED: Final = Eligible(DRAINING)
+_EXCLUDED_NAME: Final = Excluded("excluded", "named in nodes.exclude")
+_CONTROL_PLANE: Final = Excluded("control-plane", "a control plane node")
+_DELETING: Final = Excluded("deleting", "being deleted")
+_NO_LB: Final = Excluded("label", f"labelled {LABEL_EXCLUDE_LB}")
+_TAINTED: Final = {key: Excluded("taint", f"tainted {key}") for key in sorted(LEAVING_TAINTS)}
+_UNSELECTED: Final = Excluded("selector", "not matched by nodes.selector")
+_DROPPED: Final = Excluded("cordoned", "cordoned, and nodes.cordoned is drop")
+_NOT_READY: Final = Excluded(NOT_READY, "not Ready for longer than nodes.notReadyGrace")
+
+
+def eligibility(node: Node, policy: NodePolicy, not_ready_for: float | None) -> Eligible | Excluded:
+    """Decide about one node.
+
+    Args:
+        node: the node.
+        policy: the source's ``nodes:``.
+        not_ready_for: seconds since the Ready condition left True; None where it is True.
+    """
+    if (excluded := _standing(node, policy)) is not None:
+        return excluded
+    if not_ready_for is not None and not_ready_for >= policy.not_ready_grace:
+        return _NOT_READY
+    if node.unschedulable and policy.cordoned == "not-ready":
+        return _CORDONED
+    return _KEPT
+
+
+def _standing(node: Node, policy: NodePolicy) -> Excluded | None:
+    """Everything but readiness."""
+    labels = node.labels
+    if node.name in policy.exclude_nodes:
+        return _EXCLUDED_NAME
+    if not policy.control_plane and (LABEL_CONTROL_PLANE in labels or LABEL_MASTER in labels):
+        return _CONTROL_PLANE
+    if node.deleting:
+        return _DELETING
+    if LABEL_EXCLUDE_LB in labels:
+        return _NO_LB
+    for taint in node.taints:
+        if taint.key in LEAVING_TAINTS:
+            return _TAINTED[taint.key]
+    if not matches(policy.selector, labels):
+        return _UNSELECTED
+    if node.unschedulable and policy.cordoned == "drop":
+        return _DROPPED
+    return None
+
+
+def matches(selector: Sequence[SelectorTerm], labels: Mapping[str, str]) -> bool:
+    """Whether labels satisfy every term, as the API server's label selectors do.
+
+    ``notin`` and ``!=`` also match where the label is missing.
+    """
+    return all(_holds(term, labels) for term in selector)
+
+
+def _holds(term: SelectorTerm, labels: Mapping[str, str]) -> bool:
+    value = labels.get(term.key)
+    match term.operator:
+        case "in":
+            return value is not None and value in term.values
+        case "notin":
+            return value is None or value not in term.values
+        case "exists":
+            return value is not None
+        case "absent":
+            return value is None

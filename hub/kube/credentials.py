@@ -1,0 +1,417 @@
+"""The credentials of one cluster while the hub runs: rotated files, exec plugins, expiry.
+
+A credential that cannot be renewed stays in use until its own expiry, then there is an error; never an
+anonymous request. Deadlines are counted on the clock that only moves forward, so a jump of the wall
+clock neither expires nor revives anything. No message holds a credential, or what a plugin printed
+before it went through redaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import logging
+import os
+import shutil
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from hub.aio.backoff import Backoff
+from hub.aio.clock import Clock
+from hub.aio.process import ProcessError, redact, run_program
+from hub.errors import CredentialError
+from hub.kube import tls
+from hub.kube.kubeconfig import ClientCertificate, ClusterAccess, Exec, Token, TokenFile, read_regular, usable_token
+from hub.kube.secret import Secret
+
+log = logging.getLogger(__name__)
+
+CHECK_INTERVAL: Final = 5.0
+"""Seconds between looks at files that somebody rotates: one stat each."""
+
+FILE_LIMIT: Final = 1 << 20
+
+EXEC_TIMEOUT: Final = 15.0
+EXEC_STDOUT: Final = 64 << 10
+EXEC_STDERR: Final = 64 << 10
+"""Plugins warn at length; 256 characters of it are kept."""
+
+RENEW_BEFORE: Final = 300.0
+"""A plugin's credential is renewed this long before its end, or at half its life where that is later."""
+
+FAR_FUTURE: Final = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+"""An ``exp`` claim beyond this is not a date."""
+
+RELOAD_INTERVAL: Final = 10.0
+"""A server that answers 401 to everything makes a plugin run this often at most, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Material:
+    """What a source gave: the secret parts of a connection, and when they end (Unix time)."""
+
+    token: Secret | None = None
+    certificate: bytes | None = None
+    key: Secret | None = None
+    ca: bytes | None = None
+    expires: float | None = None
+
+    def same_tls(self, other: _Material) -> bool:
+        return (self.ca, self.certificate, self.key) == (other.ca, other.certificate, other.key)
+
+
+class _Source(Protocol):
+    async def read(self, *, force: bool) -> tuple[_Material, float]:
+        """The material now and the seconds until the next look; ``force`` after a 401."""
+        ...
+
+
+class Credentials:
+    """What the client of one cluster presents, kept current.
+
+    Call :meth:`headers` before every request; when :attr:`generation` has changed since the session was
+    built, build it anew with :meth:`ssl_context`.
+    """
+
+    def __init__(self, access: ClusterAccess, clock: Clock) -> None:
+        self.access = access
+        self._clock = clock
+        ca = access.ca_data if access.ca_file is None else _File(access.ca_file, f"{access.origin}: CA file")
+        self._source: _Source = (
+            _Plugin(access, access.auth, ca, clock)
+            if isinstance(access.auth, Exec)
+            else _Files(access.origin, access.auth, ca)
+        )
+        self._lock = asyncio.Lock()
+        self._backoff = Backoff(base=2.0, cap=60.0, jitter=0.2)
+        self._material: _Material | None = None
+        self._headers: Mapping[str, str] = {}
+        self._context: ssl.SSLContext | None = None
+        self._generation = 0
+        self._check_at = float("-inf")
+        self._ends_at = float("inf")
+        self._problem = ""  # why the last refresh failed; empty after a good one
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.access.origin})"
+
+    @property
+    def server(self) -> str:
+        """``https://host[:port][/path]`` without a final slash."""
+        return self.access.server
+
+    @property
+    def server_hostname(self) -> str | None:
+        """The name to verify instead of the server's host, or None."""
+        return self.access.tls_server_name
+
+    @property
+    def generation(self) -> int:
+        """Grows whenever :meth:`ssl_context` gives another context than before."""
+        return self._generation
+
+    async def headers(self) -> Mapping[str, str]:
+        """The Authorization header, or nothing where a client certificate is the whole credential.
+
+        Raises:
+            CredentialError: there is no usable credential.
+        """
+        if self._clock.now() < self._check_at and self._usable():
+            return self._headers
+        if self._lock.locked() and self._usable():
+            return self._headers  # somebody else is renewing; what we have still holds
+        async with self._lock:
+            if self._clock.now() >= self._check_at:
+                await self._refresh(force=False)
+            if not self._usable():
+                raise CredentialError(self._problem)
+        return self._headers
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """The TLS context of the current generation; :meth:`headers` must have succeeded before.
+
+        Raises:
+            CredentialError: it has not.
+        """
+        if self._context is None:
+            raise CredentialError(self._problem or f"{self.access.origin}: no credential has been read yet")
+        return self._context
+
+    async def reload(self, used: Mapping[str, str] | None = None) -> bool:
+        """After a 401: read everything again. True = another try may go better.
+
+        Args:
+            used: the headers that were refused, where the caller has them: if they are no longer the
+                current ones, somebody has reloaded already and nothing is read.
+
+        Raises:
+            CredentialError: the credential has expired by its own date, which explains the 401.
+        """
+        async with self._lock:
+            if used is not None and dict(used) != dict(self._headers):
+                return True
+            before = (self._headers, self._generation)
+            await self._refresh(force=True)
+            if before != (self._headers, self._generation):
+                return True
+            ended = self.expires_at()
+            if ended is not None and ended <= self._clock.wall():
+                raise CredentialError(f"{self.access.origin}: the credential expired at {_date(ended)}; renew it")
+            return False
+
+    def expires_at(self) -> float | None:
+        """When the current credential ends (Unix time), as far as it says so itself; None = unknown."""
+        return self._material.expires if self._material is not None else None
+
+    def _usable(self) -> bool:
+        """A credential's own end counts only while it cannot be renewed; else the server is the judge."""
+        return self._material is not None and (not self._problem or self._clock.now() < self._ends_at)
+
+    async def _refresh(self, *, force: bool) -> None:
+        """Read the source; a failure is kept as ``_problem`` and leaves what was there in use."""
+        try:
+            material, good_for = await self._source.read(force=force)
+            if self._material is None or not material.same_tls(self._material):
+                self._context = tls.client_context(
+                    material.ca, material.certificate, material.key, what=self.access.origin
+                )
+                self._generation += 1
+        except CredentialError as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                log.warning("%s%s", error, "; the credential in use stays until it expires" if self._usable() else "")
+            now = self._clock.now()
+            self._check_at = now + self._backoff.next(now)
+            return
+        now = self._clock.now()
+        if material != self._material:
+            self._material = material
+            self._headers = {"Authorization": f"Bearer {material.token.reveal()}"} if material.token else {}
+            self._ends_at = float("inf") if material.expires is None else now + material.expires - self._clock.wall()
+        self._backoff.reset()
+        self._problem = ""
+        self._check_at = now + good_for
+
+
+class _File:
+    """A file that somebody rotates, read again when its stat has changed."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        self._path = path
+        self._what = what
+        self._seen: tuple[int, ...] = ()
+        self._data = b""
+
+    def read(self, *, force: bool) -> bytes:
+        """The content now.
+
+        Raises:
+            CredentialError: it is missing, unreadable, empty or too large.
+        """
+        try:
+            status = self._path.stat()  # follows symlinks: a mounted Secret is rotated by moving one
+            seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+            if force or seen != self._seen:
+                self._data = read_regular(self._path, FILE_LIMIT)
+                self._seen = seen
+        except OSError as error:
+            raise CredentialError(f"{self._what} {self._path}: cannot be read: {error.strerror}") from None
+        if not self._data.strip():
+            self._seen = ()
+            raise CredentialError(f"{self._what} {self._path}: empty")
+        return self._data
+
+
+class _Files:
+    """Tokens and certificates, each written in the kubeconfig or in a file."""
+
+    def __init__(self, origin: str, auth: Token | TokenFile | ClientCertificate, ca: bytes | _File | None) -> None:
+        token = auth.token if isinstance(auth, ClientCertificate) else auth
+        self._origin = origin
+        self._ca = ca
+        self._token = _File(token.path, f"{origin}: token file") if isinstance(token, TokenFile) else token
+        self._certificate: bytes | _File | None = None
+        self._key: Secret | _File | None = None
+        if isinstance(auth, ClientCertificate):
+            certificate, key = auth.certificate, auth.key
+            named = f"{origin}: client certificate file", f"{origin}: client key file"
+            self._certificate = _File(certificate, named[0]) if isinstance(certificate, Path) else certificate
+            self._key = _File(key, named[1]) if isinstance(key, Path) else key
+        parts = (self._ca, self._token, self._certificate, self._key)
+        self._interval = CHECK_INTERVAL if any(isinstance(part, _File) for part in parts) else float("inf")
+
+    async def read(self, *, force: bool) -> tuple[_Material, float]:
+        certificate, key, token = self._certificate, self._key, self._token
+        if isinstance(certificate, _File):
+            certificate = certificate.read(force=force)
+        if isinstance(key, _File):
+            key = Secret(key.read(force=force).decode("ascii", "ignore"))
+        value = token.value if isinstance(token, Token) else None
+        if isinstance(token, _File):
+            text = token.read(force=force).decode("utf-8", "replace").strip()
+            if not usable_token(text):
+                raise CredentialError(f"{self._origin}: token file holds no token (one line of printable characters)")
+            value = Secret(text)
+        expires = _earliest(_token_end(value), _certificate_end(certificate))
+        return _Material(value, certificate, key, _content(self._ca, force=force), expires), self._interval
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+    expiration_timestamp: str | None = None
+
+
+class _ExecCredential(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
+    status: _Status | None = None
+
+
+class _Plugin:
+    """A client-go credential plugin; its answer is cached until shortly before its end."""
+
+    def __init__(self, access: ClusterAccess, plugin: Exec, ca: bytes | _File | None, clock: Clock) -> None:
+        self._access = access
+        self._plugin = plugin
+        self._ca = ca
+        self._clock = clock
+        self._what = f"{access.origin}: exec plugin {Path(plugin.command).name}"
+        self._material: _Material | None = None
+        self._renew_at = float("-inf")
+        self._ran_at = float("-inf")
+
+    async def read(self, *, force: bool) -> tuple[_Material, float]:
+        ca = _content(self._ca, force=force)
+        now = self._clock.now()
+        due = now >= self._renew_at or (force and now - self._ran_at >= RELOAD_INTERVAL)
+        if self._material is None or due:
+            self._ran_at = now
+            self._material = await self._run(ca)
+            self._renew_at = self._renewal(self._material.expires)
+        interval = CHECK_INTERVAL if isinstance(self._ca, _File) else float("inf")
+        return replace(self._material, ca=ca), min(interval, self._renew_at - self._clock.now())
+
+    def _renewal(self, expires: float | None) -> float:
+        if expires is None:
+            return float("inf")  # until the server answers 401, as client-go does
+        left = expires - self._clock.wall()
+        return self._clock.now() + max(left - RENEW_BEFORE, left / 2)
+
+    async def _run(self, ca: bytes | None) -> _Material:
+        plugin = self._plugin
+        base = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        program = plugin.command
+        if "/" not in program:
+            program = shutil.which(program, path=base.get("PATH")) or ""
+        if not program:
+            raise CredentialError(f"{self._what}: not found on PATH; install it or name it by its full path")
+        env = base | dict(plugin.env) | {"KUBERNETES_EXEC_INFO": self._info(ca)}
+        try:
+            done = await run_program(
+                [program, *plugin.args],
+                env=env,
+                timeout=EXEC_TIMEOUT,
+                stdout_limit=EXEC_STDOUT,
+                stderr_limit=EXEC_STDERR,
+            )
+        except ProcessError as error:
+            raise CredentialError(f"{self._what}: {error}") from None
+        if done.exit_code != 0:
+            known = [*plugin.args, *(value for _, value in plugin.env)]
+            said = redact(done.stderr, known) or "nothing on stderr"
+            raise CredentialError(f"{self._what}: exit code {done.exit_code}: {said}")
+        return self._material_of(done.stdout)
+
+    def _material_of(self, stdout: bytes) -> _Material:
+        try:
+            answer = msgspec.json.decode(stdout, type=_ExecCredential)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise CredentialError(f"{self._what}: printed no ExecCredential in JSON") from None
+        if answer.kind != "ExecCredential" or answer.api_version != self._plugin.api_version:
+            raise CredentialError(f"{self._what}: printed no ExecCredential of {self._plugin.api_version}")
+        status = answer.status or _Status()
+        certificate = (status.client_certificate_data or "").encode() or None
+        key = Secret(status.client_key_data) if status.client_key_data else None
+        token = Secret(status.token.strip()) if status.token else None
+        if token is None and certificate is None:
+            raise CredentialError(f"{self._what}: gave neither a token nor a client certificate")
+        if (certificate is None) != (key is None):
+            raise CredentialError(f"{self._what}: gave half of a client certificate and key pair")
+        if token is not None and not usable_token(token.reveal()):
+            raise CredentialError(f"{self._what}: gave a token with characters a token cannot have")
+        expires = _earliest(
+            self._timestamp(status.expiration_timestamp), _token_end(token), _certificate_end(certificate)
+        )
+        if expires is not None and expires <= self._clock.wall():
+            raise CredentialError(
+                f"{self._what}: gave a credential that expired at {_date(expires)}, or this machine's clock is wrong"
+            )
+        return _Material(token, certificate, key, None, expires)
+
+    def _timestamp(self, text: str | None) -> float | None:
+        if not text:
+            return None
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            raise CredentialError(f"{self._what}: its expirationTimestamp is not an RFC 3339 time")
+        return moment.timestamp()
+
+    def _info(self, ca: bytes | None) -> str:
+        """KUBERNETES_EXEC_INFO, the plugin's only input."""
+        spec: dict[str, object] = {"interactive": False}
+        if self._plugin.provide_cluster_info:
+            cluster: dict[str, object] = {"server": self._access.server}
+            if self._access.tls_server_name:
+                cluster["tls-server-name"] = self._access.tls_server_name
+            if ca is not None:
+                cluster["certificate-authority-data"] = base64.b64encode(ca).decode()
+            if (config := json.loads(self._plugin.cluster_config)) is not None:
+                cluster["config"] = config
+            spec["cluster"] = cluster
+        return json.dumps({"apiVersion": self._plugin.api_version, "kind": "ExecCredential", "spec": spec})
+
+
+class _Claims(msgspec.Struct):
+    exp: float | None = None
+
+
+def _token_end(token: Secret | None) -> float | None:
+    """The ``exp`` claim of a JWT; None for any other token. Nothing is verified: the server does that."""
+    parts = token.reveal().split(".") if token is not None else []
+    if len(parts) != 3:
+        return None
+    try:
+        claims = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
+        end = msgspec.json.decode(claims, type=_Claims).exp
+    except (binascii.Error, ValueError, msgspec.MsgspecError):
+        return None
+    return end if end is not None and 0 < end < FAR_FUTURE else None
+
+
+def _certificate_end(certificate: bytes | None) -> float | None:
+    return tls.not_after(certificate) if certificate is not None else None
+
+
+def _content(source: bytes | _File | None, *, force: bool) -> bytes | None:
+    return source.read(force=force) if isinstance(source, _File) else source
+
+
+def _earliest(*moments: float | None) -> float | None:
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+def _date(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

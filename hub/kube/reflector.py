@@ -1,0 +1,246 @@
+"""One list and one watch of one resource, for ever: client-go's reflector semantics on asyncio.
+
+The store keeps its content through every failure: only a complete list replaces it, atomically. What
+went wrong is told to the ``observer``; waiting is jittered and grows. Source of the constants and of
+the rules: client-go v0.36 tools/cache/reflector.go, each seen again on a real API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Generic, Protocol, TypeVar
+
+from hub.aio.backoff import Backoff
+from hub.aio.clock import Clock
+from hub.errors import (
+    ApiError,
+    BadAnswer,
+    CertificateRejected,
+    ClusterUnreachable,
+    CredentialError,
+    Expired,
+    HubError,
+    UsageError,
+)
+from hub.kube.client import Client, api_error
+from hub.kube.wire import Resource
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PAGE_SIZE = 500
+"""Objects per page of a list: bounds what is in memory at once (6 MB for Nodes)."""
+WATCH_SECONDS = (300, 600)
+"""A watch asks the server to end it after a random time in this range, so that a fleet's do not end together."""
+SHORT_WATCH = 1.0
+"""A watch that ends sooner without a single event counts as a failure: the guard against hot loops."""
+LIST_TIMEOUT = 60.0
+"""Seconds for one page."""
+
+
+class Store(Protocol[T]):
+    """Where a reflector puts objects. Called on the loop; must not block or raise."""
+
+    def replace(self, objects: dict[Any, T], resource_version: str) -> None:
+        """A complete list: everything else is gone."""
+        ...
+
+    def upsert(self, key: Any, value: T, resource_version: str) -> None:
+        """One object is new or changed."""
+        ...
+
+    def delete(self, key: Any, value: T, resource_version: str) -> None:
+        """One object is gone; ``value`` is its last state."""
+        ...
+
+
+class Observer(Protocol):
+    """Who hears how the reflector fares."""
+
+    def listing(self) -> None:
+        """A (new) list is needed: until ``answered`` the store is old."""
+        ...
+
+    def answered(self) -> None:
+        """The server gave a complete list, or a watch runs: the store is current."""
+        ...
+
+    def failed(self, error: HubError) -> None:
+        """An attempt failed; the store is as old as the last ``answered``."""
+        ...
+
+
+class RelistSlots:
+    """Bounds how many lists are read at once, so that a fleet that returns does not fill the memory.
+
+    A slot is waited for at most ``patience`` seconds: slow clusters in all the slots delay nobody for long.
+    """
+
+    def __init__(self, slots: int = 4, patience: float = 1.0) -> None:
+        self._semaphore = asyncio.Semaphore(slots)
+        self._patience = patience
+
+    @asynccontextmanager
+    async def take(self) -> AsyncIterator[None]:
+        """Hold a slot, or go on without one when none came free in time."""
+        try:
+            await asyncio.wait_for(self._semaphore.acquire(), self._patience)
+        except TimeoutError:
+            yield
+            return
+        try:
+            yield
+        finally:
+            self._semaphore.release()
+
+
+class Reflector(Generic[T]):
+    """Keeps a store in step with one resource of one API server.
+
+    Args:
+        name: what and which cluster, for logs.
+        params: extra list and watch parameters, such as a labelSelector.
+        namespace: watch one namespace only; None = all (or a cluster-scoped resource).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        client: Client,
+        resource: Resource[T],
+        store: Store[T],
+        observer: Observer,
+        clock: Clock,
+        *,
+        params: Mapping[str, str] | None = None,
+        namespace: str | None = None,
+        slots: RelistSlots | None = None,
+        rng: random.Random | None = None,
+        page_size: int = PAGE_SIZE,
+    ) -> None:
+        self._name = name
+        self._client = client
+        self._resource = resource
+        self._store = store
+        self._observer = observer
+        self._clock = clock
+        self._params = dict(params or {})
+        self._path = resource.path
+        if namespace is not None:
+            head, _, plural = resource.path.rpartition("/")
+            self._path = f"{head}/namespaces/{namespace}/{plural}"
+        self._slots = slots or RelistSlots()
+        self._rng = rng or random.Random()
+        self._page_size = page_size
+        self._backoff = Backoff(rng=self._rng)
+        self._expired_at: float | None = None
+        self.resource_version = ""
+        self.relists = 0
+        self.events = 0
+        self.skipped = 0
+
+    async def run(self) -> None:
+        """List and watch until cancelled; never ends by itself and swallows every HubError into the observer."""
+        silent = 0
+        while True:
+            try:
+                if not self.resource_version:
+                    self._observer.listing()
+                    await self._list()
+                    silent = 0
+                started = self._clock.now()
+                before = self.events
+                try:
+                    heard = await self._watch()
+                except ClusterUnreachable as error:
+                    if error.kind != "timeout" or self._clock.now() - started < SHORT_WATCH * 10:
+                        raise
+                    heard = False  # silence: watch again from here; it is no failure by itself
+                    log.info("%s: watch silent, reconnecting", self._name)
+                silent = 0 if heard else silent + 1
+                if silent >= 2:  # a watch at a version from the future answers 200 and stays silent
+                    log.info("%s: silent twice, listing anew", self._name)
+                    self.resource_version = ""
+                if self._clock.now() - started < SHORT_WATCH and self.events == before:
+                    raise BadAnswer(200, "", "the watch ended at once without an event", what=self._path)
+            except Expired as error:
+                log.info("%s: %s; listing anew", self._name, error)
+                self.resource_version = ""
+                if self._recently_expired():
+                    await self._clock.sleep(self._backoff.next(self._clock.now()))
+            except (ApiError, ClusterUnreachable, CertificateRejected, CredentialError, UsageError) as error:
+                self._observer.failed(error)
+                delay = self._backoff.next(self._clock.now())
+                if isinstance(error, ApiError) and error.retry_after is not None:
+                    delay = max(delay, error.retry_after)
+                log.debug("%s: %s; again in %.1f s", self._name, error, delay)
+                await self._clock.sleep(delay)
+
+    def _recently_expired(self) -> bool:
+        now, last = self._clock.now(), self._expired_at
+        self._expired_at = now
+        return last is not None and now - last < 30.0
+
+    async def _list(self) -> None:
+        """Read all pages (resourceVersion unset: quorum), then replace the store at once."""
+        objects: dict[Any, T] = {}
+        params = {**self._params, "limit": str(self._page_size)}
+        async with self._slots.take():
+            while True:
+                body = await self._client.request("GET", self._path, params=params, timeout=LIST_TIMEOUT)
+                page, version, token = self._resource.list_page(body)
+                del body
+                objects.update(page)
+                if not token:
+                    break
+                params["continue"] = token
+                await asyncio.sleep(0)
+        self.relists += 1
+        self.resource_version = version
+        self._store.replace(objects, version)
+        self._observer.answered()
+
+    async def _watch(self) -> bool:
+        """Follow changes until the server ends the stream; True if a line arrived.
+
+        Raises:
+            Expired: the resourceVersion is too old (also as an ERROR event inside a 200).
+            ApiError, ClusterUnreachable: as the client's.
+        """
+        params = {
+            **self._params,
+            "watch": "true",
+            "resourceVersion": self.resource_version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(self._rng.randint(*WATCH_SECONDS)),
+        }
+        heard = False
+        async with self._client.watch(self._path, params) as stream:
+            self._observer.answered()
+            while line := await stream.line():
+                heard = True
+                self._handle(line)
+        return heard
+
+    def _handle(self, line: bytes) -> None:
+        event = self._resource.event(line)
+        if event.type == "ERROR" and event.status is not None:
+            raise api_error(event.status.code or 500, b"", f"watch {self._path}", phrase=event.status.message)
+        if event.resource_version:
+            self.resource_version = event.resource_version
+        if event.type == "BOOKMARK":
+            self._backoff.reset()
+            return
+        self.events += 1
+        if event.object is None:
+            self.skipped += 1
+            log.warning("%s: skipped an event of type %s that does not decode", self._name, event.type[:32])
+        elif event.type == "DELETED":
+            self._store.delete(event.key, event.object, event.resource_version)
+        else:
+            self._store.upsert(event.key, event.object, event.resource_version)

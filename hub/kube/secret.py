@@ -1,0 +1,37 @@
+"""A string that does not show itself: the type of every credential between file and socket."""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+
+
+class Secret:
+    """Holds a credential; ``repr``, ``str`` and formatting give ``***``, and it refuses to be pickled.
+
+    Equal to another Secret of the same value (compared in constant time), so that values holding one
+    can be compared. Not hashable on purpose: nothing should be keyed by a credential.
+    """
+
+    __slots__ = ("_value",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The value itself; only where it leaves for a header or a TLS context."""
+        return self._value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return compare_digest(self._value.encode(), other._value.encode())
+
+    def __repr__(self) -> str:
+        return "***"
+
+    def __format__(self, spec: str) -> str:
+        return "***"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a Secret is not pickled")

@@ -1,0 +1,195 @@
+"""From validated models to the frozen specs of :mod:`hub.registry.spec`: precedence, selectors, paths.
+
+Everything equal is built once and shared: 2,000 services that select 500 clusters hold one million
+references to 500 sources.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hub.model import LOCAL, TargetKey
+from hub.registry import models
+from hub.registry.selection import Selection
+from hub.registry.spec import (
+    ClusterSpec,
+    FailoverPolicy,
+    GuardPolicy,
+    KubeconfigPath,
+    KubeconfigSecret,
+    NodePolicy,
+    PortSpec,
+    ProviderRef,
+    SourceSpec,
+    TargetSpec,
+    UnreachablePolicy,
+)
+
+T = TypeVar("T")
+
+DEFAULT_PORTS = ((30000, 32767),)
+"""Kubernetes' own range of node ports (kube-apiserver --service-node-port-range)."""
+
+UNKNOWN_PROVIDER = ProviderRef("")
+"""Stands for the provider of a cluster whose entry is broken."""
+
+
+def cluster(entry: models.Cluster, folder: Path) -> ClusterSpec:
+    """The spec of one entry of ``clusters:``."""
+    return ClusterSpec(
+        name=entry.name,
+        provider=provider(entry.provider),
+        kubeconfig=_kubeconfig(entry.kubeconfig, folder),
+        **_written(
+            formerly=_tuple(entry.formerly),
+            state=entry.state,
+            labels=entry.labels,
+            max_endpoints=entry.max_endpoints,
+        ),
+        allowed_cidrs=tuple(entry.allowed_cidrs),
+        allowed_ports=DEFAULT_PORTS if entry.allowed_ports is None else tuple(entry.allowed_ports),
+    )
+
+
+def provider(entry: models.Provider | None) -> ProviderRef | None:
+    """A reference with its configuration as canonical JSON."""
+    if entry is None:
+        return None
+    config = json.dumps(entry.config or {}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return ProviderRef(entry.name, config)
+
+
+def _kubeconfig(entry: models.Kubeconfig | None, folder: Path) -> KubeconfigPath | KubeconfigSecret | None:
+    if entry is None:
+        return None
+    if entry.path is not None:
+        return KubeconfigPath(str(folder / entry.path), entry.context)
+    return KubeconfigSecret(str(entry.secret), entry.key or "kubeconfig", entry.context)
+
+
+def _tuple(values: list[T] | None) -> tuple[T, ...] | None:
+    return None if values is None else tuple(values)
+
+
+def _written(**keys: Any) -> dict[str, Any]:
+    """Only what the user wrote: the rest keeps the spec's default."""
+    return {name: value for name, value in keys.items() if value is not None}
+
+
+class Targets:
+    """Builds the specs of ``services:`` against the file's clusters."""
+
+    def __init__(
+        self,
+        defaults: models.Layer | None,
+        clusters: Mapping[str, tuple[models.Cluster, ClusterSpec]],
+        selection: Selection,
+    ) -> None:
+        self._defaults = defaults
+        self._clusters = clusters
+        self._selection = selection
+        self._sources: dict[tuple[object, ...], SourceSpec] = {}
+        self._tuples: dict[tuple[int, ...], tuple[SourceSpec, ...]] = {}
+        self._shared: dict[object, Any] = {}
+
+    def build(self, entry: models.Service) -> TargetSpec:
+        """The spec of one entry; a pure function of the file."""
+        return TargetSpec(
+            key=TargetKey(entry.namespace, entry.name),
+            sources=self._expand(entry),
+            failover=self._share(FailoverPolicy(**_keys(entry.failover))),
+            ports=None if entry.ports is None else tuple(self._share(_port(port)) for port in entry.ports),
+            **_written(
+                strategy=entry.strategy,
+                policy=entry.policy,
+                endpoints_per_slice=entry.endpoints_per_slice,
+                drain=entry.drain,
+            ),
+        )
+
+    def _expand(self, entry: models.Service) -> tuple[SourceSpec, ...]:
+        """One source per cluster in file order; a cluster named explicitly is left out of selectors."""
+        taken = {source.cluster for source in entry.sources if source.cluster is not None}
+        service_mark = _mark(entry)
+        found: list[SourceSpec] = []
+        for source in entry.sources:
+            mark = (_mark(source), service_mark, provider(source.provider))
+            if source.cluster is not None:
+                found.append(self._source(source.cluster, source, entry, mark))
+                continue
+            selected = [name for name in self._selection.select(source.cluster_selector or {}) if name not in taken]
+            taken.update(selected)
+            found.extend(self._source(name, source, entry, mark) for name in selected)
+        return self._tuples.setdefault(tuple(map(id, found)), tuple(found))
+
+    def _source(
+        self, name: str, source: models.Source, service: models.Service, mark: tuple[object, ...]
+    ) -> SourceSpec:
+        known = self._sources.get((name, *mark))
+        if known is None:
+            known = self._sources[name, *mark] = self._make(name, source, service)
+        return known
+
+    def _make(self, name: str, source: models.Source, service: models.Service) -> SourceSpec:
+        entry, spec = self._clusters.get(name, (None, None))
+        layers = (self._defaults, entry, service, source)
+        nodes = [layer.nodes for layer in layers if layer is not None]
+        guard = _merged(layer.guard for layer in layers if layer is not None)
+        unreachable = _merged(layer.unreachable for layer in layers if layer is not None)
+        named = provider(source.provider) or (spec.provider if spec else None) or UNKNOWN_PROVIDER
+        return SourceSpec(
+            cluster=name,
+            provider=self._share(named),
+            nodes=self._share(_node_policy(nodes)),
+            guard=self._share(GuardPolicy(**guard)),
+            unreachable=self._share(UnreachablePolicy(**unreachable)),
+            guard_set=self._share(frozenset(guard)),
+        )
+
+    def _share(self, value: T) -> T:
+        shared: T = self._shared.setdefault((type(value), value), value)
+        return shared
+
+
+def _keys(section: models.Section | None) -> dict[str, Any]:
+    """What the user wrote in a section, by field name."""
+    return {} if section is None else {name: getattr(section, name) for name in section.model_fields_set}
+
+
+def _merged(sections: Any) -> dict[str, Any]:
+    """Key by key; the last section wins."""
+    merged: dict[str, Any] = {}
+    for section in sections:
+        merged |= _keys(section)
+    return merged
+
+
+def _node_policy(sections: list[models.Nodes | None]) -> NodePolicy:
+    """``exclude`` is merged key by key too: a source's break-glass list replaces the cluster's of that kind."""
+    keys = _merged(sections)
+    keys.pop("exclude", None)
+    for name, listed in _merged(section.exclude for section in sections if section is not None).items():
+        keys[f"exclude_{name}"] = frozenset(listed)
+    return NodePolicy(**keys)
+
+
+def _mark(layer: models.Layer) -> str:
+    """Equal for layers that say the same (pydantic's repr is complete and deterministic)."""
+    if not layer.model_fields_set & {"nodes", "guard", "unreachable"}:
+        return ""
+    return repr((layer.nodes, layer.guard, layer.unreachable))
+
+
+def _port(entry: models.Port) -> PortSpec:
+    return PortSpec(
+        port=entry.port or 0,
+        **_written(name=entry.name, protocol=entry.protocol, app_protocol=entry.app_protocol),
+    )
+
+
+def local() -> ClusterSpec:
+    """The built-in cluster: the hub cluster itself."""
+    return ClusterSpec(LOCAL, None)

@@ -1,0 +1,166 @@
+"""Rules of clusters.yaml that look at several keys or entries: names, references, combinations.
+
+They work on the plain data and tolerate anything in it, so that one run reports these problems together
+with those of single values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from hub.model import LOCAL
+from hub.registry.report import KeyPath, Report, did_you_mean, written
+from hub.registry.selection import Selection
+from hub.registry.values import kind, shown
+
+Raw = Mapping[str, Any]
+
+_ENTRY_KEYS: Final = {"clusters": ("name",), "services": ("namespace", "name")}
+_COPY_HINT = "such as provider: {name: service-copy, config: {namespace: …, name: …}}"
+
+
+def entries(data: Raw, section: str, report: Report) -> Iterator[tuple[KeyPath, Raw]]:
+    """Path and data of each entry of ``clusters`` or ``services``; reports what is none."""
+    listed = data.get(section, [])
+    if not isinstance(listed, list):
+        if listed is not None:
+            report.add((section,), f"must be a list, not {kind(listed)}", "start each entry with - name:")
+        return
+    for index, entry in enumerate(listed):
+        if isinstance(entry, dict):
+            yield (section, index), entry
+        elif entry is not None:
+            report.add((section, index), f"must be a mapping, not {kind(entry)}", "start it with name:", fatal=True)
+
+
+def check(data: Raw, report: Report) -> Selection:
+    """Report every broken rule of the whole file; returns its clusters, ready for selecting."""
+    clusters = list(entries(data, "clusters", report))
+    services = list(entries(data, "services", report))
+    _unique(clusters, report)
+    _unique(services, report)
+    _owners(data, report)
+    selection = Selection(entry for _, entry in clusters)
+    _formerly(clusters, selection, report)
+    for path, cluster in clusters:
+        _cluster(path, cluster, report)
+    for path, service in services:
+        _service(path, service, report)
+        _sources(path, service, selection, report)
+    return selection
+
+
+def _unique(listed: list[tuple[KeyPath, Raw]], report: Report) -> None:
+    first: dict[tuple[Any, ...], KeyPath] = {}
+    for path, entry in listed:
+        name = tuple(entry.get(part) for part in _ENTRY_KEYS[str(path[0])])
+        if not all(isinstance(part, str) for part in name):
+            continue
+        if name in first:
+            line = report.places[(*first[name], "name")][0]
+            message = f"{shown('/'.join(name))} is declared twice"
+            report.add((*path, "name"), message, f"first in line {line}", fatal=True)
+        first.setdefault(name, path)
+
+
+def _owners(data: Raw, report: Report) -> None:
+    for path, owner in _items(data, "previousOwners", ()):
+        if owner == data.get("owner", "default"):
+            report.add(path, f"{shown(owner)} is the present owner")
+
+
+def _formerly(clusters: list[tuple[KeyPath, Raw]], selection: Selection, report: Report) -> None:
+    claimed: dict[str, KeyPath] = {}
+    for entry_path, cluster in clusters:
+        for path, old in _items(cluster, "formerly", entry_path):
+            if not isinstance(old, str):
+                continue
+            if old == LOCAL or old in selection.names:
+                report.add(path, f"{shown(old)} is the name of a cluster that exists")
+            elif old in claimed:
+                report.add(path, f"{shown(old)} is claimed by {written(claimed[old])} too")
+            claimed.setdefault(old, path)
+
+
+def _cluster(path: KeyPath, cluster: Raw, report: Report) -> None:
+    if cluster.get("name") == LOCAL:
+        message = "local is built in and cannot be declared: it is the hub cluster"
+        report.add((*path, "name"), message, "remove the entry")
+    if "kubeconfig" not in cluster and "provider" not in cluster:
+        report.add(path, "needs a kubeconfig, or a provider that brings endpoints of its own")
+    kubeconfig = cluster.get("kubeconfig")
+    if isinstance(kubeconfig, dict):
+        _one_of((*path, "kubeconfig"), kubeconfig, ("path", "secret"), report)
+        if "key" in kubeconfig and "secret" not in kubeconfig:
+            report.add((*path, "kubeconfig", "key"), "belongs to a kubeconfig from a Secret", on_key=True)
+
+
+def _service(path: KeyPath, service: Raw, report: Report) -> None:
+    failover = service.get("strategy") == "failover"
+    if "failover" in service and not failover:
+        report.add((*path, "failover"), "needs strategy failover", "add strategy: failover", on_key=True)
+    if failover and service.get("policy") == "upsert-only":
+        report.add((*path, "policy"), "upsert-only cannot go with strategy failover: a switch removes the old source")
+    ports = [(at, port) for at, port in _items(service, "ports", path) if isinstance(port, dict)]
+    names = Counter(port.get("name") for _, port in ports if isinstance(port.get("name"), str))
+    for at, port in ports:
+        _one_of(at, port, ("port", "nodePort"), report)
+        if "name" not in port and len(ports) > 1:
+            report.add(at, "needs a name, since the entry has several ports")
+        elif isinstance(name := port.get("name"), str) and names[name] > 1:
+            report.add((*at, "name"), f"{shown(name)} is used by several ports")
+
+
+def _sources(path: KeyPath, service: Raw, selection: Selection, report: Report) -> None:
+    seen: set[str] = set()
+    for at, source in _items(service, "sources", path):
+        if not isinstance(source, dict):
+            continue
+        _one_of(at, source, ("cluster", "clusterSelector"), report)
+        cluster, selector = source.get("cluster"), source.get("clusterSelector")
+        if isinstance(cluster, str):
+            if cluster in seen:
+                report.add((*at, "cluster"), f"{shown(cluster)} is a source already")
+            seen.add(cluster)
+            _reference(at, cluster, source, selection, report)
+        elif isinstance(selector, dict):
+            _selector(at, selector, source, selection, report)
+
+
+def _reference(at: KeyPath, cluster: str, source: Raw, selection: Selection, report: Report) -> None:
+    if cluster != LOCAL and cluster not in selection.names:
+        hint = did_you_mean(cluster, (*selection.names, LOCAL))
+        report.add((*at, "cluster"), f"no cluster is named {shown(cluster)}", hint)
+    elif "provider" not in source and cluster == LOCAL:
+        report.add(at, "a local source needs a provider of its own", _COPY_HINT)
+    elif "provider" not in source and cluster in selection.bare:
+        report.add(at, f"neither the source nor cluster {cluster} has a provider", "add provider: to one of them")
+
+
+def _selector(at: KeyPath, selector: Raw, source: Raw, selection: Selection, report: Report) -> None:
+    selected = selection.select(selector)
+    bare = [name for name in selected if name in selection.bare] if "provider" not in source else []
+    if not selected:
+        used = selection.labels_in_use()
+        hint = f"labels in use: {', '.join(used[:10])}" if used else "no cluster has labels"
+        report.add((*at, "clusterSelector"), "selects no cluster", hint)
+    elif bare:
+        report.add(at, f"neither the source nor cluster {bare[0]} has a provider", "add provider: to one of them")
+
+
+def _one_of(path: KeyPath, mapping: Raw, keys: tuple[str, str], report: Report) -> None:
+    present = [name for name in keys if name in mapping]
+    if len(present) == 2:
+        hint = f"keep one of {' and '.join(keys)}"
+        report.add((*path, present[1]), f"cannot go with {present[0]}", hint, on_key=True)
+    elif not present:
+        report.add(path, f"needs {' or '.join(keys)}")
+
+
+def _items(mapping: Raw, name: str, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+    listed = mapping.get(name)
+    if isinstance(listed, list):
+        for index, item in enumerate(listed):
+            yield (*path, name, index), item

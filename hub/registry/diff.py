@@ -1,0 +1,75 @@
+"""What changed between two registries: a pure comparison of specs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from hub.model import TargetKey
+from hub.registry.spec import Registry
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(Generic[K]):
+    """What became of the entries of one section; entries in none of the sets need nothing.
+
+    Attributes:
+        added: new, and valid.
+        removed: in the file no more; an entry that broke is not removed.
+        changed: valid before and now with another spec, or broken before and valid now.
+        broken: broken now, and valid or absent before: to be frozen.
+    """
+
+    added: frozenset[K]
+    removed: frozenset[K]
+    changed: frozenset[K]
+    broken: frozenset[K]
+
+    def __bool__(self) -> bool:
+        """True when there is anything to do."""
+        return bool(self.added or self.removed or self.changed or self.broken)
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryDiff:
+    """What a reload has to touch.
+
+    Attributes:
+        clusters: by name.
+        targets: by key; a target also changes with what its clusters and the defaults say.
+        settings: owner, previous owners or denied networks differ: everything is concerned.
+    """
+
+    clusters: Changes[str]
+    targets: Changes[TargetKey]
+    settings: bool = False
+
+    def __bool__(self) -> bool:
+        """True when there is anything to do."""
+        return bool(self.clusters or self.targets or self.settings)
+
+
+def diff(old: Registry, new: Registry) -> RegistryDiff:
+    """Compare by value: equal specs are untouched, whatever happened to the file around them."""
+    return RegistryDiff(
+        clusters=_changes(old.clusters, old.broken_clusters, new.clusters, new.broken_clusters),
+        targets=_changes(old.targets, old.broken_targets, new.targets, new.broken_targets),
+        settings=(old.owner, old.previous_owners, old.denied_cidrs, old.folder)
+        != (new.owner, new.previous_owners, new.denied_cidrs, new.folder),
+    )
+
+
+def _changes(
+    old: Mapping[K, object], old_broken: Mapping[K, str], new: Mapping[K, object], new_broken: Mapping[K, str]
+) -> Changes[K]:
+    before = old.keys() | old_broken.keys()
+    after = new.keys() | new_broken.keys()
+    return Changes(
+        added=frozenset(new.keys() - before),
+        removed=frozenset(before - after),
+        changed=frozenset(key for key in new.keys() & before if key in old_broken or old[key] != new[key]),
+        broken=frozenset(new_broken.keys() - old_broken.keys()),
+    )

@@ -1,0 +1,159 @@
+"""What pydantic found, in the words of somebody who edits clusters.yaml.
+
+Maps each error to the path and place in the file, and suggests the key or value that was probably meant.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from hub.registry.report import KeyPath, Report, did_you_mean
+from hub.registry.values import BadValue, kind, shown
+
+M = TypeVar("M", bound=BaseModel)
+
+_EXPECTED: Final[Mapping[str, str]] = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+_NUMBER_AS_TEXT = re.compile(r"[0-9]{1,18}")
+
+
+def validate(model: type[M], data: object, path: KeyPath, report: Report, known: Iterable[str] = ()) -> M | None:
+    """A model of ``data`` (found at ``path``), or None with every error in ``report``.
+
+    Args:
+        model: what the data should be.
+        data: plain YAML data.
+        path: where the data is in the file.
+        report: receives the errors, except where it already covers the place.
+        known: further keys to suggest beside the model's own.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        for found in error.errors(include_url=False):
+            _explain(model, data, path, dict(found), report, known)
+        return None
+
+
+def keys_of(model: type[BaseModel]) -> list[str]:
+    """The keys of a model as users write them."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _explain(
+    model: type[BaseModel], data: object, base: KeyPath, error: dict[str, Any], report: Report, known: Iterable[str]
+) -> None:
+    code: str = error["type"]
+    inside = _in_data(data, error["loc"], missing=code == "missing")
+    path = base + inside
+    if report.covers(path):
+        return
+    value = error.get("input")
+    context: dict[str, Any] = error.get("ctx") or {}
+    on_key = "[key]" in error["loc"]
+    if code == "missing":
+        report.add(path, "is required")
+    elif code == "extra_forbidden":
+        keys = keys_of(_model_at(model, inside[:-1]) or model)
+        hint = did_you_mean(inside[-1], [*keys, *(known if len(inside) == 1 else ())], f"known: {', '.join(keys)}")
+        report.add(path, "is not a key that is known here", hint, on_key=True)
+    elif isinstance(bad := context.get("error"), BadValue):
+        report.add(path, bad.message, bad.hint, on_key=on_key)
+    elif code == "literal_error":
+        options = re.findall(r"'([^']*)'", context["expected"]) or [context["expected"]]
+        message = f"must be {_one_of(options)}, not {kind(value)}"
+        report.add(path, message, _literal_hint(value, options))
+    elif code in _EXPECTED:
+        report.add(path, f"must be {_EXPECTED[code]}, not {kind(value)}", _type_hint(code, value))
+    else:
+        report.add(path, *_limit(code, value, context))
+
+
+def _limit(code: str, value: object, context: Mapping[str, Any]) -> tuple[str, str]:
+    match code:
+        case "greater_than_equal":
+            return f"must be at least {context['ge']}, not {shown(value)}", ""
+        case "less_than_equal":
+            return f"must be at most {context['le']}, not {shown(value)}", ""
+        case "too_short":
+            return "must not be empty", ""
+        case "too_long":
+            return f"must not have more than {context['max_length']} entries", ""
+        case "string_too_long":
+            return f"must not be longer than {context['max_length']} characters", ""
+        case "string_pattern_mismatch":
+            return f"must match {context['pattern']}, not {shown(value)}", ""
+        case _:
+            return f"is not valid ({code}): {shown(value)}", ""
+
+
+def _one_of(options: list[str]) -> str:
+    return options[0] if len(options) == 1 else f"{', '.join(options[:-1])} or {options[-1]}"
+
+
+def _literal_hint(value: object, options: list[str]) -> str:
+    if isinstance(value, bool) and "off" in options:  # YAML 1.1 tools turn off into false
+        return 'write "off" in quotes'
+    if str(value) in options:
+        return "remove the quotes"
+    return did_you_mean(value, options) if isinstance(value, str) else ""
+
+
+def _type_hint(code: str, value: object) -> str:
+    if code == "int_type" and isinstance(value, str) and _NUMBER_AS_TEXT.fullmatch(value):
+        return "remove the quotes"
+    if code == "bool_type" and isinstance(value, str) and value.lower() in ("yes", "no", "on", "off", "true", "false"):
+        return f"write {'true' if value.lower() in ('yes', 'on', 'true') else 'false'}"
+    if code == "string_type" and isinstance(value, (bool, int, float)):
+        return "put it in quotes"
+    if code == "list_type" and isinstance(value, (str, int, dict)):
+        return "start each entry with a dash, or write [ ] around it"
+    return ""
+
+
+def _in_data(data: object, loc: tuple[str | int, ...], *, missing: bool) -> KeyPath:
+    """The part of pydantic's location that exists in the file (it adds names of its own)."""
+    path: list[str | int] = []
+    for number, part in enumerate(loc):
+        inside = (isinstance(data, dict) and part in data) or (
+            isinstance(data, list) and isinstance(part, int) and part < len(data)
+        )
+        if inside:
+            data = data[part]  # type: ignore[index]
+        elif not (missing and number == len(loc) - 1):
+            continue
+        path.append(part)
+    return tuple(path)
+
+
+def _model_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
+    """The model that describes the mapping at ``path``."""
+    current: type[BaseModel] | None = model
+    for part in path:
+        if isinstance(part, int):
+            continue
+        if current is None:
+            return None
+        field = next((field for name, field in current.model_fields.items() if (field.alias or name) == part), None)
+        current = _model_in(field.annotation) if field else None
+    return current
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if get_origin(annotation) in (list, Union, types.UnionType):
+        return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
+    return None

@@ -1,0 +1,219 @@
+"""Reads clusters.yaml: all of its problems at once, and what they cost.
+
+A problem inside one entry of ``clusters:`` or ``services:`` breaks that entry only: the registry lists it
+as broken, which freezes it. Anything else (YAML that does not parse, another version, duplicate names, an
+entry without a usable name, keys outside of entries) costs the whole file: somebody who cannot say what an
+entry *is* cannot say that its endpoints should go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hub.errors import Problem, RegistryError
+from hub.model import LOCAL, TargetKey
+from hub.registry import build, checks, models, notyet
+from hub.registry.explain import validate
+from hub.registry.positions import parse
+from hub.registry.report import KeyPath, Report
+from hub.registry.spec import ClusterSpec, Registry, TargetSpec
+from hub.registry.values import kind, shown
+
+MAX_BYTES: Final = 4 * 1024 * 1024
+"""A larger file is refused unread: 10,000 services take about 2 MiB."""
+
+VERSION: Final = 1
+_SECTIONS: Final = ("clusters", "services")
+_START: Final = "start with version: 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An accepted file.
+
+    Attributes:
+        registry: what it says; broken entries are listed in it, not dropped.
+        problems: what is wrong inside entries, in file order; empty for a clean file.
+    """
+
+    registry: Registry
+    problems: tuple[Problem, ...] = ()
+
+    def strict(self) -> Registry:
+        """The registry of a file without any problem.
+
+        Raises:
+            RegistryError: there is one.
+        """
+        if self.problems:
+            raise RegistryError(self.problems)
+        return self.registry
+
+
+def load(path: str | os.PathLike[str]) -> Loaded:
+    """Read and check a registry file.
+
+    Blocking; takes about 1 s for 500 clusters and 2,000 services, so keep it off the event loop.
+
+    Raises:
+        RegistryError: the file cannot be used at all; it carries the problems inside entries too.
+    """
+    return loads(read(path), path)
+
+
+def read(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a registry file.
+
+    Raises:
+        RegistryError: it cannot be read, is no regular file, or is larger than 4 MiB (and was not read).
+    """
+    file = os.fspath(path)
+    try:
+        status = Path(file).stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise _whole(file, "is not a regular file")
+        if status.st_size > MAX_BYTES:
+            raise _whole(file, f"is too large: {status.st_size:,} bytes, at most {MAX_BYTES:,} are read")
+        with Path(file).open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise _whole(file, f"cannot be read: {reason}") from error
+    if len(content) > MAX_BYTES:
+        raise _whole(file, f"is too large: at most {MAX_BYTES:,} bytes are read")
+    return content
+
+
+def loads(content: bytes, path: str | os.PathLike[str]) -> Loaded:
+    """Check a registry's bytes; ``path`` names them in messages, and relative paths start at its folder.
+
+    Raises:
+        RegistryError: as :func:`load`.
+    """
+    file = os.fspath(path)
+    report = Report(file)
+    data = _data(content, report)
+    registry = _registry(data, report, Path(file).absolute().parent, content) if data is not None else None
+    if registry is None or report.fatal:
+        raise RegistryError(report.problems)
+    return Loaded(registry, report.problems)
+
+
+def _whole(file: str, message: str) -> RegistryError:
+    return RegistryError((Problem(file, 0, 0, "", message),))
+
+
+def _data(content: bytes, report: Report) -> Mapping[str, Any] | None:
+    """The file's top-level mapping, once its version is known to be ours."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, column = _byte_place(content, error.start)
+        report.add_at((), line, column, "is not text in UTF-8", "save the file as UTF-8", fatal=True)
+        return None
+    data = parse(text, report)
+    if report.fatal and data is None:
+        return None
+    if data is None:
+        report.add((), "is empty", _START)
+    elif not isinstance(data, dict):
+        report.add((), f"must be a mapping, not {kind(data)}", _START)
+    elif "version" not in data:
+        report.add((), "version is required", "write version: 1")
+    elif data["version"] != VERSION or isinstance(data["version"], (bool, float)):
+        version = data["version"]
+        hint = "remove the quotes" if version == str(VERSION) else "this hub reads version 1"
+        report.add(("version",), f"must be {VERSION}, not {shown(version)}", hint)
+    else:
+        return data
+    return None
+
+
+def _byte_place(content: bytes, offset: int) -> tuple[int, int]:
+    before = content[:offset].decode("utf-8-sig", errors="replace")
+    return before.count("\n") + 1, len(before) - before.rfind("\n")
+
+
+def _registry(data: Mapping[str, Any], report: Report, folder: Path, content: bytes) -> Registry | None:
+    _nothing(data, (), report)
+    notyet.refuse(data, report)
+    selection = checks.check(data, report)
+    head = validate(
+        models.Head, {key: value for key, value in data.items() if key not in _SECTIONS}, (), report, _SECTIONS
+    )
+    good = {section: _entries(data, section, report) for section in _SECTIONS}
+    if head is None or report.fatal:
+        return None
+    broken = report.broken_entries()
+    clusters: dict[str, tuple[models.Cluster, ClusterSpec]] = {
+        entry.name: (entry, build.cluster(entry, folder))
+        for path, entry in good["clusters"].items()
+        if path not in broken and isinstance(entry, models.Cluster)
+    }
+    broken_clusters: dict[str, str] = {}
+    broken_targets: dict[TargetKey, str] = {}
+    frozen: set[str] = set()
+    for (section, index), problems in broken.items():
+        raw = data[section][index]  # type: ignore[index]
+        text = "; ".join(map(str, problems))
+        if section == "clusters":
+            broken_clusters[raw["name"]] = text
+            frozen |= {raw["name"], *_former_names(raw)}
+        else:
+            broken_targets[TargetKey(raw["namespace"], raw["name"])] = text
+    selection.suspect(broken_clusters)
+    targets = build.Targets(head.defaults, clusters, selection)
+    specs: dict[TargetKey, TargetSpec] = {}
+    for path, entry in good["services"].items():
+        if path not in broken and isinstance(entry, models.Service):
+            spec = targets.build(entry)
+            specs[spec.key] = spec
+    return Registry(
+        owner=head.owner or "default",
+        clusters={LOCAL: build.local(), **{name: spec for name, (_, spec) in clusters.items()}},
+        targets=specs,
+        previous_owners=tuple(head.previous_owners or ()),
+        denied_cidrs=tuple(head.denied_cidrs or ()),
+        broken_clusters=broken_clusters,
+        broken_targets=broken_targets,
+        digest=hashlib.sha256(content).hexdigest(),
+        frozen_names=frozenset(frozen),
+        folder=str(folder),
+    )
+
+
+def _entries(data: Mapping[str, Any], section: str, report: Report) -> dict[KeyPath, models.Layer]:
+    """The valid models of one section, by path."""
+    model: type[models.Cluster | models.Service] = models.Cluster if section == "clusters" else models.Service
+    found: dict[KeyPath, models.Layer] = {}
+    listed = data.get(section)
+    for index, raw in enumerate(listed if isinstance(listed, list) else ()):
+        if isinstance(raw, dict):
+            entry = validate(model, raw, (section, index), report)
+            if entry is not None:
+                found[section, index] = entry
+    return found
+
+
+def _nothing(value: object, path: KeyPath, report: Report) -> None:
+    """Report keys and list entries without a value; a provider's own configuration may have them."""
+    if value is None:
+        report.add(path, "has no value", "give it one or remove the key", on_key=True, fatal=len(path) == 2)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if inner is None or key != "config" or path[-1:] != ("provider",):
+                _nothing(inner, (*path, key), report)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _nothing(inner, (*path, index), report)
+
+
+def _former_names(raw: Mapping[str, Any]) -> frozenset[str]:
+    listed = raw.get("formerly")
+    return frozenset(name for name in listed if isinstance(name, str)) if isinstance(listed, list) else frozenset()

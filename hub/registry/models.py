@@ -1,0 +1,295 @@
+"""clusters.yaml as pydantic models: every key, its type, its limits, its description.
+
+One source for validation and for the JSON Schema. Defaults are those of :mod:`hub.registry.spec`; a key
+that was not written stays out of ``model_fields_set``, which is how precedence works. Rules that look at
+several keys are in :mod:`hub.registry.checks`, keys of later versions in :mod:`hub.registry.notyet`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, PlainValidator, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+from hub.registry import values
+from hub.registry.spec import Network, SelectorTerm
+
+
+def _schema(pattern: str, example: str, *, longest: int | None = None) -> WithJsonSchema:
+    limit = {} if longest is None else {"maxLength": longest}
+    return WithJsonSchema({"type": "string", "pattern": f"^({pattern})$", "examples": [example], **limit})
+
+
+_TEXT = WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 1024})
+_QUALIFIED = r"([a-z0-9][-.a-z0-9]*/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
+_VALUE = r"([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)"
+_GLOB = "[a-z0-9*][-.a-z0-9*]*/[a-z0-9*][-.a-z0-9*]*"
+
+Duration = Annotated[float, PlainValidator(values.duration), _schema(values.DURATION_PATTERN, "1h30m")]
+Hold = Annotated[
+    float | None, PlainValidator(values.duration_or_never), _schema(f"{values.DURATION_PATTERN}|never", "5m")
+]
+Percent = Annotated[float, PlainValidator(values.percent), _schema(values.PERCENT_PATTERN, "50%")]
+PercentOrOff = Annotated[
+    float | None, PlainValidator(values.percent_or_off), _schema(f"{values.PERCENT_PATTERN}|off", "50%")
+]
+Text = Annotated[str, PlainValidator(values.text), _TEXT]
+FilePath = Annotated[str, PlainValidator(values.file_path), _TEXT]
+Label = Annotated[str, PlainValidator(values.label), _schema(values.LABEL_PATTERN, "payments-eu", longest=63)]
+Subdomain = Annotated[
+    str,
+    PlainValidator(values.subdomain),
+    _schema(rf"{values.LABEL_PATTERN}(\.{values.LABEL_PATTERN})*", "worker-1.example.com", longest=253),
+]
+ProviderName = Annotated[
+    str,
+    PlainValidator(values.provider_name),
+    _schema("[a-z0-9]([-_.a-z0-9]*[a-z0-9])?", "node-addresses", longest=63),
+]
+SecretKey = Annotated[str, PlainValidator(values.secret_key), _schema("[-._a-zA-Z0-9]+", "kubeconfig", longest=253)]
+LabelKey = Annotated[str, PlainValidator(values.label_key), _schema(_QUALIFIED, "region")]
+LabelValue = Annotated[str, PlainValidator(values.label_value), _schema(f"{_VALUE}?", "eu")]
+Owner = Annotated[str, PlainValidator(values.owner), _schema(_VALUE, "default")]
+Selector = Annotated[
+    tuple[SelectorTerm, ...],
+    PlainValidator(values.selector),
+    WithJsonSchema({"type": "string", "maxLength": 1024, "examples": ["pool=ingress,!spot"]}),
+]
+Cidr = Annotated[Network, PlainValidator(values.cidr), _schema(values.CIDR_PATTERN, "10.7.0.0/16")]
+Address = Annotated[str, PlainValidator(values.address), _schema("[0-9a-fA-F:.]+", "10.7.0.9")]
+PortRange = Annotated[
+    tuple[int, int],
+    PlainValidator(values.port_range),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": 65535},
+                {"type": "string", "pattern": "^[0-9]{1,5}-[0-9]{1,5}$"},
+            ],
+            "examples": ["30000-32767"],
+        }
+    ),
+]
+ObjectName = Annotated[
+    str, PlainValidator(values.object_name), _schema(f"{values.LABEL_PATTERN}/{values.LABEL_PATTERN}", "ingress/envoy")
+]
+ObjectGlob = Annotated[str, PlainValidator(values.object_glob), _schema(_GLOB, "team-a/*")]
+PortOrName = Annotated[
+    int | str,
+    PlainValidator(values.port_or_name),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 65535}, {"type": "string", "maxLength": 63}]}
+    ),
+]
+PortNumber = Annotated[int, Field(ge=1, le=65535)]
+
+
+def optional(description: str, default: JsonValue = None, **more: Any) -> Any:
+    """An optional key; ``default`` is what the hub does without it, as a user would write it."""
+    extra: dict[str, JsonValue] = {} if default is None else {"default": default}
+    return Field(default=None, description=description, json_schema_extra=extra, **more)
+
+
+def required(description: str, **more: Any) -> Any:
+    """A key that must be written."""
+    return Field(description=description, **more)
+
+
+class Section(BaseModel):
+    """Base of all: nothing coerced, nothing unknown, camelCase outside."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=to_camel, defer_build=True)
+
+
+class Exclude(Section):
+    """Break-glass: what must not be published, whatever else says so."""
+
+    nodes: list[Subdomain] | None = optional("Names of Nodes.", [])
+    addresses: list[Address] | None = optional("IP addresses.", [])
+
+
+class Nodes(Section):
+    """Which nodes of a source are eligible."""
+
+    selector: Selector | None = optional("Label selector in kubectl's syntax.", "")
+    control_plane: bool | None = optional("Publish control plane nodes too.", default=False)
+    cordoned: Literal["keep", "not-ready", "drop"] | None = optional("What becomes of cordoned nodes.", "keep")
+    not_ready_grace: Duration | None = optional("How long a node may be not Ready before it leaves.", "30s")
+    max_not_ready: Percent | None = optional("While more nodes than this are not Ready, none leaves for it.", "50%")
+    exclude: Exclude | None = optional("Break-glass: never publish these.")
+
+
+class Guard(Section):
+    """How much may be removed, and when."""
+
+    empty_results: Annotated[int, Field(ge=0, le=1000)] | None = optional(
+        "Consecutive complete answers needed before empty is published; 0 = never.", 3
+    )
+    max_removal: PercentOrOff | None = optional("Removals beyond this share of the peak are withheld.", "50%")
+    max_removal_window: Duration | None = optional("How far back the peak looks.", "10m")
+    max_removal_hold: Hold | None = optional(
+        "A withheld removal is released when the same answer stood this long.", "5m"
+    )
+
+
+class Unreachable(Section):
+    """What becomes of the endpoints of a cluster that cannot be reached."""
+
+    after: Duration | None = optional("Counts from the last complete answer.", "10m")
+    policy: Literal["keep", "not-ready", "remove"] | None = optional("keep: as they are.", "keep")
+
+
+class Health(Section):
+    """Active checks of the published addresses."""
+
+    mode: Literal["off", "tcp", "http", "https"] | None = optional("How to probe.", "off")
+    path: Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=1024)] | None = optional("Path of an HTTP probe.", "/")
+    port: PortNumber | None = optional("Port to probe, where it is not the published one.")
+    interval: Duration | None = optional("Time between probes of one address.", "5s")
+    timeout: Duration | None = optional("A probe that takes longer fails.", "3s")
+    rise: Annotated[int, Field(ge=1, le=1000)] | None = optional("Successes in a row that make an address healthy.", 2)
+    fall: Annotated[int, Field(ge=1, le=1000)] | None = optional("Failures in a row that make it unhealthy.", 3)
+    on_fail: Literal["not-ready", "remove"] | None = optional("What becomes of an unhealthy address.", "not-ready")
+
+
+class Layer(Section):
+    """The keys that a source, a service, a cluster and the defaults may all set."""
+
+    nodes: Nodes | None = optional("Which nodes are eligible.")
+    guard: Guard | None = optional("How much may be removed, and when.")
+    unreachable: Unreachable | None = optional("What happens when the cluster cannot be reached.")
+    health: Health | None = optional("Active checks.")
+
+
+class Defaults(Layer):
+    """What applies where neither source, service nor cluster says otherwise."""
+
+
+class Kubeconfig(Section):
+    """Access to a remote cluster: a file, or a Secret beside the hub."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [{"required": ["path"]}, {"required": ["secret"]}],
+            "dependentRequired": {"key": ["secret"]},
+        }
+    )
+
+    path: FilePath | None = optional("A kubeconfig file, relative to this file.")
+    secret: Subdomain | None = optional("A Secret in the hub's --secrets-namespace.")
+    key: SecretKey | None = optional("Key inside the Secret.", "kubeconfig")
+    context: Text | None = optional("Context to use; default: the kubeconfig's current one.")
+
+
+class Provider(Section):
+    """Who knows the addresses."""
+
+    name: ProviderName = required("Name of an installed provider (see `hub providers`).")
+    config: dict[str, Any] | None = optional("The provider's own configuration.", {})
+
+
+class Cluster(Layer):
+    """A remote cluster."""
+
+    name: Label = required("Unique; becomes a label of the slices. `local` is built in.")
+    formerly: list[Label] | None = optional("Old names: their slices are adopted and relabelled.", [])
+    state: Literal["active", "standby", "frozen"] | None = optional(
+        "standby: watched, not published. frozen: not contacted, slices untouched.", "active"
+    )
+    kubeconfig: Kubeconfig | None = optional("How to reach it; not needed where the provider brings endpoints.")
+    labels: dict[LabelKey, LabelValue] | None = optional("For clusterSelector.", {})
+    allowed_cidrs: list[Cidr] = required("Addresses outside are dropped.", alias="allowedCIDRs", min_length=1)
+    allowed_ports: list[PortRange] | None = optional("Ports taken from a Service must lie here.", ["30000-32767"])
+    max_endpoints: Annotated[int, Field(ge=1, le=1_000_000)] | None = optional("More than this is not believed.", 5000)
+    provider: Provider | None = optional("Who knows the addresses of this cluster's nodes.")
+
+
+class Source(Layer):
+    """One source of a service: a cluster by name, or clusters by label."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["cluster"]}, {"required": ["clusterSelector"]}]}
+    )
+
+    cluster: Label | None = optional("Name of a cluster, or `local`.")
+    cluster_selector: dict[LabelKey, LabelValue] | None = optional("All clusters with these labels, in file order.")
+    provider: Provider | None = optional("Instead of the cluster's provider.")
+
+
+class Failover(Section):
+    """When strategy failover changes over and back."""
+
+    min_ready: Annotated[int, Field(ge=1, le=100_000)] | None = optional("Ready endpoints an active source needs.", 1)
+    after: Duration | None = optional("How long a source must lack them.", "30s")
+    failback: Literal["auto", "manual"] | None = optional("Whether to return to an earlier source.", "auto")
+    failback_after: Duration | None = optional("How long the earlier source must have held.", "5m")
+
+
+class NodePort(Section):
+    """A port read from a Service of the remote cluster."""
+
+    service: ObjectName = required("namespace/name in the remote cluster.")
+    port: PortOrName = required("Name or number of the Service's port.")
+
+
+class Port(Section):
+    """A published port."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["port"]}, {"required": ["nodePort"]}]})
+
+    name: Label | None = optional("Name of the Service's port; a sole port may leave it out.")
+    port: PortNumber | None = optional("The number consumers connect to.")
+    node_port: NodePort | None = optional("Take the number from a Service of the remote cluster.")
+    protocol: Literal["TCP", "UDP", "SCTP"] | None = optional("Transport protocol.", "TCP")
+    app_protocol: LabelKey | None = optional("As in a Service's appProtocol.")
+
+
+class Service(Layer):
+    """A target: a Service of the hub cluster without a selector."""
+
+    name: Label = required("The Service's name.")
+    namespace: Label = required("The Service's namespace.")
+    sources: list[Source] = required("Where the endpoints come from.", min_length=1)
+    strategy: Literal["merge", "failover"] | None = optional(
+        "merge: all sources. failover: the first source with ready endpoints.", "merge"
+    )
+    failover: Failover | None = optional("Details of strategy failover.")
+    ports: list[Port] | None = optional("Default: from the Service.", min_length=1, max_length=100)
+    policy: Literal["sync", "upsert-only"] | None = optional("upsert-only: never removes.", "sync")
+    endpoints_per_slice: Annotated[int, Field(ge=1, le=1000)] | None = optional("Endpoints in one slice.", 100)
+    drain: Duration | None = optional("Publish a leaving endpoint as terminating this long first.", "0s")
+
+
+class AllowedCopy(Section):
+    """Who may copy what by annotation; `*` matches any run of characters."""
+
+    from_: ObjectGlob = required("Services that may be copied from.", alias="from")
+    to: list[ObjectGlob] = required("Services that may ask for it.", min_length=1)
+
+
+class Annotations(Section):
+    """Copies that Services ask for by annotation."""
+
+    enabled: bool | None = optional("Whether annotations are looked at.", default=False)
+    allow: list[AllowedCopy] | None = optional("Without a rule: only sources of the Service's own namespace.", [])
+
+
+class Head(Section):
+    """The file without its entries."""
+
+    version: Literal[1] = required("Version of this format.")
+    owner: Owner | None = optional("Whose slices these are; a label of all of them.", "default")
+    previous_owners: list[Owner] | None = optional("Their slices are adopted.", [])
+    denied_cidrs: list[Cidr] | None = optional(
+        "Never published, beside what is always denied and the Service CIDRs.", [], alias="deniedCIDRs"
+    )
+    defaults: Defaults | None = optional("Applies where neither source, service nor cluster says otherwise.")
+    annotations: Annotations | None = optional("Copies that Services ask for by annotation.")
+
+
+class File(Head):
+    """The whole of clusters.yaml."""
+
+    clusters: list[Cluster] | None = optional("The remote clusters.", [])
+    services: list[Service] | None = optional("The Services of the hub cluster to keep filled.", [])

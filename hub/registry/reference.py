@@ -1,0 +1,89 @@
+"""The reference of clusters.yaml in Markdown, from the JSON Schema: docs/reference/clusters-yaml.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from hub.registry.schema import schema
+
+_INTRO: Final = """\
+# clusters.yaml
+
+The registry: one YAML file that says which clusters there are and which Services of the hub cluster they
+stand behind. `clusters.example.yaml` shows every key in use; `hub check clusters.yaml` finds all problems of
+a file at once; editors take the schema from `docs/schema/clusters.schema.json` (also `hub schema`). This page
+is generated from the models that load the file.
+
+## Rules
+
+- YAML 1.2: `off`, `on`, `yes` and `no` are text. Nothing is coerced: `"5"` is not a number, `5` not a text.
+  Anchors, aliases, tags, repeated keys, keys without a value and further documents are refused; so is a file
+  over 4 MiB, unread.
+- **Durations** are Go-style: `300ms`, `30s`, `1h30m`. **Percentages** are text: `50%`. **Networks** have no
+  bits set behind the mask.
+- **Precedence** of `nodes`, `guard`, `unreachable` and `health`: source, service, cluster, `defaults`; key by
+  key, so that a source may change `nodes.selector` and keep the cluster's `nodes.notReadyGrace`. Lists replace
+  each other; `exclude.nodes` and `exclude.addresses` do so on their own.
+- **`clusterSelector`** stands for every cluster that carries all of its labels, in file order. A cluster that
+  another source of the Service names is left out; of two selectors the first takes a cluster. A selector
+  that selects nothing is an error.
+- **A problem inside one entry** of `clusters` or `services` freezes that entry: its slices stay as they are
+  until the entry is repaired. Anything else rejects the file, and the last good one keeps running: YAML that
+  does not parse, another version, two entries of one name, an entry without a usable name, a problem outside
+  of the entries. Services may go on naming a frozen cluster; it is unknown to them, so nothing is removed.
+- **Reload**: a changed file is picked up within 2 s, also where it is mounted from a ConfigMap. Only what
+  changed is touched.
+- A key that belongs to a later version is answered with "not in this version".
+"""
+
+
+def text() -> str:
+    """The whole page."""
+    made = schema()
+    defined: dict[str, Any] = made["$defs"]
+    parts = [_INTRO, "## The file\n", *_table(made)]
+    for name in sorted(defined):
+        parts += [f"## {name}\n", f"{defined[name]['description']}\n", *_table(defined[name])]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _table(node: dict[str, Any]) -> Iterator[str]:
+    yield "| key | value | default | meaning |"
+    yield "|---|---|---|---|"
+    for key, value in node["properties"].items():
+        needed = "**required**" if key in node.get("required", ()) else _default(value)
+        yield f"| `{key}` | {_type(value)} | {needed} | {value.get('description', '').replace('|', '&#124;')} |"
+    yield ""
+
+
+def _default(value: dict[str, Any]) -> str:
+    if "default" not in value:
+        return ""
+    written = value["default"]
+    return f"`{written}`" if isinstance(written, str) and written else f"`{json.dumps(written)}`"
+
+
+def _type(value: dict[str, Any]) -> str:
+    if "$ref" in value:
+        name = value["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "enum" in value:
+        return ", ".join(f"`{word}`" for word in value["enum"])
+    if "const" in value:
+        return f"`{value['const']}`"
+    if "anyOf" in value:
+        return " or ".join(_type(option) for option in value["anyOf"])
+    match value.get("type"):
+        case "array":
+            return f"list of {_type(value['items'])}"
+        case "integer":
+            return f"{value.get('minimum', '')}–{value.get('maximum', '')}"
+        case "boolean":
+            return "`true`, `false`"
+        case "object":
+            return "mapping"
+        case _:
+            example = value.get("examples", [""])[0]
+            return f"text, such as `{example}`" if example else "text"

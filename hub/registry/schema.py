@@ -1,0 +1,70 @@
+"""The JSON Schema of clusters.yaml (draft 2020-12), for editors, from the very models that load it.
+
+It accepts no less than the loader; rules over several entries (references, unique names) only the loader
+knows. Written to docs/schema/clusters.schema.json and printed by ``hub schema``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from hub.registry.models import File
+from hub.registry.notyet import NOT_YET
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema() -> dict[str, Any]:
+    """The schema as plain data."""
+    made = File.model_json_schema(by_alias=True, schema_generator=GenerateJsonSchema)
+    _tidy(made)
+    for pattern, missing in NOT_YET.items():
+        for property_ in _properties(made, pattern):
+            property_["description"] = (
+                f"Not in this version: {missing.what}. {property_.get('description', '')}".strip()
+            )
+    made["title"] = "clusters.yaml of EndpointSlice Hub"
+    return {"$schema": DIALECT, **made}
+
+
+def text() -> str:
+    """The schema as the file holds it: indented, keys in order of appearance, with a final newline."""
+    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _tidy(node: Any) -> None:
+    """Drop what is noise or not so in a file: generated titles, ``null`` as a value, ``default: null``."""
+    if isinstance(node, list):
+        for item in node:
+            _tidy(item)
+    elif isinstance(node, dict):
+        if isinstance(node.get("title"), str):
+            del node["title"]
+        if node.get("default", ...) is None:
+            del node["default"]
+        options = node.get("anyOf")
+        if isinstance(options, list) and {"type": "null"} in options:
+            options.remove({"type": "null"})
+            if len(options) == 1:
+                del node["anyOf"]
+                node.update({**options[0], **node})
+        for item in node.values():
+            _tidy(item)
+
+
+def _properties(made: dict[str, Any], pattern: str) -> Iterator[dict[str, Any]]:
+    """The property (in its parent's ``properties``) that a pattern such as ``services[].drain`` names."""
+    node = made
+    *parents, last = pattern.split(".")
+    for part in parents:
+        node = node.get("properties", {}).get(part.removesuffix("[]"), {})
+        if part.endswith("[]"):
+            node = node.get("items", {})
+        if "$ref" in node:
+            node = made["$defs"][node["$ref"].rpartition("/")[2]]
+    if last in node.get("properties", {}):
+        yield node["properties"][last]

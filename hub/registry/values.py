@@ -1,0 +1,304 @@
+"""The small languages inside clusters.yaml: durations, percentages, selectors, networks, names.
+
+Each function takes what YAML gave (any plain value) and returns the value the hub works with, or raises
+:class:`BadValue` with a sentence for the user. Nothing here coerces: ``5`` is not a duration and ``"5"``
+not a number. No pydantic, no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from ipaddress import IPv6Network, ip_address, ip_network
+from typing import Final
+
+from hub.registry.spec import Network, SelectorTerm
+
+LABEL_LIMIT: Final = 63
+"""Longest DNS label, label value and label name (RFC 1123, apimachinery validation)."""
+NAME_LIMIT: Final = 253
+"""Longest DNS subdomain: names of Nodes and Secrets, prefixes of label keys."""
+MAX_DURATION_NS: Final = 2**63 - 1
+"""Go's time.Duration ends here (about 292 years)."""
+
+LABEL_PATTERN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+DURATION_PATTERN: Final = r"(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+|0"
+PERCENT_PATTERN: Final = r"(100(\.0+)?|[0-9]{1,2}(\.[0-9]{1,4})?)%"
+CIDR_PATTERN: Final = r"[0-9a-fA-F:.]+/[0-9]{1,3}"
+
+_LABEL = re.compile(LABEL_PATTERN)
+_SUBDOMAIN = re.compile(rf"{LABEL_PATTERN}(\.{LABEL_PATTERN})*")
+_QUALIFIED = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
+_SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_PROVIDER = re.compile(r"[a-z0-9]([-_.a-z0-9]*[a-z0-9])?")
+_PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+_DURATION = re.compile(DURATION_PATTERN)
+_DURATION_PART = re.compile(r"([0-9.]+)(ns|us|µs|ms|s|m|h)")
+_UNITS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_PERCENT = re.compile(PERCENT_PATTERN)
+_CIDR = re.compile(CIDR_PATTERN)
+_GLOB = re.compile(r"[a-z0-9*]([-.a-z0-9*]*[a-z0-9*])?")
+
+
+class BadValue(ValueError):
+    """A value the user must change. ``hint`` is the next step, or empty."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+def shown(value: object) -> str:
+    """The value as a user wrote it, cut to a readable length; on one line."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def kind(value: object) -> str:
+    """What a plain YAML value is, in a user's words."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return f"{str(value).lower()} (true/false)"
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return f"the text {shown(value)}"
+        case list():
+            return "a list"
+        case _:
+            return "a mapping"
+
+
+def text(value: object) -> str:
+    """Non-empty text without control characters and of a sane length."""
+    if not isinstance(value, str):
+        hint = "put it in quotes" if isinstance(value, (bool, int, float)) else ""
+        raise BadValue(f"must be text, not {kind(value)}", hint)
+    if not value or not value.isprintable():
+        raise BadValue("must be non-empty text on one line")
+    if len(value) > 1024:
+        raise BadValue("is longer than 1024 characters")
+    return value
+
+
+def duration(value: object) -> float:
+    """Seconds of a Go-style duration: ``300ms``, ``1h30m``, ``0s``; never negative."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        raise BadValue(f"must be a duration with a unit, not the number {value}", f"write {value}s for seconds")
+    written = text(value)
+    if written.startswith("-"):
+        raise BadValue(f"must not be negative: {shown(written)}")
+    if len(written) > LABEL_LIMIT or not _DURATION.fullmatch(written):
+        days = re.fullmatch(r"[0-9.]+d", written)
+        hint = "days are no unit here: 1d is 24h" if days else "such as 300ms, 30s or 1h30m"
+        raise BadValue(f"is not a duration: {shown(written)}", hint)
+    parts = _DURATION_PART.findall(written)
+    nanoseconds = sum(int(Decimal(number) * _UNITS[unit]) for number, unit in parts)
+    if nanoseconds > MAX_DURATION_NS:
+        raise BadValue(f"is too long a duration: {shown(written)}")
+    return nanoseconds / 1e9
+
+
+def duration_or_never(value: object) -> float | None:
+    """As :func:`duration`; None for ``never``."""
+    return None if value == "never" else _with_word(duration, value, "never")
+
+
+def percent(value: object) -> float:
+    """A fraction of 1 from ``50%``; 0 % to 100 %."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        suggested = f"{value * 100:g}%" if 0 < value < 1 else f"{value}%"
+        raise BadValue(f"must be a percentage, not the number {value}", f"write {suggested}")
+    written = text(value)
+    if not _PERCENT.fullmatch(written):
+        raise BadValue(f"is not a percentage from 0% to 100%: {shown(written)}", "such as 50%")
+    return float(written[:-1]) / 100
+
+
+def percent_or_off(value: object) -> float | None:
+    """As :func:`percent`; None for ``off``."""
+    return None if value == "off" else _with_word(percent, value, "off")
+
+
+def _with_word(parse: Callable[[object], float], value: object, word: str) -> float:
+    if isinstance(value, bool):  # YAML 1.1 tools turn off into false
+        raise BadValue(f"must not be {str(value).lower()}", f'write "{word}" in quotes')
+    try:
+        return parse(value)
+    except BadValue as bad:
+        raise BadValue(bad.message, f"{bad.hint}, or {word}" if bad.hint else f"or {word}") from None
+
+
+def label(value: object) -> str:
+    """A DNS label (RFC 1123), at most 63 characters: names of clusters, namespaces, Services, ports."""
+    return _named(value, _LABEL, LABEL_LIMIT, "a DNS label (a-z, 0-9 and - inside)")
+
+
+def subdomain(value: object) -> str:
+    """A DNS subdomain, at most 253 characters: names of Nodes and Secrets."""
+    return _named(value, _SUBDOMAIN, NAME_LIMIT, "a DNS name (a-z, 0-9, - and . inside)")
+
+
+def provider_name(value: object) -> str:
+    """The name of a provider's entry point."""
+    return _named(value, _PROVIDER, LABEL_LIMIT, "a provider's name (a-z, 0-9 and - inside)")
+
+
+def secret_key(value: object) -> str:
+    """A key inside a Secret."""
+    written = text(value)
+    if len(written) > NAME_LIMIT or not _SECRET_KEY.fullmatch(written):
+        raise BadValue(f"is not a key of a Secret: {shown(written)}", "letters, digits, -, _ and . are allowed")
+    return written
+
+
+def _named(value: object, pattern: re.Pattern[str], limit: int, what: str) -> str:
+    written = text(value)
+    if len(written) > limit:
+        raise BadValue(f"is longer than {limit} characters: {shown(written)}")
+    if not pattern.fullmatch(written):
+        suggested = re.sub(r"[^a-z0-9]+", "-", written.lower()).strip("-")
+        raise BadValue(f"is not {what}: {shown(written)}", f"such as {suggested}" if suggested else "")
+    return written
+
+
+def label_key(value: object) -> str:
+    """A label key: a name, or ``prefix/name`` with a DNS subdomain as prefix."""
+    written = text(value)
+    prefix, slash, name = written.rpartition("/")
+    if slash and (len(prefix) > NAME_LIMIT or not _SUBDOMAIN.fullmatch(prefix)):
+        raise BadValue(f"is not a label key: the prefix of {shown(written)} is not a DNS name")
+    if len(name) > LABEL_LIMIT or not _QUALIFIED.fullmatch(name):
+        raise BadValue(f"is not a label key: {shown(written)}", "letters, digits, -, _ and . inside, at most 63")
+    return written
+
+
+def label_value(value: object) -> str:
+    """A label value; may be empty."""
+    if value == "":
+        return ""
+    written = text(value)
+    if len(written) > LABEL_LIMIT or not _QUALIFIED.fullmatch(written):
+        raise BadValue(f"is not a label value: {shown(written)}", "letters, digits, -, _ and . inside, at most 63")
+    return written
+
+
+def owner(value: object) -> str:
+    """The value of the owner label: a label value that is not empty."""
+    return label_value(text(value))
+
+
+def selector(value: object) -> tuple[SelectorTerm, ...]:
+    """A label selector in kubectl's syntax; sorted, so that equal meaning compares equal mostly.
+
+    Source of the grammar: apimachinery pkg/labels/selector.go (without ``<`` and ``>``).
+    """
+    if value == "":
+        return ()
+    written = text(value)
+    terms = {_term(part.strip(), written) for part in re.split(r",(?![^(]*\))", written)}
+    return tuple(sorted(terms, key=lambda term: (term.key, term.operator, sorted(term.values))))
+
+
+_EXISTS = re.compile(r"(!?)\s*([^\s!=<>(),]+)")
+_EQUALS = re.compile(r"([^\s!=<>(),]+)\s*(==|=|!=)\s*([^\s!=<>(),]*)")
+_SET = re.compile(r"([^\s!=<>(),]+)\s+(in|notin)\s*\(([^()]*)\)")
+
+
+def _term(part: str, whole: str) -> SelectorTerm:
+    if found := _EQUALS.fullmatch(part):
+        key, sign, single = found.groups()
+        return SelectorTerm(label_key(key), "notin" if sign == "!=" else "in", frozenset((label_value(single),)))
+    if found := _SET.fullmatch(part):
+        key, operator, listed = found.groups()
+        values = frozenset(label_value(item.strip()) for item in listed.split(","))
+        return SelectorTerm(label_key(key), "in" if operator == "in" else "notin", values)
+    if found := _EXISTS.fullmatch(part):
+        return SelectorTerm(label_key(found[2]), "absent" if found[1] else "exists")
+    where = f" at {shown(part)}" if part and part != whole else ""
+    raise BadValue(f"is not a label selector: {shown(whole)}{where}", "such as pool=ingress,zone in (a,b),!spot")
+
+
+def cidr(value: object) -> Network:
+    """A network with its mask; host bits must be zero."""
+    written = text(value)
+    if not _CIDR.fullmatch(written):
+        try:
+            alone = ip_address(written)
+        except ValueError:
+            raise BadValue(f"is not a network: {shown(written)}", "such as 10.7.0.0/16 or fd00:7::/64") from None
+        raise BadValue(f"is an address without a mask: {shown(written)}", f"write {alone}/{alone.max_prefixlen}")
+    try:
+        network = ip_network(written, strict=False)
+    except ValueError:
+        raise BadValue(f"is not a network: {shown(written)}", "such as 10.7.0.0/16 or fd00:7::/64") from None
+    address = ip_address(written.partition("/")[0])
+    if network.network_address != address:
+        raise BadValue(f"has bits set behind the mask: {shown(written)}", f"did you mean {network}")
+    if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped is not None:
+        raise BadValue(f"is an IPv4 network in IPv6's clothes: {shown(written)}", "write it as IPv4")
+    return network
+
+
+def address(value: object) -> str:
+    """One IP address in its canonical spelling."""
+    written = text(value)
+    try:
+        return str(ip_address(written))
+    except ValueError:
+        hint = "a network does not fit here" if "/" in written else ""
+        raise BadValue(f"is not an IP address: {shown(written)}", hint) from None
+
+
+def port_range(value: object) -> tuple[int, int]:
+    """First and last port of ``30000-32767``, or of a single number."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        first = last = value
+    else:
+        found = _PORTS.fullmatch(text(value))
+        if not found:
+            raise BadValue(f"is not a port or a range of ports: {shown(value)}", "such as 443 or 30000-32767")
+        first, last = int(found[1]), int(found[2])
+    if not 1 <= first <= 65535 or not 1 <= last <= 65535:
+        raise BadValue(f"is outside the ports from 1 to 65535: {shown(value)}")
+    if first > last:
+        raise BadValue(f"is a range that ends before it starts: {shown(value)}", f"did you mean {last}-{first}")
+    return first, last
+
+
+def port_or_name(value: object) -> int | str:
+    """A Service's port by number or by name."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return port_range(value)[0]
+    return label(value)
+
+
+def object_name(value: object) -> str:
+    """``namespace/name`` of a Service."""
+    written = text(value)
+    namespace, slash, name = written.partition("/")
+    if not slash or not _LABEL.fullmatch(namespace) or not _LABEL.fullmatch(name):
+        raise BadValue(f"is not a Service: {shown(written)}", "write namespace/name")
+    return written
+
+
+def object_glob(value: object) -> str:
+    """``namespace/name`` where ``*`` stands for any run of characters."""
+    written = text(value)
+    namespace, slash, name = written.partition("/")
+    if not slash or not _GLOB.fullmatch(namespace) or not _GLOB.fullmatch(name):
+        raise BadValue(f"is not a pattern of Services: {shown(written)}", "write namespace/name, with * for any")
+    return written
+
+
+def file_path(value: object) -> str:
+    """A path as written; ``~`` has no meaning in a file that a server reads."""
+    written = text(value)
+    if written.startswith("~"):
+        raise BadValue(f"starts with ~, which is not expanded: {shown(written)}", "write the whole path")
+    return written

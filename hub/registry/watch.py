@@ -1,0 +1,107 @@
+"""Hot reload: notices that clusters.yaml changed, reads it, says what became of it.
+
+Polls, since inotify knows neither NFS nor the symlink of a ConfigMap that flips. Decides nothing: a file
+that cannot be used is handed on as its error, and the caller keeps the last good registry running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from hub.aio.clock import Clock
+from hub.errors import RegistryError
+from hub.registry.load import Loaded, loads, read
+
+INTERVAL: Final = 1.0
+"""Seconds between looks: a change is picked up within 2 s, reading included."""
+
+Signature = tuple[object, ...]
+
+
+class RegistryWatcher:
+    """Follows one registry file.
+
+    Args:
+        path: as the user gave it; may be a symlink, and its folder too.
+        clock: paces the polling.
+        on_change: called on the event loop with each newly accepted file, or with the reasons why a
+            changed file was rejected. Not called for a file whose bytes are as last seen.
+        seen: digest of what the caller has loaded already ("" = nothing: the first look reports).
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        clock: Clock,
+        on_change: Callable[[Loaded | RegistryError], None],
+        seen: str = "",
+    ) -> None:
+        self._path = os.fspath(path)
+        self._clock = clock
+        self._on_change = on_change
+        self._seen = seen
+        self._signature: Signature | None = None
+        self._settled = False
+
+    async def run(self) -> None:
+        """Poll for ever."""
+        while True:
+            await self.look()
+            await self._clock.sleep(INTERVAL)
+
+    async def look(self) -> None:
+        """Look once, and report what is new. Reading and checking happen in a thread."""
+        outcome = await asyncio.to_thread(self._outcome)
+        if outcome is not None:
+            self._on_change(outcome)
+
+    def _outcome(self) -> Loaded | RegistryError | None:
+        """What the file is now, where that may differ from the last look.
+
+        A file is read once more at the look after the one that saw it change: a second write within one
+        tick of the file system's clock leaves the same signature.
+        """
+        signature = _signature(self._path)
+        if signature == self._signature and self._settled:
+            return None
+        self._settled = signature == self._signature
+        self._signature = signature
+        try:
+            content = read(self._path)
+        except RegistryError as error:
+            return self._unless_seen(str(error), error)
+        digest = hashlib.sha256(content).hexdigest()
+        if digest == self._seen:
+            return None
+        self._seen = digest
+        try:
+            return loads(content, self._path)
+        except RegistryError as error:
+            return error
+
+    def _unless_seen(self, digest: str, error: RegistryError) -> RegistryError | None:
+        if digest == self._seen:
+            return None
+        self._seen = digest
+        return error
+
+
+def _signature(path: str) -> Signature:
+    """Changes whenever the file, its content, or what its path leads to changes."""
+    try:
+        status = Path(path).stat()
+    except OSError as error:
+        return (error.errno,)
+    return (
+        os.path.realpath(path),
+        status.st_dev,
+        status.st_ino,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_size,
+    )

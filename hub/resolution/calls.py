@@ -1,0 +1,177 @@
+"""Foreign code behind a deadline: no provider can hold, stop or crash the hub.
+
+Calls run in tasks of their own instead of the caller's, outside any TaskGroup: a provider that swallows
+its cancellation would otherwise keep the caller (and the group) waiting for ever. Here it is left behind
+after a grace of one second, reported, and not called again while it still runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Generic, TypeVar
+
+from hub.errors import ProviderError
+
+T = TypeVar("T")
+
+GRACE: Final = 1.0
+"""Seconds a cancelled call gets to clean up; SIGTERM must end the whole hub within 5."""
+
+
+class ProviderStalled(ProviderError):
+    """A provider did not answer within its deadline."""
+
+
+class ProviderCrashed(ProviderError):
+    """A provider ended in a way no call may end: it exited, cancelled itself, or its background task died."""
+
+
+class Calls:
+    """Calls into one provider, none of which can outlive its deadline by more than the grace."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._stuck: set[asyncio.Task[Any]] = set()
+
+    async def call(self, what: str, work: Callable[[], Awaitable[T]], seconds: float) -> T:
+        """The result of ``await work()``.
+
+        Raises:
+            ProviderStalled: it took longer, or an earlier call is still running although cancelled.
+            ProviderCrashed: it raised something that is no ``Exception``.
+            Exception: whatever it raised.
+        """
+        task = self.start(what, work)
+        try:
+            await asyncio.wait({task}, timeout=seconds)
+        except asyncio.CancelledError:
+            await self.abandon(task)
+            raise
+        if not task.done():
+            ended = await self.abandon(task)
+            raise ProviderStalled(
+                f"{what} did not end within {seconds:g} s" + ("" if ended else " and ignores cancellation")
+            )
+        return outcome(task, what)
+
+    def start(self, what: str, work: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
+        """``await work()`` as a task, for a call that lasts; end it with :meth:`abandon`.
+
+        Raises:
+            ProviderStalled: an earlier call is still running although cancelled.
+        """
+        if self._stuck:
+            raise ProviderStalled(f"an earlier call still runs although it was cancelled; {what} was not called")
+        return asyncio.create_task(_contained(work), name=f"{self._name} {what}")
+
+    async def abandon(self, task: asyncio.Task[Any]) -> bool:
+        """Cancel ``task`` and wait a moment; False where it still runs."""
+        task.cancel()
+        self._stuck.add(task)
+        task.add_done_callback(self._ended)
+        await asyncio.wait({task}, timeout=GRACE)
+        return task.done()
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._stuck.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at, so that asyncio does not report it as forgotten
+
+
+class Held(Generic[T]):
+    """An async context manager kept open by a task of its own, so that it is left by the task that entered it.
+
+    Attributes:
+        task: ends when the manager was left, wanted or not; None before :meth:`open`.
+    """
+
+    def __init__(self, name: str, enter: Callable[[], AbstractAsyncContextManager[T]]) -> None:
+        self._name = name
+        self._enter = enter
+        self._calls = Calls(name)
+        self._stop = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Open, as far as is known."""
+        return self.task is not None and not self.task.done()
+
+    async def open(self, seconds: float) -> T:
+        """Enter; what is yielded.
+
+        Raises:
+            ProviderStalled: entering took longer.
+            Exception: whatever entering raised.
+        """
+        entered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        task = self.task = asyncio.create_task(_contained(lambda: self._hold(entered)), name=self._name)
+        try:
+            waiting: set[asyncio.Future[Any]] = {task, entered}
+            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._stop.set()
+            await self._calls.abandon(task)
+            raise
+        if entered.done():
+            return entered.result()
+        if not task.done():
+            self._stop.set()  # should it get there after all, it closes at once
+            ended = await self._calls.abandon(task)
+            raise ProviderStalled(
+                f"opening did not end within {seconds:g} s" + ("" if ended else " and ignores cancellation")
+            )
+        outcome(task, "opening")
+        raise ProviderCrashed("opening ended without a provider")
+
+    async def close(self, seconds: float) -> None:
+        """Leave; cancelled after ``seconds``, and left behind after the grace. Raises nothing."""
+        task = self.task
+        if task is None:
+            return
+        self._stop.set()
+        if not task.done():
+            try:
+                await asyncio.wait({task}, timeout=seconds)
+            finally:
+                if not task.done():
+                    await self._calls.abandon(task)
+        if task.done() and not task.cancelled():
+            task.exception()
+
+    def failure(self) -> Exception:
+        """Why a manager that should be open is not."""
+        assert self.task is not None  # noqa: S101 - only asked of one that was opened
+        try:
+            outcome(self.task, "the provider's background work")
+        except Exception as error:  # noqa: BLE001 - foreign code
+            return error
+        return ProviderCrashed("the provider closed itself")
+
+    async def _hold(self, entered: asyncio.Future[T]) -> None:
+        async with self._enter() as value:
+            entered.set_result(value)
+            await self._stop.wait()
+
+
+def outcome(task: asyncio.Task[T], what: str) -> T:
+    """The result of an ended task.
+
+    Raises:
+        ProviderCrashed: it was cancelled by itself.
+        Exception: whatever it raised.
+    """
+    if task.cancelled():
+        raise ProviderCrashed(f"{what} cancelled itself")
+    return task.result()
+
+
+async def _contained(work: Callable[[], Awaitable[T]]) -> T:
+    try:
+        return await work()
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:  # SystemExit in a task would end the event loop
+        raise ProviderCrashed(f"raised {type(error).__name__}") from error

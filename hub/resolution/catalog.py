@@ -1,0 +1,328 @@
+"""Which provider types are installed, and loading the ones the registry names.
+
+Entry points of group ``hub.providers`` are listed without importing anything. A type is imported when it
+is asked for by name, in a daemon thread of its own and with a deadline: foreign code may hang, raise
+anything or call ``sys.exit``, and then only the clusters that name it are worse off. A failure is final
+for the life of the process (a half-imported module cannot be trusted); a stalled import that ends after
+all is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import importlib.metadata
+import importlib.util
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import pluggy
+
+from hub.errors import ProviderError
+from hub.plugin import spec
+from hub.plugin.spec import ALL_FIELDS, API_VERSION, ENTRY_POINT_GROUP, NAMESPACE, GuardDefaults, ProviderType
+
+log = logging.getLogger(__name__)
+
+IMPORT_DEADLINE: Final = 10.0
+"""Seconds an import and its hook may take: the heaviest cloud SDKs need 2 to 3 on a slow machine."""
+
+SUPPORTED_API: Final = frozenset({API_VERSION})
+"""Values of ``ProviderType.api_version`` this hub can run."""
+
+EntryState = Literal["loaded", "broken", "unused", "duplicate"]
+
+
+class ProviderUnavailable(ProviderError):
+    """A provider type cannot be used: not installed, broken, stalling or ambiguous. ``name`` is the culprit."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(f"provider {name!r}: {message}")
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """One installed entry point.
+
+    Attributes:
+        name: the provider's name.
+        distribution: name of the distribution that declares it; "" where its metadata is broken.
+        version: of the distribution.
+        module: the entry point's value.
+        state: ``unused`` until somebody asks for it.
+        error: why it is broken or a duplicate.
+        file: the module's file, where known.
+        type: the loaded type.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    module: str
+    state: EntryState
+    error: str = ""
+    file: str = ""
+    type: ProviderType | None = None
+
+    def schema(self) -> Mapping[str, Any] | None:
+        """JSON Schema of ``provider.config``; None while not loaded or where it cannot be generated."""
+        if self.type is None:
+            return None
+        if self.type.config is None:
+            return {"type": "object", "additionalProperties": False, "properties": {}}
+        try:
+            return self.type.config.model_json_schema()
+        except Exception:  # noqa: BLE001 - a schema is a courtesy; foreign code must not break a listing
+            return None
+
+
+class Catalog:
+    """The installed provider types.
+
+    Args:
+        find: lists the entry points; the default looks at what is installed.
+        deadline: seconds an import may take.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], Iterable[importlib.metadata.EntryPoint]] | None = None,
+        deadline: float = IMPORT_DEADLINE,
+    ) -> None:
+        self._find = find or installed
+        self._deadline = deadline
+        self._lock = threading.Lock()
+        self._points: dict[str, list[importlib.metadata.EntryPoint]] | None = None
+        self._loads: dict[str, _Load] = {}
+
+    def names(self) -> tuple[str, ...]:
+        """All installed names, sorted."""
+        return tuple(sorted(self._index()))
+
+    def entries(self) -> tuple[CatalogEntry, ...]:
+        """Every installed entry point as it stands now, sorted by name and distribution."""
+        return tuple(
+            entry
+            for _, points in sorted(self._index().items())
+            for entry in sorted(map(self._entry, points), key=_order)
+        )
+
+    def load(self, name: str) -> ProviderType:
+        """The type called ``name``, imported if need be. Blocks up to the deadline.
+
+        Raises:
+            ProviderUnavailable: it cannot be used; the message says why and what to do.
+        """
+        load = self._start(name)
+        load.wait(load.remaining(self._deadline))
+        return load.result(self._deadline)
+
+    async def load_async(self, name: str) -> ProviderType:
+        """As :meth:`load`, without blocking the event loop."""
+        load = self._start(name)
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+
+        def finished(_: Future[ProviderType]) -> None:
+            try:
+                loop.call_soon_threadsafe(done.set)
+            except RuntimeError:  # the loop has ended, nobody waits
+                log.debug("provider %r finished importing after the hub ended", name)
+
+        load.future.add_done_callback(finished)
+        if not load.future.done():
+            try:
+                async with asyncio.timeout(load.remaining(self._deadline)):
+                    await done.wait()
+            except TimeoutError:
+                log.debug("provider %r is still importing", name)
+        return load.result(self._deadline)
+
+    def _index(self) -> dict[str, list[importlib.metadata.EntryPoint]]:
+        with self._lock:
+            if self._points is None:
+                self._points = {}
+                for point in self._find():
+                    self._points.setdefault(point.name, []).append(point)
+            return self._points
+
+    def _start(self, name: str) -> _Load:
+        points = self._index().get(name)
+        if not points:
+            close = difflib.get_close_matches(name, self._index(), n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"try: pip install endpointslice-hub-{name}"
+            raise ProviderUnavailable(name, f"no installed distribution provides it ({hint})")
+        if len(points) > 1:
+            raise ProviderUnavailable(name, _duplicates(points))
+        with self._lock:
+            load = self._loads.get(name)
+            if load is None:
+                load = self._loads[name] = _Load(points[0])
+                load.start()
+            return load
+
+    def _entry(self, point: importlib.metadata.EntryPoint) -> CatalogEntry:
+        distribution, version = _distribution(point)
+        state: EntryState = "unused"
+        error, type_ = "", None
+        points = self._index()[point.name]
+        load = self._loads.get(point.name)
+        if len(points) > 1:
+            state, error = "duplicate", _duplicates(points)
+        elif load is not None:
+            try:
+                type_ = load.result(self._deadline)
+                state = "loaded"
+            except ProviderUnavailable as problem:
+                state, error = "broken", str(problem)
+        return CatalogEntry(point.name, distribution, version, point.value, state, error, _file(point), type_)
+
+
+def installed() -> Iterable[importlib.metadata.EntryPoint]:
+    """Entry points of group ``hub.providers`` of all installed distributions."""
+    return importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
+
+
+class _Load:
+    """One import under way, or its outcome."""
+
+    def __init__(self, point: importlib.metadata.EntryPoint) -> None:
+        self.point = point
+        self.future: Future[ProviderType] = Future()
+        self._since = 0.0
+
+    def start(self) -> None:
+        # The deadline is about a thread of this machine, not about the hub's time: no Clock.
+        self._since = time.monotonic()
+        threading.Thread(target=self._run, name=f"import provider {self.point.name}", daemon=True).start()
+
+    def remaining(self, deadline: float) -> float:
+        return max(0.0, self._since + deadline - time.monotonic())
+
+    def wait(self, seconds: float) -> None:
+        done = threading.Event()
+        self.future.add_done_callback(lambda _: done.set())
+        done.wait(seconds)
+
+    def result(self, deadline: float) -> ProviderType:
+        name = self.point.name
+        distribution, version = _distribution(self.point)
+        origin = f"{distribution} {version}".strip() or self.point.value
+        if not self.future.done():
+            raise ProviderUnavailable(name, f"{origin}: importing {self.point.value} did not end within {deadline:g} s")
+        error = self.future.exception()
+        if error is None:
+            return self.future.result()
+        raise ProviderUnavailable(name, f"{origin}: {error}") from error
+
+    def _run(self) -> None:
+        try:
+            self.future.set_result(_import(self.point))
+        except BaseException as error:
+            log.warning("provider %r cannot be loaded: %s", self.point.name, error)
+            log.debug("provider %r", self.point.name, exc_info=error)
+            self.future.set_exception(error if isinstance(error, _Refused) else _Refused(_describe(error)))
+
+
+class _Refused(Exception):
+    """Why a plugin is not accepted; the message is for its author."""
+
+
+def _import(point: importlib.metadata.EntryPoint) -> ProviderType:
+    try:
+        module = point.load()
+    except BaseException as error:
+        raise _Refused(f"importing {point.value} failed: {_describe(error)}") from error
+    manager = pluggy.PluginManager(NAMESPACE)
+    manager.add_hookspecs(spec)
+    try:
+        manager.register(module, name=point.name)
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        raise _Refused(f"wrong hook: {error}") from error
+    if not manager.hook.hub_register_providers.get_hookimpls():
+        raise _Refused(f"{point.value} implements no hub_register_providers hook (is @hookimpl missing?)")
+    try:
+        types = [type_ for answer in manager.hook.hub_register_providers() for type_ in answer]
+    except BaseException as error:
+        raise _Refused(f"hub_register_providers failed: {_describe(error)}") from error
+    return _choose(point, types)
+
+
+def _choose(point: importlib.metadata.EntryPoint, types: list[Any]) -> ProviderType:
+    for type_ in types:
+        if not isinstance(type_, ProviderType):
+            raise _Refused(f"hub_register_providers returned {type(type_).__name__}, not ProviderType")
+    mine: list[ProviderType] = [type_ for type_ in types if type_.name == point.name]
+    if len(mine) != 1:
+        names = ", ".join(repr(type_.name) for type_ in types) or "nothing"
+        raise _Refused(f"the entry point is called {point.name!r}, but hub_register_providers returned {names}")
+    check_type(mine[0])
+    return mine[0]
+
+
+def check_type(type_: ProviderType) -> None:
+    """Refuse a type whose declaration breaks the plugin API.
+
+    Raises:
+        Exception: with a message for the plugin's author.
+    """
+    from pydantic import BaseModel
+
+    if type_.api_version not in SUPPORTED_API:
+        raise _Refused(f"written for plugin API {type_.api_version}, this hub speaks {API_VERSION}")
+    if not callable(type_.open):
+        raise _Refused("ProviderType.open is not callable")
+    if type_.shared is not None and not callable(type_.shared):
+        raise _Refused("ProviderType.shared is not callable")
+    config: Any = type_.config
+    if config is not None and not (isinstance(config, type) and issubclass(config, BaseModel)):
+        raise _Refused("ProviderType.config is not a pydantic model")
+    if not isinstance(type_.guard, GuardDefaults):
+        raise _Refused("ProviderType.guard is not GuardDefaults")
+    if unknown := set(type_.reads) - ALL_FIELDS:
+        raise _Refused(f"ProviderType.reads names unknown fields: {', '.join(sorted(map(str, unknown)))}")
+    poll: Any = type_.poll_interval
+    if poll is not None and not callable(poll) and not (isinstance(poll, int | float) and poll > 0):
+        raise _Refused("ProviderType.poll_interval is neither positive seconds nor a function of the configuration")
+
+
+def _describe(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _distribution(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
+    try:
+        return (point.dist.name or "", point.dist.version or "") if point.dist is not None else ("", "")
+    except Exception:  # noqa: BLE001 - a distribution without readable metadata still has an entry point
+        return "", ""
+
+
+def _duplicates(points: list[importlib.metadata.EntryPoint]) -> str:
+    owners = ", ".join(sorted(" ".join(_distribution(point)).strip() or point.value for point in points))
+    return f"several distributions provide it: {owners}; uninstall all but one"
+
+
+def _order(entry: CatalogEntry) -> tuple[str, str, str]:
+    return entry.name, entry.distribution, entry.module
+
+
+def _file(point: importlib.metadata.EntryPoint) -> str:
+    loaded = sys.modules.get(point.module)
+    if loaded is not None:
+        return getattr(loaded, "__file__", None) or ""
+    if "." in point.module:  # finding a submodule would import its parent
+        return ""
+    try:
+        found = importlib.util.find_spec(point.module)
+    except Exception:  # noqa: BLE001 - foreign finders
+        return ""
+    return (found.origin or "") if found is not None else ""

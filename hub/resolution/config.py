@@ -1,0 +1,112 @@
+"""A provider's configuration: checked by the plugin's own model, reported by key path.
+
+Pydantic's errors are turned into one sentence each; the value itself is never quoted, since it may be a
+credential somebody wrote inline.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from hub.errors import ProviderError
+from hub.plugin.spec import ProviderType
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigProblem:
+    """One finding in a ``provider.config``; ``path`` as in ``provider.config.datacenters[0]``."""
+
+    path: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" + (f" ({self.hint})" if self.hint else "")
+
+
+class ConfigInvalid(ProviderError):
+    """A configuration its provider type does not accept; ``problems`` lists everything wrong with it."""
+
+    def __init__(self, problems: tuple[ConfigProblem, ...]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+def parse_config(type_: ProviderType, config: object, path: str = "provider.config") -> Any:
+    """``config`` (plain JSON values) as the type's own model; None where the type has none.
+
+    Raises:
+        ConfigInvalid: with one problem per finding, in the order of the model.
+    """
+    if not _is_mapping(config):
+        raise ConfigInvalid((ConfigProblem(path, "must be a mapping"),))
+    if type_.config is None:
+        if not config:
+            return None
+        message = f"provider {type_.name!r} takes no configuration"
+        raise ConfigInvalid(tuple(ConfigProblem(f"{path}.{key}", message) for key in sorted(config)))
+
+    from pydantic import ValidationError
+
+    model = type_.config
+    known = {field.alias or name for name, field in model.model_fields.items()}
+    by_name = known | set(model.model_fields)
+    problems: list[ConfigProblem] = []
+    if model.model_config.get("extra", "ignore") == "ignore":
+        problems += [_unknown_key(f"{path}.{key}", key, known) for key in sorted(set(config) - by_name)]
+    parsed: Any = None
+    try:
+        parsed = model.model_validate(dict(config))
+    except ValidationError as error:
+        for finding in error.errors(include_url=False, include_context=False, include_input=False):
+            place = _path(path, config, finding["loc"], finding["type"])
+            if finding["type"] == "extra_forbidden":
+                keys = known if len(finding["loc"]) == 1 else set[str]()
+                problems.append(_unknown_key(place, str(finding["loc"][-1]), keys))
+            else:
+                problems.append(ConfigProblem(place, _sentence(finding["msg"])))
+    except Exception as error:  # noqa: BLE001 - a validator is foreign code
+        problems.append(ConfigProblem(path, f"provider {type_.name!r} failed to check it: {type(error).__name__}"))
+    if problems:
+        raise ConfigInvalid(tuple(dict.fromkeys(problems)))
+    return parsed
+
+
+def check_config(type_: ProviderType, config: object, path: str = "provider.config") -> tuple[ConfigProblem, ...]:
+    """What is wrong with ``config``; empty where nothing is."""
+    try:
+        parse_config(type_, config, path)
+    except ConfigInvalid as error:
+        return error.problems
+    return ()
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+
+
+def _unknown_key(place: str, key: str, known: set[str]) -> ConfigProblem:
+    close = difflib.get_close_matches(key, sorted(known), n=1)
+    return ConfigProblem(place, "unknown key", f"did you mean {close[0]!r}?" if close else "")
+
+
+def _path(path: str, value: Any, location: Sequence[int | str], kind: str) -> str:
+    """The key's path; pydantic's locations also name union members, which are no keys of the file."""
+    for index, part in enumerate(location):
+        if isinstance(part, int):
+            path += f"[{part}]"
+            value = value[part] if isinstance(value, list) and part < len(value) else None
+        elif isinstance(value, Mapping) and part in value:
+            path += f".{part}"
+            value = value[part]
+        elif kind == "missing" and index == len(location) - 1:
+            path += f".{part}"
+    return path
+
+
+def _sentence(message: str) -> str:
+    message = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return "required key is missing" if message == "Field required" else message.rstrip(".")

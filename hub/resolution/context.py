@@ -1,0 +1,310 @@
+"""What a provider gets from the hub: time, threads, HTTP, credentials, and the limits the flags set.
+
+One :class:`ProviderHub` per provider type and hub, one :class:`ProviderCluster` per (cluster,
+configuration). A registry is edited by more people than the Deployment: everything a configuration may
+make the hub read, run or contact passes through :class:`Limits` here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from hub.aio import process
+from hub.aio.clock import Clock
+from hub.errors import HubError, ProviderError
+from hub.model import Service, Slice
+from hub.plugin.spec import (
+    Completed,
+    HubContext,
+    ReadOnlyCluster,
+    SecretValue,
+    TerminalProviderError,
+    TransientProviderError,
+)
+from hub.resolution.secrets import Credential, ReadSecret, credential
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, ClientSession
+
+T = TypeVar("T")
+
+THREADS: Final = 4
+"""Blocking calls one provider may have under way: SDK calls are few and shared by clusters."""
+
+HTTP_TIMEOUT: Final = 25.0
+"""Seconds one request may take: less than the 30 s of a whole resolve, so that the error names the request."""
+
+ERROR_LIMIT: Final = 256
+"""Characters of a foreign error's text that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a registry may make providers run, read or contact.
+
+    Attributes:
+        allow_exec: programs of ``--allow-exec``, absolute paths.
+        allow_api_hosts: hosts of ``--allow-api-host`` beside each plugin's default; ``host`` or ``host:port``.
+        credentials_dir: folder of ``{file: …}`` credentials, absolute; None = none may be read.
+    """
+
+    allow_exec: frozenset[str] = frozenset()
+    allow_api_hosts: frozenset[str] = frozenset()
+    credentials_dir: str | None = None
+
+
+class SharedHttp:
+    """The aiohttp session all providers share, made when the first one asks."""
+
+    def __init__(self) -> None:
+        self._session: ClientSession | None = None
+
+    def session(self) -> ClientSession:
+        """The session; must be called inside the event loop."""
+        if self._session is None or self._session.closed:
+            import aiohttp
+
+            trace = aiohttp.TraceConfig()
+            trace.on_request_redirect.append(_refuse_redirect)
+            self._session = aiohttp.ClientSession(
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=HTTP_TIMEOUT, sock_connect=10.0),
+                trust_env=False,
+                trace_configs=[trace],
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """Close it, if it was ever made."""
+        if self._session is not None:
+            await self._session.close()
+
+
+async def _refuse_redirect(_session: object, _context: object, params: Any) -> None:
+    """A redirect may lead to a host the flags do not allow, with the credential in the header."""
+    from aiohttp import ClientError
+
+    response: ClientResponse = params.response
+    response.close()
+    raise ClientError(f"{response.status} redirect refused; pass allow_redirects=False to see it")
+
+
+class ProviderHub:
+    """HubContext of one provider type."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        clock: Clock,
+        limits: Limits | None = None,
+        http: SharedHttp | None = None,
+        read_secret: ReadSecret | None = None,
+        threads: int = THREADS,
+    ) -> None:
+        self._name = name
+        self._clock = clock
+        self._limits = limits or Limits()
+        self._http = http or SharedHttp()
+        self._read_secret = read_secret
+        self._slots = asyncio.Semaphore(threads)
+        self._logger = logging.getLogger(f"hub.provider.{name}")
+        self._credentials: dict[tuple[tuple[str, str], ...], Credential] = {}
+
+    @property
+    def clock(self) -> Clock:
+        """The hub's clock."""
+        return self._clock
+
+    @property
+    def logger(self) -> logging.Logger:
+        """``hub.provider.<name>``."""
+        return self._logger
+
+    @property
+    def http(self) -> ClientSession:
+        """The shared session: no proxy from the environment, no cookies; following a redirect raises ClientError."""
+        return self._http.session()
+
+    async def run_sync(self, function: Callable[..., T], /, *args: Any) -> T:
+        """Run a blocking call in a daemon thread, at most ``threads`` at a time.
+
+        A cancelled caller stops waiting at once; the call keeps its slot until it really ends.
+
+        Raises:
+            Exception: whatever the call raised; SystemExit and the like arrive as ProviderError.
+        """
+        await self._slots.acquire()
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def finish(result: T | None, error: BaseException | None) -> None:
+            self._slots.release()
+            if done.done():
+                return
+            if error is None:
+                done.set_result(result)  # type: ignore[arg-type]
+            elif isinstance(error, Exception) and not isinstance(error, StopIteration):
+                done.set_exception(error)
+            else:
+                done.set_exception(ProviderError(f"the call raised {type(error).__name__}"))
+
+        def work() -> None:
+            result, error = None, None
+            try:
+                result = context.run(function, *args)
+            except BaseException as caught:  # noqa: BLE001 - handed to the caller
+                error = caught
+            try:
+                loop.call_soon_threadsafe(finish, result, error)
+            except RuntimeError:
+                self._logger.debug("a blocking call outlived the hub")
+
+        context = contextvars.copy_context()
+        threading.Thread(target=work, name=f"provider {self._name}", daemon=True).start()
+        return await done
+
+    def secret(self, ref: Mapping[str, str]) -> SecretValue:
+        """See :class:`hub.plugin.HubContext`; equal references share one value."""
+        key = tuple(sorted(ref.items()))
+        if key not in self._credentials:
+            folder = Path(self._limits.credentials_dir) if self._limits.credentials_dir else None
+            self._credentials[key] = credential(ref, folder, self._read_secret, self._clock)
+        return self._credentials[key]
+
+    async def credentials_changed(self) -> bool:
+        """Whether a credential this provider read reads differently now; what a TerminalProviderError waits for."""
+        return any([await value.changed() for value in self._credentials.values()])
+
+    def redact(self, text: str) -> str:
+        """See :class:`hub.plugin.HubContext`."""
+        return process.redact(text.encode("utf-8", "replace"), self._known())
+
+    def describe(self, error: BaseException) -> str:
+        """An error's text for logs, metrics and pages: the hub's own errors as they are, others with their type."""
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        text = " ".join(str(error).split())
+        for value in self._known():
+            text = text.replace(value, "***")
+        if not isinstance(error, HubError):
+            text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        return text if len(text) <= ERROR_LIMIT else text[: ERROR_LIMIT - 1] + "…"
+
+    def check_api_host(self, host: str, default: str) -> None:
+        """See :class:`hub.plugin.HubContext`."""
+        asked = _host(host)
+        if asked == _host(default):
+            return
+        allowed = {_host(named) for named in self._limits.allow_api_hosts}
+        if asked not in allowed and asked.rpartition(":")[0] not in allowed:
+            raise TerminalProviderError(
+                f"the hub may not contact {host!r}; start it with --allow-api-host {host} (default: {default})"
+            )
+
+    def check_program(self, program: str) -> str:
+        """See :class:`hub.plugin.HubContext`."""
+        if program.startswith("/") and program in self._limits.allow_exec:
+            return program
+        if program and "/" not in program:
+            named = sorted(path for path in self._limits.allow_exec if Path(path).name == program and path != program)
+            if named:
+                return named[0]
+        raise TerminalProviderError(
+            f"the hub may not run {program!r}; start it with --allow-exec and its absolute path"
+        )
+
+    async def run_program(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 10.0,  # noqa: ASYNC109 - about a process group, see hub.aio.process
+        stdout_limit: int = 1 << 20,
+        stderr_limit: int = 4096,
+    ) -> Completed:
+        """See :class:`hub.plugin.HubContext`."""
+        if not argv:
+            raise TerminalProviderError("no program to run")
+        command = [self.check_program(argv[0]), *argv[1:]]
+        try:
+            return await process.run_program(
+                command,
+                stdin=stdin,
+                env=env or {},
+                timeout=timeout,
+                stdout_limit=stdout_limit,
+                stderr_limit=stderr_limit,
+            )
+        except process.ProcessError as error:
+            raise TransientProviderError(str(error)) from error
+
+    def _known(self) -> list[str]:
+        values = {value.last() for value in self._credentials.values()}
+        return sorted((value for value in values if value and len(value) >= 4), key=len, reverse=True)
+
+
+class ProviderCluster:
+    """ClusterContext of one (cluster, configuration)."""
+
+    def __init__(
+        self, hub: HubContext, name: str, folder: str, changed: Callable[[], None], api: ReadOnlyCluster | None = None
+    ) -> None:
+        self._hub = hub
+        self._name = name
+        self._folder = folder
+        self._changed = changed
+        self._api = api or NoApi(name)
+
+    @property
+    def hub(self) -> HubContext:
+        """The context of the whole hub."""
+        return self._hub
+
+    @property
+    def name(self) -> str:
+        """The cluster's name in the registry."""
+        return self._name
+
+    @property
+    def folder(self) -> str:
+        """The registry's folder."""
+        return self._folder
+
+    @property
+    def api(self) -> ReadOnlyCluster:
+        """Read access to the cluster's API."""
+        return self._api
+
+    def changed(self) -> None:
+        """Ask for a new pass."""
+        self._changed()
+
+
+class NoApi:
+    """Stands for the API of a cluster that has none (no kubeconfig)."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+
+    def services(self, namespace: str, name: str) -> AsyncIterator[Service | None]:
+        """Refuse."""
+        raise TerminalProviderError(f"cluster {self._cluster!r} has no kubeconfig to read Service {namespace}/{name}")
+
+    def slices(self, namespace: str, service: str) -> AsyncIterator[tuple[Slice, ...]]:
+        """Refuse."""
+        raise TerminalProviderError(
+            f"cluster {self._cluster!r} has no kubeconfig to read slices of {namespace}/{service}"
+        )
+
+
+def _host(text: str) -> str:
+    return text.strip().rstrip(".").lower()

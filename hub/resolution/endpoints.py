@@ -1,0 +1,229 @@
+"""Follows an EndpointProvider of one source and keeps what it last offered.
+
+A snapshot stays until a complete one replaces it: a failing provider, one that ends or one that stalls
+changes the status, never the endpoints. An incomplete snapshot (rejected rows) adds to and changes what
+is kept, and removes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+from hub.aio.clock import Clock
+from hub.model import Hints, ObjectReference, Port
+from hub.plugin.spec import ReadOnlyCluster, Snapshot, SnapshotEndpoint, TerminalProviderError
+from hub.registry.spec import ProviderRef
+from hub.resolution.calls import Calls, ProviderCrashed, ProviderStalled, outcome
+from hub.resolution.host import Prepared, ProviderHost
+from hub.resolution.memory import MAX_ADDRESSES
+from hub.resolution.status import CREDENTIAL_CHECK, Health, ProviderStatus
+
+FIRST_DEADLINE: Final = 30.0
+"""Seconds from ``watch()`` to its first snapshot; later ones may take as long as nothing changes."""
+
+MAX_ENDPOINTS: Final = 50_000
+"""Endpoints of one snapshot; a registry's ``maxEndpoints`` is far below, this only bounds the work of checking."""
+
+
+class EndpointWatch:
+    """What one EndpointProvider offers.
+
+    Run :meth:`run` under supervision.
+
+    Args:
+        on_change: called, synchronously, after ``snapshot`` or ``status`` changed and after each empty answer.
+
+    Attributes:
+        snapshot: None before the first. ``complete`` is False until there was a complete answer: then it
+            must not remove what is published.
+        answers: complete answers so far; the guard counts empty ones by it.
+        version: grows with every change of ``snapshot``.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        ref: ProviderRef,
+        host: ProviderHost,
+        on_change: Callable[[], None],
+        *,
+        api: ReadOnlyCluster | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.ref = ref
+        self.snapshot: Snapshot | None = None
+        self.answers = 0
+        self.version = 0
+        self._host = host
+        self._clock: Clock = host.clock
+        self._on_change = on_change
+        self._api = api
+        self._health = Health(f"cluster {cluster}, provider {ref.name}", self._clock, rng)
+        self._calls = Calls(f"provider {ref.name} of {cluster}:")
+        self._prepared: Prepared | None = None
+        self._wake = asyncio.Event()
+        self._first = asyncio.Event()
+
+    @property
+    def status(self) -> ProviderStatus:
+        """How the provider is doing; while degraded, the snapshot is stale."""
+        return self._health.status
+
+    @property
+    def failures(self) -> int:
+        """Times the provider failed."""
+        return self._health.failures
+
+    def changed(self) -> None:
+        """Ask for a new pass: after a terminal error the provider is started again at once."""
+        self._wake.set()
+
+    async def settled(self) -> None:
+        """Wait for the first snapshot or the first failure."""
+        await self._first.wait()
+
+    async def run(self) -> None:
+        """Follow until cancelled, then close the provider."""
+        while True:
+            try:
+                await self._follow()
+            except Exception as error:  # noqa: BLE001 - foreign code; the snapshot stays
+                before = self._health.status
+                self._health.failed(error, self._host.hub(self.ref.name))
+                self._first.set()
+                if self._health.status != before:
+                    self._on_change()
+            await self._wait()
+
+    async def _follow(self) -> None:
+        prepared = self._prepared or await self._host.prepare(self.ref, self.cluster, self.changed, self._api)
+        if not prepared.type.brings_endpoints:
+            raise TerminalProviderError(f"provider {self.ref.name!r} resolves nodes and brings no endpoints of its own")
+        self._prepared = prepared
+        manager = await self._host.manager(prepared)
+        seen = asyncio.Event()
+
+        async def consume() -> None:
+            async with manager() as provider:
+                stream = provider.watch()
+                try:
+                    async for snapshot in stream:
+                        self._accept(checked(snapshot))
+                        seen.set()
+                finally:
+                    close = getattr(stream, "aclose", None)
+                    if close is not None:
+                        await close()
+            raise ProviderCrashed("watch() ended, but a watch never ends by itself")
+
+        # One task opens, consumes and closes: scopes inside an async generator may not change tasks.
+        task = self._calls.start("watch", consume)
+        first = asyncio.create_task(seen.wait(), name=f"first snapshot of {self.cluster}")
+        try:
+            await asyncio.wait({task, first}, timeout=FIRST_DEADLINE, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done() and not seen.is_set():
+                raise ProviderStalled(f"watch() gave no snapshot within {FIRST_DEADLINE:g} s")
+            await asyncio.wait({task})
+        finally:
+            first.cancel()
+            if not task.done():
+                await self._calls.abandon(task)
+        outcome(task, "watch()")
+
+    async def _wait(self) -> None:
+        """Until it is time to try again: backoff over, a credential changed, or asked for."""
+        self._wake.clear()
+        while (wait := self._health.blocked_until - self._clock.now()) > 0:
+            terminal = self._health.status.terminal
+            try:
+                async with asyncio.timeout(min(wait, CREDENTIAL_CHECK) if terminal else wait):
+                    await self._wake.wait()
+            except TimeoutError:
+                if not terminal or not await self._host.hub(self.ref.name).credentials_changed():
+                    continue
+            self._health.unblock()
+
+    def _accept(self, offered: Snapshot) -> None:
+        snapshot = merge(self.snapshot, offered)
+        changed = snapshot != self.snapshot
+        self.answers += offered.complete
+        self.version += changed
+        self.snapshot = snapshot
+        self._first.set()
+        if self._health.succeeded() or changed or not snapshot.endpoints:
+            self._on_change()
+
+
+def merge(last: Snapshot | None, offered: Snapshot) -> Snapshot:
+    """What is believed after ``offered``: pure.
+
+    An incomplete snapshot keeps what it does not mention; it counts as complete once a complete one was seen.
+    Endpoints are sorted by name, so that order never makes a difference.
+    """
+    endpoints = {endpoint.name: endpoint for endpoint in offered.endpoints}
+    complete, ports = offered.complete, offered.ports
+    if not offered.complete and last is not None:
+        endpoints = {endpoint.name: endpoint for endpoint in last.endpoints} | endpoints
+        complete = last.complete
+        ports = last.ports if offered.ports is None else offered.ports
+    return Snapshot(tuple(endpoints[name] for name in sorted(endpoints)), complete, ports, offered.problems)
+
+
+def checked(snapshot: object) -> Snapshot:
+    """``snapshot``, where it is what the plugin API asks for.
+
+    Raises:
+        TypeError: it is not, and why.
+    """
+    if not isinstance(snapshot, Snapshot):
+        raise TypeError(f"watch() gave {type(snapshot).__name__}, not Snapshot")
+    _require(isinstance(snapshot.complete, bool), "a Snapshot whose complete is no bool")
+    _require(_strings(snapshot.problems), "a Snapshot whose problems are no tuple of strings")
+    _require(snapshot.ports is None or _tuple_of(snapshot.ports, Port), "a Snapshot whose ports are no tuple of Port")
+    _require(
+        _tuple_of(snapshot.endpoints, SnapshotEndpoint), "a Snapshot whose endpoints are no tuple of SnapshotEndpoint"
+    )
+    count = len(snapshot.endpoints)
+    if count > MAX_ENDPOINTS:
+        raise TypeError(f"watch() gave {count} endpoints, more than {MAX_ENDPOINTS}")
+    seen: set[str] = set()
+    for endpoint in snapshot.endpoints:
+        _check_endpoint(endpoint)
+        if endpoint.name in seen:
+            raise TypeError(f"watch() gave two endpoints called {endpoint.name!r}")
+        seen.add(endpoint.name)
+    return snapshot
+
+
+def _check_endpoint(endpoint: SnapshotEndpoint) -> None:
+    texts = (endpoint.name, endpoint.zone, endpoint.hostname, endpoint.node_name)
+    _require(all(isinstance(text, str) for text in texts), "an endpoint with a text that is no string")
+    _require(bool(endpoint.name), "an endpoint without a name")
+    _require(_strings(endpoint.addresses), f"endpoint {endpoint.name!r} whose addresses are no tuple of strings")
+    _require(
+        0 < len(endpoint.addresses) <= MAX_ADDRESSES,
+        f"endpoint {endpoint.name!r} with {len(endpoint.addresses)} addresses",
+    )
+    flags = (endpoint.ready, endpoint.serving, endpoint.terminating)
+    _require(all(isinstance(flag, bool) for flag in flags), f"endpoint {endpoint.name!r} whose conditions are no bools")
+    _require(
+        isinstance(endpoint.target_ref, ObjectReference | None), f"endpoint {endpoint.name!r} with a wrong target_ref"
+    )
+    _require(isinstance(endpoint.hints, Hints | None), f"endpoint {endpoint.name!r} with wrong hints")
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise TypeError(f"watch() gave {what}")
+
+
+def _strings(value: object) -> bool:
+    return _tuple_of(value, str)
+
+
+def _tuple_of(value: object, kind: type) -> bool:
+    return isinstance(value, tuple) and all(isinstance(item, kind) for item in value)

@@ -1,0 +1,152 @@
+"""Where providers live: from a name and a configuration in the registry to an open provider.
+
+Opens what a type shares once per hub, its provider once per (cluster, configuration), each behind a
+deadline and in a task of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hub.aio.clock import Clock
+from hub.plugin.spec import ProviderType, ReadOnlyCluster, TerminalProviderError
+from hub.registry.spec import ProviderRef
+from hub.resolution.calls import Held
+from hub.resolution.catalog import Catalog
+from hub.resolution.config import parse_config
+from hub.resolution.context import Limits, ProviderCluster, ProviderHub, SharedHttp
+from hub.resolution.secrets import ReadSecret
+
+OPEN_DEADLINE: Final = 30.0
+"""Seconds ``shared`` and ``open`` may take, each; the same as for an answer."""
+
+CLOSE_DEADLINE: Final = 2.0
+"""Seconds closing may take: SIGTERM ends the hub within 5."""
+
+MIN_POLL: Final = 1.0
+"""Seconds; a configuration that asks for more polls gets this many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything needed to open a provider.
+
+    Attributes:
+        config: the validated configuration; None where the type has none.
+        poll: seconds between polls; None = none.
+    """
+
+    type: ProviderType
+    config: Any
+    poll: float | None
+    hub: ProviderHub
+    cluster: ProviderCluster
+
+
+class ProviderHost:
+    """The providers of one hub.
+
+    Args:
+        folder: the registry's folder, absolute.
+        read_secret: reads a Secret of ``--secrets-namespace``; None = there are none.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        clock: Clock,
+        folder: str,
+        limits: Limits | None = None,
+        read_secret: ReadSecret | None = None,
+    ) -> None:
+        self.catalog = catalog
+        self.clock = clock
+        self._folder = folder
+        self._limits = limits or Limits(credentials_dir=folder)
+        self._read_secret = read_secret
+        self._http = SharedHttp()
+        self._hubs: dict[str, ProviderHub] = {}
+        self._shared: dict[str, tuple[Held[Any], Any]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    def hub(self, name: str) -> ProviderHub:
+        """The HubContext of a provider type, by its name."""
+        if name not in self._hubs:
+            self._hubs[name] = ProviderHub(
+                name, clock=self.clock, limits=self._limits, http=self._http, read_secret=self._read_secret
+            )
+        return self._hubs[name]
+
+    async def prepare(
+        self, ref: ProviderRef, cluster: str, changed: Callable[[], None], api: ReadOnlyCluster | None = None
+    ) -> Prepared:
+        """Load the type and check the configuration.
+
+        Raises:
+            ProviderUnavailable: the type cannot be used.
+            ConfigInvalid: the configuration is wrong.
+        """
+        type_ = await self.catalog.load_async(ref.name)
+        config = parse_config(type_, json.loads(ref.config))
+        hub = self.hub(ref.name)
+        context = ProviderCluster(hub, cluster, self._folder, changed, api)
+        return Prepared(type_, config, poll_interval(type_, config), hub, context)
+
+    async def open(self, prepared: Prepared) -> tuple[Held[Any], Any]:
+        """Open what is shared, then the provider; close it with ``Held.close``.
+
+        Raises:
+            ProviderStalled: one of both took longer than its deadline.
+            Exception: whatever the plugin raised.
+        """
+        manager = await self.manager(prepared)
+        held: Held[Any] = Held(f"provider {prepared.type.name} of {prepared.cluster.name}", manager)
+        return held, await held.open(OPEN_DEADLINE)
+
+    async def manager(self, prepared: Prepared) -> Callable[[], AbstractAsyncContextManager[Any]]:
+        """What to enter for the provider, once what it shares is open."""
+        shared = await self._open_shared(prepared.type, prepared.hub)
+        return lambda: prepared.type.open(prepared.cluster, prepared.config, shared)
+
+    async def close(self) -> None:
+        """Close what is shared and the HTTP session; resolvers and watches must have ended."""
+        async with asyncio.TaskGroup() as group:
+            for held, _ in self._shared.values():
+                group.create_task(held.close(CLOSE_DEADLINE))
+        self._shared.clear()
+        await self._http.close()
+
+    async def _open_shared(self, type_: ProviderType, hub: ProviderHub) -> Any:
+        shared = type_.shared
+        if shared is None:
+            return None
+        async with self._locks.setdefault(type_.name, asyncio.Lock()):
+            held, value = self._shared.get(type_.name, (None, None))
+            if held is None or not held.alive:
+                held = Held(f"provider {type_.name} (shared)", lambda: shared(hub))
+                value = await held.open(OPEN_DEADLINE)
+                self._shared[type_.name] = held, value
+            return value
+
+
+def poll_interval(type_: ProviderType, config: Any) -> float | None:
+    """Seconds between polls, at least one second; None where the type does not poll.
+
+    Raises:
+        TerminalProviderError: the type computes nonsense.
+    """
+    poll: Any = type_.poll_interval
+    if callable(poll):
+        poll = poll(config)
+    if poll is None:
+        return None
+    if not isinstance(poll, int | float) or not math.isfinite(poll) or poll <= 0:
+        raise TerminalProviderError(f"provider {type_.name!r} has a poll interval of {poll!r}, not positive seconds")
+    return max(MIN_POLL, float(poll))

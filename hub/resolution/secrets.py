@@ -1,0 +1,200 @@
+"""Credentials by reference: environment variable, file or Secret, read again when they change.
+
+Files lie under one folder; a mounted Secret is a chain of symlinks inside it, so what counts is where a
+path ends, not how it gets there. A value that was read is remembered only to notice a change and to keep
+it out of error texts.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+from hub.aio.clock import Clock
+from hub.errors import CredentialError, HubError
+from hub.plugin.spec import TerminalProviderError
+
+MAX_BYTES: Final = 65_536
+"""A credential is small: the largest Secret a mounted file can hold is 1 MiB, tokens stay under 16 KiB."""
+
+SECRET_TTL: Final = 30.0
+"""Seconds a Secret's value is used before it is read again."""
+
+ReadSecret = Callable[[str, str], Awaitable[str | bytes]]
+"""``await read(name, key)``: the decoded value in the hub's ``--secrets-namespace``."""
+
+
+class Credential(Protocol):
+    """What this module makes; a SecretValue that can tell whether its source changed."""
+
+    async def get(self, *, reload: bool = False) -> str:
+        """See :class:`hub.plugin.SecretValue`."""
+        ...
+
+    async def changed(self) -> bool:
+        """Whether reading it now would give something else; False where it cannot be read."""
+        ...
+
+    def last(self) -> str | None:
+        """The last text read, to keep it out of error texts."""
+        ...
+
+
+def credential(ref: Mapping[str, str], folder: Path | None, read_secret: ReadSecret | None, clock: Clock) -> Credential:
+    """The credential ``ref`` names; reads nothing yet.
+
+    Raises:
+        TerminalProviderError: it names none or several, or one the hub's flags do not allow.
+    """
+    keys = sorted(ref)
+    if keys == ["env"]:
+        return _EnvCredential(ref["env"])
+    if keys == ["file"]:
+        return _FileCredential(resolve(ref["file"], folder))
+    if keys == ["key", "secret"]:
+        if read_secret is None:
+            raise TerminalProviderError("credentials from a Secret need a hub that can read Secrets")
+        return _SecretCredential(ref["secret"], ref["key"], read_secret, clock)
+    raise TerminalProviderError("a credential is {env: NAME}, {file: PATH} or {secret: NAME, key: KEY}")
+
+
+def resolve(path: str, folder: Path | None) -> _Place:
+    """Where ``path`` (relative to ``folder``) lies.
+
+    Raises:
+        TerminalProviderError: outside the folder, symlinks followed.
+    """
+    if folder is None:
+        raise TerminalProviderError("credential files need --credentials-dir")
+    place = _Place(folder, folder / path)
+    place.real()
+    return place
+
+
+class _Place:
+    """A path that must end inside a folder whenever it is used: symlinks may flip at any time."""
+
+    def __init__(self, folder: Path, path: Path) -> None:
+        self._folder = folder
+        self.path = path
+
+    def real(self) -> str:
+        if "\0" in str(self.path):
+            raise TerminalProviderError("a credential file's path holds a NUL character")
+        real, folder = os.path.realpath(self.path), os.path.realpath(self._folder)
+        if os.path.commonpath((real, folder)) != folder or real == folder:
+            raise TerminalProviderError(
+                f"credential file {self.path} lies outside {self._folder}; move it there or set --credentials-dir"
+            )
+        return real
+
+
+class _Remembered:
+    """The last value read."""
+
+    def __init__(self) -> None:
+        self._value: str | None = None
+
+    def last(self) -> str | None:
+        return self._value
+
+
+class _EnvCredential(_Remembered):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    async def get(self, *, reload: bool = False) -> str:  # noqa: ARG002 - always read again
+        self._value = _clean(os.environ.get(self._name, ""), f"environment variable {self._name}")
+        return self._value
+
+    async def changed(self) -> bool:
+        return self._value is not None and os.environ.get(self._name, "").strip() != self._value
+
+
+class _FileCredential(_Remembered):
+    def __init__(self, place: _Place) -> None:
+        super().__init__()
+        self._place = place
+        self._seen: tuple[int, ...] = ()
+
+    async def get(self, *, reload: bool = False) -> str:
+        try:
+            real = self._place.real()
+            if self._value is None or reload or _signature(real) != self._seen:
+                self._seen, self._value = self._read(real)
+        except OSError as error:
+            raise CredentialError(f"credential file {self._place.path}: {error.strerror}") from error
+        return self._value
+
+    async def changed(self) -> bool:
+        try:
+            return _signature(self._place.real()) != self._seen
+        except (OSError, HubError):
+            return False
+
+    def _read(self, real: str) -> tuple[tuple[int, ...], str]:
+        what = f"credential file {self._place.path}"
+        # O_NONBLOCK: a pipe nobody writes to must not stop the hub.
+        handle = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise CredentialError(f"{what} is not a regular file")
+            data = os.read(handle, MAX_BYTES + 1)
+        finally:
+            os.close(handle)
+        return (status.st_ino, status.st_mtime_ns, status.st_size), _clean(data, what)
+
+
+class _SecretCredential(_Remembered):
+    def __init__(self, name: str, key: str, read: ReadSecret, clock: Clock) -> None:
+        super().__init__()
+        self._what = f"Secret {name}, key {key}"
+        self._name, self._key, self._read, self._clock = name, key, read, clock
+        self._fresh_until = float("-inf")
+
+    async def get(self, *, reload: bool = False) -> str:
+        if self._value is not None and not reload and self._clock.now() < self._fresh_until:
+            return self._value
+        try:
+            self._value = _clean(await self._read(self._name, self._key), self._what)
+        except CredentialError:
+            raise
+        except HubError as error:
+            if self._value is None or reload:
+                raise CredentialError(f"{self._what}: {error}") from error
+            return self._value  # the API server is away; what was read before may well be good
+        self._fresh_until = self._clock.now() + SECRET_TTL
+        return self._value
+
+    async def changed(self) -> bool:
+        before = self._value
+        try:
+            return await self.get() != before
+        except HubError:
+            return False
+
+
+def _signature(real: str) -> tuple[int, ...]:
+    status = os.stat(real)  # noqa: PTH116 - os.path.realpath gave a string
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _clean(value: str | bytes, what: str) -> str:
+    if len(value) > MAX_BYTES:
+        raise CredentialError(f"{what} holds more than {MAX_BYTES} bytes")
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            raise CredentialError(f"{what} is not UTF-8 text") from None
+    value = value.strip("\ufeff \t\r\n")
+    if not value:
+        raise CredentialError(f"{what} is empty or missing")
+    if "\0" in value:
+        raise CredentialError(f"{what} holds a NUL character")
+    return value

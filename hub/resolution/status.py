@@ -1,0 +1,97 @@
+"""How a provider is doing: state, since when, why, and counters."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from hub.aio.backoff import Backoff
+from hub.aio.clock import Clock
+from hub.errors import HubError
+from hub.plugin.spec import TerminalProviderError, TransientProviderError
+from hub.resolution.config import ConfigInvalid
+from hub.resolution.context import ProviderHub
+
+log = logging.getLogger(__name__)
+
+RETRY_BASE: Final = 1.0
+RETRY_CAP: Final = 60.0
+"""Seconds between retries: a cloud API that is down for an hour is asked once a minute per cluster."""
+
+MAX_RETRY_AFTER: Final = 3600.0
+"""Seconds; a longer Retry-After is a mistake of the other side."""
+
+CREDENTIAL_CHECK: Final = 15.0
+"""Seconds between looks at the credentials after a TerminalProviderError: a mounted Secret takes a minute to change."""
+
+State = Literal["pending", "ready", "degraded"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderStatus:
+    """How a provider is doing.
+
+    Attributes:
+        state: ``pending`` before the first answer; ``degraded`` while the last call failed.
+        since: Unix time of the last change of ``state``.
+        error: why it is degraded; one short line without secrets.
+        terminal: nothing is asked until the configuration or a credential changes.
+    """
+
+    state: State
+    since: float
+    error: str = ""
+    terminal: bool = False
+
+
+class Health:
+    """Keeps a ProviderStatus, decides when to try again, logs changes of state."""
+
+    def __init__(self, what: str, clock: Clock, rng: random.Random | None = None) -> None:
+        self._what = what
+        self._clock = clock
+        self._backoff = Backoff(base=RETRY_BASE, cap=RETRY_CAP, jitter=0.2, rng=rng or random.Random())
+        self.status = ProviderStatus("pending", clock.wall())
+        self.blocked_until = float("-inf")
+        self.failures = 0
+
+    def succeeded(self) -> bool:
+        """An answer arrived; True where that changes the state."""
+        self._backoff.reset()
+        self.blocked_until = float("-inf")
+        if self.status.state == "ready":
+            return False
+        if self.status.state == "degraded":
+            log.info("%s works again", self._what)
+        self.status = ProviderStatus("ready", self._clock.wall())
+        return True
+
+    def failed(self, error: Exception, hub: ProviderHub) -> str:
+        """A call failed: its text; nothing is to be asked before ``blocked_until``."""
+        self.failures += 1
+        text = hub.describe(error)
+        terminal = isinstance(error, TerminalProviderError | ConfigInvalid)
+        now = self._clock.now()
+        self.blocked_until = float("inf") if terminal else now + max(self._backoff.next(now), _retry_after(error))
+        if self.status.state != "degraded" or self.status.error != text:
+            log.warning("%s: %s", self._what, text)
+            if not isinstance(error, HubError):  # a defect of the plugin
+                log.debug("%s", self._what, exc_info=error)
+        since = self.status.since if self.status.state == "degraded" else self._clock.wall()
+        self.status = ProviderStatus("degraded", since, text, terminal)
+        return text
+
+    def unblock(self) -> None:
+        """Something a terminal error waits for has changed."""
+        self._backoff.reset()
+        self.blocked_until = float("-inf")
+
+
+def _retry_after(error: Exception) -> float:
+    after = error.retry_after if isinstance(error, TransientProviderError) else None
+    if not isinstance(after, int | float) or not math.isfinite(after):
+        return 0.0
+    return min(max(0.0, float(after)), MAX_RETRY_AFTER)

@@ -1,0 +1,86 @@
+"""Fixtures every test may ask for; the real API servers start when the first test asks for one.
+
+``hub_cluster`` and ``remote_clusters`` live for the session. What a test left in them, or did to them, is undone after
+it. Tests that use them carry the mark ``apiserver``: ``pytest -m "not apiserver"`` needs no binaries.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.apiserver.binaries import KitUnavailable
+from tests.support.apiserver.cleaning import clean
+from tests.support.apiserver.controllers import ControllerManager
+from tests.support.apiserver.fleet import ServerFleet
+from tests.support.apiserver.server import ApiServer
+
+HUB = "hub"
+REMOTES = ("remote-1", "remote-2", "remote-3")
+SERVERS = {"hub_cluster": (HUB,), "remote_clusters": REMOTES}
+"""Which servers a fixture hands out."""
+KIT_FIXTURES = frozenset({"server_fleet", *SERVERS})
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare our mark."""
+    config.addinivalue_line("markers", "apiserver: needs real API servers (set by itself, see tests/conftest.py)")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use a real API server, directly or through a fixture."""
+    for item in items:
+        if KIT_FIXTURES & set(_fixtures_of(item)):
+            item.add_marker("apiserver")
+
+
+@pytest.fixture(scope="session")
+def server_fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerFleet]:
+    """All API servers the session's tests are going to want, starting side by side."""
+    fleet = ServerFleet(tmp_path_factory.mktemp("servers"))
+    wanted = {fixture for item in request.session.items for fixture in _fixtures_of(item)}
+    try:
+        fleet.begin([name for fixture, names in SERVERS.items() if fixture in wanted for name in names])
+    except KitUnavailable as reason:
+        # A machine without Go or network may run the rest; a CI that tests nothing must not be green.
+        if os.environ.get("CI"):
+            pytest.fail(f"CI has no real API servers to test against: {reason}", pytrace=False)
+        pytest.skip(f"NO REAL API SERVERS, NOT TESTED: {reason}")
+    yield fleet
+    fleet.stop()
+
+
+@pytest.fixture(scope="session")
+def hub_cluster(server_fleet: ServerFleet) -> ApiServer:
+    """The API server of the hub cluster."""
+    return server_fleet.get(HUB)
+
+
+@pytest.fixture(scope="session")
+def remote_clusters(server_fleet: ServerFleet) -> tuple[ApiServer, ...]:
+    """The API servers of three remote clusters."""
+    return tuple(server_fleet.get(name) for name in REMOTES)
+
+
+@pytest.fixture
+def controller_manager(hub_cluster: ApiServer) -> Iterator[ControllerManager]:
+    """A kube-controller-manager beside the hub cluster, for one test: garbage collection, namespaces, mirroring."""
+    with ControllerManager(hub_cluster) as manager:
+        yield manager
+
+
+@pytest.fixture(autouse=True)
+def _servers_as_they_were(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Repair and empty the servers a test used, after it and everything it started are done."""
+    yield
+    for fixture in SERVERS.keys() & set(request.fixturenames):
+        servers = request.getfixturevalue(fixture)
+        for server in [servers] if isinstance(servers, ApiServer) else servers:
+            server.ensure_running()
+            clean(server.api)
+
+
+def _fixtures_of(item: pytest.Item) -> list[str]:
+    return list(getattr(item, "fixturenames", ()))

@@ -1,0 +1,63 @@
+"""What an API server was asked for, as its audit log tells: the unbiased count of a hub's reads and writes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.api import Object
+
+POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "None", "users": ["system:apiserver"]}, {"level": "Metadata"}],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request the API server answered, from its audit log."""
+
+    user: str
+    agent: str
+    verb: str
+    resource: str
+    namespace: str
+    name: str
+    status: int
+    uri: str
+
+    @property
+    def writes(self) -> bool:
+        """Whether it was meant to change something."""
+        return self.verb in {"create", "update", "patch", "delete", "deletecollection"}
+
+
+def read(log: Path, since: int = 0) -> list[Request]:
+    """The requests logged after the byte ``since``; each once, though a watch is logged when it starts and ends."""
+    with log.open("rb") as file:
+        file.seek(since)
+        text = file.read()
+    # A line still being written counts next time.
+    events = [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+    first: dict[str, Request] = {}
+    for event in events:
+        first.setdefault(event["auditID"], _request(event))
+    return list(first.values())
+
+
+def _request(event: Object) -> Request:
+    target = event.get("objectRef", {})
+    resource = "/".join(filter(None, (target.get("resource", ""), target.get("subresource"))))
+    return Request(
+        user=event["user"]["username"],
+        agent=event.get("userAgent", ""),
+        verb=event["verb"],
+        resource=resource,
+        namespace=target.get("namespace", ""),
+        name=target.get("name", ""),
+        status=event.get("responseStatus", {}).get("code", 0),
+        uri=event["requestURI"],
+    )

@@ -1,0 +1,384 @@
+"""A real kube-apiserver with its own etcd on loopback, to be broken at will.
+
+Certificates come from an authority of the server's own, so that a client that meets somebody else's server on a reused
+port notices. Nothing listens anywhere but on 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import random
+import secrets
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import yaml
+
+from tests.support.api import Api, ApiRefused, Object
+from tests.support.apiserver import audit, binaries
+from tests.support.apiserver.pki import Authority, Key
+from tests.support.apiserver.process import Process, as_flags
+
+SERVICE_CIDRS = ("10.96.0.0/16", "fd00:10:96::/112")
+START_TIMEOUT = 60.0
+"""Seconds; two are enough on an idle machine, four servers at once on two busy cores take more."""
+START_ATTEMPTS = 5
+LOWEST_PORT = 20000
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A line of the token file. Without groups and bindings a user may do next to nothing."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+
+    @property
+    def line(self) -> str:
+        """As kube-apiserver's ``--token-auth-file`` wants it."""
+        return f'{self.token},{self.name},{self.name},"{",".join(self.groups)}"\n'
+
+
+DEFAULT_USERS = (User("admin", ("system:masters",)), User("hub"), User("nobody"))
+
+
+class ApiServer:
+    """One API server: start it, use ``api`` (the admin), hand out kubeconfigs, break it, repair it.
+
+    Args:
+        name: name in kubeconfigs and messages.
+        folder: for its data, logs and certificates; made if missing.
+        users: further users beside ``admin`` (system:masters), ``hub`` and ``nobody`` (no rights).
+        flags: further flags of kube-apiserver.
+    """
+
+    def __init__(self, name: str, folder: Path, users: Sequence[User] = (), flags: Sequence[str] = ()) -> None:
+        self.name = name
+        self.folder = folder
+        self.users = {user.name: user for user in (*DEFAULT_USERS, *users)}
+        self.port = 0
+        self._etcd_port = 0
+        self.authority = Authority(f"{name}-ca")
+        self._flags = flags
+        self._apis: list[Api] = []
+        self._api: Api | None = None
+        self._etcd: Process | None = None
+        self._apiserver: Process | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens; stays the same over restarts."""
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def ca_pem(self) -> str:
+        """The authority that signed its serving certificate."""
+        return self.authority.pem
+
+    @property
+    def api(self) -> Api:
+        """The admin's calls."""
+        if self._api is None:
+            self._api = self.api_as("admin")
+        return self._api
+
+    @property
+    def etcd(self) -> Process:
+        """The etcd behind it, for tests that stop, pause or kill that."""
+        if self._etcd is None:
+            raise RuntimeError(f"{self.name} was never started")
+        return self._etcd
+
+    @property
+    def process(self) -> Process:
+        """The kube-apiserver process."""
+        if self._apiserver is None:
+            raise RuntimeError(f"{self.name} was never started")
+        return self._apiserver
+
+    # Life and death
+
+    def start(self) -> None:
+        """Start both processes on fresh ports and wait until the API is ready.
+
+        Raises:
+            KitUnavailable: the programs are missing and cannot be built.
+            RuntimeError: it does not start, with the ends of the logs.
+        """
+        programs = binaries.ensure("etcd", "kube-apiserver")
+        self._prepare()
+        for attempt in range(START_ATTEMPTS):
+            self._compose(programs, *_free_ports(2))
+            self.etcd.start()
+            self.process.start()
+            try:
+                self.wait_ready()
+                break
+            except RuntimeError as error:
+                self.kill()
+                self.etcd.kill()
+                if attempt + 1 == START_ATTEMPTS or "address already in use" not in str(error):
+                    raise
+                self._forget_connections()
+                shutil.rmtree(self.folder / "data", ignore_errors=True)
+
+    def stop(self) -> None:
+        """End both processes for good and remove the data; logs stay."""
+        self._forget_connections()
+        if self._apiserver is not None:
+            self._apiserver.kill()  # a graceful end would wait for open watches
+        if self._etcd is not None:
+            self._etcd.kill()
+        shutil.rmtree(self.folder / "data", ignore_errors=True)
+
+    def kill(self) -> None:
+        """``kill -9`` of the API server; connections to its port are refused from now on."""
+        self.process.kill()
+
+    def restart(self, *flags: str) -> None:
+        """Start the API server again on the same port and data (after :meth:`kill`, or instead of the running one).
+
+        Args:
+            flags: flags for this run only, after the usual ones; the last of a kind wins.
+        """
+        self.process.kill()
+        self.process.start(*flags)
+        self.wait_ready()
+
+    def pause(self) -> None:
+        """Freeze the API server: its port still accepts, nothing is ever answered."""
+        self.process.pause()
+
+    def resume(self) -> None:
+        """Go on after :meth:`pause`."""
+        self.process.resume()
+
+    def ensure_running(self) -> None:
+        """Repair whatever a test left broken: resume, start what is dead or runs with odd flags, wait until ready."""
+        for process in (self.etcd, self.process):
+            if process.extra:
+                process.kill()
+            if process.alive:
+                process.resume()
+            else:
+                process.start()
+        self.wait_ready()
+
+    def wait_ready(self, timeout: float = START_TIMEOUT) -> None:
+        """Wait until ``/readyz`` is ok and the namespaces ``default`` and ``kube-system`` exist."""
+        deadline = time.monotonic() + timeout
+        while True:
+            problem = self._problem()
+            if not problem:
+                return
+            dead = [process for process in (self.etcd, self.process) if not process.alive]
+            if dead or time.monotonic() > deadline:
+                logs = "\n".join(f"--- {p.log}\n{p.log_tail()}" for p in dead or (self.etcd, self.process))
+                raise RuntimeError(f"API server {self.name} is not ready: {problem}\n{logs}")
+            time.sleep(0.05)
+
+    def forget_history(self) -> None:
+        """Compact etcd up to now and start the API server anew: every older resourceVersion is expired (410).
+
+        A restart is part of it, since the watch cache would go on answering from memory.
+        """
+        now = self.api.get("/api/v1/namespaces", limit=1)["metadata"]["resourceVersion"]
+        etcd = http.client.HTTPConnection("127.0.0.1", self._etcd_port, timeout=10)
+        with contextlib.closing(etcd):
+            etcd.request("POST", "/v3/kv/compaction", json.dumps({"revision": now, "physical": True}))
+            with etcd.getresponse() as answer:
+                if answer.status != http.client.OK:
+                    raise RuntimeError(f"etcd of {self.name} does not compact: {answer.read()!r}")
+        self.restart()
+
+    # Users
+
+    def token(self, user: str = "admin") -> str:
+        """The bearer token of a user of the token file."""
+        return self.users[user].token
+
+    def api_as(self, user: str) -> Api:
+        """Calls as a user of the token file; closed with the server."""
+        return self.api_with(self.token(user))
+
+    def api_with(self, token: str | None) -> Api:
+        """Calls with any bearer token, or anonymous ones; closed with the server."""
+        api = Api(self.url, ssl.create_default_context(cadata=self.ca_pem), token)
+        self._apis.append(api)
+        return api
+
+    def service_account_token(self, namespace: str, name: str, seconds: int = 3600) -> str:
+        """A token of a ServiceAccount (made if missing) by TokenRequest; the API refuses less than 600 seconds."""
+        accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        if not self.api.exists(f"{accounts}/{name}"):
+            self.api.post(accounts, {"metadata": {"name": name}})
+        request = {"spec": {"expirationSeconds": seconds}}
+        answer = self.api.post(f"{accounts}/{name}/token", request)
+        return str(answer["status"]["token"])
+
+    def grant(self, user: str, *rules: Object, namespace: str | None = None) -> None:
+        """Bind rules to a user, in one namespace or everywhere; cleaned away after the test like any object.
+
+        Example:
+            ``server.grant("hub", {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]})``
+        """
+        base = "/apis/rbac.authorization.k8s.io/v1" + (f"/namespaces/{namespace}" if namespace else "")
+        prefix = "" if namespace else "cluster"
+        name = f"{user}-{secrets.token_hex(4)}"
+        kind = "Role" if namespace else "ClusterRole"
+        self.api.post(f"{base}/{prefix}roles", {"metadata": {"name": name}, "rules": list(rules)})
+        binding = {
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+        }
+        self.api.post(f"{base}/{prefix}rolebindings", binding)
+
+    def kubeconfig(self, path: Path, user: str = "admin", *, token: str | None = None) -> Path:
+        """Write a kubeconfig with inline CA and the user's token (or another ``token``); its context is our name."""
+        return self._write_kubeconfig(path, user, {"token": token or self.token(user)})
+
+    def certificate_kubeconfig(
+        self, path: Path, user: str, groups: Sequence[str] = (), lifetime: timedelta = timedelta(days=1)
+    ) -> Path:
+        """Write a kubeconfig with an inline client certificate for any user and groups, expired if need be."""
+        certificate = self.authority.client(user, groups, lifetime)
+        pems = {"client-certificate-data": certificate.pem, "client-key-data": certificate.key_pem}
+        return self._write_kubeconfig(path, user, {key: _base64(pem) for key, pem in pems.items()})
+
+    # What was asked of it
+
+    def audit_mark(self) -> int:
+        """A place in the audit log, for :meth:`requests`."""
+        return self._audit_log.stat().st_size
+
+    def requests(self, since: int = 0, user: str | None = None) -> list[audit.Request]:
+        """Requests answered since a mark, by one user if given; a watch counts when it starts.
+
+        The log is written just after the answer: wait for what must be there, and let a moment pass before asserting
+        that something is not.
+        """
+        return [request for request in audit.read(self._audit_log, since) if user in (None, request.user)]
+
+    @property
+    def _audit_log(self) -> Path:
+        return self.folder / "audit.log"
+
+    def _prepare(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        account_key = Key()
+        serving = self.authority.server("127.0.0.1", "localhost")
+        files = {
+            "ca.crt": self.ca_pem,
+            "server.crt": serving.pem,
+            "server.key": serving.key_pem,
+            "accounts.key": account_key.pem,
+            "accounts.pub": account_key.public_pem,
+            "tokens.csv": "".join(user.line for user in self.users.values()),
+            "audit.json": json.dumps(audit.POLICY),
+            "audit.log": "",
+        }
+        for name, content in files.items():
+            (self.folder / name).write_text(content)
+
+    def _compose(self, programs: Mapping[str, Path], etcd_port: int, port: int) -> None:
+        self.port = port
+        self._etcd_port = etcd_port
+        etcd_url = f"http://127.0.0.1:{etcd_port}"
+        etcd_flags = {
+            "data-dir": self.folder / "data",
+            "listen-client-urls": etcd_url,
+            "advertise-client-urls": etcd_url,
+            "listen-peer-urls": "http://127.0.0.1:0",
+            "log-level": "warn",
+            "unsafe-no-fsync": "true",
+        }
+        api_flags = {
+            "etcd-servers": etcd_url,
+            "bind-address": "127.0.0.1",
+            "secure-port": port,
+            "cert-dir": self.folder,
+            "tls-cert-file": self.folder / "server.crt",
+            "tls-private-key-file": self.folder / "server.key",
+            "client-ca-file": self.folder / "ca.crt",
+            "token-auth-file": self.folder / "tokens.csv",
+            "authorization-mode": "RBAC",
+            "service-account-issuer": self.url,
+            "service-account-key-file": self.folder / "accounts.pub",
+            "service-account-signing-key-file": self.folder / "accounts.key",
+            "service-cluster-ip-range": ",".join(SERVICE_CIDRS),
+            "disable-admission-plugins": "ServiceAccount",  # nobody makes the accounts its pods would need
+            "endpoint-reconciler-type": "none",
+            "allow-privileged": "true",
+            "audit-policy-file": self.folder / "audit.json",
+            "audit-log-path": self._audit_log,
+        }
+        self._etcd = Process(
+            f"etcd of {self.name}", [str(programs["etcd"]), *as_flags(etcd_flags)], self.folder / "etcd.log"
+        )
+        self._apiserver = Process(
+            f"kube-apiserver {self.name}",
+            [str(programs["kube-apiserver"]), *as_flags(api_flags), *self._flags],
+            self.folder / "kube-apiserver.log",
+        )
+
+    def _problem(self) -> str:
+        try:
+            self.api.get("/readyz")
+            for namespace in ("default", "kube-system"):
+                self.api.get(f"/api/v1/namespaces/{namespace}")
+        except ApiRefused as refused:
+            return str(refused)
+        return ""
+
+    def _forget_connections(self) -> None:
+        for api in self._apis:
+            api.close()
+        self._apis.clear()
+        self._api = None
+
+    def _write_kubeconfig(self, path: Path, user: str, credentials: Object) -> Path:
+        cluster = {"server": self.url, "certificate-authority-data": _base64(self.ca_pem)}
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": self.name, "cluster": cluster}],
+            "users": [{"name": user, "user": credentials}],
+            "contexts": [{"name": self.name, "context": {"cluster": self.name, "user": user}}],
+            "current-context": self.name,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        return path
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports below the range the kernel hands to outgoing connections: ours must still be free after a ``kill -9``."""
+    ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    highest = ephemeral if ephemeral > LOWEST_PORT + 1000 else 32768
+    ports: list[int] = []
+    while len(ports) < count:
+        port = random.randrange(LOWEST_PORT, highest)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in ports:
+            ports.append(port)
+    return ports
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()

@@ -1,0 +1,174 @@
+"""Builders of values for tests: every argument has a default, and a short name says the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_network
+from typing import Any
+
+from hub.model import (
+    ANNOTATION_LEASE,
+    LABEL_MANAGED_BY,
+    LABEL_OWNER,
+    LABEL_SERVICE_NAME,
+    LABEL_SOURCE_CLUSTER,
+    MANAGED_BY,
+    PUBLISHED,
+    Conditions,
+    Endpoint,
+    Node,
+    NodeAddress,
+    ObjectReference,
+    OwnerReference,
+    Port,
+    Service,
+    ServicePort,
+    Slice,
+    SourceView,
+    Taint,
+    TargetKey,
+)
+from hub.registry.spec import Network, ProviderRef, SourceSpec, TargetSpec
+
+READY_SINCE = "2026-01-01T00:00:00Z"
+READY_SINCE_WALL = 1767225600.0
+PORT = Port("https", 30443, "TCP")
+UID = "0b6a1d3e-0000-4000-8000-000000000001"
+
+
+def node(
+    name: str = "n1",
+    *addresses: str,
+    ready: bool | str = True,
+    labels: Mapping[str, str] | None = None,
+    taints: Iterable[str] = (),
+    zone: str = "",
+    ready_since: str = READY_SINCE,
+    **more: Any,
+) -> Node:
+    """A Node; ``addresses`` become its InternalIPs."""
+    every = dict(labels or {})
+    if zone:
+        every["topology.kubernetes.io/zone"] = zone
+    return Node(
+        name=name,
+        ready=str(ready) if isinstance(ready, bool) else ready,
+        ready_since=ready_since,
+        labels=every,
+        addresses=tuple(NodeAddress("InternalIP", address) for address in addresses),
+        taints=tuple(Taint(key, "NoSchedule") for key in taints),
+        **more,
+    )
+
+
+def endpoint(
+    address: str = "10.0.0.1", node: str | None = None, conditions: Conditions = PUBLISHED, **more: Any
+) -> Endpoint:
+    """An endpoint; ``node`` sets its targetRef."""
+    reference = ObjectReference(kind="Node", name=node) if node is not None else None
+    return Endpoint((address,), conditions, target_ref=reference, **more)
+
+
+def endpoints(count: int, start: int = 0) -> dict[str, Endpoint]:
+    """``count`` endpoints of nodes n0, n1, …, by address and in order."""
+    made = [endpoint(address(i), f"n{i}") for i in range(start, start + count)]
+    return {each.address: each for each in sorted(made, key=lambda each: each.address)}
+
+
+def address(number: int) -> str:
+    """The IPv4 address that belongs to a number."""
+    return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+
+
+def service(
+    name: str = "payments",
+    namespace: str = "edge",
+    *,
+    ports: Sequence[ServicePort] = (ServicePort(443, "https", target_port=30443),),
+    uid: str = UID,
+    **more: Any,
+) -> Service:
+    """A selector-less Service."""
+    return Service(namespace, name, uid, ports=tuple(ports), **more)
+
+
+def slice(  # noqa: A001 - always read as build.slice
+    name: str = "payments-00000000-0",
+    endpoints: Iterable[Endpoint] | Mapping[str, Endpoint] = (),
+    *,
+    cluster: str = "eu",
+    family: str = "IPv4",
+    namespace: str = "edge",
+    service: str = "payments",
+    ports: Sequence[Port] = (PORT,),
+    owner: str = "default",
+    lease: str = "hub/one",
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    uid: str = UID,
+    resource_version: str = "1",
+    **more: Any,
+) -> Slice:
+    """A slice of ours, as observed."""
+    content = endpoints.values() if isinstance(endpoints, Mapping) else endpoints
+    return Slice(
+        namespace,
+        name,
+        family,
+        tuple(content),
+        tuple(ports),
+        {
+            LABEL_SERVICE_NAME: service,
+            LABEL_MANAGED_BY: MANAGED_BY,
+            LABEL_SOURCE_CLUSTER: cluster,
+            LABEL_OWNER: owner,
+            **(labels or {}),
+        },
+        {ANNOTATION_LEASE: lease, **(annotations or {})},
+        (OwnerReference("v1", "Service", service, uid),),
+        uid=f"uid-{name}",
+        resource_version=resource_version,
+        **more,
+    )
+
+
+def view(
+    cluster: str = "eu",
+    ipv4: Mapping[str, Endpoint] | Iterable[Endpoint] = (),
+    ipv6: Mapping[str, Endpoint] | Iterable[Endpoint] = (),
+    *,
+    unknown: str | None = None,
+    nodes: Iterable[str] | None = None,
+    unknown_nodes: Iterable[str] = (),
+    **more: Any,
+) -> SourceView:
+    """A source's view; ``nodes`` (all that exist) default to those behind the endpoints."""
+    families = {"IPv4": by_address(ipv4), "IPv6": by_address(ipv6)}
+    behind = {each.target_ref.name for family in families.values() for each in family.values() if each.target_ref}
+    pending = frozenset(unknown_nodes)
+    return SourceView(
+        cluster, unknown, families, pending, frozenset(behind | pending if nodes is None else nodes), **more
+    )
+
+
+def by_address(content: Mapping[str, Endpoint] | Iterable[Endpoint]) -> Mapping[str, Endpoint]:
+    """Endpoints by address; a mapping stays the object it is."""
+    if isinstance(content, Mapping):
+        return content
+    return {each.address: each for each in sorted(content, key=lambda each: each.address)}
+
+
+def source(cluster: str = "eu", **more: Any) -> SourceSpec:
+    """A source of a target."""
+    return SourceSpec(cluster, ProviderRef("node-addresses"), **more)
+
+
+def target(*clusters: str, name: str = "payments", namespace: str = "edge", **more: Any) -> TargetSpec:
+    """A registry entry with these clusters as sources."""
+    more.setdefault("sources", tuple(source(cluster) for cluster in clusters or ("eu",)))
+    return TargetSpec(TargetKey(namespace, name), **more)
+
+
+def networks(*texts: str) -> tuple[Network, ...]:
+    """Networks from text."""
+    return tuple(map(ip_network, texts))

@@ -1,0 +1,293 @@
+"""Kubeconfigs as honest tools write them, and where the hub looks for its own."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hub.errors import KubeconfigError
+from hub.kube.kubeconfig import (
+    ClientCertificate,
+    ClusterAccess,
+    Exec,
+    KubeconfigPolicy,
+    Token,
+    TokenFile,
+    address_refusal,
+    in_cluster_servers,
+    load_hub_access,
+    load_in_cluster,
+    load_kubeconfig,
+    parse_kubeconfig,
+)
+from hub.kube.secret import Secret
+
+PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+KEY = "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"
+STRICT = KubeconfigPolicy()
+FILES = KubeconfigPolicy(allow_files=True)
+
+
+def b64(text: str) -> str:
+    """As in the -data fields."""
+    return base64.b64encode(text.encode()).decode()
+
+
+def config(user: dict[str, Any], context: str = "hub", server: str = "https://api:6443", **cluster: Any) -> str:
+    """A kubeconfig with one context."""
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "preferences": {},
+            "current-context": context,
+            "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+            "contexts": [{"name": context, "context": {"cluster": "c", "user": "u", "namespace": "edge"}}],
+            "users": [{"name": "u", "user": user}],
+        }
+    )
+
+
+def parse(user: dict[str, Any], policy: KubeconfigPolicy = STRICT, **cluster: Any) -> ClusterAccess:
+    """Parse a kubeconfig with one context."""
+    return parse_kubeconfig(config(user, **cluster).encode(), origin="here", policy=policy)
+
+
+def test_parse_gives_the_whole_access() -> None:
+    """Every field of the chosen context arrives, data before files."""
+    access = parse(
+        {"token": "abc\n"},
+        **{
+            "certificate-authority-data": b64(PEM),
+            "certificate-authority": "/ignored",
+            "tls-server-name": "api.internal",
+            "disable-compression": True,
+            "insecure-skip-tls-verify": False,
+        },
+    )
+    assert access == ClusterAccess(
+        server="https://api:6443",
+        auth=Token(Secret("abc")),
+        origin='here, context "hub"',
+        ca_data=PEM.encode(),
+        tls_server_name="api.internal",
+        namespace="edge",
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "server"),
+    [
+        ("https://API.example.com:443/", "https://api.example.com"),
+        ("https://rancher.example.com/k8s/clusters/c-m-x1/", "https://rancher.example.com/k8s/clusters/c-m-x1"),
+        ("https://[2001:DB8::1]:6443", "https://[2001:db8::1]:6443"),
+        ("https://127.0.0.1:40001", "https://127.0.0.1:40001"),
+        ("https://[::1]:40001", "https://[::1]:40001"),
+        ("https://1a2b.gr7.eu-central-1.eks.amazonaws.com.", "https://1a2b.gr7.eu-central-1.eks.amazonaws.com"),
+    ],
+)
+def test_server_is_normalised(written: str, server: str) -> None:
+    """One spelling per server: lower case, no default port, no final slash."""
+    assert parse({"token": "x"}, server=written).server == server
+
+
+def test_certificate_from_data() -> None:
+    """A client certificate in the document comes with its key as a secret."""
+    auth = parse({"client-certificate-data": b64(PEM), "client-key-data": b64(KEY), "client-key": "/ignored"}).auth
+    assert auth == ClientCertificate(PEM.encode(), Secret(KEY))
+    assert "AAAA" not in repr(auth)
+
+
+def test_certificate_and_token_stand_together() -> None:
+    """AKS admin files hold both, and kubectl sends both."""
+    auth = parse({"client-certificate-data": b64(PEM), "client-key-data": b64(KEY), "token": "abc"}).auth
+    assert auth == ClientCertificate(PEM.encode(), Secret(KEY), Token(Secret("abc")))
+
+
+def test_base64_may_be_folded() -> None:
+    """Long base64 wrapped by an editor or by base64(1) is read."""
+    folded = "\n".join(b64(PEM)[at : at + 20] for at in range(0, len(b64(PEM)), 20))
+    assert parse({"token": "x"}, **{"certificate-authority-data": folded}).ca_data == PEM.encode()
+
+
+def test_files_are_relative_to_the_kubeconfig(tmp_path: Path) -> None:
+    """As minikube writes them: paths beside the kubeconfig, symlinks allowed, read later."""
+    user = {"client-certificate": "certs/hub.crt", "client-key": "/keys/hub.key"}
+    (tmp_path / "real").write_text(config(user, **{"certificate-authority": "ca.crt"}))
+    (tmp_path / "link").symlink_to("real")
+    access = load_kubeconfig(tmp_path / "link", policy=FILES)
+    assert access.ca_file == tmp_path / "ca.crt"
+    assert access.auth == ClientCertificate(tmp_path / "certs/hub.crt", Path("/keys/hub.key"))
+
+
+def test_token_file_wins_over_token(tmp_path: Path) -> None:
+    """As in client-go: the file is the one that is rotated."""
+    assert parse({"token": "old", "tokenFile": "/srv/token"}, FILES).auth == TokenFile(Path("/srv/token"))
+
+
+def test_symlink_to_the_hubs_own_token_is_refused(tmp_path: Path) -> None:
+    """A link does not smuggle the hub's service account token to a remote cluster."""
+    (tmp_path / "token").symlink_to("/var/run/secrets/kubernetes.io/serviceaccount/token")
+    with pytest.raises(KubeconfigError, match="the hub's own credentials"):
+        parse({"tokenFile": str(tmp_path / "token")}, FILES)
+
+
+PLUGIN = {
+    "apiVersion": "client.authentication.k8s.io/v1beta1",
+    "command": "aws",
+    "args": ["eks", "get-token"],
+    "env": [{"name": "AWS_PROFILE", "value": "hub"}, {"name": "EMPTY", "value": ""}],
+    "interactiveMode": "IfAvailable",
+    "provideClusterInfo": True,
+    "installHint": "install it",
+}
+
+
+def test_exec_by_bare_name_runs_the_program_of_the_flag() -> None:
+    """Not PATH but the operator's flag says which file a bare command is."""
+    access = parse(
+        {"exec": PLUGIN},
+        KubeconfigPolicy(allow_exec=frozenset({"/usr/local/bin/aws"})),
+        extensions=[{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x", "n": 1}}],
+    )
+    assert access.auth == Exec(
+        command="/usr/local/bin/aws",
+        args=("eks", "get-token"),
+        env=(("AWS_PROFILE", "hub"), ("EMPTY", "")),
+        api_version="client.authentication.k8s.io/v1beta1",
+        provide_cluster_info=True,
+        cluster_config='{"audience": "x", "n": 1}',
+    )
+
+
+def test_exec_of_the_hubs_own_kubeconfig_needs_no_flag(tmp_path: Path) -> None:
+    """Who starts the hub may name any program in its own kubeconfig, with any environment."""
+    plugin = {**PLUGIN, "command": "./bin/login", "env": [{"name": "PATH", "value": "/opt"}]}
+    (tmp_path / "config").write_text(config({"exec": plugin}))
+    auth = load_hub_access(tmp_path / "config").auth
+    assert isinstance(auth, Exec)
+    assert (auth.command, auth.env) == (str(tmp_path / "bin/login"), (("PATH", "/opt"),))
+
+
+def test_unknown_context_lists_what_there_is() -> None:
+    """A wrong context is answered with the file, the nearest name and all names."""
+    with pytest.raises(KubeconfigError) as caught:
+        parse_kubeconfig(config({"token": "x"}).encode(), origin="kubeconfig /x", policy=STRICT, context="hbu")
+    assert str(caught.value) == 'kubeconfig /x: no context "hbu"; did you mean "hub"? it has: "hub"'
+
+
+def test_unknown_context_among_many_is_short() -> None:
+    """A file of hundreds of contexts does not fill the screen."""
+    contexts = [{"name": f"ctx-{n:03}", "context": {"cluster": "c", "user": "u"}} for n in range(300)]
+    data = yaml.safe_dump({"contexts": contexts}).encode()
+    with pytest.raises(KubeconfigError, match=r'"ctx-009" and 290 more$'):
+        parse_kubeconfig(data, origin="x", policy=STRICT, context="zzz")
+
+
+def test_json_is_yaml() -> None:
+    """Kubeconfigs in JSON, with a byte order mark as Windows editors add it, load too."""
+    data = b"\xef\xbb\xbf" + (
+        b'{"current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],'
+        b'"clusters":[{"name":"a","cluster":{"server":"https://a"}}],"users":[{"name":"a","user":{"token":"t"}}]}'
+    )
+    assert parse_kubeconfig(data, origin="x", policy=STRICT).auth == Token(Secret("t"))
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "fifo", "large", "unreadable"])
+def test_unreadable_file_is_named(tmp_path: Path, kind: str) -> None:
+    """A missing, endless or oversized file is one clear line, and a FIFO is not waited for."""
+    path = tmp_path / "kubeconfig"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "large":
+        path.write_bytes(b"#" * ((1 << 20) + 1))
+    elif kind == "unreadable":
+        path.symlink_to("/proc/self/mem/x")
+    with pytest.raises(KubeconfigError, match=f"^kubeconfig {path}: cannot be read: [a-zA-Z]"):
+        load_kubeconfig(path, policy=FILES)
+
+
+def service_account(folder: Path) -> dict[str, str]:
+    """A mounted service account and its environment."""
+    for name, text in (("token", "t"), ("ca.crt", PEM), ("namespace", "hub-system\n")):
+        (folder / name).write_text(text)
+    return {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+
+
+def test_in_cluster_access_reads_files_later(tmp_path: Path) -> None:
+    """Token and CA stay files, since both are rotated; the namespace is the Pod's."""
+    access = load_in_cluster(service_account(tmp_path), tmp_path)
+    assert access == ClusterAccess(
+        server="https://[fd00::1]:443",
+        auth=TokenFile(tmp_path / "token"),
+        origin="in-cluster service account",
+        ca_file=tmp_path / "ca.crt",
+        namespace="hub-system",
+    )
+
+
+def test_in_cluster_access_needs_environment_and_token(tmp_path: Path) -> None:
+    """Without either the process is not in a cluster."""
+    environ = service_account(tmp_path)
+    assert load_in_cluster({}, tmp_path) is None
+    (tmp_path / "token").unlink()
+    assert load_in_cluster(environ, tmp_path) is None
+
+
+def test_hub_access_prefers_the_given_path(tmp_path: Path) -> None:
+    """--kubeconfig is what counts, whatever the environment says."""
+    (tmp_path / "mine").write_text(config({"token": "mine"}))
+    (tmp_path / "env").write_text(config({"token": "env"}))
+    access = load_hub_access(tmp_path / "mine", environ={"KUBECONFIG": str(tmp_path / "env")})
+    assert access.auth == Token(Secret("mine"))
+
+
+def test_hub_access_merges_kubeconfig_as_kubectl(tmp_path: Path) -> None:
+    """Of several files the first to define a name, or a current context, wins; missing files are passed over."""
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a").write_text(yaml.safe_dump({"users": [{"name": "u", "user": {"tokenFile": "token"}}]}))
+    (tmp_path / "b/c").write_text(config({"token": "later"}, **{"certificate-authority": "ca.crt"}))
+    listed = os.pathsep.join(str(tmp_path / name) for name in ("missing", "a", "", "b/c"))
+    access = load_hub_access(environ={"KUBECONFIG": listed})
+    assert (access.auth, access.ca_file) == (TokenFile(tmp_path / "token"), tmp_path / "b/ca.crt")
+    assert access.origin == f'kubeconfig {tmp_path}/a, {tmp_path}/b/c, context "hub"'
+
+
+def test_hub_access_falls_back_on_the_home_folder(tmp_path: Path) -> None:
+    """Without flag, cluster and KUBECONFIG it is kubectl's default file."""
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube/config").write_text(config({"token": "home"}))
+    assert load_hub_access(environ={"HOME": str(tmp_path)}).auth == Token(Secret("home"))
+
+
+def test_hub_access_says_where_it_looked(tmp_path: Path) -> None:
+    """With nothing anywhere, the error names the places and the flag."""
+    with pytest.raises(KubeconfigError, match=r"/\.kube/config does not exist; give --kubeconfig FILE"):
+        load_hub_access(environ={"HOME": str(tmp_path)})
+
+
+def test_in_cluster_servers_covers_names_and_address() -> None:
+    """The hub cluster is recognised by its names and by the address in the environment, however written."""
+    servers = in_cluster_servers({"KUBERNETES_SERVICE_HOST": "FD00:0::1", "KUBERNETES_SERVICE_PORT": "443"})
+    assert {("fd00::1", 443), ("kubernetes.default.svc", 443)} <= servers
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "127.0.0.1", "::1", "8.8.8.8", "2001:db8::1", "64:ff9b::a00:1"])
+def test_address_refusal_lets_ordinary_addresses_pass(address: str) -> None:
+    """Private, public and loopback addresses may be API servers."""
+    assert address_refusal(address) is None
+
+
+@pytest.mark.parametrize(
+    "address", ["169.254.169.254", "::ffff:169.254.1.1", "64:ff9b::a9fe:a9fe", "ff02::1", "0.0.0.0"]
+)
+def test_address_refusal_names_a_reason(address: str) -> None:
+    """What a name resolved to is judged like an address in the kubeconfig, also in disguise."""
+    assert address_refusal(address)

@@ -1,0 +1,181 @@
+"""TLS contexts, by handshakes in memory against servers with every kind of certificate."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from hub.errors import CredentialError
+from hub.kube.secret import Secret
+from hub.kube.tls import client_context, not_after
+from tests.support.apiserver.pki import Authority, Certificate
+
+AUTHORITY = Authority("test-ca")
+OTHER = Authority("other-ca")
+SERVER = AUTHORITY.server("api.example.com", "127.0.0.1")
+CLIENT = AUTHORITY.client("hub")
+OTHER_CLIENT = AUTHORITY.client("somebody")
+
+
+def server_context(tmp_path: Path, certificate: Certificate = SERVER, *, ask: bool = False) -> ssl.SSLContext:
+    """A server that shows ``certificate`` and, with ``ask``, wants one of our authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    (tmp_path / "pem").write_text(certificate.pem + certificate.key_pem)
+    context.load_cert_chain(tmp_path / "pem")
+    if ask:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=AUTHORITY.pem)
+    return context
+
+
+def shake(client: ssl.SSLContext, server: ssl.SSLContext, name: str = "api.example.com") -> ssl.SSLObject:
+    """A handshake in memory; returns the server's side of it."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = client.wrap_bio(to_client, to_server, server_hostname=name)
+    theirs = server.wrap_bio(to_server, to_client, server_side=True)
+    steps: list[Callable[[], None]] = [ours.do_handshake, theirs.do_handshake]
+    for _ in range(10):
+        for step in list(steps):
+            try:
+                step()
+                steps.remove(step)
+            except ssl.SSLWantReadError:
+                pass
+        if not steps:
+            return theirs
+    raise AssertionError("the handshake does not end")
+
+
+def test_context_accepts_a_server_of_the_given_authority(tmp_path: Path) -> None:
+    """The CA data of a kubeconfig is what a server is checked against."""
+    theirs = shake(client_context(AUTHORITY.pem.encode()), server_context(tmp_path))
+    assert theirs.version() == "TLSv1.3"
+
+
+@pytest.mark.parametrize(
+    ("ca", "certificate", "name"),
+    [
+        (OTHER.pem, SERVER, "api.example.com"),
+        (None, SERVER, "api.example.com"),
+        (AUTHORITY.pem, SERVER, "evil.example.com"),
+        (AUTHORITY.pem, SERVER, "127.0.0.2"),
+        (AUTHORITY.pem, AUTHORITY.server("api.example.com", lifetime=timedelta(days=-1)), "api.example.com"),
+        (AUTHORITY.pem, AUTHORITY.client("api.example.com"), "api.example.com"),
+    ],
+    ids=["other authority", "only the system's authorities", "other name", "other address", "expired", "a client's"],
+)
+def test_context_refuses_any_other_server(tmp_path: Path, ca: str | None, certificate: Certificate, name: str) -> None:
+    """A server of another authority, another name or another time is not talked to."""
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(client_context(ca.encode() if ca else None), server_context(tmp_path, certificate), name)
+
+
+def test_context_trusts_every_certificate_in_the_bundle(tmp_path: Path) -> None:
+    """During a CA rotation old and new authority stand in one bundle, comments between them."""
+    bundle = f"# old: Zürich\n{OTHER.pem}\n# new\n{AUTHORITY.pem}"
+    assert shake(client_context(bundle.encode()), server_context(tmp_path)).version() == "TLSv1.3"
+
+
+def test_context_trusts_a_pinned_server_certificate(tmp_path: Path) -> None:
+    """As kubectl: any certificate given as CA is an anchor, even one that is no CA."""
+    assert shake(client_context(SERVER.pem.encode()), server_context(tmp_path)).version() == "TLSv1.3"
+
+
+def test_context_refuses_tls_below_1_2(tmp_path: Path) -> None:
+    """Old protocol versions are not offered."""
+    context = client_context(AUTHORITY.pem.encode())
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_context_is_not_stricter_than_kubectl() -> None:
+    """CAs of some managed clusters lack key identifiers, which strict X.509 would refuse."""
+    context = client_context(AUTHORITY.pem.encode())
+    assert not context.verify_flags & ssl.VerifyFlags.VERIFY_X509_STRICT
+
+
+def test_context_presents_the_client_certificate(tmp_path: Path) -> None:
+    """The server sees who we are."""
+    context = client_context(AUTHORITY.pem.encode(), CLIENT.pem.encode(), Secret(CLIENT.key_pem))
+    peer = shake(context, server_context(tmp_path, ask=True)).getpeercert()
+    assert peer is not None
+    assert peer["subject"] == ((("commonName", "hub"),),)
+
+
+def test_context_leaves_nothing_open_or_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys never reach a file system, and no descriptor stays."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    before = set(Path("/proc/self/fd").iterdir())
+    client_context(AUTHORITY.pem.encode(), CLIENT.pem.encode(), Secret(CLIENT.key_pem))
+    assert (len(set(Path("/proc/self/fd").iterdir())), list(tmp_path.iterdir())) == (len(before), [])
+
+
+ENCRYPTED = CLIENT.key_pem.replace("-----\n", "-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n", 1)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "message"),
+    [
+        (CLIENT.pem, OTHER_CLIENT.key_pem, "does not belong to the client certificate"),
+        (CLIENT.pem, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----", "not usable PEM"),
+        ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", CLIENT.key_pem, "not usable PEM"),
+        (CLIENT.pem, "", "not usable PEM"),
+        ("", CLIENT.key_pem, "not usable PEM"),
+        (CLIENT.pem, ENCRYPTED, "encrypted"),
+        (CLIENT.pem, "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----", "encrypted"),
+    ],
+)
+def test_context_says_what_is_wrong_with_a_pair(certificate: str, key: str, message: str) -> None:
+    """A bad certificate or key is a credential error without any of it in the text, and no password prompt."""
+    with pytest.raises(CredentialError, match=message) as caught:
+        client_context(AUTHORITY.pem.encode(), certificate.encode(), Secret(key), what="cluster x")
+    assert "BEGIN" not in str(caught.value)
+    assert str(caught.value).startswith("cluster x: ")
+
+
+@pytest.mark.parametrize("ca", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])
+def test_context_refuses_a_ca_that_is_none(ca: bytes) -> None:
+    """Without a usable CA there is an error, never an empty or a system trust store."""
+    with pytest.raises(CredentialError, match="authority is not a PEM certificate"):
+        client_context(ca)
+
+
+def test_not_after_reads_the_leaf() -> None:
+    """The expiry is that of the first certificate, to the second."""
+    certificate = AUTHORITY.client("hub", lifetime=timedelta(days=3))
+    expected = (datetime.now(UTC) + timedelta(days=3)).timestamp()
+    found = not_after((certificate.pem + AUTHORITY.pem).encode())
+    assert found == pytest.approx(expected, abs=5)
+
+
+def test_not_after_agrees_with_the_ssl_module() -> None:
+    """The own reading of DER gives what OpenSSL shows for CAs (it does not show leaves)."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=AUTHORITY.pem)
+    shown = context.get_ca_certs()[0]["notAfter"]
+    assert isinstance(shown, str)
+    assert not_after(AUTHORITY.pem.encode()) == ssl.cert_time_to_seconds(shown)
+
+
+def test_not_after_is_unknown_for_anything_else() -> None:
+    """Garbage, however cut, has no expiry and raises nothing."""
+    pem = CLIENT.pem.encode()
+    cut = [ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(CLIENT.pem)[:length]).encode() for length in range(1, 140)]
+    samples = [b"", b"x", pem[:60], b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----", *cut]
+    assert {not_after(sample) for sample in samples} == {None}
+
+
+def test_secret_shows_itself_nowhere() -> None:
+    """repr, str, format and containers give stars; only reveal gives the value."""
+    secret = Secret("hunter2")
+    shown = f"{secret} {secret!r} {secret:>10} {[secret]} {os.linesep} %s" % secret
+    assert ("hunter2" in shown, secret.reveal()) == (False, "hunter2")
+
+
+def test_secret_compares_by_value() -> None:
+    """Two secrets are equal when their values are; a secret never equals its plain value."""
+    assert (Secret("a") == Secret("a"), Secret("a") == Secret("b"), Secret("a") == "a") == (True, False, False)
