@@ -44,6 +44,11 @@ class KeyedQueue(Generic[K]):
         return len(self._ready)
 
     @property
+    def working(self) -> bool:
+        """True while a pass is under way."""
+        return bool(self._processing)
+
+    @property
     def idle(self) -> bool:
         """True when nothing is ready, in work or delayed."""
         return not (self._queued or self._processing or self._due)

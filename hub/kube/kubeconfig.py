@@ -212,10 +212,13 @@ def read_regular(path: Path, limit: int) -> bytes:
         OSError: it cannot be read, is no regular file or is larger; ``strerror`` says which.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor has no Path
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(None, "not a regular file", str(path))
-        data = file.read(limit + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(limit + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > limit:
         raise OSError(None, f"larger than {limit} bytes", str(path))
     return data
@@ -301,8 +304,7 @@ def _read(path: Path) -> bytes:
     try:
         return read_regular(path, MAX_BYTES)
     except OSError as error:
-        hint = "; check the path (relative paths start at the registry's folder)" if not path.exists() else ""
-        raise KubeconfigError(f"kubeconfig {path}: cannot be read: {error.strerror}{hint}") from None
+        raise KubeconfigError(f"kubeconfig {path}: cannot be read: {error.strerror}; check its path and mode") from None
 
 
 def _yaml(data: bytes, origin: str) -> Any:

@@ -36,7 +36,10 @@ def entries(data: Raw, section: str, report: Report) -> Iterator[tuple[KeyPath, 
 
 
 def check(data: Raw, report: Report) -> Selection:
-    """Report every broken rule of the whole file; returns its clusters, ready for selecting."""
+    """Report every broken rule of the whole file; returns its clusters, ready for selecting.
+
+    Comes after the check of single values: what these broke, a selector may mean.
+    """
     clusters = list(entries(data, "clusters", report))
     services = list(entries(data, "services", report))
     _unique(clusters, report)
@@ -46,6 +49,10 @@ def check(data: Raw, report: Report) -> Selection:
     _formerly(clusters, selection, report)
     for path, cluster in clusters:
         _cluster(path, cluster, report)
+    broken = report.broken_entries()
+    selection.suspect(
+        name for path, cluster in clusters if path in broken and isinstance(name := cluster.get("name"), str)
+    )
     for path, service in services:
         _service(path, service, report)
         _sources(path, service, selection, report)

@@ -66,8 +66,8 @@ def _explain(
     if code == "missing":
         report.add(path, "is required")
     elif code == "extra_forbidden":
-        keys = keys_of(_model_at(model, inside[:-1]) or model)
-        hint = did_you_mean(inside[-1], [*keys, *(known if len(inside) == 1 else ())], f"known: {', '.join(keys)}")
+        keys = [*keys_of(_model_at(model, inside[:-1]) or model), *(known if len(inside) == 1 else ())]
+        hint = did_you_mean(inside[-1], keys, f"known: {', '.join(keys)}")
         report.add(path, "is not a key that is known here", hint, on_key=True)
     elif isinstance(bad := context.get("error"), BadValue):
         report.add(path, bad.message, bad.hint, on_key=on_key)

@@ -143,11 +143,11 @@ def _byte_place(content: bytes, offset: int) -> tuple[int, int]:
 def _registry(data: Mapping[str, Any], report: Report, folder: Path, content: bytes) -> Registry | None:
     _nothing(data, (), report)
     notyet.refuse(data, report)
-    selection = checks.check(data, report)
     head = validate(
         models.Head, {key: value for key, value in data.items() if key not in _SECTIONS}, (), report, _SECTIONS
     )
     good = {section: _entries(data, section, report) for section in _SECTIONS}
+    selection = checks.check(data, report)
     if head is None or report.fatal:
         return None
     broken = report.broken_entries()
@@ -156,18 +156,7 @@ def _registry(data: Mapping[str, Any], report: Report, folder: Path, content: by
         for path, entry in good["clusters"].items()
         if path not in broken and isinstance(entry, models.Cluster)
     }
-    broken_clusters: dict[str, str] = {}
-    broken_targets: dict[TargetKey, str] = {}
-    frozen: set[str] = set()
-    for (section, index), problems in broken.items():
-        raw = data[section][index]  # type: ignore[index]
-        text = "; ".join(map(str, problems))
-        if section == "clusters":
-            broken_clusters[raw["name"]] = text
-            frozen |= {raw["name"], *_former_names(raw)}
-        else:
-            broken_targets[TargetKey(raw["namespace"], raw["name"])] = text
-    selection.suspect(broken_clusters)
+    broken_clusters, broken_targets, frozen = _frozen(data, broken)
     targets = build.Targets(head.defaults, clusters, selection)
     specs: dict[TargetKey, TargetSpec] = {}
     for path, entry in good["services"].items():
@@ -183,9 +172,27 @@ def _registry(data: Mapping[str, Any], report: Report, folder: Path, content: by
         broken_clusters=broken_clusters,
         broken_targets=broken_targets,
         digest=hashlib.sha256(content).hexdigest(),
-        frozen_names=frozenset(frozen),
+        frozen_names=frozen,
         folder=str(folder),
     )
+
+
+def _frozen(
+    data: Mapping[str, Any], broken: Mapping[KeyPath, tuple[Problem, ...]]
+) -> tuple[dict[str, str], dict[TargetKey, str], frozenset[str]]:
+    """Broken clusters and targets with their problems, and the cluster names whose slices must stay."""
+    clusters: dict[str, str] = {}
+    targets: dict[TargetKey, str] = {}
+    names: set[str] = set()
+    for (section, index), problems in broken.items():
+        raw = data[str(section)][index]
+        text = "; ".join(map(str, problems))
+        if section == "clusters":
+            clusters[raw["name"]] = text
+            names |= {raw["name"], *_former_names(raw)}
+        else:
+            targets[TargetKey(raw["namespace"], raw["name"])] = text
+    return clusters, targets, frozenset(names)
 
 
 def _entries(data: Mapping[str, Any], section: str, report: Report) -> dict[KeyPath, models.Layer]:
@@ -203,6 +210,8 @@ def _entries(data: Mapping[str, Any], section: str, report: Report) -> dict[KeyP
 
 def _nothing(value: object, path: KeyPath, report: Report) -> None:
     """Report keys and list entries without a value; a provider's own configuration may have them."""
+    if report.covers(path):
+        return
     if value is None:
         report.add(path, "has no value", "give it one or remove the key", on_key=True, fatal=len(path) == 2)
     elif isinstance(value, dict):

@@ -1,12 +1,17 @@
-"""The reference of clusters.yaml in Markdown, from the JSON Schema: docs/reference/clusters-yaml.md."""
+"""The reference of clusters.yaml in Markdown, from the JSON Schema.
+
+``python -m hub.registry.reference`` in the repository's root writes both generated files anew:
+docs/reference/clusters-yaml.md and docs/schema/clusters.schema.json. A test holds them current.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
-from hub.registry.schema import schema
+from hub.registry import schema
 
 _INTRO: Final = """\
 # clusters.yaml
@@ -31,7 +36,8 @@ is generated from the models that load the file.
   that selects nothing is an error.
 - **A problem inside one entry** of `clusters` or `services` freezes that entry: its slices stay as they are
   until the entry is repaired. Anything else rejects the file, and the last good one keeps running: YAML that
-  does not parse, another version, two entries of one name, an entry without a usable name, a problem outside
+  does not parse or uses what is refused above, another version, two entries of one name, an entry without a usable
+  name, a problem outside
   of the entries. Services may go on naming a frozen cluster; it is unknown to them, so nothing is removed.
 - **Reload**: a changed file is picked up within 2 s, also where it is mounted from a ConfigMap. Only what
   changed is touched.
@@ -41,7 +47,7 @@ is generated from the models that load the file.
 
 def text() -> str:
     """The whole page."""
-    made = schema()
+    made = schema.schema()
     defined: dict[str, Any] = made["$defs"]
     parts = [_INTRO, "## The file\n", *_table(made)]
     for name in sorted(defined):
@@ -87,3 +93,13 @@ def _type(value: dict[str, Any]) -> str:
         case _:
             example = value.get("examples", [""])[0]
             return f"text, such as `{example}`" if example else "text"
+
+
+def main() -> None:
+    """Write the generated files below the current folder."""
+    Path("docs/reference/clusters-yaml.md").write_text(text(), encoding="utf-8")
+    Path("docs/schema/clusters.schema.json").write_text(schema.text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

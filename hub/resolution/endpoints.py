@@ -13,19 +13,15 @@ from collections.abc import Callable
 from typing import Final
 
 from hub.aio.clock import Clock
-from hub.model import Hints, ObjectReference, Port
-from hub.plugin.spec import ReadOnlyCluster, Snapshot, SnapshotEndpoint, TerminalProviderError
+from hub.plugin.answers import read_snapshot
+from hub.plugin.spec import ReadOnlyCluster, Snapshot, TerminalProviderError
 from hub.registry.spec import ProviderRef
 from hub.resolution.calls import Calls, ProviderCrashed, ProviderStalled, outcome
 from hub.resolution.host import Prepared, ProviderHost
-from hub.resolution.memory import MAX_ADDRESSES
 from hub.resolution.status import CREDENTIAL_CHECK, Health, ProviderStatus
 
 FIRST_DEADLINE: Final = 30.0
 """Seconds from ``watch()`` to its first snapshot; later ones may take as long as nothing changes."""
-
-MAX_ENDPOINTS: Final = 50_000
-"""Endpoints of one snapshot; a registry's ``maxEndpoints`` is far below, this only bounds the work of checking."""
 
 
 class EndpointWatch:
@@ -79,7 +75,8 @@ class EndpointWatch:
         return self._health.failures
 
     def changed(self) -> None:
-        """Ask for a new pass: after a terminal error the provider is started again at once."""
+        """Ask for a new pass: after a terminal error the provider is started again."""
+        self._health.unblock()
         self._wake.set()
 
     async def settled(self) -> None:
@@ -112,7 +109,7 @@ class EndpointWatch:
                 stream = provider.watch()
                 try:
                     async for snapshot in stream:
-                        self._accept(checked(snapshot))
+                        self._accept(read_snapshot(snapshot))
                         seen.set()
                 finally:
                     close = getattr(stream, "aclose", None)
@@ -136,16 +133,15 @@ class EndpointWatch:
 
     async def _wait(self) -> None:
         """Until it is time to try again: backoff over, a credential changed, or asked for."""
-        self._wake.clear()
         while (wait := self._health.blocked_until - self._clock.now()) > 0:
             terminal = self._health.status.terminal
+            self._wake.clear()
             try:
                 async with asyncio.timeout(min(wait, CREDENTIAL_CHECK) if terminal else wait):
                     await self._wake.wait()
             except TimeoutError:
-                if not terminal or not await self._host.hub(self.ref.name).credentials_changed():
-                    continue
-            self._health.unblock()
+                if terminal and await self._host.hub(self.ref.name).credentials_changed():
+                    self._health.unblock()
 
     def _accept(self, offered: Snapshot) -> None:
         snapshot = merge(self.snapshot, offered)
@@ -171,59 +167,3 @@ def merge(last: Snapshot | None, offered: Snapshot) -> Snapshot:
         complete = last.complete
         ports = last.ports if offered.ports is None else offered.ports
     return Snapshot(tuple(endpoints[name] for name in sorted(endpoints)), complete, ports, offered.problems)
-
-
-def checked(snapshot: object) -> Snapshot:
-    """``snapshot``, where it is what the plugin API asks for.
-
-    Raises:
-        TypeError: it is not, and why.
-    """
-    if not isinstance(snapshot, Snapshot):
-        raise TypeError(f"watch() gave {type(snapshot).__name__}, not Snapshot")
-    _require(isinstance(snapshot.complete, bool), "a Snapshot whose complete is no bool")
-    _require(_strings(snapshot.problems), "a Snapshot whose problems are no tuple of strings")
-    _require(snapshot.ports is None or _tuple_of(snapshot.ports, Port), "a Snapshot whose ports are no tuple of Port")
-    _require(
-        _tuple_of(snapshot.endpoints, SnapshotEndpoint), "a Snapshot whose endpoints are no tuple of SnapshotEndpoint"
-    )
-    count = len(snapshot.endpoints)
-    if count > MAX_ENDPOINTS:
-        raise TypeError(f"watch() gave {count} endpoints, more than {MAX_ENDPOINTS}")
-    seen: set[str] = set()
-    for endpoint in snapshot.endpoints:
-        _check_endpoint(endpoint)
-        if endpoint.name in seen:
-            raise TypeError(f"watch() gave two endpoints called {endpoint.name!r}")
-        seen.add(endpoint.name)
-    return snapshot
-
-
-def _check_endpoint(endpoint: SnapshotEndpoint) -> None:
-    texts = (endpoint.name, endpoint.zone, endpoint.hostname, endpoint.node_name)
-    _require(all(isinstance(text, str) for text in texts), "an endpoint with a text that is no string")
-    _require(bool(endpoint.name), "an endpoint without a name")
-    _require(_strings(endpoint.addresses), f"endpoint {endpoint.name!r} whose addresses are no tuple of strings")
-    _require(
-        0 < len(endpoint.addresses) <= MAX_ADDRESSES,
-        f"endpoint {endpoint.name!r} with {len(endpoint.addresses)} addresses",
-    )
-    flags = (endpoint.ready, endpoint.serving, endpoint.terminating)
-    _require(all(isinstance(flag, bool) for flag in flags), f"endpoint {endpoint.name!r} whose conditions are no bools")
-    _require(
-        isinstance(endpoint.target_ref, ObjectReference | None), f"endpoint {endpoint.name!r} with a wrong target_ref"
-    )
-    _require(isinstance(endpoint.hints, Hints | None), f"endpoint {endpoint.name!r} with wrong hints")
-
-
-def _require(condition: bool, what: str) -> None:
-    if not condition:
-        raise TypeError(f"watch() gave {what}")
-
-
-def _strings(value: object) -> bool:
-    return _tuple_of(value, str)
-
-
-def _tuple_of(value: object, kind: type) -> bool:
-    return isinstance(value, tuple) and all(isinstance(item, kind) for item in value)

@@ -13,9 +13,6 @@ from types import MappingProxyType
 
 from hub.model import Absent, Found, Resolution, Unknown
 
-MAX_ADDRESSES = 100
-"""Addresses one node may be found with; an IONOS NIC has at most 50 of a family."""
-
 NOT_ASKED = Unknown("not resolved yet")
 LEFT_OUT = Unknown("the provider said nothing about this node")
 
@@ -88,43 +85,3 @@ class Memory:
             del self._absent_since[name]
             return said
         return before if isinstance(before, Found) else Unknown(f"to be confirmed: {said.reason}")
-
-
-def read_answer(names: Iterable[str], answer: object) -> tuple[dict[str, Resolution], int]:
-    """The part of a provider's answer that was asked for, and how many names in it were not.
-
-    Looks up the names asked for instead of walking the answer, so that its size costs nothing.
-
-    Raises:
-        TypeError: not a mapping, or a value that is no resolution.
-        Exception: what a hostile mapping raises.
-    """
-    if not isinstance(answer, Mapping):
-        raise TypeError(f"resolve() returned {type(answer).__name__}, not a mapping")
-    said: dict[str, Resolution] = {}
-    for name in names:
-        value = answer.get(name)
-        if value is not None:
-            said[name] = _checked(name, value)
-        elif name in answer:
-            raise TypeError(f"resolve() answered None for {name!r}")
-    return said, max(0, len(answer) - len(said))
-
-
-def _checked(name: str, value: object) -> Resolution:
-    if isinstance(value, Found):
-        addresses: object = value.addresses
-        if not isinstance(addresses, tuple) or not all(isinstance(address, str) for address in addresses):
-            raise TypeError(f"resolve() answered Found for {name!r} whose addresses are no tuple of strings")
-        if not 0 < len(addresses) <= MAX_ADDRESSES:
-            raise TypeError(
-                f"resolve() answered Found for {name!r} with {len(addresses)} addresses (1 to {MAX_ADDRESSES})"
-            )
-        if not isinstance(value.zone, str):
-            raise TypeError(f"resolve() answered Found for {name!r} whose zone is no string")
-        return value
-    if isinstance(value, Absent | Unknown):
-        if not isinstance(value.reason, str):
-            raise TypeError(f"resolve() answered {type(value).__name__} for {name!r} whose reason is no string")
-        return value
-    raise TypeError(f"resolve() answered {type(value).__name__} for {name!r}, not Found, Absent or Unknown")

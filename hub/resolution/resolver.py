@@ -14,11 +14,12 @@ from typing import Any, Final
 
 from hub.aio.clock import Clock
 from hub.model import Node, Resolution
+from hub.plugin.answers import read_answer
 from hub.plugin.spec import NodeProvider, ReadOnlyCluster, TerminalProviderError
 from hub.registry.spec import ProviderRef
 from hub.resolution.calls import Calls, Held
 from hub.resolution.host import CLOSE_DEADLINE, Prepared, ProviderHost
-from hub.resolution.memory import Memory, read_answer
+from hub.resolution.memory import Memory
 from hub.resolution.status import CREDENTIAL_CHECK, Health, ProviderStatus
 
 RESOLVE_DEADLINE: Final = 30.0
@@ -139,8 +140,7 @@ class Resolver:
         """Ask about all nodes again soon; what a provider's ``ClusterContext.changed()`` does."""
         if self._changed_at is None:
             self._changed_at = max(self._clock.now(), self._last_changed + MIN_CHANGED)
-        if self._health.status.terminal:
-            self._health.unblock()
+        self._health.unblock()
         self._wake.set()
 
     async def settled(self) -> None:

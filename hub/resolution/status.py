@@ -27,6 +27,9 @@ MAX_RETRY_AFTER: Final = 3600.0
 CREDENTIAL_CHECK: Final = 15.0
 """Seconds between looks at the credentials after a TerminalProviderError: a mounted Secret takes a minute to change."""
 
+UNBLOCK_DELAY: Final = 1.0
+"""Seconds; a provider that says "changed" without end is not asked without end."""
+
 State = Literal["pending", "ready", "degraded"]
 
 
@@ -85,9 +88,10 @@ class Health:
         return text
 
     def unblock(self) -> None:
-        """Something a terminal error waits for has changed."""
-        self._backoff.reset()
-        self.blocked_until = float("-inf")
+        """Something a terminal error waits for may have changed: try again in a moment; no effect on other errors."""
+        if self.status.terminal:
+            self._backoff.reset()
+            self.blocked_until = min(self.blocked_until, self._clock.now() + UNBLOCK_DELAY)
 
 
 def _retry_after(error: Exception) -> float:

@@ -1,21 +1,17 @@
 """A simulated Kubernetes API server: real HTTPS on loopback, objects in memory, faults on demand.
 
-It exists for tests of providers and of the hub, and for ``hub demo``. It is no Kubernetes: no controllers unless asked,
-no server-side apply, protobuf, tables or discovery, eight kinds. What it does answer, it answers as kube-apiserver does;
-the same contract tests run against both.
+It exists for tests of providers and of the hub, and for ``hub demo``. It is no Kubernetes: eight kinds, no controllers
+unless asked, no server-side apply, protobuf, tables or discovery. What it does answer, it answers as kube-apiserver
+does; the same contract tests run against both.
 """
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import secrets
 import ssl
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -23,10 +19,13 @@ import msgspec
 from aiohttp import web
 
 from hub.aio.clock import Clock, SystemClock
-from hub.plugin.testing.simulator.answers import Refusal
-from hub.plugin.testing.simulator.api import Api, Place
+from hub.plugin.testing.simulator.answers import expired
+from hub.plugin.testing.simulator.api import Api
+from hub.plugin.testing.simulator.collection import Collection
+from hub.plugin.testing.simulator.defaults import Networks
 from hub.plugin.testing.simulator.faults import Fault, Faults
-from hub.plugin.testing.simulator.http import Face, Rights
+from hub.plugin.testing.simulator.http import Face
+from hub.plugin.testing.simulator.identity import AUTHORITY, client_tls, kubeconfig, server_tls
 from hub.plugin.testing.simulator.kinds import (
     CONFIG_MAPS,
     EVENTS,
@@ -38,10 +37,9 @@ from hub.plugin.testing.simulator.kinds import (
     SERVICES,
     SLICES,
     Kind,
-    Networks,
 )
-from hub.plugin.testing.simulator.objects import set_ready
-from hub.plugin.testing.simulator.store import Store, event_line, full_body
+from hub.plugin.testing.simulator.rights import Rights
+from hub.plugin.testing.simulator.store import Store, event_line
 
 Json = dict[str, Any]
 
@@ -49,105 +47,6 @@ NAMESPACES_AT_START = ("default", "kube-node-lease", "kube-public", "kube-system
 HISTORY = 4096
 """Changes remembered per kind by default; older resourceVersions answer 410. A real one forgets after five minutes."""
 ADMIN = "admin"
-
-
-class Collection:
-    """The objects of one kind, changed from Python without HTTP, tokens or faults; watches see it all the same.
-
-    Namespaced kinds take the namespace from the object, or as a keyword where only a name is given.
-    """
-
-    def __init__(self, api: Api, kind: Kind, now: Callable[[], str]) -> None:
-        self._api = api
-        self._kind = kind
-        self._now = now
-
-    def __len__(self) -> int:
-        return len(self._api.store[self._kind].objects)
-
-    def add(self, obj: Mapping[str, Any]) -> Json:
-        """Create an object; its namespace comes into being if need be. Returns it as stored.
-
-        Raises:
-            Refusal: it exists, or the API server would not take it.
-        """
-        obj = _copy(obj)
-        place = self._place(obj)
-        self._ensure_namespace(place)
-        stored = self._api.create(place, obj, admission=False)
-        if self._kind.status and "status" in obj:
-            stored = self._api.update(Place(self._kind, place.namespace, stored.name, "status"), self._with(stored, obj))
-        return self._shown(stored)
-
-    def put(self, obj: Mapping[str, Any]) -> Json:
-        """Create or replace an object, status included, whatever its resourceVersion.
-
-        Raises:
-            Refusal: the API server would not take it.
-        """
-        obj = _copy(obj)
-        place = self._place(obj)
-        if self._kind.key(place.namespace, place.name) not in self._api.store[self._kind].objects:
-            obj["metadata"].pop("resourceVersion", None)
-            return self.add(obj)
-        obj["metadata"].pop("resourceVersion", None)
-        return self._shown(self._api.replace(place, obj))
-
-    def update(self, name: str, change: Callable[[Json], object], *, namespace: str = "") -> Json:
-        """Read an object, let ``change`` edit it in place, store it, status included. Equal objects are not written."""
-        obj = self.get(name, namespace=namespace)
-        change(obj)
-        return self.put(obj)
-
-    def get(self, name: str, *, namespace: str = "") -> Json:
-        """One object.
-
-        Raises:
-            Refusal: 404.
-        """
-        return self._shown(self._api.get(Place(self._kind, namespace, name)))
-
-    def list(self, *, namespace: str = "") -> list[Json]:
-        """All objects, or those of a namespace, in the order of their keys."""
-        table = self._api.store[self._kind].objects
-        return [self._shown(table[key]) for key in sorted(table) if not namespace or table[key].namespace == namespace]
-
-    def delete(self, name: str, *, namespace: str = "") -> None:
-        """Delete an object at once, finalizers or not; of a Namespace, with everything in it.
-
-        Raises:
-            Refusal: 404.
-        """
-        stored = self._api.get(Place(self._kind, namespace, name))
-        if self._kind is NAMESPACES:
-            self._api.empty_namespace(name)
-        self._api.remove(self._kind, stored)
-
-    def set_ready(self, name: str, ready: bool | str, *, since: str | None = None) -> Json:
-        """Change a Node's Ready condition: True, False, or a status such as "Unknown"."""
-        return self.update(name, lambda node: set_ready(node, ready, since or self._now()))
-
-    def heartbeat(self, name: str) -> Json:
-        """What an unchanged Node's kubelet writes every few minutes: new heartbeat times and nothing else."""
-
-        def beat(node: Json) -> None:
-            for condition in node["status"].get("conditions", ()):
-                condition["lastHeartbeatTime"] = self._now()
-
-        return self.update(name, beat)
-
-    def _place(self, obj: Json) -> Place:
-        meta = obj.setdefault("metadata", {})
-        namespace = meta.get("namespace", "default") if self._kind.namespaced else ""
-        return Place(self._kind, namespace, meta.get("name", ""))
-
-    def _ensure_namespace(self, place: Place) -> None:
-        if place.namespace and place.namespace not in self._api.store[NAMESPACES].objects:
-            self._api.create(Place(NAMESPACES, "", place.namespace), {"metadata": {"name": place.namespace}})
-
-    def _shown(self, stored: Any) -> Json:
-        obj: Json = msgspec.json.decode(full_body(self._kind, stored.body))
-        return obj
 
 
 class SimulatedCluster:
@@ -231,7 +130,7 @@ class SimulatedCluster:
         # A stream that will not end is cut after this; ours are ended before, see stop.
         runner = web.ServerRunner(server, shutdown_timeout=0.5)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", self._port, ssl_context=_server_tls()).start()
+        await web.TCPSite(runner, "127.0.0.1", self._port, ssl_context=server_tls()).start()
         self._port = runner.addresses[0][1]
         self._runner = runner
 
@@ -258,25 +157,15 @@ class SimulatedCluster:
     @property
     def ca_pem(self) -> str:
         """The authority to trust."""
-        return _pem("loopback-ca.pem")
+        return AUTHORITY
 
     def client_tls(self) -> ssl.SSLContext:
         """A TLS context that trusts this server and nothing else."""
-        return ssl.create_default_context(cadata=self.ca_pem)
+        return client_tls()
 
     def kubeconfig(self, token: str | None = None) -> str:
         """A kubeconfig for the administrator, or for another token; CA and token inline, context named after us."""
-        ca = base64.b64encode(self.ca_pem.encode()).decode()
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": self.name, "cluster": {"server": self.url, "certificate-authority-data": ca}}],
-            "users": [{"name": ADMIN, "user": {"token": token or self.token}}],
-            "contexts": [{"name": self.name, "context": {"cluster": self.name, "user": ADMIN}}],
-            "current-context": self.name,
-        }
-        # JSON is YAML.
-        return msgspec.json.format(msgspec.json.encode(config), indent=2).decode() + "\n"
+        return kubeconfig(self.name, self.url, ADMIN, token or self.token)
 
     def write_kubeconfig(self, path: Path, token: str | None = None) -> Path:
         """Write :meth:`kubeconfig` to a file only its owner may read; returns the path."""
@@ -412,7 +301,7 @@ class SimulatedCluster:
         self._faults.add(Fault("cut", verb, resource, count))
 
     def lose_answer(self, count: int = 1, *, verb: str | None = None, resource: str | None = None) -> None:
-        """Do what the next ``count`` matching requests ask, then reset the connection: the write a client never hears of."""
+        """Do what the next ``count`` matching requests ask, then reset the connection: the client never hears of it."""
         self._faults.add(Fault("lose", verb, resource, count))
 
     def cut_stream(
@@ -427,13 +316,14 @@ class SimulatedCluster:
         """
         watchers = self._store.watchers(resource)
         for watcher in watchers:
+            if how == "reset":
+                watcher.abort()
+                continue
             if how == "expire":
-                gone = Refusal(410, "The resourceVersion for the provided watch is too old.")
-                watcher.push_line(event_line("ERROR", msgspec.json.encode(gone.body)))
-            if how in ("end", "expire"):
-                watcher.end()
-            else:
-                self._face.reset(watcher, b'{"type":"MODIFIED","object":{"kind":' if how == "half-line" else b"")
+                watcher.push_line(event_line("ERROR", msgspec.json.encode(expired("watch").body)))
+            elif how == "half-line":
+                watcher.push_line(b'{"type":"MODIFIED","object":{"kind":')
+            watcher.end(reset=how == "half-line")
         return len(watchers)
 
     def inject(self, line: bytes, resource: str | None = None) -> int:
@@ -447,29 +337,18 @@ class SimulatedCluster:
         """Forget the past: lists, pages and watches at any older resourceVersion answer 410. Open watches go on."""
         self._store.compact()
 
-    def rewind(self, versions: int) -> None:
-        """Let resourceVersions start over from a lower one, as after etcd was restored from a backup."""
-        self._store.rewind(versions)
+    def restore(self, version: int) -> None:
+        """Go back to an earlier resourceVersion, as when etcd is restored from a backup; streams are reset.
+
+        Raises:
+            Refusal: 410, that version is forgotten.
+        """
+        self._store.restore(version)
+        self.cut_stream()
 
     def heal(self) -> None:
         """End every fault: what hung is answered now. Latency, tokens and rights stay as they are."""
         self._faults.heal()
 
 
-def _copy(obj: Mapping[str, Any]) -> Json:
-    copied: Json = msgspec.json.decode(msgspec.json.encode(obj))
-    return copied
-
-
-def _pem(name: str) -> str:
-    text = (resources.files("hub.plugin.testing.simulator") / name).read_text()
-    return text[text.index("-----BEGIN") :]
-
-
-@cache
-def _server_tls() -> ssl.SSLContext:
-    """One context for all simulated clusters: the certificate is the same."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with resources.as_file(resources.files("hub.plugin.testing.simulator") / "loopback.pem") as path:
-        context.load_cert_chain(path)
-    return context
+__all__ = ["Collection", "SimulatedCluster"]

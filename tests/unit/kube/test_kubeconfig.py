@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -191,10 +192,7 @@ def test_unknown_context_among_many_is_short() -> None:
 
 def test_json_is_yaml() -> None:
     """Kubeconfigs in JSON, with a byte order mark as Windows editors add it, load too."""
-    data = b"\xef\xbb\xbf" + (
-        b'{"current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],'
-        b'"clusters":[{"name":"a","cluster":{"server":"https://a"}}],"users":[{"name":"a","user":{"token":"t"}}]}'
-    )
+    data = b"\xef\xbb\xbf" + json.dumps(yaml.safe_load(config({"token": "t"}))).encode()
     assert parse_kubeconfig(data, origin="x", policy=STRICT).auth == Token(Secret("t"))
 
 
@@ -254,7 +252,7 @@ def test_hub_access_merges_kubeconfig_as_kubectl(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "a").write_text(yaml.safe_dump({"users": [{"name": "u", "user": {"tokenFile": "token"}}]}))
     (tmp_path / "b/c").write_text(config({"token": "later"}, **{"certificate-authority": "ca.crt"}))
-    listed = os.pathsep.join(str(tmp_path / name) for name in ("missing", "a", "", "b/c"))
+    listed = os.pathsep.join(["", *(str(tmp_path / name) for name in ("missing", "a", "b/c"))])
     access = load_hub_access(environ={"KUBECONFIG": listed})
     assert (access.auth, access.ca_file) == (TokenFile(tmp_path / "token"), tmp_path / "b/ca.crt")
     assert access.origin == f'kubeconfig {tmp_path}/a, {tmp_path}/b/c, context "hub"'

@@ -98,7 +98,7 @@ class Scripted:
         step = self.script.pop(0) if self.script else found
         if isinstance(step, BaseException):
             raise step
-        result = step(nodes) if callable(step) else step
+        result: Any = step(nodes) if callable(step) else step
         if isinstance(result, Awaitable):
             result = await result
         return result  # type: ignore[no-any-return]

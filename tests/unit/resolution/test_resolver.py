@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from hub.model import Absent, Found, Node, Unknown
+from hub.model import Absent, Found, Node, Resolution, Unknown
 from hub.plugin import ProviderType, TerminalProviderError, TransientProviderError
 from hub.registry.spec import ProviderRef
 from hub.resolution.host import ProviderHost
 from hub.resolution.resolver import Resolver
 from tests.unit.resolution.plugins import Scripted, catalog_of, found, node
 from tests.unit.resolution.virtual import LoopClock, within
-
 
 VIRTUAL_TIME = True
 
@@ -56,6 +57,11 @@ async def make() -> AsyncIterator[Make]:
     await asyncio.gather(*tasks, return_exceptions=True)
     for host in hosts:
         await host.close()
+
+
+def said(resolver: Resolver, name: str) -> Resolution:
+    """What is believed of one node."""
+    return resolver.resolutions[name]
 
 
 async def hang(_: Sequence[Node]) -> dict[str, Found]:
@@ -102,7 +108,7 @@ async def test_only_the_changed_node_is_asked_about(make: Make) -> None:
     resolver.update([node("b", "10.0.0.7")])
     await within(1, resolver.settled())
     assert [names for _, names in provider.asked] == [("a", "b"), ("b",)]
-    assert resolver.resolutions["b"] == Found(("10.0.0.7",))
+    assert said(resolver, "b") == Found(("10.0.0.7",))
 
 
 async def test_replace_forgets_nodes_that_are_gone(make: Make) -> None:
@@ -120,9 +126,9 @@ async def test_a_recreated_node_does_not_inherit_an_address(make: Make) -> None:
     resolver.replace([node("a", created="2024-01-01T00:00:00Z")])
     await within(1, resolver.settled())
     resolver.replace([node("a", created="2025-01-01T00:00:00Z")])
-    assert isinstance(resolver.resolutions["a"], Unknown)
+    assert isinstance(said(resolver, "a"), Unknown)
     await within(1, resolver.settled())
-    assert resolver.resolutions["a"] == Found(("10.0.0.1",))
+    assert said(resolver, "a") == Found(("10.0.0.1",))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +176,7 @@ async def test_a_failure_is_retried_with_backoff_until_it_works(make: Make) -> N
     resolver.update([node("a")])
     await asyncio.sleep(60)
     times = [at for at, _ in provider.asked]
-    gaps = [round(later - earlier, 3) for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [round(later - earlier, 3) for earlier, later in pairwise(times)]
     assert len(times) == 5
     assert all(base <= gap <= base * 1.2 for base, gap in zip((1, 2, 4, 8), gaps, strict=True))
     assert resolver.status.state == "ready"
@@ -189,11 +195,11 @@ async def test_retry_after_is_honoured_within_reason(make: Make) -> None:
     resolver.update([node("a")])
     await asyncio.sleep(2 * 3600)
     times = [at for at, _ in provider.asked]
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
-    assert 90 <= gaps[0] < 91
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert 89.9 < gaps[0] < 91
     assert gaps[1] < 5
     assert gaps[2] < 10
-    assert 3600 <= gaps[3] < 3700
+    assert 3599 < gaps[3] < 3700
 
 
 async def test_new_nodes_wait_for_the_backoff(make: Make) -> None:
@@ -217,9 +223,11 @@ async def test_a_terminal_error_is_not_retried(make: Make) -> None:
     await asyncio.sleep(86_400)
     assert len(provider.asked) == 1
     assert resolver.status.terminal
-    resolver.changed()
-    await asyncio.sleep(1)
+    for _ in range(1000):
+        resolver.changed()
+    await asyncio.sleep(2)
     assert resolver.resolutions == {"a": Found(("10.0.0.1",))}
+    assert len(provider.asked) == 2
 
 
 async def test_a_terminal_error_is_asked_again_when_a_credential_changed(
@@ -267,7 +275,7 @@ async def test_polls_ask_about_everything_with_jitter(make: Make) -> None:
     resolver.replace([node("a"), node("b")])
     await asyncio.sleep(100)
     times = [at for at, _ in provider.asked]
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
     assert all(9 <= gap <= 11 for gap in gaps)
     assert len(set(gaps)) > 1
     assert {names for _, names in provider.asked} == {("a", "b")}
@@ -292,11 +300,11 @@ async def test_absent_counts_when_a_second_answer_agrees(make: Make) -> None:
     await within(1, resolver.settled())
     resolver.update([node("a", "10.0.0.2")])
     await within(1, resolver.settled())
-    assert resolver.resolutions["a"] == Found(("10.0.0.1",))
+    assert said(resolver, "a") == Found(("10.0.0.1",))
     await asyncio.sleep(1.9)
-    assert resolver.resolutions["a"] == Found(("10.0.0.1",))
+    assert said(resolver, "a") == Found(("10.0.0.1",))
     await asyncio.sleep(0.2)
-    assert resolver.resolutions["a"] == Absent("deleted")
+    assert said(resolver, "a") == Absent("deleted")
     assert len(provider.asked) == 3
 
 
@@ -307,9 +315,9 @@ async def test_absent_of_a_polled_type_waits_a_whole_interval_and_costs_one_poll
     resolver = await make(provider, poll_interval=30.0)
     resolver.replace([node("a"), node("b")])
     await asyncio.sleep(75)
-    (first, _), (second, _), (third, names), *_ = provider.asked
+    _, (second, _), (third, names), *_ = provider.asked
     assert third - second == pytest.approx(30.0, abs=3.1)
-    assert isinstance(resolver.resolutions["a"], Found) or third - second >= 30.0
+    assert isinstance(said(resolver, "a"), Found) or third - second >= 30.0
     await asyncio.sleep(30)
     assert names == ("a", "b")
     assert len(provider.asked) <= 5
@@ -324,11 +332,11 @@ async def test_found_again_cancels_a_first_absent(make: Make) -> None:
     await within(1, resolver.settled())
     resolver.changed()
     await asyncio.sleep(5)
-    assert resolver.resolutions["a"] == Found(("10.0.0.1",))
+    assert said(resolver, "a") == Found(("10.0.0.1",))
     assert len(provider.asked) == 3
     resolver.changed()
     await asyncio.sleep(1)
-    assert resolver.resolutions["a"] == Found(("10.0.0.1",))
+    assert said(resolver, "a") == Found(("10.0.0.1",))
 
 
 async def test_absent_of_a_node_never_known_is_unknown_until_confirmed(make: Make) -> None:
@@ -337,9 +345,9 @@ async def test_absent_of_a_node_never_known_is_unknown_until_confirmed(make: Mak
     resolver = await make(Scripted(gone, gone))
     resolver.update([node("a")])
     await within(1, resolver.settled())
-    assert resolver.resolutions["a"] == Unknown("to be confirmed: deleted")
+    assert said(resolver, "a") == Unknown("to be confirmed: deleted")
     await asyncio.sleep(3)
-    assert resolver.resolutions["a"] == Absent("deleted")
+    assert said(resolver, "a") == Absent("deleted")
 
 
 async def test_unknown_and_omitted_keep_a_known_address(make: Make) -> None:
@@ -379,9 +387,9 @@ async def test_an_answer_about_an_older_record_is_dropped(make: Make) -> None:
     await asyncio.sleep(1)
     resolver.update([node("a", "10.0.0.2")])
     await asyncio.sleep(5)
-    assert isinstance(resolver.resolutions["a"], Unknown)
+    assert isinstance(said(resolver, "a"), Unknown)
     await within(10, resolver.settled())
-    assert resolver.resolutions["a"] == Found(("10.0.0.2",))
+    assert said(resolver, "a") == Found(("10.0.0.2",))
 
 
 async def test_a_node_removed_while_asked_about_stays_gone(make: Make) -> None:
@@ -405,10 +413,8 @@ async def test_a_call_that_ignores_cancellation_is_left_behind_and_not_repeated(
     async def stubborn(nodes: Sequence[Node]) -> Any:
         end = asyncio.get_running_loop().time() + 300
         while asyncio.get_running_loop().time() < end:
-            try:
+            with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(10)
-            except asyncio.CancelledError:
-                pass
         return found(nodes)
 
     provider = Scripted(stubborn)

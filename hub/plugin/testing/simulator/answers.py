@@ -24,7 +24,7 @@ REASONS = {
 }
 
 
-class Refusal(Exception):  # noqa: N818 - named for what it is, as in hub.errors
+class Refusal(Exception):
     """The API server said no.
 
     Attributes:

@@ -12,7 +12,8 @@ from typing import Any
 from hub.aio.clock import Clock
 from hub.plugin.testing.simulator import answers, validation
 from hub.plugin.testing.simulator.answers import Refusal
-from hub.plugin.testing.simulator.kinds import NAMESPACES, NODES, NOT_READY_TAINT, Kind, Networks
+from hub.plugin.testing.simulator.defaults import NOT_READY_TAINT, Networks
+from hub.plugin.testing.simulator.kinds import NAMESPACES, NODES, Kind
 from hub.plugin.testing.simulator.shapes import canonical_metadata
 from hub.plugin.testing.simulator.store import Store, Stored, encoded
 
@@ -119,6 +120,14 @@ class Api:
         self._check_version(place.kind, before, obj["metadata"])
         return self._replace(place, before, obj, dry_run=dry_run)
 
+    def overwrite(self, place: Place, obj: Json) -> Stored:
+        """Replace spec and status at once, whatever the resourceVersion: not in the API, for changes from Python.
+
+        Raises:
+            Refusal: any of 400, 404, 422.
+        """
+        return self._replace(place, self.get(place), self._checked(place, obj), whole=True)
+
     def patch(self, place: Place, mutation: Mutation, *, dry_run: bool = False) -> Stored:
         """PATCH with a function from object to object.
 
@@ -184,15 +193,18 @@ class Api:
         obj = dict(obj)
         said_kind, said_version = obj.pop("kind", None) or kind.kind, obj.pop("apiVersion", None) or kind.api_version
         if (said_kind, said_version) != (kind.kind, kind.api_version):
+            version = said_version.rpartition("/")[2]
             raise Refusal(
                 400,
-                f'{said_kind} in version "{said_version.rpartition("/")[2]}" cannot be handled as a {kind.kind}: no kind '
-                f'"{said_kind}" is registered for version "{said_version}" in scheme "pkg/runtime/scheme.go:111"',
+                f'{said_kind} in version "{version}" cannot be handled as a {kind.kind}: no kind "{said_kind}" is '
+                f'registered for version "{said_version}" in scheme "pkg/runtime/scheme.go:111"',
             )
         meta = canonical_metadata(obj.pop("metadata", None) or {}, kind.kind)
         if kind.namespaced:
             if meta.get("namespace", place.namespace) != place.namespace:
-                raise Refusal(400, "the namespace of the provided object does not match the namespace sent on the request")
+                raise Refusal(
+                    400, "the namespace of the provided object does not match the namespace sent on the request"
+                )
             meta["namespace"] = place.namespace
         else:
             meta.pop("namespace", None)
@@ -238,8 +250,8 @@ class Api:
             raise _conflict(
                 kind,
                 before.name,
-                f"StorageError: invalid object, Code: 4, Key: /registry/{kind.resource}/{before.key}, ResourceVersion: 0, "
-                f"AdditionalErrorMsg: Precondition failed: UID in precondition: {meta['uid']}, "
+                f"StorageError: invalid object, Code: 4, Key: /registry/{kind.resource}/{before.key}, "
+                f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {meta['uid']}, "
                 f"UID in object meta: {before.uid}",
             )
         if given not in ("", "0", str(before.version)):
@@ -269,12 +281,14 @@ class Api:
             details=answers.details_of(before.name, _error_group(kind), kind.kind),
         )
 
-    def _replace(self, place: Place, before: Stored, obj: Json, *, dry_run: bool) -> Stored:
+    def _replace(
+        self, place: Place, before: Stored, obj: Json, *, dry_run: bool = False, whole: bool = False
+    ) -> Stored:
         kind, old, meta = place.kind, before.decode(), obj["metadata"]
         if place.subresource == "status":
             obj = {**old, "metadata": _status_metadata(old["metadata"], meta), "status": obj.get("status", {})}
             meta = obj["metadata"]
-        elif kind.status:
+        elif kind.status and not (whole and "status" in obj):
             obj["status"] = old.get("status", {})
         # Nobody but the server writes these.
         for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 from aiohttp import web
 
-from hub.plugin.testing.simulator import answers, patching
+from hub.plugin.testing.simulator import answers
 from hub.plugin.testing.simulator.answers import Refusal
 from hub.plugin.testing.simulator.api import Api, Place
 from hub.plugin.testing.simulator.faults import Fault, Faults
-from hub.plugin.testing.simulator.kinds import KINDS, NAMESPACES
 from hub.plugin.testing.simulator.listing import check_watch_options, integer, list_body, selection
+from hub.plugin.testing.simulator.requests import (
+    decoded,
+    delete_options,
+    is_dry_run,
+    mutation,
+    place_of,
+    read_body,
+    verb_of,
+)
+from hub.plugin.testing.simulator.rights import Rights
 from hub.plugin.testing.simulator.store import Match, Store, Stored, Watcher, event_line, full_body
 
 Json = dict[str, Any]
@@ -35,60 +41,13 @@ VERSION = {
     "compiler": "gc",
     "platform": "linux/amd64",
 }
-MAX_BODY = 3 << 20
-"""Bytes of a request: what the API server takes (AS/pkg/server/config.go)."""
 WATCH_SECONDS = 1800
 """Shortest end of a watch that names none; the longest is twice that (AS/pkg/server/config.go, MinRequestTimeout)."""
 BOOKMARK_LEAD = 2.0
 """Seconds before its end in which a watch gets last bookmarks (AS/pkg/storage/cacher/cache_watcher.go)."""
 
 _HEALTH = frozenset({"/readyz", "/livez", "/healthz"})
-_PATH = re.compile(r"/(?:api|apis/(?P<group>[^/]+))/v1/(?P<rest>.+)")
-_BY_RESOURCE = {(kind.group, kind.resource): kind for kind in KINDS}
-_GROUPS = frozenset(kind.group for kind in KINDS)
-_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _TRUE = frozenset({"1", "true", "True", ""})
-
-
-@dataclass(slots=True)
-class Rights:
-    """Who may do what: tokens to user names, and refusals by (user, verb, resource), where "*" is any."""
-
-    tokens: dict[str, str] = field(default_factory=dict)
-    forbidden: set[tuple[str, str, str]] = field(default_factory=set)
-
-    def user(self, authorization: str) -> str | None:
-        """The user of an Authorization header; None is nobody.
-
-        Raises:
-            Refusal: 401, the token is unknown.
-        """
-        if not authorization:
-            return None
-        scheme, _, token = authorization.partition(" ")
-        if scheme.lower() != "bearer" or token.strip() not in self.tokens:
-            raise answers.unauthorized()
-        return self.tokens[token.strip()]
-
-    def check(self, user: str | None, verb: str, place: Place) -> None:
-        """Refuse with 403 what is not allowed."""
-        kind = place.kind
-        resource = f"{kind.resource}/{place.subresource}" if place.subresource else kind.resource
-        if user is not None and not any(
-            (who, what, which) in self.forbidden
-            for who in (user, "*")
-            for what in (verb, "*")
-            for which in (resource, "*")
-        ):
-            return
-        where = f'in the namespace "{place.namespace}"' if place.namespace else "at the cluster scope"
-        subject = f'{kind.qualified} "{place.name}"' if place.name else kind.qualified
-        raise Refusal(
-            403,
-            f'{subject} is forbidden: User "{user or "system:anonymous"}" cannot {verb} resource "{resource}" in API group '
-            f'"{kind.group}" {where}',
-            details=answers.details_of(place.name, kind.group, kind.resource),
-        )
 
 
 class Face:
@@ -109,7 +68,6 @@ class Face:
         self.latency = 0.0
         self.bookmark_interval = 60.0
         self.requests: Counter[tuple[str, str]] = Counter()
-        self.streams: dict[Watcher, web.BaseRequest] = {}
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
@@ -119,8 +77,8 @@ class Face:
             return _refused(refusal)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        place = _place(request)
-        verb = _verb(request, place)
+        place = place_of(request)
+        verb = verb_of(request, place)
         resource = place.kind.resource if place else request.path
         self.requests[verb, resource] += 1
         if self.latency:
@@ -144,7 +102,7 @@ class Face:
             return _json(list_body(self._store, place, request.query))
         if verb == "get":
             return self._get(request, place)
-        return self._write(request, place, verb, await _read(request))
+        return self._write(request, place, verb, await read_body(request))
 
     async def _fail(self, request: web.BaseRequest, fault: Fault) -> web.StreamResponse | None:
         """Do what a fault says; None means to go on."""
@@ -168,7 +126,9 @@ class Face:
     def _get(self, request: web.BaseRequest, place: Place) -> web.Response:
         version = request.query.get("resourceVersion", "")
         if version and not version.isdigit():
-            text = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
+            text = (
+                f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
+            )
             raise Refusal(500, text, "")
         if version and int(version) > self._store.version:
             raise answers.from_the_future(int(version), self._store.version)
@@ -180,7 +140,9 @@ class Face:
         seconds = integer(query.get("timeoutSeconds") or "0")
         check_watch_options(query)
         if (version := query.get("resourceVersion", "")) and not version.isdigit():
-            text = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
+            text = (
+                f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
+            )
             raise Refusal(500, text, "")
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         try:
@@ -190,7 +152,8 @@ class Face:
             await response.prepare(request)
             await response.write(event_line("ERROR", msgspec.json.encode(gone.body)))
             return response
-        self.streams[watcher] = request
+        if request.transport is not None:
+            watcher.abort = request.transport.abort
         try:
             await response.prepare(request)
             await self._stream(response, watcher, place, query, float(seconds or self._random_seconds()))
@@ -198,7 +161,6 @@ class Face:
             pass  # the client is gone, which is how most watches end
         finally:
             watcher.close()
-            self.streams.pop(watcher, None)
         return response
 
     def _watcher(self, place: Place, query: Mapping[str, str], match: Match) -> Watcher:
@@ -228,6 +190,8 @@ class Face:
             await self._faults.until_unfrozen(watcher.resource)
             if watcher.pending:
                 await response.write(watcher.take())
+            if watcher.reset:
+                watcher.abort()
             if watcher.ended or clock() >= end:
                 return
             await watcher.wait(max(0.0, min(due, end) - clock()))
@@ -248,15 +212,15 @@ class Face:
     # --- writing -------------------------------------------------------------------------------
 
     def _write(self, request: web.BaseRequest, place: Place, verb: str, body: bytes) -> web.Response:
-        dry_run = _dry_run(request.query, verb)
+        dry_run = is_dry_run(request.query, verb)
         if verb == "create":
-            return self._object(place, self._api.create(place, _decoded(request, place, body), dry_run=dry_run), 201)
+            return self._object(place, self._api.create(place, decoded(request, place, body), dry_run=dry_run), 201)
         if verb == "update":
-            return self._object(place, self._api.update(place, _decoded(request, place, body), dry_run=dry_run))
+            return self._object(place, self._api.update(place, decoded(request, place, body), dry_run=dry_run))
         if verb == "patch":
-            mutation = _mutation(request.content_type, place, body)
-            return self._object(place, self._api.patch(place, mutation, dry_run=dry_run))
-        options = _delete_options(request.query, body)
+            change = mutation(request.content_type, place, body)
+            return self._object(place, self._api.patch(place, change, dry_run=dry_run))
+        options = delete_options(request.query, body)
         dry_run = dry_run or "All" in options.get("dryRun", [])
         if verb == "deletecollection":
             return self._delete_collection(request, place, options, dry_run=dry_run)
@@ -280,50 +244,7 @@ class Face:
         return _json(full_body(place.kind, stored.body) + b"\n", status)
 
 
-# --- understanding a request -------------------------------------------------------------------
-
-
-def _place(request: web.BaseRequest) -> Place | None:
-    """What a path is about; None for a path that is no resource.
-
-    Raises:
-        Refusal: 404, an unknown resource of a known group.
-    """
-    match = _PATH.fullmatch(request.path)
-    group = (match["group"] or "") if match else ""
-    if match is None or group not in _GROUPS:
-        return None
-    parts = [unquote(part) for part in match["rest"].split("/")]
-    namespace = ""
-    if parts[0] == "namespaces" and not group and (len(parts) <= 2 or parts[2] in ("status", "finalize")):
-        kind, rest = NAMESPACES, parts[1:]
-    else:
-        if parts[0] == "namespaces" and len(parts) >= 3:
-            namespace, parts = parts[1], parts[2:]
-        found = _BY_RESOURCE.get((group, parts[0]))
-        if found is None or (namespace and not found.namespaced):
-            raise answers.no_such_path()
-        kind, rest = found, parts[1:]
-    name, subresource = (*rest, "", "")[:2]
-    homeless = name and kind.namespaced and not namespace
-    if homeless or len(rest) > 2 or (subresource and not (subresource == "status" and kind.status)):
-        raise answers.no_such_path()
-    return Place(kind, namespace, name, subresource)
-
-
-def _verb(request: web.BaseRequest, place: Place | None) -> str:
-    if place is None:
-        return "get"
-    collection = not place.name
-    if request.method == "GET":
-        if not collection:
-            return "get"
-        return "watch" if "watch" in request.query and request.query["watch"] not in ("0", "false") else "list"
-    verb = _VERBS.get(request.method, "")
-    homeless = place.kind.namespaced and not place.namespace
-    if not verb or homeless or (verb == "create") != collection and verb != "delete":
-        raise answers.no_such_method()
-    return "deletecollection" if verb == "delete" and collection else verb
+# --- answering ---------------------------------------------------------------------------------
 
 
 def _plain(request: web.BaseRequest, user: str | None) -> web.Response:
@@ -337,80 +258,6 @@ def _plain(request: web.BaseRequest, user: str | None) -> web.Response:
     if path == "/version":
         return _json(msgspec.json.encode(VERSION))
     return web.Response(status=404, text="404 page not found\n")
-
-
-async def _read(request: web.BaseRequest) -> bytes:
-    body = bytearray()
-    async for chunk in request.content.iter_any():
-        body += chunk
-        if len(body) > MAX_BODY:
-            raise Refusal(413, f"Request entity too large: limit is {MAX_BODY}", "RequestEntityTooLarge")
-    return bytes(body)
-
-
-def _decoded(request: web.BaseRequest, place: Place, body: bytes) -> Json:
-    if request.content_type not in ("application/json", "application/octet-stream"):
-        raise Refusal(
-            415,
-            "the body of the request was in an unknown format - accepted media types include: application/json, "
-            "application/yaml, application/vnd.kubernetes.protobuf",
-        )
-    try:
-        obj = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _unrecognised(place, str(error)) from error
-    if obj is None:
-        return {}
-    if not isinstance(obj, dict):
-        raise _unrecognised(place, "json: cannot unmarshal into Go value of type struct")
-    return obj
-
-
-def _unrecognised(place: Place, why: str) -> Refusal:
-    kind = place.kind.kind
-    text = f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why}"
-    return Refusal(400, text)
-
-
-def _mutation(content_type: str, place: Place, body: bytes) -> Any:
-    try:
-        patch = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refusal(400, f"error decoding patch: {error}") from error
-    if content_type == "application/merge-patch+json":
-        return lambda obj: patching.merge(obj, patch)
-    if content_type == "application/strategic-merge-patch+json":
-        merge = patching.merge if place.kind.atomic_lists else patching.strategic
-        return lambda obj: merge(obj, patch)
-    if content_type == "application/json-patch+json":
-        return lambda obj: patching.json_patch(obj, patch)
-    raise Refusal(415, "415: Unsupported Media Type", details={})
-
-
-def _dry_run(query: Mapping[str, str], verb: str) -> bool:
-    value = query.get("dryRun", "")
-    if value not in ("", "All"):
-        options = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
-        cause = answers.Cause("dryRun", "NotSupported", f'Unsupported value: ["{value}"]: supported values: "All"')
-        raise answers.bad_options(options.get(verb, "DeleteOptions"), cause)
-    return value == "All"
-
-
-def _delete_options(query: Mapping[str, str], body: bytes) -> Json:
-    options: Json = {name: query[name] for name in ("propagationPolicy",) if name in query}
-    if body:
-        try:
-            decoded = msgspec.json.decode(body, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Refusal(400, f"json: {error}") from error
-        if not isinstance(decoded.get("preconditions", {}), dict):
-            why = "json: cannot unmarshal string into Go struct field DeleteOptions.preconditions of type v1.Preconditions"
-            raise Refusal(400, why)
-        options |= decoded
-    return options
-
-
-# --- answering ---------------------------------------------------------------------------------
 
 
 def _json(body: bytes, status: int = 200) -> web.Response:

@@ -1,70 +1,20 @@
-"""The kinds the simulated API server knows, and what each does to an object before storing it."""
+"""The kinds the simulated API server knows, and how each behaves."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import ipaddress
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
-from hub.plugin.testing.simulator import validation
-from hub.plugin.testing.simulator.answers import Cause, Refusal, bad
-from hub.plugin.testing.simulator.shapes import canonical_slice
+from hub.plugin.testing.simulator import defaults, validation
+from hub.plugin.testing.simulator.answers import Cause, bad
+from hub.plugin.testing.simulator.defaults import Shape
 
 Json = dict[str, Any]
-
-SERVICE_NETWORKS = {"IPv4": "10.96.0.0/16", "IPv6": "fd00:10:96::/112"}
-FIRST_NODE_PORT = 30000
-NOT_READY_TAINT = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-NODE_INFO = {
-    name: ""
-    for name in (
-        "machineID",
-        "systemUUID",
-        "bootID",
-        "kernelVersion",
-        "osImage",
-        "containerRuntimeVersion",
-        "kubeletVersion",
-        "kubeProxyVersion",
-        "operatingSystem",
-        "architecture",
-    )
-}
-EMPTY_NODE = {"spec": {}, "status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": NODE_INFO}}
-_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
-
-
-@dataclass(slots=True)
-class Networks:
-    """Hands out ClusterIPs and node ports; ``families`` are those of the cluster, the default one first."""
-
-    families: tuple[str, ...] = ("IPv4", "IPv6")
-    _addresses: Iterator[int] = field(default_factory=lambda: count(10))
-    _ports: Iterator[int] = field(default_factory=lambda: count(FIRST_NODE_PORT))
-
-    def cluster_ip(self, family: str) -> str:
-        """A free address of the family's service network."""
-        return str(ipaddress.ip_network(SERVICE_NETWORKS[family])[next(self._addresses)])
-
-    def node_port(self) -> int:
-        """A free node port."""
-        return next(self._ports)
-
-
-Shape = Callable[[Json, Json | None, Networks], None]
 Causes = Callable[[Json, Json | None], Iterable[Cause]]
 
 
-def _as_is(obj: Json, old: Json | None, networks: Networks) -> None:
-    """Nothing to default."""
-
-
-def _no_causes(obj: Json, old: Json | None) -> Iterable[Cause]:
+def _no_causes(_obj: Json, _old: Json | None) -> Iterable[Cause]:
     return ()
 
 
@@ -86,7 +36,7 @@ class Kind:
     kind: str
     resource: str
     namespaced: bool = True
-    shape: Shape = _as_is
+    shape: Shape = defaults.as_is
     causes: Causes = _no_causes
     status: bool = False
     counts_generations: bool = False
@@ -111,150 +61,19 @@ class Kind:
         return f"{namespace}/{name}" if self.namespaced else name
 
 
-def _node(obj: Json, old: Json | None, networks: Networks) -> None:
-    spec = obj.setdefault("spec", {}) or {}
-    status = obj.setdefault("status", {}) or {}
-    obj["spec"], obj["status"] = spec, status
-    for condition in status.get("conditions") or ():
-        condition.setdefault("lastHeartbeatTime", None)
-        condition.setdefault("lastTransitionTime", None)
-    status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
-    status["nodeInfo"] = {**NODE_INFO, **status.get("nodeInfo", {})}
-    _drop_empty(spec, "taints", "podCIDR", "podCIDRs", "providerID", "unschedulable")
-    _drop_empty(status, "addresses", "conditions")
-
-
-def _service(obj: Json, old: Json | None, networks: Networks) -> None:
-    spec = obj.setdefault("spec", {})
-    _drop_empty(spec, "selector", "ports", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
-    kind = spec.setdefault("type", "ClusterIP")
-    spec.setdefault("sessionAffinity", "None")
-    obj.setdefault("status", {"loadBalancer": {}})
-    for port in spec.get("ports", ()):
-        port.setdefault("protocol", "TCP")
-        port.setdefault("targetPort", port.get("port"))
-    if kind == "ExternalName":
-        return
-    spec.setdefault("internalTrafficPolicy", "Cluster")
-    if kind in ("NodePort", "LoadBalancer"):
-        spec.setdefault("externalTrafficPolicy", "Cluster")
-    if old is not None and old["spec"].get("clusterIP"):
-        # An update that leaves them out keeps them.
-        for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
-            if name in old["spec"]:
-                spec.setdefault(name, old["spec"][name])
-    _service_families(spec, networks)
-    if kind in ("NodePort", "LoadBalancer"):
-        for port in spec.get("ports", ()):
-            if not port.get("nodePort"):
-                port["nodePort"] = networks.node_port()
-
-
-def _service_families(spec: Json, networks: Networks) -> None:
-    headless = spec.get("clusterIP") == "None"
-    if "ipFamilyPolicy" not in spec:
-        # Measured: headless without a selector is dual-stack by default, wherever the cluster is.
-        both = len(spec.get("ipFamilies", ())) > 1 or (headless and "selector" not in spec)
-        spec["ipFamilyPolicy"] = "RequireDualStack" if both else "SingleStack"
-    wanted = 1 if spec["ipFamilyPolicy"] == "SingleStack" else 2
-    families = list(spec.get("ipFamilies", ()))
-    spare = ("IPv4", "IPv6") if headless and "selector" not in spec else networks.families
-    families += [family for family in spare if family not in families]
-    spec["ipFamilies"] = families[: max(wanted, len(spec.get("ipFamilies", ())))]
-    if headless:
-        spec["clusterIPs"] = ["None"]
-        return
-    given = spec.get("clusterIPs") or ([spec["clusterIP"]] if "clusterIP" in spec else [])
-    spec["clusterIPs"] = [*given, *(networks.cluster_ip(family) for family in spec["ipFamilies"][len(given) :])]
-    spec["clusterIP"] = spec["clusterIPs"][0]
-
-
-def _slice(obj: Json, old: Json | None, networks: Networks) -> None:
-    shaped = canonical_slice(obj)
-    for name in [name for name in obj if name != "metadata"]:
-        del obj[name]
-    obj.update(shaped)
-
-
-def _lease(obj: Json, old: Json | None, networks: Networks) -> None:
-    spec = obj.setdefault("spec", {})
-    for name in [name for name, value in spec.items() if value is None]:
-        del spec[name]
-    for name in ("acquireTime", "renewTime"):
-        _check_micro_time("Lease", spec.get(name))
-
-
-def _namespace(obj: Json, old: Json | None, networks: Networks) -> None:
-    obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = obj["metadata"].get("name", "")
-    if old is None:
-        obj["spec"] = {"finalizers": ["kubernetes"]}
-        obj["status"] = {"phase": "Active"}
-    else:
-        obj["spec"], obj["status"] = old["spec"], obj.get("status") or old["status"]
-
-
-def _event(obj: Json, old: Json | None, networks: Networks) -> None:
-    _check_micro_time("Event", obj.setdefault("eventTime", None))
-    obj.setdefault("regarding", {})
-    obj.setdefault("deprecatedSource", {})
-    obj.setdefault("deprecatedFirstTimestamp", None)
-    obj.setdefault("deprecatedLastTimestamp", None)
-
-
-def _secret(obj: Json, old: Json | None, networks: Networks) -> None:
-    plain = obj.pop("stringData", None) or {}
-    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
-    data = {**(obj.get("data") or {}), **encoded}
-    for value in data.values():
-        try:
-            base64.b64decode(value, validate=True)
-        except (binascii.Error, TypeError, ValueError) as error:
-            raise Refusal(
-                400, 'Secret in version "v1" cannot be handled as a Secret: illegal base64 data at input byte 0'
-            ) from error
-    obj["data"] = data
-    _drop_empty(obj, "data")
-    obj.setdefault("type", "Opaque")
-
-
-def _config_map(obj: Json, old: Json | None, networks: Networks) -> None:
-    _drop_empty(obj, "data", "binaryData")
-    if not all(isinstance(value, str) for value in obj.get("data", {}).values()):
-        raise Refusal(
-            400,
-            'ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal into Go struct field '
-            "ConfigMap.data of type string",
-        )
-
-
-def _drop_empty(obj: Json, *names: str) -> None:
-    for name in names:
-        if name in obj and not obj[name]:
-            del obj[name]
-
-
-def _check_micro_time(kind: str, value: Any) -> None:
-    if value is not None and not (isinstance(value, str) and _MICRO_TIME.fullmatch(value)):
-        raise Refusal(
-            400,
-            f'{kind} in version "v1" cannot be handled as a {kind}: parsing time "{value}" as '
-            '"2006-01-02T15:04:05.000000Z07:00": cannot parse',
-        )
-
-
 def _service_causes(obj: Json, old: Json | None) -> Iterable[Cause]:
     yield from validation.service_causes(obj)
     if old is not None and old["spec"].get("clusterIP") != obj["spec"].get("clusterIP") and "clusterIP" in old["spec"]:
         yield bad("spec.clusterIPs[0]", obj["spec"].get("clusterIP", ""), "may not change once set")
 
 
-NODES = Kind("", "Node", "nodes", namespaced=False, shape=_node, status=True, empty=EMPTY_NODE)
+NODES = Kind("", "Node", "nodes", namespaced=False, shape=defaults.node, status=True, empty=defaults.EMPTY_NODE)
 NAMESPACES = Kind(
     "",
     "Namespace",
     "namespaces",
     namespaced=False,
-    shape=_namespace,
+    shape=defaults.namespace,
     status=True,
     deletion_returns_object=True,
     empty={"spec": {}, "status": {}},
@@ -264,7 +83,7 @@ SERVICES = Kind(
     "",
     "Service",
     "services",
-    shape=_service,
+    shape=defaults.service,
     causes=_service_causes,
     status=True,
     deletion_returns_object=True,
@@ -275,7 +94,7 @@ SLICES = Kind(
     "discovery.k8s.io",
     "EndpointSlice",
     "endpointslices",
-    shape=_slice,
+    shape=defaults.endpoint_slice,
     causes=validation.slice_causes,
     counts_generations=True,
     atomic_lists=True,
@@ -285,7 +104,7 @@ LEASES = Kind(
     "coordination.k8s.io",
     "Lease",
     "leases",
-    shape=_lease,
+    shape=defaults.lease,
     causes=lambda obj, _: validation.lease_causes(obj),
     empty={"spec": {}},
 )
@@ -293,7 +112,7 @@ EVENTS = Kind(
     "events.k8s.io",
     "Event",
     "events",
-    shape=_event,
+    shape=defaults.event,
     causes=lambda obj, old: validation.event_causes(obj) if old is None else (),
     empty={
         "eventTime": None,
@@ -303,8 +122,8 @@ EVENTS = Kind(
         "deprecatedLastTimestamp": None,
     },
 )
-CONFIG_MAPS = Kind("", "ConfigMap", "configmaps", shape=_config_map)
-SECRETS = Kind("", "Secret", "secrets", shape=_secret)
+CONFIG_MAPS = Kind("", "ConfigMap", "configmaps", shape=defaults.config_map)
+SECRETS = Kind("", "Secret", "secrets", shape=defaults.secret)
 
 KINDS = (NODES, NAMESPACES, SERVICES, SLICES, LEASES, EVENTS, CONFIG_MAPS, SECRETS)
 """Every kind served. An Event exists as events.k8s.io/v1 only, not also as the core group's older shape."""

@@ -18,8 +18,8 @@ MATCHES = ("Exact", "NotOlderThan", "")
 INCONSISTENT = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
     "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
-    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted "
-    "between the time the first chunk was returned and now may show up in the list."
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
 )
 
 
@@ -107,7 +107,9 @@ def check_watch_options(query: Mapping[str, str]) -> None:
             why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
             raise _options("resourceVersionMatch", why)
     elif match != "NotOlderThan":
-        raise _options("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        raise _options(
+            "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        )
 
 
 def _options(field: str, why: str) -> Refusal:

@@ -41,8 +41,11 @@ def make_node(
         since: when Ready last changed, RFC 3339.
         external: ExternalIP or several.
         labels: further labels.
+        taints: ``spec.taints``.
         zone: the topology label.
         provider_id: ``spec.providerID``.
+        unschedulable: cordoned.
+        control_plane: carries the role's label.
         bulk: fill it up with images and managedFields to the 12 KB of a busy node.
     """
     status = ready if isinstance(ready, str) else str(bool(ready))
@@ -158,7 +161,9 @@ def set_ready(node: Json, ready: bool | str, since: str) -> None:
     conditions = node["status"].setdefault("conditions", [])
     if any(item["type"] == "Ready" and item["status"] == status for item in conditions):
         return
-    node["status"]["conditions"] = [item for item in conditions if item["type"] != "Ready"] + _conditions(status, since)[-1:]
+    node["status"]["conditions"] = [item for item in conditions if item["type"] != "Ready"] + _conditions(
+        status, since
+    )[-1:]
 
 
 def _conditions(ready: str, since: str) -> list[Json]:
@@ -195,13 +200,18 @@ def _images() -> list[Json]:
 
 
 def _managed_fields(labels: Mapping[str, str]) -> list[Json]:
-    fields = {f"f:{label}": {} for label in labels}
-    conditions = {
+    fields: Json = {f"f:{label}": {} for label in labels}
+    conditions: Json = {
         f'k:{{"type":"{kind}"}}': {f"f:{name}": {} for name in ("lastHeartbeatTime", "status", "reason", "message")}
         for kind in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
     }
     times = {"operation": "Update", "apiVersion": "v1", "time": LONG_AGO, "fieldsType": "FieldsV1"}
     return [
         {"manager": "kubelet", **times, "fieldsV1": {"f:metadata": {"f:labels": fields}}},
-        {"manager": "kubelet", **times, "fieldsV1": {"f:status": {"f:conditions": conditions}}, "subresource": "status"},
+        {
+            "manager": "kubelet",
+            **times,
+            "fieldsV1": {"f:status": {"f:conditions": conditions}},
+            "subresource": "status",
+        },
     ]

@@ -34,9 +34,7 @@ def field_matcher(selector: str) -> Callable[[str, str], bool]:
     for term in filter(None, selector.split(",")):
         key, operator, value = _split_field(term)
         if key not in ("metadata.namespace", "metadata.name"):
-            raise Refusal(
-                400, f'"{key}" is not a known field selector: only "metadata.name", "metadata.namespace"'
-            )
+            raise Refusal(400, f'"{key}" is not a known field selector: only "metadata.name", "metadata.namespace"')
         wanted.append((int(key == "metadata.name"), operator != "!=", value))
     return lambda namespace, name: all(((namespace, name)[at] == value) is equal for at, equal, value in wanted)
 
@@ -50,10 +48,10 @@ def _split_field(term: str) -> tuple[str, str, str]:
 
 
 class _Parser:
-    """Recursive descent over the tokens of a selector."""
+    """Recursive descent over the pieces of a selector."""
 
     def __init__(self, text: str) -> None:
-        self._tokens = [match["op"] or match["word"] for match in _TOKEN.finditer(text)]
+        self._pieces = [match["op"] or match["word"] for match in _TOKEN.finditer(text)]
         self._at = 0
 
     def requirements(self) -> list[Match]:
@@ -66,18 +64,19 @@ class _Parser:
         return found
 
     def _peek(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+        """The next token; "" at the end."""
+        return self._pieces[self._at] if self._at < len(self._pieces) else ""
 
     def _next(self) -> str:
-        token = self._peek()
+        piece = self._peek()
         self._at += 1
-        return token
+        return piece
 
     def _word(self, expected: str = "identifier") -> str:
-        token = self._next()
-        if not token or token in "(),=!<>" or token in ("==", "!="):
-            raise _unparsable(token, expected)
-        return token
+        piece = self._next()
+        if not piece or piece in "(),=!<>" or piece in ("==", "!="):
+            raise _unparsable(piece, expected)
+        return piece
 
     def _requirement(self) -> Match:
         if self._peek() == "!":
@@ -112,12 +111,13 @@ class _Parser:
     def _ordered(self, key: str, operator: str) -> Match:
         limit = int(self._word())
         return lambda labels: (
-            labels.get(key, "").isdigit() and (int(labels[key]) > limit if operator == ">" else int(labels[key]) < limit)
+            labels.get(key, "").isdigit()
+            and (int(labels[key]) > limit if operator == ">" else int(labels[key]) < limit)
         )
 
     def _set(self) -> frozenset[str]:
         if self._next() != "(":
-            raise _unparsable(self._tokens[self._at - 1] if self._at <= len(self._tokens) else "", "'('")
+            raise _unparsable(self._pieces[self._at - 1] if self._at <= len(self._pieces) else "", "'('")
         values = set()
         while True:
             values.add("" if self._peek() in (",", ")") else self._word())

@@ -1,4 +1,4 @@
-"""Metadata and EndpointSlice as the API server's own types: wrong types are refused, unknown fields and nulls dropped."""
+"""Metadata and EndpointSlice as the API server's own types: it refuses wrong types, drops unknown fields and nulls."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from hub.plugin.testing.simulator.answers import Refusal
+from hub.plugin.testing.simulator.answers import expired
 from hub.plugin.testing.simulator.kinds import Kind
 
 Json = dict[str, Any]
@@ -103,7 +103,12 @@ def event_line(event: str, obj: bytes) -> bytes:
 
 
 class Watcher:
-    """One open watch: lines waiting to be written, and why it must end, if it must."""
+    """One open watch: lines waiting to be written, and whether it must end.
+
+    Attributes:
+        ended: end the stream once nothing is pending; with ``reset``, by resetting the connection.
+        abort: resets the connection now; set by whoever serves the stream.
+    """
 
     def __init__(self, table: Table, match: Match, since: int) -> None:
         self._table = table
@@ -111,6 +116,8 @@ class Watcher:
         self.since = since
         self.pending: deque[bytes] = deque()
         self.ended = False
+        self.reset = False
+        self.abort: Callable[[], None] = lambda: None
         self._wake = asyncio.Event()
 
     @property
@@ -133,15 +140,15 @@ class Watcher:
         if len(self.pending) > MAX_PENDING:
             self.end()
 
-    def end(self) -> None:
+    def end(self, *, reset: bool = False) -> None:
         """End the stream after what is pending."""
-        self.ended = True
+        self.ended, self.reset = True, reset
         self._wake.set()
 
-    async def wait(self, timeout: float) -> None:
-        """Wait until there is something to write or an end, at most ``timeout`` seconds."""
+    async def wait(self, seconds: float) -> None:
+        """Wait until there is something to write or an end, at most this long."""
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(seconds):
                 await self._wake.wait()
         except TimeoutError:
             return
@@ -188,6 +195,12 @@ class Table:
             self.log.popleft()
         self.compacted = max(self.compacted, version)
 
+    def restore(self, version: int) -> None:
+        """Go back to ``version``; what came later never was."""
+        self.objects = self.at(version)
+        while self.log and self.log[-1].version > version:
+            self.log.pop()
+
     def at(self, version: int) -> dict[str, Stored]:
         """The objects as they were at ``version``.
 
@@ -195,7 +208,7 @@ class Table:
             Refusal: 410, that is forgotten.
         """
         if version < self.compacted:
-            raise Refusal(410, "The resourceVersion for the provided list is too old.")
+            raise expired("list")
         objects = dict(self.objects)
         for change in reversed(self.log):
             if change.version <= version:
@@ -213,7 +226,7 @@ class Table:
             Refusal: 410, the past is forgotten.
         """
         if since < self.compacted:
-            raise Refusal(410, "The resourceVersion for the provided watch is too old.")
+            raise expired("watch")
         watcher = Watcher(self, match, since)
         for change in self.log:
             watcher.push(change)
@@ -248,6 +261,16 @@ class Store:
         """Forget the past: every version older than now is expired."""
         for table in self.tables.values():
             table.compact(self.version)
+
+    def restore(self, version: int) -> None:
+        """Go back to ``version``.
+
+        Raises:
+            Refusal: 410, that is forgotten.
+        """
+        for table in self.tables.values():
+            table.restore(version)
+        self.version = version
 
     def watchers(self, resource: str | None = None) -> list[Watcher]:
         """Open watches, of one resource or all."""

@@ -32,8 +32,8 @@ _LABEL_TEXT = (
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
 _LABEL_1035_TEXT = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and "
-    "end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
     "'[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
 _NAME_PART_TEXT = (
@@ -69,18 +69,22 @@ def metadata_causes(meta: Json, *, label_name: bool = False, label_1035: bool = 
         yield from _text("metadata.name", name, _LABEL, _LABEL_TEXT, 63)
     else:
         yield from _text("metadata.name", name, _SUBDOMAIN, _SUBDOMAIN_TEXT, 253)
-    for key, value in meta.get("labels", {}).items():
-        yield from _qualified("metadata.labels", key)
-        if len(value) > 63:
-            yield bad("metadata.labels", value, "must be no more than 63 characters")
-        if value and not _NAME_PART.fullmatch(value):
-            yield bad("metadata.labels", value, _LABEL_VALUE_TEXT)
+    yield from _label_causes(meta.get("labels", {}))
     for key in meta.get("annotations", {}):
         yield from _qualified("metadata.annotations", key.lower())
     for owner in meta.get("ownerReferences", ()):
         for part in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(part):
                 yield bad(f"metadata.ownerReferences.{part}", "", "must not be empty")
+
+
+def _label_causes(labels: Json) -> Iterator[Cause]:
+    for key, value in labels.items():
+        yield from _qualified("metadata.labels", key)
+        if len(value) > 63:
+            yield bad("metadata.labels", value, "must be no more than 63 characters")
+        if value and not _NAME_PART.fullmatch(value):
+            yield bad("metadata.labels", value, _LABEL_VALUE_TEXT)
 
 
 def _text(field: str, value: str, pattern: re.Pattern[str], text: str, limit: int) -> Iterator[Cause]:

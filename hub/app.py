@@ -1,0 +1,373 @@
+"""Composition: builds the hub from its options and runs it.
+
+Everything long-lived starts here, as a named, supervised task of one TaskGroup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import os
+import socket
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from hub.aio.clock import Clock, SystemClock
+from hub.aio.queue import KeyedQueue
+from hub.aio.supervise import spawn, supervise
+from hub.apply.writer import Fence, Free, Writer
+from hub.errors import ApiError, BadAnswer, HubError, NotLeader, RegistryError
+from hub.kube.client import Client
+from hub.kube.credentials import Credentials
+from hub.kube.kubeconfig import in_cluster_servers, load_hub_access
+from hub.kube.lease import KubeLease
+from hub.kube.resolver import LookupPool
+from hub.leader import Elector
+from hub.local import LocalCluster
+from hub.model import TargetKey
+from hub.reconcile import Pass, Reconciler
+from hub.registry.diff import diff
+from hub.registry.load import Loaded, load
+from hub.registry.spec import Registry
+from hub.registry.watch import RegistryWatcher
+from hub.remote.access import Connector
+from hub.remote.fleet import Fleet
+from hub.resolution.catalog import Catalog
+from hub.resolution.context import Limits
+from hub.resolution.host import ProviderHost
+
+log = logging.getLogger(__name__)
+
+WORKERS = 16
+"""Passes under way at once; each waits for its own writes only."""
+SETTLE_SECONDS = 30.0
+"""How long one-shot commands wait for remote clusters and providers."""
+STOP_SECONDS = 4.0
+"""SIGTERM: seconds the write in flight may take; the process is gone within 5."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line decides.
+
+    Attributes:
+        registry: path of clusters.yaml, as the user gave it.
+        kubeconfig: of the hub cluster; None = in-cluster, then KUBECONFIG.
+        namespace: of the Lease (``--lease-namespace``).
+        secrets_namespace: where kubeconfig Secrets are read.
+        credentials_dir: folder of token files; None = the registry's.
+    """
+
+    registry: str
+    kubeconfig: str | None = None
+    dry_run: bool = False
+    leader_elect: bool = True
+    namespace: str = "default"
+    secrets_namespace: str | None = None
+    removal_grace: float = 60.0
+    allow_exec: frozenset[str] = frozenset()
+    allow_api_hosts: frozenset[str] = frozenset()
+    credentials_dir: str | None = None
+    settle: float = SETTLE_SECONDS
+
+
+@dataclass(slots=True)
+class Health:
+    """What the probe endpoints look at. Never a remote cluster."""
+
+    beat: float = 0.0
+    local_synced: bool = False
+    stopping: bool = False
+    details: dict[str, str] = field(default_factory=dict)
+
+
+def lease_name(owner: str) -> str:
+    """The Lease of an owner."""
+    return f"endpointslice-hub-{owner}"
+
+
+class Hub:
+    """A hub, assembled; see :func:`assemble`."""
+
+    def __init__(self, options: Options, loaded: Loaded, client: Client, clock: Clock, pool: LookupPool) -> None:
+        self.options = options
+        self.registry = loaded.registry
+        self.problems = loaded.problems
+        self.rejected: RegistryError | None = None
+        self.clock = clock
+        self.client = client
+        self.health = Health(clock.now())
+        self.queue: KeyedQueue[TargetKey] = KeyedQueue(clock)
+        self.catalog = Catalog()
+        folder = str(Path(options.registry).resolve().parent)
+        self.host = ProviderHost(
+            self.catalog,
+            clock=clock,
+            folder=folder,
+            limits=Limits(
+                allow_exec=options.allow_exec,
+                allow_api_hosts=options.allow_api_hosts,
+                credentials_dir=options.credentials_dir or folder,
+            ),
+            read_secret=self._read_secret_text,
+        )
+        connector = Connector(clock, pool, options.allow_exec, in_cluster_servers(), self._read_secret)
+        self.fleet = Fleet(connector, self.host, clock, self._cluster_changed)
+        self.local = LocalCluster(client, clock, self._owners(), self._target_changed)
+        name = lease_name(self.registry.owner)
+        self.lease = f"{options.namespace}/{name}"
+        self.elector = Elector(KubeLease(client, options.namespace, name), _identity(), clock)
+        fence: Fence = self.elector if options.leader_elect else Free()
+        self.writer = Writer(self.local, fence)
+        self.reconciler = Reconciler(
+            lambda: self.registry,
+            self.fleet,
+            self.local,
+            self.writer,
+            clock,
+            lease=self.lease,
+            removal_grace=options.removal_grace,
+        )
+        self._by_cluster: dict[str, list[TargetKey]] = {}
+        self._writing = False
+        self._index()
+
+    # --- what wakes targets ------------------------------------------------------------------------
+
+    def _owners(self) -> tuple[str, ...]:
+        return (self.registry.owner, *self.registry.previous_owners)
+
+    def _index(self) -> None:
+        by_cluster: dict[str, list[TargetKey]] = {}
+        for key, target in self.registry.targets.items():
+            for source in target.sources:
+                by_cluster.setdefault(source.cluster, []).append(key)
+        self._by_cluster = by_cluster
+
+    def _cluster_changed(self, name: str) -> None:
+        if self._writing:
+            for key in self._by_cluster.get(name, ()):
+                self.queue.add(key)
+
+    def _target_changed(self, key: TargetKey) -> None:
+        if self._writing and (key in self.registry.targets or self.local.slices.of(key)):
+            self.queue.add(key)
+
+    def _all(self) -> list[TargetKey]:
+        return sorted({*self.registry.targets, *self.local.slices.targets()})
+
+    def _registry_changed(self, outcome: Loaded | RegistryError) -> None:
+        if isinstance(outcome, RegistryError):
+            self.rejected = outcome
+            log.warning("the registry is rejected, the last good one stays in force:\n%s", outcome)
+            return
+        self.rejected = None
+        self.problems = outcome.problems
+        for problem in outcome.problems:
+            log.warning("registry: %s", problem)
+        old, self.registry = self.registry, outcome.registry
+        if self.registry.owner != old.owner:
+            log.warning("the registry's owner changed from %s to %s: restart the hub", old.owner, self.registry.owner)
+        changes = diff(old, self.registry)
+        self._index()
+        self.local.own(self._owners())
+        self.fleet.update(self.registry, self.registry.denied_cidrs)
+        if self._writing:
+            concerned = self._all() if changes.settings or changes.clusters else [
+                *changes.targets.added, *changes.targets.changed, *changes.targets.removed, *changes.targets.broken
+            ]
+            for key in concerned:
+                self.queue.add(key)
+        log.info(
+            "registry: %d clusters, %d services", len(self.registry.clusters) - 1, len(self.registry.targets)
+        )
+
+    # --- running -----------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Follow, decide and write until ``stop`` is set; then finish the writes in flight."""
+        self.fleet.update(self.registry, self.registry.denied_cidrs)
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                spawn(group, "services of the hub cluster", self.local.follow_services, self.clock),
+                spawn(group, "slices of the hub cluster", self.local.follow_slices, self.clock),
+                spawn(
+                    group,
+                    "registry",
+                    RegistryWatcher(self.options.registry, self.clock, self._registry_changed, self.registry.digest).run,
+                    self.clock,
+                ),
+                spawn(group, "heartbeat", self._heartbeat, self.clock),
+            ]
+            leading = group.create_task(self._lead(), name="leader")
+            workers = [group.create_task(self._work(), name=f"worker {n}") for n in range(WORKERS)]
+            await stop.wait()
+            self.health.stopping = True
+            self._writing = False
+            log.info("stopping")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    while self.queue.working:
+                        await asyncio.sleep(0.01)
+            for task in (*workers, *tasks):
+                task.cancel()
+            leading.cancel()
+        await self.fleet.close()
+        await self.host.close()
+
+    async def _heartbeat(self) -> None:
+        while True:
+            self.health.beat = self.clock.now()
+            self.health.local_synced = self.local.synced
+            await self.clock.sleep(1.0)
+
+    async def _lead(self) -> None:
+        await self.local.wait_synced()
+        if not self.options.leader_elect:
+            self._start_writing(leading=True)
+            await asyncio.Event().wait()
+        work = partial(self.elector.run, lambda leading: self._start_writing(leading=leading))
+        await supervise("leader election", work, self.clock)
+
+    def _start_writing(self, *, leading: bool) -> None:
+        self._writing = leading
+        if leading:
+            for key in self._all():
+                self.queue.add(key)
+
+    async def _work(self) -> None:
+        while True:
+            key = await self.queue.get()
+            try:
+                if self._writing:
+                    await self._pass(key)
+            finally:
+                self.queue.done(key)
+
+    async def _pass(self, key: TargetKey) -> None:
+        try:
+            again = await self._reconcile(key)
+        except NotLeader as error:
+            log.info("%s: not written: %s", key, error)
+        except HubError as error:
+            at_least = error.retry_after or 0.0 if isinstance(error, ApiError) else 0.0
+            delay = self.queue.retry(key, at_least)
+            log.warning("%s: %s; again in %.0f s", key, error, delay)
+        except Exception:
+            self.queue.retry(key)
+            log.exception("%s: a pass failed", key)
+        else:
+            self.queue.forget(key)
+            if again is not None:
+                self.queue.add_after(key, again)
+
+    async def _reconcile(self, key: TargetKey) -> float | None:
+        if not self.options.dry_run:
+            return await self.reconciler.reconcile(key)
+        result = self.reconciler.decide(key)
+        if result.plan is not None and result.plan.writes:
+            log.info(
+                "dry run: %s: would create %d, update %d, delete %d slices",
+                key,
+                len(result.plan.creates),
+                len(result.plan.updates),
+                len(result.plan.deletes),
+            )
+        return result.again_after
+
+    # --- one-shot ------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def observing(self) -> AsyncIterator[None]:
+        """Follow everything until the first statements are in (or ``settle`` is over); decide nothing.
+
+        Raises:
+            HubError: the hub cluster cannot be read.
+        """
+        self.fleet.update(self.registry, self.registry.denied_cidrs)
+        tasks = [
+            asyncio.create_task(self.local.follow_services(), name="services of the hub cluster"),
+            asyncio.create_task(self.local.follow_slices(), name="slices of the hub cluster"),
+        ]
+        try:
+            await self._local_or_error()
+            await self.fleet.settled(self.options.settle)
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.fleet.close()
+            await self.host.close()
+
+    async def _local_or_error(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.options.settle):
+                while not self.local.synced and not self.local.error:
+                    await asyncio.sleep(0.01)
+        if not self.local.synced:
+            raise HubError(f"hub cluster: {self.local.error or 'no answer'}")
+
+    async def once(self) -> list[Pass]:
+        """One pass over every target; unknown sources stay untouched."""
+        results = []
+        for key in self._all():
+            if not self.options.dry_run:
+                for _ in range(5):  # a conflict is read again and planned anew at once
+                    if (await self.reconciler.reconcile(key) or 1.0) > 0.5:
+                        break
+            result = self.reconciler.last(key) if not self.options.dry_run else self.reconciler.decide(key)
+            if result is not None:
+                results.append(result)
+        return results
+
+    # --- Secrets ---------------------------------------------------------------------------------------
+
+    async def _read_secret(self, name: str) -> Mapping[str, str]:
+        namespace = self.options.secrets_namespace or self.options.namespace
+        body = await self.client.request("GET", f"/api/v1/namespaces/{namespace}/secrets/{name}", timeout=10.0)
+        try:
+            return msgspec.json.decode(body, type=_Secret).data
+        except msgspec.DecodeError:
+            raise BadAnswer(200, "", f"Secret {name} does not decode") from None
+
+    async def _read_secret_text(self, name: str, key: str) -> str:
+        data = await self._read_secret(name)
+        return base64.b64decode(data[key]).decode()
+
+
+class _Secret(msgspec.Struct):
+    data: dict[str, str] = {}
+
+
+def _identity() -> str:
+    """Different for every process ever started."""
+    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
+
+
+@asynccontextmanager
+async def assemble(options: Options, clock: Clock | None = None) -> AsyncIterator[Hub]:
+    """A hub, ready to run; closes what it opened.
+
+    Raises:
+        RegistryError: the registry cannot be used at all.
+        KubeconfigError: there is no access to the hub cluster.
+    """
+    clock = clock or SystemClock()
+    loaded = await asyncio.to_thread(load, options.registry)
+    for problem in loaded.problems:
+        log.warning("registry: %s", problem)
+    access = await asyncio.to_thread(load_hub_access, options.kubeconfig)
+    pool = LookupPool()
+    try:
+        async with Client(Credentials(access, clock), pool) as client:
+            yield Hub(options, loaded, client, clock, pool)
+    finally:
+        pool.close()

@@ -1,0 +1,173 @@
+"""Carries out a plan: create, then update, then delete; fenced, bounded, idempotent.
+
+Every write is a POST, or a PUT or DELETE of a known resourceVersion; nothing is retried here. A conflict
+re-reads that slice so that the next plan sees it; a refused slice blocks itself only. What happened is
+returned as a value; only the loss of the lease or of the API ends a pass early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hub.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, ObjectKey, Slice
+from hub.plan.plan import Plan
+
+log = logging.getLogger(__name__)
+
+IN_FLIGHT = 16
+"""Writes under way per hub: one API server's throughput no longer grows beyond (measured: 4 to 16)."""
+
+REQUEST_TIMEOUT = 10.0
+"""Seconds one write may take."""
+
+ENDPOINT_FIELD = re.compile(r"^endpoints\[(\d+)\]")
+
+
+class Fence(Protocol):
+    """The right to write (hub.leader)."""
+
+    def check(self) -> float:
+        """Seconds a request that starts now may take.
+
+        Raises:
+            NotLeader: no request may start now.
+        """
+        ...
+
+
+class Free:
+    """The right of a process without an election (``--leader-elect=false``)."""
+
+    def check(self) -> float:
+        """Always."""
+        return REQUEST_TIMEOUT
+
+
+class SliceApi(Protocol):
+    """The part of the hub cluster that is written to (hub.local)."""
+
+    async def create(self, value: Slice, timeout: float) -> None: ...  # noqa: ASYNC109, D102
+    async def update(self, value: Slice, timeout: float) -> None: ...  # noqa: ASYNC109, D102
+    async def delete(self, value: Slice, timeout: float) -> None: ...  # noqa: ASYNC109, D102
+    async def reread(self, key: ObjectKey, timeout: float) -> Slice | None: ...  # noqa: ASYNC109, D102
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a plan.
+
+    Attributes:
+        written: requests that succeeded.
+        again: something changed under the plan; plan anew, soon.
+        refused_addresses: addresses the API server refused, with its message.
+        blocked: slices it refused for another reason -> message.
+        foreign: names that are taken by slices that are not ours.
+        missing_namespace: the namespace does not exist (any more), or is being deleted.
+        retry_after: seconds to wait before trying again; None = nothing failed.
+        error: the error that ended the pass early, in words.
+    """
+
+    written: int = 0
+    again: bool = False
+    refused_addresses: dict[str, str] = field(default_factory=dict)
+    blocked: dict[str, str] = field(default_factory=dict)
+    foreign: set[str] = field(default_factory=set)
+    missing_namespace: bool = False
+    retry_after: float | None = None
+    error: str = ""
+
+
+class Writer:
+    """Applies plans to the hub cluster.
+
+    Attributes:
+        writes: successful writes by operation.
+    """
+
+    def __init__(self, api: SliceApi, fence: Fence) -> None:
+        self._api = api
+        self._fence = fence
+        self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self.writes = {"create": 0, "update": 0, "delete": 0}
+
+    async def apply(self, plan: Plan) -> Outcome:
+        """Write what the plan says, in its order.
+
+        Raises:
+            NotLeader: the lease does not allow a write now.
+            ClusterUnreachable, CredentialError, …: the hub cluster's API is away.
+        """
+        outcome = Outcome()
+        for each in plan.creates:
+            await self._one("create", self._api.create, each, outcome)
+        for each in plan.updates:
+            await self._one("update", self._api.update, each, outcome)
+        if not (outcome.blocked or outcome.foreign or outcome.again or outcome.refused_addresses or outcome.error):
+            for each in plan.deletes:
+                await self._one("delete", self._api.delete, each, outcome)
+        return outcome
+
+    async def _one(
+        self, operation: str, send: Callable[[Slice, float], Awaitable[None]], value: Slice, outcome: Outcome
+    ) -> None:
+        if outcome.missing_namespace or outcome.error:
+            return
+        key = ObjectKey(value.namespace, value.name)
+        async with self._slots:
+            try:
+                await send(value, min(REQUEST_TIMEOUT, self._fence.check()))
+            except AlreadyExists:
+                outcome.again = True
+                found = await self._api.reread(key, self._fence.check())
+                if found is not None and not _same_owner(found, value):
+                    outcome.foreign.add(value.name)
+            except Conflict:
+                outcome.again = True
+                await self._api.reread(key, self._fence.check())
+            except NotFound:
+                if operation == "create":
+                    outcome.missing_namespace = True
+                else:
+                    outcome.again = True
+                    await self._api.reread(key, self._fence.check())
+            except Invalid as error:
+                _refused(value, error, outcome)
+            except Forbidden as error:
+                if "being terminated" in error.message:
+                    outcome.missing_namespace = True
+                else:
+                    outcome.error = f"403: {error.message}"
+            except ApiError as error:
+                outcome.error = str(error)
+                outcome.retry_after = error.retry_after or 0.0
+            else:
+                outcome.written += 1
+                self.writes[operation] += 1
+
+
+def _same_owner(found: Slice, value: Slice) -> bool:
+    return (
+        found.labels.get(LABEL_MANAGED_BY) == MANAGED_BY
+        and found.labels.get(LABEL_OWNER) == value.labels.get(LABEL_OWNER)
+        and found.target == value.target
+    )
+
+
+def _refused(value: Slice, error: Invalid, outcome: Outcome) -> None:
+    """Blame the endpoints the server names; where it names none, the slice."""
+    blamed = False
+    for path, message in error.causes:
+        match = ENDPOINT_FIELD.match(path)
+        if match and int(match[1]) < len(value.endpoints):
+            outcome.refused_addresses[value.endpoints[int(match[1])].address] = message
+            blamed = True
+    if blamed:
+        outcome.again = True
+    else:
+        outcome.blocked[value.name] = error.message

@@ -1,0 +1,224 @@
+"""Whose address it is: an address appears once per Service, across slices and clusters.
+
+Sources lay claims; where two meet, the one that already publishes the address keeps it, else the first
+in source order has it. An address that changes hands is published by the new owner with equal conditions,
+and leaves the old one :data:`SETTLE` seconds after it was seen there: never a moment without it.
+
+As long as the sources' addresses are disjoint, which is the normal state, nothing in here looks at an
+endpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from hub.desired.failover import SETTLE
+from hub.desired.published import Difference, Published, difference
+from hub.model import Endpoint, GroupKey, Port, SourceView
+
+
+@dataclass(slots=True)
+class Claim:
+    """What one source lays claim to in one family, while a target is being decided.
+
+    Attributes:
+        key: cluster and family.
+        published: what is published of it.
+        wanted: what it wants to have published.
+        ports: for its slices.
+        view: what its source offers; None where it is no source of the target any more.
+        known: False where ``wanted`` is what is published, for want of a statement.
+        untouched: its slices must not be written at all; it keeps what it publishes.
+        yielding: what it publishes is on its way out; it keeps nothing that somebody else claims.
+        drop: leave no empty slice.
+        exempt: addresses that the guard is not to look at.
+        exempt_all: it is not to look at any.
+    """
+
+    key: GroupKey
+    published: Published
+    wanted: Mapping[str, Endpoint]
+    ports: tuple[Port, ...] = ()
+    view: SourceView | None = None
+    known: bool = True
+    untouched: bool = False
+    yielding: bool = False
+    drop: bool = False
+    exempt: set[str] = field(default_factory=set)
+    exempt_all: bool = False
+    _compared: Difference | None = None
+    _compared_with: Mapping[str, Endpoint] | None = None
+
+    @property
+    def difference(self) -> Difference:
+        """From what is published to what is wanted; computed once per ``wanted``."""
+        if self._compared is None or self._compared_with is not self.wanted:
+            self._compared, self._compared_with = difference(self.published, self.wanted), self.wanted
+        return self._compared
+
+
+class Move(msgspec.Struct, frozen=True):
+    """An address on its way to another source: seen published at ``owner`` since then."""
+
+    owner: str
+    since: float
+
+
+Moves = Mapping[tuple[str, str], Move]
+"""(family, address) -> move."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """How the claims of one family were settled.
+
+    Attributes:
+        moves: still going on.
+        conflicts: addresses with more than one claimant, sorted.
+        wake_at: when the next move is over.
+    """
+
+    moves: Moves
+    conflicts: tuple[str, ...] = ()
+    wake_at: float | None = None
+
+
+class Overlaps:
+    """Finds addresses that two mappings share; remembers mappings that were disjoint."""
+
+    __slots__ = ("_disjoint",)
+
+    def __init__(self) -> None:
+        self._disjoint: tuple[Mapping[str, Endpoint], ...] = ()
+
+    def find(self, mappings: Sequence[Mapping[str, Endpoint]]) -> set[str]:
+        """Shared addresses. Where one of many disjoint mappings changed, only what it gained is looked up."""
+        last = self._disjoint
+        if len(last) == len(mappings):
+            pairs = zip(mappings, last, strict=True)
+            gained = [new.keys() - old.keys() if new is not old else frozenset() for new, old in pairs]
+            if not any(
+                address in other
+                for i, addresses in enumerate(gained)
+                for address in addresses
+                for j, other in enumerate(mappings)
+                if i != j
+            ):
+                self._disjoint = tuple(mappings)
+                return set()
+        shared: set[str] = set()
+        seen: set[str] = set()
+        for mapping in mappings:
+            shared.update(seen & mapping.keys())
+            seen.update(mapping)
+        self._disjoint = () if shared else tuple(mappings)
+        return shared
+
+
+def settle(claims: Sequence[Claim], moves: Moves, overlaps: Overlaps, now: float) -> Settled:
+    """Settle the claims of one family, in source order; changes their ``wanted``.
+
+    Args:
+        claims: of all sources, those that are no sources any more last.
+        moves: going on since earlier passes (of this family or any).
+        overlaps: the memory of this family.
+        now: seconds that only move forward.
+    """
+    if len(claims) < 2:
+        return Settled({})
+    contested = _contested(claims, overlaps)
+    if not contested:
+        return Settled({})
+    settlement = _Settlement(claims, moves, now)
+    for address in sorted(contested):
+        settlement.place(address)
+    for claim, content in zip(claims, settlement.wanted, strict=True):
+        if not claim.untouched and content != claim.wanted:
+            claim.wanted = content
+    return Settled(settlement.going, tuple(settlement.conflicts), min(settlement.ends, default=None))
+
+
+class _Settlement:
+    """The contested addresses of one family, one by one."""
+
+    def __init__(self, claims: Sequence[Claim], moves: Moves, now: float) -> None:
+        self._claims = claims
+        self._moves = moves
+        self._now = now
+        self.wanted = [dict(claim.wanted) for claim in claims]
+        self.going: dict[tuple[str, str], Move] = {}
+        self.conflicts: list[str] = []
+        self.ends: list[float] = []
+
+    def place(self, address: str) -> None:
+        """Give an address to its owner and take it, in time, from all others."""
+        claims = self._claims
+        claimants = [i for i, claim in enumerate(claims) if not claim.yielding and address in claim.wanted]
+        publishers = [i for i, claim in enumerate(claims) if address in claim.published.endpoints]
+        if len(claimants) > 1:
+            self.conflicts.append(address)
+        owner = _owner(claims, claimants, publishers)
+        endpoint = _best(claims, owner, claimants, address)
+        for i in claimants:
+            self.wanted[i].pop(address, None)
+        self.wanted[owner][address] = endpoint
+        leaving = [i for i in publishers if i != owner and not claims[i].untouched]
+        if leaving:
+            over = self._moved(claims[owner], address)
+            for i in leaving:
+                claims[i].exempt.add(address)
+                self.wanted[i].pop(address, None)
+                if not over:
+                    self.wanted[i][address] = _alike(claims[i].published.endpoints[address], endpoint)
+
+    def _moved(self, owner: Claim, address: str) -> bool:
+        """Whether the address has been seen at its owner for long enough to leave the others."""
+        if address not in owner.published.endpoints:
+            return False
+        key = (owner.key.family, address)
+        move = self._moves.get(key)
+        if move is None or move.owner != owner.key.cluster:
+            move = Move(owner.key.cluster, self._now)
+        self.going[key] = move
+        if self._now >= move.since + SETTLE:
+            return True
+        self.ends.append(move.since + SETTLE)
+        return False
+
+
+def _contested(claims: Sequence[Claim], overlaps: Overlaps) -> set[str]:
+    """Addresses that are wanted by two, or wanted by one and published by another that lets go of them."""
+    claiming = [claim for claim in claims if not claim.yielding]
+    contested = overlaps.find([claim.wanted for claim in claiming])
+    for claim in claims:
+        letting_go = claim.published.endpoints if claim.yielding else claim.difference.removed
+        if not letting_go:
+            continue
+        for other in claiming:
+            if other is not claim:
+                contested.update(letting_go.keys() & other.wanted.keys())
+    return contested
+
+
+def _owner(claims: Sequence[Claim], claimants: Sequence[int], publishers: Sequence[int]) -> int:
+    """Who publishes it keeps it (above all where nobody may take it away), else the first in order."""
+    keepers = [i for i in claimants if i in publishers]
+    return next((i for i in keepers if claims[i].untouched), (keepers or claimants)[0])
+
+
+def _best(claims: Sequence[Claim], owner: int, claimants: Sequence[int], address: str) -> Endpoint:
+    """The owner's endpoint; ready if any claimant says so."""
+    endpoint = claims[owner].wanted[address]
+    if endpoint.conditions.ready or claims[owner].untouched:
+        return endpoint
+    ready = (claims[i].wanted[address] for i in claimants)
+    return next((_alike(endpoint, other) for other in ready if other.conditions.ready), endpoint)
+
+
+def _alike(endpoint: Endpoint, other: Endpoint) -> Endpoint:
+    if endpoint.conditions == other.conditions:
+        return endpoint
+    return msgspec.structs.replace(endpoint, conditions=other.conditions)

@@ -1,0 +1,178 @@
+"""Which source of a failover target is active. A function of standings, a small memory and the time.
+
+A switch is three steps that each pass looks at anew: publish the new source, see it published for
+:data:`SETTLE` seconds, remove the others. A hub that restarts in the middle adopts what it finds published
+and waits again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hub.model import Finding
+from hub.registry.spec import FailoverPolicy
+
+SETTLE: Final = 5.0
+"""Seconds between publishing at the new place and removing at the old: kube-proxy syncs once a second, and
+the watch that tells it takes its time (RELIABILITY.md 1.6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one source stands.
+
+    Attributes:
+        cluster: its name.
+        known: it made a complete statement.
+        offers: it has endpoints at all.
+        ready: at least ``minReady`` of its endpoints would be ready; as published where it is unknown.
+        published: some of its endpoints are published.
+        serving: at least ``minReady`` published ones are ready.
+    """
+
+    cluster: str
+    known: bool = True
+    offers: bool = True
+    ready: bool = True
+    published: bool = False
+    serving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverMemory:
+    """What must be remembered between two passes; empty after a restart.
+
+    Attributes:
+        active: the active source, "" where none is chosen yet.
+        waiting_since: since when an unknown earlier source delays the first choice.
+        down_since: since when the active source is not ready.
+        held: earlier sources that are ready -> since when.
+        settled_since: since when the active source was seen published beside others.
+    """
+
+    active: str = ""
+    waiting_since: float | None = None
+    down_since: float | None = None
+    held: Mapping[str, float] = field(default_factory=dict)
+    settled_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The decision of one pass.
+
+    Attributes:
+        active: the source to publish; None = nothing to publish yet.
+        healthy: the active source is ready, so that leaving the others is no loss.
+        remove_others: the others may go now.
+        memory: for the next pass.
+        wake_at: when to decide again at the latest.
+        findings: a switch, where one happened.
+    """
+
+    active: str | None
+    healthy: bool
+    remove_others: bool
+    memory: FailoverMemory
+    wake_at: float | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def choose(policy: FailoverPolicy, standings: Sequence[Standing], memory: FailoverMemory, now: float) -> Choice:
+    """Choose the active source.
+
+    Args:
+        policy: ``failover:``.
+        standings: the sources in the registry's order, without those on standby.
+        memory: from the last pass.
+        now: seconds that only move forward.
+    """
+    by_name = {each.cluster: each for each in standings}
+    active = memory.active if memory.active in by_name else _adopted(standings)
+    if active is None:
+        return _first_choice(policy, standings, memory, now)
+    wakes: list[float] = []
+    findings: tuple[Finding, ...] = ()
+    down_since, held = _timers(standings, active, memory, now)
+    switched_to = _successor(policy, standings, active, down_since, held, now, wakes)
+    settled = memory.settled_since if active == memory.active else None
+    if switched_to is not None:
+        findings = (Finding("FailedOver", f"failed over from {active} to {switched_to}", (active, switched_to)),)
+        active, down_since, settled = switched_to, None, None
+        held = _timers(standings, active, FailoverMemory(), now)[1]
+    current = by_name[active]
+    remove = False
+    if current.ready and current.serving and any(each.published for each in standings if each is not current):
+        settled = now if settled is None else settled
+        remove = now >= settled + SETTLE
+        if not remove:
+            wakes.append(settled + SETTLE)
+    else:
+        settled = None
+    new = FailoverMemory(active, None, down_since, held, settled)
+    return Choice(active, current.ready, remove, memory if new == memory else new, min(wakes, default=None), findings)
+
+
+def _adopted(standings: Sequence[Standing]) -> str | None:
+    """After a restart: what is published, preferably what is fit to stay."""
+    published = [each for each in standings if each.published]
+    published.sort(key=lambda each: (not each.ready, not each.serving))
+    return published[0].cluster if published else None
+
+
+def _first_choice(policy: FailoverPolicy, standings: Sequence[Standing], memory: FailoverMemory, now: float) -> Choice:
+    """Nothing is published: the first ready source, but give unknown earlier ones the time of ``after``."""
+    chosen = next((each for each in standings if each.ready), None)
+    chosen = chosen or next((each for each in standings if each.known and each.offers), None)
+    if chosen is None:
+        return Choice(None, healthy=False, remove_others=False, memory=memory)
+    earlier = standings[: standings.index(chosen)]
+    since = memory.waiting_since if memory.waiting_since is not None else now
+    if any(not each.known for each in earlier) and now < since + policy.after:
+        waiting = FailoverMemory(waiting_since=since)
+        return Choice(None, healthy=False, remove_others=False, memory=waiting, wake_at=since + policy.after)
+    return choose(policy, standings, FailoverMemory(active=chosen.cluster), now)
+
+
+def _timers(
+    standings: Sequence[Standing], active: str, memory: FailoverMemory, now: float
+) -> tuple[float | None, Mapping[str, float]]:
+    """Since when the active source is down, and since when each earlier one has been ready."""
+    down_since: float | None = None
+    held: dict[str, float] = {}
+    for each in standings:
+        if each.cluster == active:
+            if not each.ready:
+                down_since = memory.down_since if memory.down_since is not None else now
+            break
+        if each.ready:
+            held[each.cluster] = memory.held.get(each.cluster, now)
+    return down_since, held
+
+
+def _successor(
+    policy: FailoverPolicy,
+    standings: Sequence[Standing],
+    active: str,
+    down_since: float | None,
+    held: Mapping[str, float],
+    now: float,
+    wakes: list[float],
+) -> str | None:
+    """The source to switch to now; adds to ``wakes`` when there may be one later."""
+    if down_since is not None:
+        ready = next((each.cluster for each in standings if each.ready and each.cluster != active), None)
+        if ready is not None and now >= down_since + policy.after:
+            return ready
+        if ready is not None:
+            wakes.append(down_since + policy.after)
+        return None
+    if policy.failback == "manual":
+        return None
+    for cluster, since in held.items():
+        if now >= since + policy.failback_after:
+            return cluster
+        wakes.append(since + policy.failback_after)
+    return None

@@ -1,0 +1,97 @@
+"""A coordination.k8s.io/v1 Lease as the elector's store."""
+
+from __future__ import annotations
+
+import msgspec
+
+from hub.errors import BadAnswer
+from hub.kube.client import Client
+from hub.leader import LeaseRecord
+
+REQUEST_SECONDS = 5.0
+"""Upper bound of one request; the elector gives up earlier by itself."""
+
+
+class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _Meta(msgspec.Struct, rename="camel", omit_defaults=True):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Lease(msgspec.Struct, rename="camel"):
+    metadata: _Meta
+    spec: _Spec
+    api_version: str = "coordination.k8s.io/v1"
+    kind: str = "Lease"
+
+
+_decode = msgspec.json.Decoder(_Lease).decode
+
+
+class KubeLease:
+    """One Lease of the hub cluster."""
+
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+    async def get(self) -> LeaseRecord:
+        """The Lease as it is.
+
+        Raises:
+            NotFound: there is none.
+        """
+        return _record(await self._client.request("GET", f"{self._collection}/{self._name}", timeout=REQUEST_SECONDS))
+
+    async def create(self, record: LeaseRecord) -> LeaseRecord:
+        """Create it.
+
+        Raises:
+            AlreadyExists: somebody was faster.
+        """
+        body = self._body(record)
+        return _record(await self._client.request("POST", self._collection, body=body, timeout=REQUEST_SECONDS))
+
+    async def update(self, record: LeaseRecord) -> LeaseRecord:
+        """Replace exactly the version in ``record``.
+
+        Raises:
+            Conflict: it has changed since.
+        """
+        path = f"{self._collection}/{self._name}"
+        body = self._body(record)
+        return _record(await self._client.request("PUT", path, body=body, timeout=REQUEST_SECONDS))
+
+    def _body(self, record: LeaseRecord) -> bytes:
+        return msgspec.json.encode(
+            _Lease(
+                _Meta(self._name, self._namespace, record.version),
+                _Spec(record.holder, record.duration, record.acquired, record.renewed, record.transitions),
+            )
+        )
+
+
+def _record(body: bytes) -> LeaseRecord:
+    try:
+        lease = _decode(body)
+    except msgspec.DecodeError as error:
+        raise BadAnswer(200, "", f"a Lease that does not decode ({error})") from error
+    spec = lease.spec
+    return LeaseRecord(
+        spec.holder_identity or "",
+        spec.lease_duration_seconds or 0,
+        spec.acquire_time or "",
+        spec.renew_time or "",
+        spec.lease_transitions or 0,
+        lease.metadata.resource_version,
+    )

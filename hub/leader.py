@@ -1,0 +1,304 @@
+"""Who may write: one Lease elects one hub, and a clock decides when its right has ended.
+
+client-go's leader election (tools/leaderelection/leaderelection.go) with what it leaves out: a fence.
+:meth:`Elector.check` stands before every write and judges by the time of the last renewal, so that a
+process that was paused refuses to write even before its own tasks have noticed. Expiry of somebody
+else's lease is judged only by how long *we* have seen it unchanged, never by timestamps in it. How a
+Lease is stored is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar
+
+from hub.aio.clock import Clock
+from hub.errors import AlreadyExists, ClusterUnreachable, Conflict, HubError, NotFound, NotLeader
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds; Kubernetes' own defaults (component-base/config/v1alpha1/defaults.go).
+
+    Attributes:
+        duration: how long others leave an unchanged Lease alone; whole seconds.
+        renew_deadline: after this long without a renewal the leader steps down by itself.
+        retry: between renewals, and between looks at somebody else's lease (stretched by ``jitter``).
+        jitter: share of ``retry`` that is added at random while standing by.
+        call: one request; a frozen etcd answers after 60 s, long after the lease has gone (measured).
+        quiet: no write starts within this long of the end.
+        margin: a write must have ended this long before the end.
+    """
+
+    duration: int = 15
+    renew_deadline: float = 10.0
+    retry: float = 2.0
+    jitter: float = 1.2
+    call: float = 3.0
+    quiet: float = 2.0
+    margin: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """A Lease as the election sees it.
+
+    Attributes:
+        holder: identity of the holder; "" = released.
+        duration: seconds.
+        acquired: RFC 3339 with microseconds, for people only.
+        renewed: likewise.
+        transitions: how often the holder has changed.
+        version: resourceVersion; "" before it is created.
+    """
+
+    holder: str
+    duration: int
+    acquired: str
+    renewed: str
+    transitions: int = 0
+    version: str = ""
+
+
+class LeaseStore(Protocol):
+    """One named Lease. Each call returns the record as stored; labels and annotations are the store's business."""
+
+    async def get(self) -> LeaseRecord:
+        """Raises NotFound, or any HubError when there is no answer."""
+        ...
+
+    async def create(self, record: LeaseRecord) -> LeaseRecord:
+        """Raises AlreadyExists, or any HubError when there is no answer."""
+        ...
+
+    async def update(self, record: LeaseRecord) -> LeaseRecord:
+        """Replace the record of ``record.version``; raises Conflict or NotFound if that is not there any more."""
+        ...
+
+
+class Elector:
+    """Holds, or waits for, one Lease.
+
+    Args:
+        store: the Lease.
+        identity: who we are, different for every process ever started (such as the Pod's name and a random part).
+        clock: ``now`` must count through suspend.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        identity: str,
+        clock: Clock,
+        timing: Timing | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.identity = identity
+        self._store = store
+        self._clock = clock
+        self._timing = timing or Timing()
+        self._rng = rng or random.Random()
+        self._observed: LeaseRecord | None = None
+        self._observed_at = 0.0
+        self._missing_since: float | None = None
+        self._leading = False
+        self._renewed_at = float("-inf")
+        self._problem = ""
+
+    def remaining(self) -> float:
+        """Seconds until somebody else may hold the lease; 0 for anyone but the leader."""
+        if not self._leading:
+            return 0.0
+        return max(0.0, self._renewed_at + self._timing.duration - self._clock.now())
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether a write may start now."""
+        return self.remaining() > self._timing.quiet
+
+    @property
+    def holder(self) -> str:
+        """Identity of the current leader as far as known here; "" = nobody."""
+        if self._leading:
+            return self.identity
+        return self._observed.holder if self._observed is not None and self._seen_fresh() else ""
+
+    def check(self) -> float:
+        """The fence: call it right before every write.
+
+        Returns:
+            Seconds the write may take; it must be given up then.
+
+        Raises:
+            NotLeader: this process may not write now.
+        """
+        remaining = self.remaining()
+        if remaining <= self._timing.quiet:
+            holder = f"{self.holder} leads" if self.holder not in ("", self.identity) else "nobody is known to lead"
+            raise NotLeader(f"{self.identity} may not write: {holder if not self._leading else 'its lease runs out'}")
+        return remaining - self._timing.margin
+
+    async def run(self, on_change: Callable[[bool], None]) -> None:
+        """Take part in the election until cancelled, then give the lease back.
+
+        ``on_change`` hears True when this process starts to lead and False when it ceases to. Let writes
+        end before cancelling: the lease is free for others at once.
+        """
+        try:
+            while True:
+                await self._acquire()
+                self._leading = True
+                log.info("%s leads", self.identity)
+                on_change(True)  # noqa: FBT003 - the callback's only argument
+                await self._hold()
+                self._leading = False
+                log.warning("%s no longer leads: %s", self.identity, self._problem or f"{self.holder or 'nobody'} does")
+                on_change(False)  # noqa: FBT003
+        finally:
+            if self._leading:
+                self._leading = False
+                on_change(False)  # noqa: FBT003
+            await self._release()
+
+    async def _acquire(self) -> None:
+        """Return once the lease is ours and fresh."""
+        while True:
+            before = self.holder
+            if await self._try() and self._since_renewal() < self._timing.renew_deadline:
+                return
+            if self.holder != before:
+                log.info("%s stands by; %s leads", self.identity, self.holder or "nobody")
+            await self._clock.sleep(self._timing.retry * (1.0 + self._rng.random() * self._timing.jitter))
+
+    async def _hold(self) -> None:
+        """Renew until the lease is lost or has not been renewed in time."""
+        while True:
+            left = self._timing.renew_deadline - self._since_renewal()
+            if left <= 0:
+                return
+            # The last moments before stepping down are worth some more attempts.
+            await self._clock.sleep(min(self._timing.retry, left, max(left / 2, 0.25)))
+            left = self._timing.renew_deadline - self._since_renewal()
+            if left > 0 and not await self._try(left) and self._observed_other():
+                return
+
+    def _observed_other(self) -> bool:
+        return self._observed is not None and self._observed.holder != self.identity
+
+    def _since_renewal(self) -> float:
+        return self._clock.now() - self._renewed_at
+
+    async def _try(self, within: float = float("inf")) -> bool:
+        """One attempt; False = not ours now. Why there was no answer is kept as ``_problem`` and logged once."""
+        try:
+            async with asyncio.timeout(None if within == float("inf") else within):
+                ours = await self._attempt()
+        except TimeoutError:
+            problem = "no answer in time to renew"
+        except HubError as error:
+            problem = str(error)
+        else:
+            self._problem = ""
+            return ours
+        if problem != self._problem:
+            log.warning("lease of %s: %s", self.identity, problem)
+        self._problem = problem
+        return False
+
+    async def _attempt(self) -> bool:
+        if self._leading and self._observed is not None:
+            with contextlib.suppress(Conflict, NotFound):  # an update whose answer was lost, or somebody else's
+                return await self._write(self._store.update, self._observed)
+        try:
+            record = await self._call(self._store.get())
+        except NotFound:
+            if not self._may_create():
+                return False  # somebody deleted the Lease; its holder may still believe in it
+            with contextlib.suppress(AlreadyExists):
+                return await self._write(self._store.create, None)
+            return False
+        self._missing_since = None
+        if record != self._observed:
+            self._observe(record)
+        if record.holder not in ("", self.identity) and self._seen_fresh():
+            return False
+        with contextlib.suppress(Conflict):
+            return await self._write(self._store.update, record)
+        return False
+
+    async def _write(
+        self, operation: Callable[[LeaseRecord], Awaitable[LeaseRecord]], before: LeaseRecord | None
+    ) -> bool:
+        """Store ourselves as the holder. Our right counts from before the request, what others see from after it."""
+        started = self._clock.now()
+        stamp = self._stamp()
+        if before is not None and before.holder == self.identity:
+            record = replace(before, renewed=stamp, duration=self._timing.duration)
+        else:
+            transitions, version = (before.transitions + 1, before.version) if before is not None else (0, "")
+            record = LeaseRecord(self.identity, self._timing.duration, stamp, stamp, transitions, version)
+        self._observe(await self._call(operation(record)))
+        self._missing_since = None
+        self._renewed_at = started
+        return True
+
+    async def _release(self) -> None:
+        """Let the next one start at once; a failure only makes it wait for the expiry."""
+        try:
+            async with asyncio.timeout(self._timing.call):
+                for _ in range(2):
+                    record = self._observed
+                    if record is None or record.holder != self.identity:
+                        return
+                    stamp = self._stamp()
+                    try:
+                        await self._store.update(replace(record, holder="", duration=1, acquired=stamp, renewed=stamp))
+                    except Conflict:  # a renewal was under way when we were stopped
+                        self._observe(await self._store.get())
+                    else:
+                        return
+        except (HubError, TimeoutError) as error:
+            log.warning("lease of %s was not released: %s", self.identity, str(error) or "no answer")
+
+    async def _call(self, request: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._timing.call):
+                return await request
+        except TimeoutError:
+            raise ClusterUnreachable(f"the Lease was not answered within {self._timing.call:g} s", "timeout") from None
+
+    def _observe(self, record: LeaseRecord) -> None:
+        self._observed, self._observed_at = record, self._clock.now()
+
+    def _seen_fresh(self) -> bool:
+        """Whether the record seen last may still be held, counted from when we saw it change."""
+        if self._observed is None:
+            return False
+        duration = self._observed.duration if self._observed.duration > 0 else self._timing.duration
+        return self._clock.now() < self._observed_at + duration
+
+    def _may_create(self) -> bool:
+        """Whether nobody can hold a Lease that is not there.
+
+        True in a fresh installation, while we hold it ourselves, and when it has been missing for so long
+        that whoever held it has ceased to write.
+        """
+        now = self._clock.now()
+        if self._missing_since is None:
+            self._missing_since = now
+        if self._observed is None or self._since_renewal() < self._timing.duration:
+            return True
+        return now - self._missing_since >= self._timing.duration
+
+    def _stamp(self) -> str:
+        return datetime.fromtimestamp(self._clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,115 @@
+"""What makes an answer of a provider acceptable; used by the hub and by the conformance suite alike.
+
+A wrong type anywhere makes the whole answer an error: a defect in one row of foreign code is no ground to
+believe the others, and an error loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from hub.model import Absent, Found, Hints, ObjectReference, Port, Resolution, Unknown
+from hub.plugin.spec import Snapshot, SnapshotEndpoint
+
+MAX_ADDRESSES: Final = 100
+"""Addresses one node or endpoint may have; a NIC of the larger clouds has at most 50 of a family."""
+
+MAX_ENDPOINTS: Final = 50_000
+"""Endpoints of one snapshot; a registry's ``maxEndpoints`` is far below, this only bounds the work of checking."""
+
+
+def read_answer(names: Iterable[str], answer: object) -> tuple[dict[str, Resolution], int]:
+    """The part of a provider's answer that was asked for, and how many names in it were not.
+
+    Looks up the names asked for instead of walking the answer, so that its size costs nothing.
+
+    Raises:
+        TypeError: not a mapping, or a value that is no resolution.
+        Exception: what a hostile mapping raises.
+    """
+    if not isinstance(answer, Mapping):
+        raise TypeError(f"resolve() returned {type(answer).__name__}, not a mapping")
+    said: dict[str, Resolution] = {}
+    for name in names:
+        value = answer.get(name)
+        if value is not None:
+            said[name] = _checked(name, value)
+        elif name in answer:
+            raise TypeError(f"resolve() answered None for {name!r}")
+    return said, max(0, len(answer) - len(said))
+
+
+def _checked(name: str, value: object) -> Resolution:
+    if isinstance(value, Found):
+        addresses: object = value.addresses
+        if not isinstance(addresses, tuple) or not all(isinstance(address, str) for address in addresses):
+            raise TypeError(f"resolve() answered Found for {name!r} whose addresses are no tuple of strings")
+        if not 0 < len(addresses) <= MAX_ADDRESSES:
+            raise TypeError(
+                f"resolve() answered Found for {name!r} with {len(addresses)} addresses (1 to {MAX_ADDRESSES})"
+            )
+        if not isinstance(value.zone, str):
+            raise TypeError(f"resolve() answered Found for {name!r} whose zone is no string")
+        return value
+    if isinstance(value, Absent | Unknown):
+        if not isinstance(value.reason, str):
+            raise TypeError(f"resolve() answered {type(value).__name__} for {name!r} whose reason is no string")
+        return value
+    raise TypeError(f"resolve() answered {type(value).__name__} for {name!r}, not Found, Absent or Unknown")
+
+
+def read_snapshot(snapshot: object) -> Snapshot:
+    """``snapshot``, where it is what the plugin API asks for.
+
+    Raises:
+        TypeError: it is not, and why.
+    """
+    if not isinstance(snapshot, Snapshot):
+        raise TypeError(f"watch() gave {type(snapshot).__name__}, not Snapshot")
+    _require(isinstance(snapshot.complete, bool), "a Snapshot whose complete is no bool")
+    _require(_strings(snapshot.problems), "a Snapshot whose problems are no tuple of strings")
+    _require(snapshot.ports is None or _tuple_of(snapshot.ports, Port), "a Snapshot whose ports are no tuple of Port")
+    _require(
+        _tuple_of(snapshot.endpoints, SnapshotEndpoint), "a Snapshot whose endpoints are no tuple of SnapshotEndpoints"
+    )
+    count = len(snapshot.endpoints)
+    if count > MAX_ENDPOINTS:
+        raise TypeError(f"watch() gave {count} endpoints, more than {MAX_ENDPOINTS}")
+    seen: set[str] = set()
+    for endpoint in snapshot.endpoints:
+        _check_endpoint(endpoint)
+        if endpoint.name in seen:
+            raise TypeError(f"watch() gave two endpoints called {endpoint.name!r}")
+        seen.add(endpoint.name)
+    return snapshot
+
+
+def _check_endpoint(endpoint: SnapshotEndpoint) -> None:
+    texts = (endpoint.name, endpoint.zone, endpoint.hostname, endpoint.node_name)
+    _require(all(isinstance(text, str) for text in texts), "an endpoint with a text that is no string")
+    _require(bool(endpoint.name), "an endpoint without a name")
+    _require(_strings(endpoint.addresses), f"endpoint {endpoint.name!r} whose addresses are no tuple of strings")
+    _require(
+        0 < len(endpoint.addresses) <= MAX_ADDRESSES,
+        f"endpoint {endpoint.name!r} with {len(endpoint.addresses)} addresses (1 to {MAX_ADDRESSES})",
+    )
+    flags = (endpoint.ready, endpoint.serving, endpoint.terminating)
+    _require(all(isinstance(flag, bool) for flag in flags), f"endpoint {endpoint.name!r} whose conditions are no bools")
+    _require(
+        isinstance(endpoint.target_ref, ObjectReference | None), f"endpoint {endpoint.name!r} with a wrong target_ref"
+    )
+    _require(isinstance(endpoint.hints, Hints | None), f"endpoint {endpoint.name!r} with wrong hints")
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise TypeError(f"watch() gave {what}")
+
+
+def _strings(value: object) -> bool:
+    return _tuple_of(value, str)
+
+
+def _tuple_of(value: object, kind: type) -> bool:
+    return isinstance(value, tuple) and all(isinstance(item, kind) for item in value)

@@ -1,0 +1,655 @@
+"""The rules of the plugin API as tests that an author inherits.
+
+    import my_provider
+    from hub.plugin.testing.conformance import ProviderConformance
+
+    class TestMyProvider(ProviderConformance):
+        plugin = my_provider                     # the module the entry point names
+        name = "my-provider"                     # the entry point's name
+        config = {"datacenter": "eu"}
+        nodes = (Node("n1", ...), Node("n2", ...))
+
+A provider that asks something overrides :meth:`surroundings` (a fake of it, and the configuration that
+leads there) and :meth:`breakage` (the same, out of order). Each test is one rule; they need pytest and no
+plugin of it. A skipped test is a rule that does not apply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import inspect
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar, Final, TypeVar, cast
+
+import msgspec
+import pluggy
+import pytest
+
+from hub.errors import CredentialError, ProviderError
+from hub.model import Absent, Node, NodeAddress, Resolution, Taint
+from hub.plugin import spec
+from hub.plugin.answers import read_answer, read_snapshot
+from hub.plugin.spec import ALL_FIELDS, API_VERSION, NAMESPACE, HubContext, ProviderType, Snapshot
+from hub.plugin.testing.contexts import LocalCluster, LocalHub
+
+T = TypeVar("T")
+
+QUICK: Final = 0.5
+"""Seconds the hook may take: it only makes values."""
+
+DEADLINE: Final = 30.0
+"""Seconds opening, an answer, or a first snapshot may take; the hub's own limits."""
+
+LET_GO: Final = 1.0
+"""Seconds a cancelled call and a close may take; the hub leaves a slower one behind."""
+
+MAX_BLOCK: Final = 0.5
+"""Seconds the event loop may stand still: long enough for a busy test machine, short enough for a health check."""
+
+_IO_EVENTS: Final = (
+    "socket.connect",
+    "socket.getaddrinfo",
+    "socket.bind",
+    "subprocess.Popen",
+    "os.system",
+    "time.sleep",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A provider in its surroundings."""
+
+    provider: Any
+    cluster: LocalCluster
+
+
+class ProviderConformance:
+    """Inherit, set the attributes, let pytest collect it.
+
+    Attributes:
+        plugin: the module (or object) that implements the hook.
+        name: the entry point's name.
+        config: ``provider.config`` as it would stand in clusters.yaml.
+        nodes: nodes to resolve, two at least; not needed where the type brings endpoints.
+    """
+
+    plugin: ClassVar[ModuleType | object]
+    name: ClassVar[str]
+    config: ClassVar[Mapping[str, Any]] = {}
+    nodes: ClassVar[Sequence[Node]] = ()
+
+    # --- what an author may override -----------------------------------------------------------
+
+    def hub(self) -> LocalHub:
+        """The hub's side: secrets, allowed programs and hosts."""
+        return LocalHub()
+
+    @asynccontextmanager
+    async def surroundings(self) -> AsyncIterator[Mapping[str, Any]]:
+        """Start what the provider asks (on loopback) and yield the configuration that leads there."""
+        yield self.config
+
+    @asynccontextmanager
+    async def breakage(self) -> AsyncIterator[Mapping[str, Any]]:
+        """As :meth:`surroundings`, but what is asked fails. Not overridden: those rules are skipped."""
+        pytest.skip("nothing to break: override breakage() where the provider asks something")
+        yield {}
+
+    @property
+    def provider_type(self) -> ProviderType:
+        """The type as the hook declares it."""
+        return next(type_ for type_ in self._register() if type_.name == self.name)
+
+    # --- declaring -----------------------------------------------------------------------------
+
+    def test_registers_through_the_hook(self) -> None:
+        """The module implements hub_register_providers, nothing else of the name, and returns ProviderTypes."""
+        types = self._register()
+        assert types, "hub_register_providers returned nothing"
+        wrong = [type(item).__name__ for item in types if not isinstance(item, ProviderType)]
+        assert not wrong, f"hub_register_providers returned {wrong}"
+
+    def test_name_is_the_entry_points(self) -> None:
+        """Exactly one of the types is called like the entry point."""
+        names = [type_.name for type_ in self._register()]
+        assert names.count(self.name) == 1, f"the entry point is called {self.name!r}, the types {names}"
+
+    def test_registering_is_quick_and_does_no_io(self) -> None:
+        """The hook only makes values: no connection, no program, no waiting."""
+        before = time.monotonic()
+        with _watching() as seen:
+            self._register()
+        assert not seen, f"hub_register_providers did I/O: {seen}"
+        took = time.monotonic() - before
+        assert took < QUICK, f"hub_register_providers took {took:.1f} s"
+
+    def test_declares_what_the_hub_understands(self) -> None:
+        """API version, fields, poll interval and guard have values the hub can use."""
+        type_ = self._type()
+        poll: Any = type_.poll_interval
+        assert type_.api_version == API_VERSION, f"api_version {type_.api_version}, this hub speaks {API_VERSION}"
+        assert set(type_.reads) <= ALL_FIELDS, f"reads names unknown fields {set(type_.reads) - ALL_FIELDS}"
+        assert poll is None or callable(poll) or poll > 0, f"poll_interval {poll!r} is not positive"
+        assert callable(type_.open), "open is not callable"
+        assert isinstance(type_.guard, spec.GuardDefaults), "guard is no GuardDefaults"
+
+    def test_configuration_refuses_unknown_keys(self) -> None:
+        """A misspelt key is an error (``extra="forbid"``), not a default that surprises later."""
+        from pydantic import ValidationError
+
+        model = self._type().config
+        if model is None:
+            pytest.skip("no configuration")
+        model.model_validate(dict(self.config))  # may raise: then the example configuration is wrong
+        with pytest.raises(ValidationError):
+            model.model_validate({**self.config, "noSuchKey": 1})
+
+    def test_configuration_has_a_schema(self) -> None:
+        """``hub schema`` and ``hub providers`` show it."""
+        model = self._type().config
+        if model is None:
+            pytest.skip("no configuration")
+        assert isinstance(model.model_json_schema(), dict)
+
+    # --- opening and closing -------------------------------------------------------------------
+
+    def test_closes_cleanly(self) -> None:
+        """Closing takes a moment and leaves no task and no lasting thread behind."""
+
+        async def check() -> None:
+            before = asyncio.all_tasks()
+            async with self.surroundings() as config:
+                around = asyncio.all_tasks()
+                opened, close = await self._open(config)
+                await self._use(opened)
+                started = time.monotonic()
+                await close()
+                took = time.monotonic() - started
+                left = asyncio.all_tasks() - around
+                assert took < LET_GO, f"closing took {took:.1f} s"
+                assert not left, f"closing left tasks behind: {sorted(task.get_name() for task in left)}"
+            assert before <= asyncio.all_tasks() | before
+
+        threads = {thread for thread in threading.enumerate() if not thread.daemon}
+        _run(check())
+        lasting = [thread.name for thread in threading.enumerate() if not thread.daemon and thread not in threads]
+        assert not lasting, f"closing left threads behind: {lasting}"
+
+    def test_opens_for_several_clusters(self) -> None:
+        """Closing it for one cluster does not hurt another with the same configuration."""
+
+        async def check() -> None:
+            async with self.surroundings() as config:
+                _, close_first = await self._open(config, "first")
+                second, close_second = await self._open(config, "second")
+                await close_first()
+                await self._use(second)
+                await close_second()
+
+        _run(check())
+
+    # --- resolving nodes -----------------------------------------------------------------------
+
+    def test_answers_with_resolutions(self) -> None:
+        """A mapping of names to Found, Absent or Unknown with well-typed parts, within the deadline."""
+
+        async def check(opened: Opened) -> None:
+            answer = await _late(opened.provider.resolve(tuple(self.nodes)))
+            read_answer([node.name for node in self.nodes], answer)
+
+        self._with_nodes(check)
+
+    def test_answers_only_for_nodes_asked(self) -> None:
+        """A batch of one has an answer for one, or none."""
+
+        async def check(opened: Opened) -> None:
+            for node in self.nodes:
+                extra = set(await _late(opened.provider.resolve((node,)))) - {node.name}
+                assert not extra, f"asked about {node.name!r} alone, it also answered for {sorted(extra, key=str)[:5]}"
+
+        self._with_nodes(check)
+
+    def test_finds_something(self) -> None:
+        """At least one of the example nodes is found: otherwise the other rules prove nothing."""
+
+        async def check(opened: Opened) -> None:
+            answer = await self._resolve(opened, self.nodes)
+            assert any(isinstance(value, spec_found) for value in answer.values()), f"nothing found: {answer}"
+
+        from hub.model import Found as spec_found
+
+        self._with_nodes(check)
+
+    def test_same_question_same_answer(self) -> None:
+        """Neither time nor order changes an answer while nothing it depends on has changed."""
+
+        async def check(opened: Opened) -> None:
+            first = await self._resolve(opened, self.nodes)
+            assert await self._resolve(opened, self.nodes) == first, "the second answer differs from the first"
+            assert await self._resolve(opened, tuple(reversed(self.nodes))) == first, "the order of nodes matters"
+
+        self._with_nodes(check)
+
+    def test_an_answer_does_not_depend_on_the_batch(self) -> None:
+        """The hub asks about changed nodes only: alone or together, the answer is the same."""
+
+        async def check(opened: Opened) -> None:
+            together = await self._resolve(opened, self.nodes)
+            for node in self.nodes:
+                alone = await self._resolve(opened, (node,))
+                assert alone.get(node.name) == together.get(node.name), f"{node.name!r} alone has another answer"
+
+        self._with_nodes(check)
+
+    def test_reads_names_every_field_an_answer_depends_on(self) -> None:
+        """What ``reads`` leaves out may change without a question, so it must not change an answer."""
+
+        async def check(opened: Opened) -> None:
+            unread = ALL_FIELDS - self._type().reads
+            before = await self._resolve(opened, self.nodes)
+            for name in sorted(unread):
+                changed = tuple(msgspec.structs.replace(node, **{name: _OTHER[name]}) for node in self.nodes)
+                assert await self._resolve(opened, changed) == before, (
+                    f"the answer depends on {name!r}: add it to reads"
+                )
+
+        self._with_nodes(check)
+
+    def test_leaves_nodes_as_they_are(self) -> None:
+        """Nodes are shared by the whole hub."""
+
+        async def check(opened: Opened) -> None:
+            nodes = tuple(copy.deepcopy(node) for node in self.nodes)
+            before = msgspec.json.encode(nodes)
+            await self._resolve(opened, nodes)
+            assert msgspec.json.encode(nodes) == before, "resolve() changed the nodes it was given"
+
+        self._with_nodes(check)
+
+    def test_survives_hostile_nodes(self) -> None:
+        """A remote kubelet may report anything: no foreign error, no malformed answer."""
+
+        async def check(opened: Opened) -> None:
+            for node in HOSTILE_NODES:
+                try:
+                    answer = await _late(opened.provider.resolve((node,)))
+                except (ProviderError, CredentialError):
+                    continue
+                read_answer([node.name], answer)
+
+        self._with_nodes(check)
+
+    def test_lets_go_when_cancelled(self) -> None:
+        """A cancelled call ends within a second, whenever the cancellation comes."""
+
+        async def check(opened: Opened) -> None:
+            for delay in (0.0, 0.05):
+                task = asyncio.ensure_future(opened.provider.resolve(tuple(self.nodes)))
+                await asyncio.sleep(delay)
+                await _cancel(task, "resolve()")
+            await self._resolve(opened, self.nodes)  # and works again
+
+        self._with_nodes(check)
+
+    def test_does_not_block_the_event_loop(self) -> None:
+        """A blocking SDK belongs into ``HubContext.run_sync``: every other cluster stands still meanwhile."""
+
+        async def check(opened: Opened) -> None:
+            longest = await _longest_block(lambda: self._use(opened))
+            assert longest < MAX_BLOCK, f"the event loop stood still for {longest:.1f} s"
+
+        self._with_provider(check)
+
+    # --- when what it asks is broken -----------------------------------------------------------
+
+    def test_broken_is_not_absent(self) -> None:
+        """An error somewhere else never takes a node away: raise, or answer Unknown."""
+
+        async def check() -> None:
+            async with self.breakage() as config:
+                answer = await self._ask_broken(config)
+                absent = sorted(name for name, value in answer.items() if isinstance(value, Absent))
+                assert not absent, f"what it asks is broken, and it answered Absent for {absent}"
+
+        if self._type().brings_endpoints:
+            pytest.skip("brings endpoints")
+        _run(check())
+
+    def test_broken_is_not_a_smaller_fleet(self) -> None:
+        """An error somewhere else never makes a complete snapshot."""
+
+        async def check() -> None:
+            async with self.breakage() as config:
+                snapshot = await self._watch_broken(config)
+                assert snapshot is None or not snapshot.complete, (
+                    "what it asks is broken, and it gave a complete snapshot"
+                )
+
+        if not self._type().brings_endpoints:
+            pytest.skip("resolves nodes")
+        _run(check())
+
+    def test_errors_are_provider_errors(self) -> None:
+        """TransientProviderError or TerminalProviderError, in words for an operator; nothing foreign."""
+
+        async def check() -> None:
+            async with self.breakage() as config:
+                try:
+                    if self._type().brings_endpoints:
+                        await self._watch_broken(config, raw=True)
+                    else:
+                        await self._ask_broken(config, raw=True)
+                except (ProviderError, CredentialError) as error:
+                    assert str(error).strip(), f"{type(error).__name__} without a message"
+                except Exception as error:  # noqa: BLE001 - that is the question
+                    pytest.fail(f"raised {type(error).__name__} instead of a ProviderError: {error}")
+
+        _run(check())
+
+    # --- bringing endpoints --------------------------------------------------------------------
+
+    def test_gives_a_first_snapshot(self) -> None:
+        """Within the deadline, well typed, names unique."""
+
+        async def check(opened: Opened) -> None:
+            async for snapshot in _stream(opened):
+                read_snapshot(snapshot)
+                break
+
+        self._with_endpoints(check)
+
+    def test_watching_again_gives_the_same(self) -> None:
+        """The hub calls ``watch`` again after an error: it starts with a whole snapshot, whatever was seen before."""
+
+        async def check(opened: Opened) -> None:
+            first, again = await self._first(opened), await self._first(opened)
+            assert _sorted(again) == _sorted(first), "the second watch starts with something else"
+
+        self._with_endpoints(check)
+
+    def test_a_watch_never_ends(self) -> None:
+        """It waits for changes; an end would read as an error."""
+
+        async def check(opened: Opened) -> None:
+            stream = _stream(opened)
+            try:
+                async with asyncio.timeout(0.5):
+                    async for _ in stream:
+                        pass
+                    pytest.fail("watch() ended")
+            except TimeoutError:
+                pass
+
+        self._with_endpoints(check)
+
+    def test_watch_lets_go_when_cancelled(self) -> None:
+        """A cancelled watch ends within a second."""
+
+        async def check(opened: Opened) -> None:
+            async def consume() -> None:
+                async for _ in _stream(opened):
+                    pass
+
+            task = asyncio.ensure_future(consume())
+            await asyncio.sleep(0.2)
+            await _cancel(task, "watch()")
+
+        self._with_endpoints(check)
+
+    # --- helpers -------------------------------------------------------------------------------
+
+    def _register(self) -> list[ProviderType]:
+        manager = pluggy.PluginManager(NAMESPACE)
+        manager.add_hookspecs(spec)
+        manager.register(self.plugin, name=self.name)
+        manager.check_pending()
+        assert manager.hook.hub_register_providers.get_hookimpls(), "no hub_register_providers (is @hookimpl missing?)"
+        return [type_ for answer in manager.hook.hub_register_providers() for type_ in answer]
+
+    def _type(self) -> ProviderType:
+        """The type under test, even where its name is wrong: that is another rule's finding."""
+        types = [type_ for type_ in self._register() if isinstance(cast("object", type_), ProviderType)]
+        return next((type_ for type_ in types if type_.name == self.name), types[0])
+
+    async def _open(
+        self, config: Mapping[str, Any], name: str = "test"
+    ) -> tuple[Opened, Callable[[], Awaitable[None]]]:
+        type_ = self._type()
+        stack = AsyncExitStack()
+        try:
+            hub: HubContext = await stack.enter_async_context(self.hub())
+            shared = await _late(stack.enter_async_context(type_.shared(hub))) if type_.shared is not None else None
+            parsed = type_.config.model_validate(dict(config)) if type_.config is not None else None
+            cluster = LocalCluster(hub, name=name)
+            provider = await _late(stack.enter_async_context(type_.open(cluster, parsed, shared)))
+        except BaseException:
+            await stack.aclose()
+            raise
+        return Opened(provider, cluster), stack.aclose
+
+    def _with_provider(self, check: Callable[[Opened], Awaitable[None]]) -> None:
+        async def run() -> None:
+            async with self.surroundings() as config:
+                opened, close = await self._open(config)
+                try:
+                    await check(opened)
+                finally:
+                    await close()
+
+        _run(run())
+
+    def _with_nodes(self, check: Callable[[Opened], Awaitable[None]]) -> None:
+        if self._type().brings_endpoints:
+            pytest.skip("brings endpoints")
+        assert len(self.nodes) > 1, "set nodes to two example nodes or more"
+        self._with_provider(check)
+
+    def _with_endpoints(self, check: Callable[[Opened], Awaitable[None]]) -> None:
+        if not self._type().brings_endpoints:
+            pytest.skip("resolves nodes")
+        self._with_provider(check)
+
+    async def _use(self, opened: Opened) -> None:
+        if self._type().brings_endpoints:
+            await self._first(opened)
+        else:
+            await self._resolve(opened, self.nodes)
+
+    async def _resolve(self, opened: Opened, nodes: Sequence[Node]) -> Mapping[str, Resolution]:
+        """The answer for ``nodes``; values are another rule's business."""
+        answer: Any = await _late(opened.provider.resolve(tuple(nodes)))
+        names = {node.name for node in nodes}
+        return {name: value for name, value in dict(answer).items() if name in names}
+
+    async def _first(self, opened: Opened) -> Snapshot:
+        stream = _stream(opened)
+        try:
+            async with asyncio.timeout(DEADLINE):
+                async for snapshot in stream:
+                    return snapshot
+        finally:
+            await _close(stream)
+        raise AssertionError("watch() ended without a snapshot")
+
+    async def _ask_broken(self, config: Mapping[str, Any], *, raw: bool = False) -> Mapping[str, Resolution]:
+        try:
+            opened, close = await self._open(config)
+            try:
+                return await self._resolve(opened, self.nodes)
+            finally:
+                await close()
+        except Exception:
+            if raw:
+                raise
+            return {}
+
+    async def _watch_broken(self, config: Mapping[str, Any], *, raw: bool = False) -> Snapshot | None:
+        try:
+            opened, close = await self._open(config)
+            try:
+                return await self._first(opened)
+            finally:
+                await close()
+        except Exception:
+            if raw:
+                raise
+            return None
+
+
+_OTHER: Final[Mapping[str, Any]] = {
+    "addresses": (NodeAddress("InternalIP", "10.255.255.1"),),
+    "labels": {"changed": "by-the-conformance-suite"},
+    "provider_id": "changed://by-the-conformance-suite",
+    "system_uuid": "00000000-0000-4000-8000-00000000c0de",
+    "ready": "False",
+    "taints": (Taint("changed", "NoSchedule"),),
+    "unschedulable": True,
+}
+"""Another value for every field a type may read."""
+
+_NASTY: Final = ("", " ", "\0", "\n", "../../etc/passwd", "a" * 70_000, "\ud7ff\U0001f600", "%s%n{}", "🖥")
+
+HOSTILE_NODES: Final[Sequence[Node]] = (
+    *(
+        Node(
+            f"hostile-{index}",
+            ready=nasty,
+            labels={nasty: nasty},
+            addresses=(NodeAddress(nasty, nasty), NodeAddress("InternalIP", nasty), NodeAddress("ExternalIP", nasty)),
+            provider_id=nasty,
+            system_uuid=nasty,
+            taints=(Taint(nasty, nasty, nasty),),
+        )
+        for index, nasty in enumerate(_NASTY)
+    ),
+    *(Node(f"hostile-id-{index}", provider_id=f"x://{nasty}") for index, nasty in enumerate(_NASTY)),
+    *(
+        Node(f"hostile-address-{index}", addresses=(NodeAddress("InternalIP", address),))
+        for index, address in enumerate(
+            (
+                "010.0.0.1",
+                "10.0.0.1/24",
+                "::ffff:10.0.0.1",
+                "fe80::1%eth0",
+                "300.1.1.1",
+                "localhost",
+                "0x7f.1",
+                "1" * 500,
+            )
+        )
+    ),
+    Node(
+        "hostile-many",
+        addresses=tuple(NodeAddress("InternalIP", f"10.1.{n // 250}.{n % 250 + 1}") for n in range(2000)),
+    ),
+    Node("hostile-empty"),
+    Node(""),
+    Node("x" * 300),
+    Node("__class__"),
+)
+"""Nodes as a broken or malicious remote cluster may report them; every one is valid JSON on the wire."""
+
+
+def _run(work: Awaitable[T]) -> T:
+    async def main() -> T:
+        return await work
+
+    return asyncio.run(main())
+
+
+async def _late(work: Awaitable[T]) -> T:
+    async with asyncio.timeout(DEADLINE):
+        return await work
+
+
+def _stream(opened: Opened) -> AsyncIterator[Snapshot]:
+    stream: AsyncIterator[Snapshot] = opened.provider.watch()
+    return stream
+
+
+async def _close(stream: AsyncIterator[Snapshot]) -> None:
+    if inspect.isasyncgen(stream):
+        await stream.aclose()
+
+
+def _sorted(snapshot: Snapshot) -> Any:
+    return sorted(snapshot.endpoints, key=lambda endpoint: endpoint.name), snapshot.ports, snapshot.complete
+
+
+async def _cancel(task: asyncio.Future[Any], what: str) -> None:
+    task.cancel()
+    started = time.monotonic()
+    await asyncio.wait({task}, timeout=LET_GO)
+    took = time.monotonic() - started
+    if not task.done():
+        for _ in range(100):  # so that the test itself ends
+            task.cancel()
+            await asyncio.wait({task}, timeout=0.05)
+            if task.done():
+                break
+        pytest.fail(f"{what} still ran {took:.1f} s after it was cancelled")
+    if not task.cancelled():
+        task.exception()
+
+
+async def _longest_block(work: Callable[[], Awaitable[object]]) -> float:
+    longest, last = 0.0, time.monotonic()
+
+    async def beat() -> None:
+        nonlocal longest, last
+        while True:
+            now = time.monotonic()
+            longest, last = max(longest, now - last), now
+            await asyncio.sleep(0.01)
+
+    task = asyncio.create_task(beat())
+    try:
+        await asyncio.sleep(0.02)
+        await work()
+        await asyncio.sleep(0.02)
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    return longest
+
+
+@functools.cache
+def _audit() -> threading.local:
+    """Install the audit hook, once per process: Python cannot take one away again."""
+    recording = threading.local()
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        seen: list[str] | None = getattr(recording, "seen", None)
+        if seen is None:
+            return
+        if event in _IO_EVENTS:
+            seen.append(event)
+        elif event == "open" and not _is_code(args[0]):
+            seen.append(f"open {args[0]!r}")
+
+    sys.addaudithook(hook)
+    return recording
+
+
+def _is_code(path: object) -> bool:
+    """A late import is no I/O of the provider's own."""
+    return not isinstance(path, str) or path.endswith((".py", ".pyc", ".so", ".pyd"))
+
+
+@contextmanager
+def _watching() -> Iterator[list[str]]:
+    recording = _audit()
+    recording.seen = seen = []
+    try:
+        yield seen
+    finally:
+        recording.seen = None

@@ -1,0 +1,177 @@
+"""One source: a cluster seen through one provider with one configuration.
+
+Brings together the cluster's nodes and the provider's answers, and builds from them the views that
+targets publish; one view per node policy, shared by all targets with that policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from hub.aio.backoff import Backoff
+from hub.aio.clock import Clock
+from hub.desired.addresses import AddressPolicy
+from hub.desired.snapshot import view_of_snapshot
+from hub.desired.view import ViewBuilder, ViewResult
+from hub.errors import HubError
+from hub.model import LOCAL, Node, Resolution, SourceView
+from hub.plugin.spec import GuardDefaults, ReadOnlyCluster
+from hub.registry.spec import ClusterSpec, NodePolicy, ProviderRef
+from hub.remote.cluster import RemoteCluster
+from hub.remote.status import State
+from hub.resolution.endpoints import EndpointWatch
+from hub.resolution.host import ProviderHost
+from hub.resolution.resolver import Resolver
+
+log = logging.getLogger(__name__)
+
+
+class Source:
+    """A (cluster, provider) pair at work.
+
+    Args:
+        remote: None where the provider brings endpoints and no Nodes are followed.
+        on_change: called when a view may have changed.
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        ref: ProviderRef,
+        remote: RemoteCluster | None,
+        host: ProviderHost,
+        clock: Clock,
+        denied: tuple[object, ...],
+        on_change: Callable[[], None],
+        api: ReadOnlyCluster | None = None,
+    ) -> None:
+        self.spec = spec
+        self.ref = ref
+        self.guard = GuardDefaults()
+        self._remote = remote
+        self._host = host
+        self._clock = clock
+        self._addresses = AddressPolicy(spec.allowed_cidrs, denied, local=spec.name == LOCAL)  # type: ignore[arg-type]
+        self._on_change = on_change
+        self._api = api
+        self._resolver: Resolver | None = None
+        self._watch: EndpointWatch | None = None
+        self._problem = "its provider is not ready yet"
+        self._builders: dict[NodePolicy, ViewBuilder] = {}
+        self._views: dict[NodePolicy, ViewResult] = {}
+        self._loaded = asyncio.Event()
+
+    async def run(self) -> None:
+        """Load the provider's type, then keep asking it; until cancelled."""
+        backoff = Backoff(base=2.0)
+        while True:
+            try:
+                kind = await self._host.catalog.load_async(self.ref.name)
+            except HubError as error:
+                self._problem = str(error)
+                self._loaded.set()
+                self._on_change()
+                await self._clock.sleep(backoff.next(self._clock.now()))
+                continue
+            self.guard = kind.guard
+            if kind.brings_endpoints:
+                self._watch = EndpointWatch(self.spec.name, self.ref, self._host, self._on_change, api=self._api)
+                self._loaded.set()
+                await self._watch.run()
+            elif self._remote is None:
+                self._problem = f"provider {self.ref.name} resolves nodes: give the cluster a kubeconfig"
+                self._loaded.set()
+                self._on_change()
+                await asyncio.Event().wait()
+            else:
+                self._resolver = Resolver(
+                    self.spec.name, self.ref, self._host, self._on_change, api=self._api
+                )
+                self._resolver.replace(self._remote.nodes.values())
+                self._loaded.set()
+                await self._resolver.run()
+
+    def nodes_changed(self, changed: Iterable[Node], gone: Iterable[str]) -> None:
+        """The cluster's nodes changed."""
+        if self._resolver is not None:
+            self._resolver.update(changed, gone)
+
+    async def settled(self) -> None:
+        """Wait until there is a first statement, or it is known why there is none."""
+        if self._remote is not None:
+            await self._remote.settled()
+        await self._loaded.wait()
+        if self._watch is not None:
+            await self._watch.settled()
+        if self._resolver is not None and self._remote is not None and self._remote.synced:
+            await self._resolver.settled()
+
+    @property
+    def problem(self) -> str:
+        """Why the source makes no statement; "" when it does."""
+        if self._remote is not None and self._remote.status.state is not State.READY:
+            status = self._remote.status
+            return f"{status.state}: {status.error}" if status.error else str(status.state)
+        feed = self._watch or self._resolver
+        if feed is None:
+            return self._problem
+        if self._watch is not None and self._watch.snapshot is None:
+            return feed.status.error or "no answer yet"
+        return feed.status.error
+
+    @property
+    def answers(self) -> int:
+        """Complete, successful answers so far: lists of Nodes, or the provider's snapshots."""
+        if self._watch is not None:
+            return self._watch.answers
+        return self._remote.lists if self._remote is not None else 0
+
+    @property
+    def resolutions(self) -> Mapping[str, Resolution]:
+        """What the provider said of each node."""
+        return self._resolver.resolutions if self._resolver is not None else {}
+
+    def view(self, policy: NodePolicy) -> ViewResult:
+        """What this source offers under a node policy, now."""
+        unknown = self._unknown()
+        if unknown:
+            return self._kept(policy, ViewResult(SourceView(self.spec.name, unknown, {}), {}))
+        if self._watch is not None and self._watch.snapshot is not None:
+            previous = self._views.get(policy)
+            result = view_of_snapshot(
+                self.spec.name,
+                self._watch.snapshot,
+                previous.view if previous is not None else None,
+                self._addresses,
+                self.spec.max_endpoints,
+                same_cluster=self.spec.name == LOCAL,
+                exclude_addresses=policy.exclude_addresses,
+            )
+        else:
+            assert self._remote is not None  # noqa: S101 - _unknown() said so
+            builder = self._builders.get(policy)
+            if builder is None:
+                builder = ViewBuilder(self.spec.name, policy, self._addresses, self.spec.max_endpoints)
+                self._builders[policy] = builder
+            result = builder.build(self._remote.nodes, self.resolutions, self._clock.wall())
+        self._views[policy] = result
+        return result
+
+    def _unknown(self) -> str:
+        """Why nothing may be said at all. A provider that fails leaves what it said before in force."""
+        if self._watch is not None:
+            return "" if self._watch.snapshot is not None and not self._watch.status.error else self.problem
+        if self._resolver is None:
+            return self.problem or self._problem
+        if self._remote is None or self._remote.status.state is not State.READY:
+            return self.problem or "no nodes yet"
+        return ""
+
+    def _kept(self, policy: NodePolicy, result: ViewResult) -> ViewResult:
+        old = self._views.get(policy)
+        if old is not None and old.view == result.view:
+            return old
+        self._views[policy] = result
+        return result

@@ -1,0 +1,175 @@
+"""Precedence, selectors and paths: from the file to specs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hub.model import TargetKey
+from hub.registry.load import load, loads
+from hub.registry.spec import (
+    GuardPolicy,
+    KubeconfigPath,
+    KubeconfigSecret,
+    NodePolicy,
+    PortSpec,
+    ProviderRef,
+    Registry,
+    SourceSpec,
+    UnreachablePolicy,
+)
+
+CLUSTER = "kubeconfig: {path: k}, allowedCIDRs: [10.0.0.0/8], provider: {name: p}"
+
+
+def registry(
+    clusters: str = f"[{{name: a, {CLUSTER}}}]", service: str = "sources: [{cluster: a}]", head: str = ""
+) -> Registry:
+    """A registry of one service in flow style."""
+    text = f"version: 1\n{head}\nclusters: {clusters}\nservices:\n  - {{name: s, namespace: n, {service}}}\n"
+    return loads(text.encode(), "f").strict()
+
+
+def sources(read: Registry) -> tuple[SourceSpec, ...]:
+    """Sources of the one service."""
+    return read.targets[TargetKey("n", "s")].sources
+
+
+def test_defaults_are_the_specs() -> None:
+    """A key nobody wrote has the default of its spec."""
+    assert sources(registry()) == (SourceSpec("a", ProviderRef("p")),)
+
+
+def test_source_wins_over_service_over_cluster_over_defaults() -> None:
+    """Each key comes from the closest layer that wrote it."""
+    keys = ("emptyResults: 1", "maxRemoval: 10%", "maxRemovalWindow: 1m", "maxRemovalHold: 1s")
+    layers = [", ".join(key.replace("1", str(layer), 1) for key in keys[: 5 - layer]) for layer in (1, 2, 3, 4)]
+
+    read = registry(
+        head=f"defaults: {{guard: {{{layers[0]}}}}}",
+        clusters=f"[{{name: a, {CLUSTER}, guard: {{{layers[1]}}}}}]",
+        service=f"guard: {{{layers[2]}}}, sources: [{{cluster: a, guard: {{{layers[3]}}}}}]",
+    )
+
+    assert sources(read)[0].guard == GuardPolicy(4, 0.3, 120.0, 1.0)
+
+
+def test_guard_set_names_what_somebody_wrote() -> None:
+    """A provider type's own defaults must know which keys are the user's, even where the value is the default."""
+    read = registry(
+        head="defaults: {guard: {emptyResults: 3}}", service="guard: {maxRemoval: off}, sources: [{cluster: a}]"
+    )
+
+    assert sources(read)[0].guard_set == {"empty_results", "max_removal"}
+
+
+def test_sections_do_not_mix() -> None:
+    """The sections unreachable and nodes follow the same order as guard."""
+    read = registry(
+        head="defaults: {unreachable: {after: 1m}, nodes: {cordoned: drop}}",
+        service="unreachable: {policy: remove}, sources: [{cluster: a, nodes: {controlPlane: true}}]",
+    )
+
+    assert sources(read)[0].unreachable == UnreachablePolicy(60.0, "remove")
+    assert sources(read)[0].nodes == NodePolicy(control_plane=True, cordoned="drop")
+
+
+def test_exclude_is_merged_key_by_key() -> None:
+    """Excluding addresses close by keeps the nodes excluded further away."""
+    read = registry(
+        clusters=f"[{{name: a, {CLUSTER}, nodes: {{exclude: {{nodes: [x], addresses: [1.1.1.1]}}}}}}]",
+        service="sources: [{cluster: a, nodes: {exclude: {addresses: [2.2.2.2]}}}]",
+    )
+
+    assert sources(read)[0].nodes == NodePolicy(
+        exclude_nodes=frozenset({"x"}), exclude_addresses=frozenset({"2.2.2.2"})
+    )
+
+
+def test_source_provider_replaces_the_clusters() -> None:
+    """A provider is taken whole, with its own configuration."""
+    read = registry(service="sources: [{cluster: a, provider: {name: q, config: {b: [1, null], a: ä}}}]")
+
+    assert sources(read)[0].provider == ProviderRef("q", '{"a":"ä","b":[1,null]}')
+
+
+def test_provider_config_is_canonical() -> None:
+    """The order of keys does not make another provider."""
+    one, two = (
+        registry(f"[{{name: a, {CLUSTER[:-1]}, config: {config}}}}}]") for config in ("{x: 1, y: 2}", "{y: 2, x: 1}")
+    )
+
+    assert sources(one) == sources(two)
+
+
+def test_selector_follows_the_file() -> None:
+    """Selected clusters come in the file's order; one that another source names is not taken twice."""
+    names = ("c", "a", "b", "d")
+    clusters = ", ".join(
+        f"{{name: {name}, {CLUSTER}, labels: {{r: {'x' if name == 'd' else 'eu'}}}}}" for name in names
+    )
+
+    read = registry(
+        f"[{clusters}]", service="sources: [{clusterSelector: {r: eu}}, {clusterSelector: {}}, {cluster: a}]"
+    )
+
+    assert [source.cluster for source in sources(read)] == ["c", "b", "d", "a"]
+
+
+def test_equal_sources_are_one_object() -> None:
+    """Two services with the same view of a cluster share its spec."""
+    text = f"version: 1\nclusters: [{{name: a, {CLUSTER}, labels: {{r: eu}}}}]\nservices:\n" + "".join(
+        f"  - {{name: s{n}, namespace: n, sources: [{{clusterSelector: {{r: eu}}}}], guard: {{emptyResults: 1}}}}\n"
+        for n in (1, 2)
+    )
+
+    one, two = loads(text.encode(), "f").strict().targets.values()
+
+    assert one.sources is two.sources
+
+
+def test_local_needs_no_entry() -> None:
+    """The hub cluster is there, without provider and without limits of its own."""
+    read = registry(service="sources: [{cluster: local, provider: {name: service-copy}}]")
+
+    assert sources(read)[0].cluster == "local"
+    assert (read.clusters["local"].provider, read.clusters["local"].allowed_cidrs) == (None, ())
+
+
+def test_ports_keep_their_order() -> None:
+    """Ports come as written."""
+    read = registry(service="sources: [{cluster: a}], ports: [{name: b, port: 2}, {name: a, port: 1, protocol: UDP}]")
+
+    assert read.targets[TargetKey("n", "s")].ports == (PortSpec(2, "b"), PortSpec(1, "a", "UDP"))
+
+
+def test_kubeconfig_from_a_secret() -> None:
+    """The key has a default."""
+    read = registry(f"[{{name: a, {CLUSTER.replace('path: k', 'secret: s')}}}]")
+
+    assert read.clusters["a"].kubeconfig == KubeconfigSecret("s", "kubeconfig")
+
+
+def test_kubeconfig_path_starts_at_the_registrys_folder_as_given(tmp_path: Path) -> None:
+    """A symlinked registry finds the files beside the link, not beside its target."""
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.mkdir()
+    (real / "clusters.yaml").write_text(f"version: 1\nclusters: [{{name: a, {CLUSTER}}}]\n")
+    (link / "clusters.yaml").symlink_to(real / "clusters.yaml")
+
+    read = load(link / "clusters.yaml").strict()
+
+    assert read.clusters["a"].kubeconfig == KubeconfigPath(str(link / "k"))
+    assert read.folder == str(link)
+
+
+def test_absolute_kubeconfig_path_stays() -> None:
+    """An absolute path is taken as it is."""
+    read = registry(f"[{{name: a, {CLUSTER.replace('path: k', 'path: /etc/k')}}}]")
+
+    assert read.clusters["a"].kubeconfig == KubeconfigPath("/etc/k")
+
+
+def test_allowed_ports_default_to_the_node_ports() -> None:
+    """Without the key, Kubernetes' own range of node ports is allowed."""
+    assert registry().clusters["a"].allowed_ports == ((30000, 32767),)

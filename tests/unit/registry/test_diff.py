@@ -1,0 +1,67 @@
+"""What a reload has to touch."""
+
+from __future__ import annotations
+
+from hub.model import TargetKey
+from hub.registry.diff import Changes, RegistryDiff, diff
+from hub.registry.load import loads
+from hub.registry.spec import Registry
+
+BASE = """\
+version: 1
+clusters:
+  - {name: a, allowedCIDRs: [10.0.0.0/8], provider: {name: p}}
+  - {name: b, allowedCIDRs: [10.0.0.0/8], provider: {name: p}}
+services:
+  - {name: s, namespace: n, sources: [{cluster: a}]}
+  - {name: t, namespace: n, sources: [{cluster: b}]}
+"""
+S, T = TargetKey("n", "s"), TargetKey("n", "t")
+NO_CLUSTERS: Changes[str] = Changes(frozenset(), frozenset(), frozenset(), frozenset())
+NO_TARGETS: Changes[TargetKey] = Changes(frozenset(), frozenset(), frozenset(), frozenset())
+
+
+def read(old: str = "", new: str = "") -> Registry:
+    """BASE with one change."""
+    assert old in BASE
+    return loads(BASE.replace(old, new, 1).encode(), "f").registry if old else loads(BASE.encode(), "f").registry
+
+
+def test_comment_changes_nothing() -> None:
+    """Equal specs are untouched, and an empty difference is false."""
+    found = diff(read(), read("version: 1\n", "# hello\nversion: 1\n"))
+
+    assert found == RegistryDiff(NO_CLUSTERS, NO_TARGETS)
+    assert not found
+
+
+def test_added_and_removed_are_found() -> None:
+    """A renamed service is one removed and one added."""
+    found = diff(read(), read("name: t", "name: u"))
+
+    assert found.targets == Changes(frozenset({TargetKey("n", "u")}), frozenset({T}), frozenset(), frozenset())
+
+
+def test_cluster_change_touches_its_targets_only_where_it_shows() -> None:
+    """Another provider changes the cluster and the target that uses it, and no other."""
+    found = diff(read(), read("{name: p}}\n  - {name: b", "{name: q}}\n  - {name: b"))
+
+    assert found.clusters.changed == {"a"}
+    assert found.targets.changed == {S}
+
+
+def test_broken_entry_is_not_removed() -> None:
+    """An entry that breaks is frozen; when it is repaired it counts as changed."""
+    good, bad = read(), read("sources: [{cluster: a}]", "sources: [{cluster: zzz}]")
+
+    assert diff(good, bad).targets == Changes(frozenset(), frozenset(), frozenset(), frozenset({S}))
+    assert diff(bad, good).targets == Changes(frozenset(), frozenset(), frozenset({S}), frozenset())
+    assert not diff(bad, bad)
+
+
+def test_settings_concern_everything() -> None:
+    """Another owner or other denied networks are reported apart from the entries."""
+    found = diff(read(), read("version: 1\n", "version: 1\ndeniedCIDRs: [10.1.0.0/16]\n"))
+
+    assert found.settings
+    assert not found.targets

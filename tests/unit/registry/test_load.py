@@ -1,0 +1,664 @@
+"""Every kind of mistake in clusters.yaml, with its place, and what it costs."""
+
+# ruff: noqa: E501 (messages are compared whole, as a user sees them)
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hub.errors import RegistryError
+from hub.model import TargetKey
+from hub.registry.load import MAX_BYTES, Loaded, load, loads
+
+BASE = """\
+version: 1
+clusters:
+  - name: alpha
+    kubeconfig: {path: alpha}
+    labels: {region: eu}
+    allowedCIDRs: [10.0.0.0/8]
+    provider: {name: node-addresses}
+  - name: beta
+    kubeconfig: {path: beta}
+    allowedCIDRs: [10.0.0.0/8]
+services:
+  - name: web
+    namespace: edge
+    sources: [{cluster: alpha}]
+"""
+LABELS = "    labels: {region: eu}\n"
+SOURCES = "    sources: [{cluster: alpha}]\n"
+WEB = TargetKey("edge", "web")
+
+WHOLE = [
+    ("version: 1\n", "", ["f:1:1: version is required (write version: 1)"]),
+    ("version: 1", 'version: "1"', ['f:1:10: version: must be 1, not "1" (remove the quotes)']),
+    ("version: 1", "version: 2", ["f:1:10: version: must be 1, not 2 (this hub reads version 1)"]),
+    ("version: 1", "version: true", ["f:1:10: version: must be 1, not true (this hub reads version 1)"]),
+    ("version: 1\n", "version: 1\nversion: 1\n", ["f:2:1: version: is written twice (first in line 1, column 1)"]),
+    ("version: 1\n", "version: 1\nownr: x\n", ["f:2:1: ownr: is not a key that is known here (did you mean owner)"]),
+    (
+        "version: 1\n",
+        "version: 1\nowner: a/b\n",
+        ['f:2:8: owner: is not a label value: "a/b" (letters, digits, -, _ and . inside, at most 63)'],
+    ),
+    (
+        "version: 1\n",
+        "version: 1\npreviousOwners: [default]\n",
+        ['f:2:18: previousOwners[0]: "default" is the present owner'],
+    ),
+    (
+        "version: 1\n",
+        "version: 1\ndeniedCIDRs: [10.0.0.1/8]\n",
+        ['f:2:15: deniedCIDRs[0]: has bits set behind the mask: "10.0.0.1/8" (did you mean 10.0.0.0/8)'],
+    ),
+    (
+        "version: 1\n",
+        "version: 1\ndefaults: {gaurd: {}}\n",
+        ["f:2:12: defaults.gaurd: is not a key that is known here (did you mean guard)"],
+    ),
+    (
+        "version: 1\n",
+        "version: 1\nannotations: {enabled: true}\n",
+        ["f:2:15: annotations.enabled: copying by annotation: not in this version (leave the key out)"],
+    ),
+    (
+        "version: 1\n",
+        "version: 1\ndefaults: {guard: {maxRemoval: 50}}\n",
+        ["f:2:32: defaults.guard.maxRemoval: must be a percentage, not the number 50 (write 50%, or off)"],
+    ),
+    (
+        "name: beta",
+        "name: alpha",
+        [
+            'f:8:11: clusters[1].name: "alpha" is declared twice (first in line 3)',
+            "f:14:15: services[0].sources[0]: neither the source nor cluster alpha has a provider (add provider: to one of them)",
+        ],
+    ),
+    (
+        "name: beta",
+        "name: local",
+        [
+            "f:8:11: clusters[1].name: local is built in and cannot be declared: it is the hub cluster (remove the entry)"
+        ],
+    ),
+    (
+        "name: beta",
+        "name: Beta_2",
+        ['f:8:11: clusters[1].name: is not a DNS label (a-z, 0-9 and - inside): "Beta_2" (such as beta-2)'],
+    ),
+    (
+        "name: beta",
+        "name: " + "b" * 64,
+        [
+            'f:8:11: clusters[1].name: is longer than 63 characters: "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb...'
+        ],
+    ),
+    ("  - name: beta\n    kubeconfig", "  - kubeconfig", ["f:8:5: clusters[1].name: is required"]),
+    ("name: beta", "name: 5", ["f:8:11: clusters[1].name: must be text, not the number 5 (put it in quotes)"]),
+    (
+        "  - name: alpha\n",
+        "  - 7\n  - name: alpha\n",
+        ["f:3:5: clusters[0]: must be a mapping, not the number 7 (start it with name:)"],
+    ),
+    (
+        "services:\n",
+        "services: {}\nx:\n",
+        [
+            "f:11:11: services: must be a list, not a mapping (start each entry with - name:)",
+            "f:12:1: x: is not a key that is known here (known: version, owner, previousOwners, deniedCIDRs, defaults, annotations, clusters, services)",
+        ],
+    ),
+    (
+        "services:\n",
+        "services:\nx:\n",
+        [
+            "f:11:1: services: has no value (give it one or remove the key)",
+            "f:12:1: x: is not a key that is known here (known: version, owner, previousOwners, deniedCIDRs, defaults, annotations, clusters, services)",
+        ],
+    ),
+    (
+        "  - name: web\n",
+        "  - name: web\n    namespace: edge\n    sources: [{cluster: beta, provider: {name: p}}]\n  - name: web\n",
+        ['f:15:11: services[1].name: "edge/web" is declared twice (first in line 12)'],
+    ),
+    (
+        "namespace: edge",
+        "namespace: Edge",
+        ['f:13:16: services[0].namespace: is not a DNS label (a-z, 0-9 and - inside): "Edge" (such as edge)'],
+    ),
+    (
+        "namespace: edge",
+        "namespace: [",
+        ["f:15:1: is not YAML: did not find expected ',' or ']', while parsing a flow sequence"],
+    ),
+    (
+        "    namespace",
+        "\tnamespace",
+        [
+            "f:13:1: is not YAML: found a tab character that violates indentation, while scanning a plain scalar (indent with spaces, not with tabs)"
+        ],
+    ),
+    (
+        "namespace: edge",
+        "namespace: @edge",
+        [
+            "f:13:16: is not YAML: found character that cannot start any token, while scanning for the next token (put text that starts with @ in quotes)"
+        ],
+    ),
+    ("namespace: edge", "namespace: edge: x", ["f:13:20: is not YAML: mapping values are not allowed in this context"]),
+    (
+        "{path: alpha}",
+        "&x {path: alpha}",
+        ["f:4:17: clusters[0].kubeconfig: has an anchor (&x) (write the value out where it is needed)"],
+    ),
+    (
+        "{path: beta}",
+        "*x",
+        ["f:9:17: clusters[1].kubeconfig: refers to another place of the file (*alias) (write the value out)"],
+    ),
+    (
+        "{path: alpha}",
+        "!!map {path: alpha}",
+        ["f:4:17: clusters[0].kubeconfig: has a tag (tag:yaml.org,2002:map) (remove it; quotes make text)"],
+    ),
+    (
+        "namespace: edge",
+        "namespace: !!str edge",
+        ["f:13:16: services[0].namespace: has a tag (tag:yaml.org,2002:str) (remove it; quotes make text)"],
+    ),
+    (
+        "namespace: edge",
+        "[namespace]: edge",
+        ["f:13:5: services[0]: is a list or mapping used as a key (keys are text)"],
+    ),
+    (
+        SOURCES,
+        SOURCES + "---\nversion: 1\n",
+        ["f:15:1: starts a second document (a registry is one document: remove the ---)"],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    sources:\n",
+        ["f:15:5: services[0].sources: is written twice (first in line 14, column 5)"],
+    ),
+]
+"""(text of BASE, its replacement, all problems) where the whole file is rejected."""
+
+ENTRY = [
+    (
+        LABELS,
+        "    label: {region: eu}\n",
+        ["f:5:5: clusters[0].label: is not a key that is known here (did you mean labels)"],
+    ),
+    (
+        LABELS,
+        "    labels: {region: 1}\n",
+        ["f:5:22: clusters[0].labels.region: must be text, not the number 1 (put it in quotes)"],
+    ),
+    (
+        LABELS,
+        "    labels: {-x: eu}\n",
+        ['f:5:14: clusters[0].labels["-x"]: is not a label key: "-x" (letters, digits, -, _ and . inside, at most 63)'],
+    ),
+    (LABELS, "    labels: [eu]\n", ["f:5:13: clusters[0].labels: must be a mapping, not a list"]),
+    (
+        LABELS,
+        LABELS + "    state: Standby\n",
+        ['f:6:12: clusters[0].state: must be active, standby or frozen, not the text "Standby" (did you mean standby)'],
+    ),
+    (
+        LABELS,
+        LABELS + "    state: frozenn\n",
+        ['f:6:12: clusters[0].state: must be active, standby or frozen, not the text "frozenn" (did you mean frozen)'],
+    ),
+    (LABELS, LABELS + "    maxEndpoints: 0\n", ["f:6:19: clusters[0].maxEndpoints: must be at least 1, not 0"]),
+    (
+        LABELS,
+        LABELS + '    maxEndpoints: "5"\n',
+        ['f:6:19: clusters[0].maxEndpoints: must be a whole number, not the text "5" (remove the quotes)'],
+    ),
+    (
+        LABELS,
+        LABELS + "    maxEndpoints: 5.5\n",
+        ["f:6:19: clusters[0].maxEndpoints: must be a whole number, not the number 5.5"],
+    ),
+    (
+        LABELS,
+        LABELS + "    allowedPorts: [0]\n",
+        ["f:6:20: clusters[0].allowedPorts[0]: is outside the ports from 1 to 65535: 0"],
+    ),
+    (
+        LABELS,
+        LABELS + "    allowedPorts: [9-3]\n",
+        ['f:6:20: clusters[0].allowedPorts[0]: is a range that ends before it starts: "9-3" (did you mean 3-9)'],
+    ),
+    (
+        LABELS,
+        LABELS + "    allowedPorts: [http]\n",
+        ['f:6:20: clusters[0].allowedPorts[0]: is not a port or a range of ports: "http" (such as 443 or 30000-32767)'],
+    ),
+    (
+        LABELS,
+        LABELS + "    allowedPorts: 443\n",
+        [
+            "f:6:19: clusters[0].allowedPorts: must be a list, not the number 443 (start each entry with a dash, or write [ ] around it)"
+        ],
+    ),
+    (
+        LABELS,
+        LABELS + "    formerly: [beta]\n",
+        ['f:6:16: clusters[0].formerly[0]: "beta" is the name of a cluster that exists'],
+    ),
+    (
+        LABELS,
+        LABELS + "    formerly: [local]\n",
+        ['f:6:16: clusters[0].formerly[0]: "local" is the name of a cluster that exists'],
+    ),
+    (
+        LABELS,
+        LABELS + "    nodes: {controlPlane: yes}\n",
+        ['f:6:27: clusters[0].nodes.controlPlane: must be true or false, not the text "yes" (write true)'],
+    ),
+    (
+        LABELS,
+        LABELS + "    nodes: {maxNotReady: 0.5}\n",
+        ["f:6:26: clusters[0].nodes.maxNotReady: must be a percentage, not the number 0.5 (write 50%)"],
+    ),
+    (
+        LABELS,
+        LABELS + "    nodes: {notReadyGrace: 30}\n",
+        [
+            "f:6:28: clusters[0].nodes.notReadyGrace: must be a duration with a unit, not the number 30 (write 30s for seconds)"
+        ],
+    ),
+    (
+        LABELS,
+        LABELS + "    nodes: {notReadyGrace: 1d}\n",
+        ['f:6:28: clusters[0].nodes.notReadyGrace: is not a duration: "1d" (days are no unit here: 1d is 24h)'],
+    ),
+    (
+        LABELS,
+        LABELS + "    nodes: {notReadyGrace: -1s}\n",
+        ['f:6:28: clusters[0].nodes.notReadyGrace: must not be negative: "-1s"'],
+    ),
+    (
+        LABELS,
+        LABELS + "    nodes: {selector: 'a in b'}\n",
+        [
+            'f:6:23: clusters[0].nodes.selector: is not a label selector: "a in b" (such as pool=ingress,zone in (a,b),!spot)'
+        ],
+    ),
+    (
+        LABELS,
+        LABELS + "    nodes: {exclude: {addresses: [10.0.0.0/8, x]}}\n",
+        [
+            'f:6:35: clusters[0].nodes.exclude.addresses[0]: is not an IP address: "10.0.0.0/8" (a network does not fit here)',
+            'f:6:47: clusters[0].nodes.exclude.addresses[1]: is not an IP address: "x"',
+        ],
+    ),
+    (
+        LABELS,
+        LABELS + "    guard: {maxRemoval: false}\n",
+        ['f:6:25: clusters[0].guard.maxRemoval: must not be false (write "off" in quotes)'],
+    ),
+    (
+        LABELS,
+        LABELS + "    guard: {maxRemovalHold: nevr}\n",
+        ['f:6:29: clusters[0].guard.maxRemovalHold: is not a duration: "nevr" (such as 300ms, 30s or 1h30m, or never)'],
+    ),
+    (
+        LABELS,
+        LABELS + "    guard: {emptyResults: -1}\n",
+        ["f:6:27: clusters[0].guard.emptyResults: must be at least 0, not -1"],
+    ),
+    (
+        LABELS,
+        LABELS + "    health: {mode: http}\n",
+        ["f:6:5: clusters[0].health: active health checks: not in this version (leave the key out)"],
+    ),
+    (LABELS, LABELS + "    nodes:\n", ["f:6:5: clusters[0].nodes: has no value (give it one or remove the key)"]),
+    (
+        LABELS,
+        LABELS + "    health: {mode: false}\n",
+        ["f:6:5: clusters[0].health: active health checks: not in this version (leave the key out)"],
+    ),
+    ("    allowedCIDRs: [10.0.0.0/8]\n    provider", "    provider", ["f:3:5: clusters[0].allowedCIDRs: is required"]),
+    ("[10.0.0.0/8]\n    provider", "[]\n    provider", ["f:6:19: clusters[0].allowedCIDRs: must not be empty"]),
+    (
+        "[10.0.0.0/8]\n    provider",
+        "[10.0.0.0]\n    provider",
+        ['f:6:20: clusters[0].allowedCIDRs[0]: is an address without a mask: "10.0.0.0" (write 10.0.0.0/32)'],
+    ),
+    (
+        "[10.0.0.0/8]\n    provider",
+        "[10.0.0.0/99]\n    provider",
+        ['f:6:20: clusters[0].allowedCIDRs[0]: is not a network: "10.0.0.0/99" (such as 10.7.0.0/16 or fd00:7::/64)'],
+    ),
+    (
+        "[10.0.0.0/8]\n    provider",
+        "['::ffff:10.0.0.0/104']\n    provider",
+        [
+            'f:6:20: clusters[0].allowedCIDRs[0]: is an IPv4 network in IPv6\'s clothes: "::ffff:10.0.0.0/104" (write it as IPv4)'
+        ],
+    ),
+    (
+        "{path: alpha}",
+        "{path: alpha, secret: alpha}",
+        ["f:4:31: clusters[0].kubeconfig.secret: cannot go with path (keep one of path and secret)"],
+    ),
+    ("{path: alpha}", "{context: alpha}", ["f:4:17: clusters[0].kubeconfig: needs path or secret"]),
+    (
+        "{path: alpha}",
+        "{path: alpha, key: k}",
+        ["f:4:31: clusters[0].kubeconfig.key: belongs to a kubeconfig from a Secret"],
+    ),
+    ("{path: alpha}", "alpha", ['f:4:17: clusters[0].kubeconfig: must be a mapping, not the text "alpha"']),
+    (
+        "{path: alpha}",
+        "{path: ~/x}",
+        ['f:4:24: clusters[0].kubeconfig.path: starts with ~, which is not expanded: "~/x" (write the whole path)'],
+    ),
+    ("{path: alpha}", '{path: ""}', ["f:4:24: clusters[0].kubeconfig.path: must be non-empty text on one line"]),
+    (
+        "    kubeconfig: {path: beta}\n",
+        "",
+        ["f:8:5: clusters[1]: needs a kubeconfig, or a provider that brings endpoints of its own"],
+    ),
+    (
+        "{name: node-addresses}",
+        "node-addresses",
+        ['f:7:15: clusters[0].provider: must be a mapping, not the text "node-addresses"'],
+    ),
+    (
+        "{name: node-addresses}",
+        "{nam: x}",
+        [
+            "f:7:15: clusters[0].provider.name: is required",
+            "f:7:16: clusters[0].provider.nam: is not a key that is known here (did you mean name)",
+        ],
+    ),
+    (
+        "{name: node-addresses}",
+        "{name: x, config: [1]}",
+        ["f:7:33: clusters[0].provider.config: must be a mapping, not a list"],
+    ),
+    (
+        "cluster: alpha}",
+        "cluster: alhpa}",
+        ['f:14:25: services[0].sources[0].cluster: no cluster is named "alhpa" (did you mean alpha)'],
+    ),
+    (
+        "cluster: alpha}",
+        "cluster: beta}",
+        [
+            "f:14:15: services[0].sources[0]: neither the source nor cluster beta has a provider (add provider: to one of them)"
+        ],
+    ),
+    (
+        "cluster: alpha}",
+        "cluster: local}",
+        [
+            "f:14:15: services[0].sources[0]: a local source needs a provider of its own (such as provider: {name: service-copy, config: {namespace: …, name: …}})"
+        ],
+    ),
+    (
+        "{cluster: alpha}",
+        "{cluster: alpha}, {cluster: alpha}",
+        ['f:14:43: services[0].sources[1].cluster: "alpha" is a source already'],
+    ),
+    ("{cluster: alpha}", "{}", ["f:14:15: services[0].sources[0]: needs cluster or clusterSelector"]),
+    ("{cluster: alpha}", "alpha", ['f:14:15: services[0].sources[0]: must be a mapping, not the text "alpha"']),
+    ("[{cluster: alpha}]", "[]", ["f:14:14: services[0].sources: must not be empty"]),
+    (SOURCES, "", ["f:12:5: services[0].sources: is required"]),
+    (
+        "{cluster: alpha}",
+        "{clusterSelector: {region: us}}",
+        ["f:14:33: services[0].sources[0].clusterSelector: selects no cluster (labels in use: region=eu)"],
+    ),
+    (
+        "{cluster: alpha}",
+        "{clusterSelector: {}}",
+        [
+            "f:14:15: services[0].sources[0]: neither the source nor cluster beta has a provider (add provider: to one of them)"
+        ],
+    ),
+    (
+        "{cluster: alpha}",
+        "{cluster: alpha, clusterSelector: {region: eu}}",
+        [
+            "f:14:32: services[0].sources[0].clusterSelector: cannot go with cluster (keep one of cluster and clusterSelector)"
+        ],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    failover: {}\n",
+        ["f:15:5: services[0].failover: needs strategy failover (add strategy: failover)"],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    strategy: failover\n    policy: upsert-only\n",
+        ["f:16:13: services[0].policy: upsert-only cannot go with strategy failover: a switch removes the old source"],
+    ),
+    (SOURCES, SOURCES + "    ports: []\n", ["f:15:12: services[0].ports: must not be empty"]),
+    (
+        SOURCES,
+        SOURCES + "    ports: [{port: 1}, {port: 2}]\n",
+        [
+            "f:15:13: services[0].ports[0]: needs a name, since the entry has several ports",
+            "f:15:24: services[0].ports[1]: needs a name, since the entry has several ports",
+        ],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    ports: [{port: 1, name: a}, {port: 2, name: a}]\n",
+        [
+            'f:15:29: services[0].ports[0].name: "a" is used by several ports',
+            'f:15:49: services[0].ports[1].name: "a" is used by several ports',
+        ],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    ports: [{port: 70000}]\n",
+        ["f:15:20: services[0].ports[0].port: must be at most 65535, not 70000"],
+    ),
+    (SOURCES, SOURCES + "    ports: [{name: a}]\n", ["f:15:13: services[0].ports[0]: needs port or nodePort"]),
+    (
+        SOURCES,
+        SOURCES + "    ports: [{nodePort: {service: a/b, port: c}}]\n",
+        [
+            "f:15:14: services[0].ports[0].nodePort: reading a port from a remote Service: not in this version (leave the key out)"
+        ],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    ports: [{port: 1, protocol: tcp}]\n",
+        ['f:15:33: services[0].ports[0].protocol: must be TCP, UDP or SCTP, not the text "tcp" (did you mean TCP)'],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    drain: 5s\n",
+        ["f:15:5: services[0].drain: draining: not in this version (leave the key out)"],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    adopt: true\n",
+        ["f:15:5: services[0].adopt: adopting foreign slices: not in this version (leave the key out)"],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    endpointsPerSlice: 1001\n",
+        ["f:15:24: services[0].endpointsPerSlice: must be at most 1000, not 1001"],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    Strategy: merge\n",
+        ["f:15:5: services[0].Strategy: is not a key that is known here (did you mean strategy)"],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    health: {mode: off, path: /}\n",
+        ["f:15:5: services[0].health: active health checks: not in this version (leave the key out)"],
+    ),
+]
+"""The same where one entry is frozen and the rest goes on."""
+
+
+def edited(old: str, new: str) -> bytes:
+    """BASE with one change."""
+    assert old in BASE
+    return BASE.replace(old, new, 1).encode()
+
+
+def accepted(text: str | bytes) -> Loaded:
+    """Load text under a short name."""
+    return loads(text if isinstance(text, bytes) else text.encode(), "f")
+
+
+def rejected(content: bytes) -> list[str]:
+    """Problems of a file that is rejected."""
+    with pytest.raises(RegistryError) as caught:
+        loads(content, "f")
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_base_is_clean() -> None:
+    """The file that the tables edit has no problem of its own."""
+    assert accepted(BASE).problems == ()
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), WHOLE)
+def test_mistake_outside_entries_rejects_the_file(old: str, new: str, expected: list[str]) -> None:
+    """What cannot be pinned to one entry rejects the file, with all places."""
+    assert rejected(edited(old, new)) == expected
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), ENTRY)
+def test_mistake_inside_an_entry_freezes_it(old: str, new: str, expected: list[str]) -> None:
+    """A mistake inside one entry is reported with its place, and the other entries are good."""
+    loaded = accepted(edited(old, new))
+    registry = loaded.registry
+
+    assert [str(problem) for problem in loaded.problems] == expected
+    assert len(registry.broken_clusters) + len(registry.broken_targets) == 1
+    assert {*registry.clusters, *registry.broken_clusters} == {"local", "alpha", "beta"}
+    assert {*registry.targets, *registry.broken_targets} == {WEB}
+
+
+def test_strict_refuses_what_only_freezes() -> None:
+    """A caller who wants no problem at all gets them as an error."""
+    loaded = accepted(edited(LABELS, LABELS + "    nope: 1\n"))
+
+    with pytest.raises(RegistryError, match="nope"):
+        loaded.strict()
+
+
+def test_strict_gives_the_registry_of_a_clean_file() -> None:
+    """A clean file passes."""
+    loaded = accepted(BASE)
+
+    assert loaded.strict() is loaded.registry
+
+
+def test_all_problems_are_reported_at_once_in_file_order() -> None:
+    """Mistakes of several kinds, entries and levels come together."""
+    content = BASE.replace("{path: alpha}", "{pth: alpha}").replace("alpha}]", "alhpa, x: 1}]").replace("edge", "Edge")
+
+    assert [problem.split(": ")[0] for problem in rejected(content.encode())] == [
+        "f:4:17", "f:4:18", "f:13:16", "f:14:25", "f:14:32",
+    ]  # fmt: skip
+
+
+def test_service_of_a_broken_cluster_stays_valid() -> None:
+    """A service that names a broken cluster keeps it as a source of an unknown provider."""
+    registry = accepted(edited("{name: node-addresses}", "{nam: x}")).registry
+
+    assert list(registry.broken_clusters) == ["alpha"]
+    assert [(source.cluster, source.provider.name) for source in registry.targets[WEB].sources] == [("alpha", "")]
+
+
+@pytest.mark.parametrize("labels", ["    labels: [eu]\n", "    labels: {region: 1}\n", "    label: {region: eu}\n"])
+def test_selector_keeps_a_cluster_whose_labels_broke(labels: str) -> None:
+    """A mistake in a cluster's labels does not take it from the Services that select it."""
+    text = BASE.replace(LABELS, labels).replace("{cluster: alpha}", "{clusterSelector: {region: eu}}")
+
+    registry = accepted(text).registry
+
+    assert [source.cluster for source in registry.targets[WEB].sources] == ["alpha"]
+
+
+def test_former_names_of_a_broken_cluster_are_frozen_too() -> None:
+    """Slices under a broken cluster's old names must not be collected."""
+    registry = accepted(edited(LABELS, LABELS + "    formerly: [old, 5]\n")).registry
+
+    assert registry.frozen_names == {"alpha", "old"}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", ["f: is empty (start with version: 1)"]),
+        (b"# nothing\n", ["f: is empty (start with version: 1)"]),
+        (b"~\n", ["f:1:1: is empty (start with version: 1)"]),
+        (b"[]\n", ["f:1:1: must be a mapping, not a list (start with version: 1)"]),
+        (b"version: 1\nowner: \xff\n", ["f:2:8: is not text in UTF-8 (save the file as UTF-8)"]),
+        ("version: 1".encode("utf-16"), ["f:1:1: is not text in UTF-8 (save the file as UTF-8)"]),
+    ],
+)
+def test_file_without_content_is_rejected(content: bytes, expected: list[str]) -> None:
+    """Empty, foreign and binary files are rejected in plain words."""
+    assert rejected(content) == expected
+
+
+def test_byte_order_mark_is_no_part_of_the_text() -> None:
+    """A BOM is skipped, and moves no column."""
+    assert rejected(b"\xef\xbb\xbfversion: 2\n") == ["f:1:10: version: must be 1, not 2 (this hub reads version 1)"]
+
+
+def test_shortest_registry_has_local_only() -> None:
+    """Everything but the version has a default."""
+    registry = accepted("version: 1\n").strict()
+
+    assert (registry.owner, list(registry.clusters), dict(registry.targets)) == ("default", ["local"], {})
+
+
+def test_large_file_is_refused_by_its_size(tmp_path: Path) -> None:
+    """10 MB are refused before they are read."""
+    path = tmp_path / "clusters.yaml"
+    with path.open("wb") as stream:
+        stream.truncate(10 * 1024 * 1024)
+
+    with pytest.raises(RegistryError) as caught:
+        load(path)
+
+    assert str(caught.value) == f"{path}: is too large: 10,485,760 bytes, at most {MAX_BYTES:,} are read"
+
+
+def test_missing_file_is_one_line(tmp_path: Path) -> None:
+    """The system's reason is quoted."""
+    path = tmp_path / "none.yaml"
+
+    with pytest.raises(RegistryError) as caught:
+        load(path)
+
+    assert str(caught.value) == f"{path}: cannot be read: No such file or directory"
+
+
+def test_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    """Something that would never end, or never begin, is not opened."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+
+    with pytest.raises(RegistryError, match="is not a regular file"):
+        load(path)
+
+
+def test_digest_is_of_the_bytes() -> None:
+    """A comment makes another digest and an equal registry otherwise."""
+    one, two = accepted(BASE).registry, accepted(BASE + "# x\n").registry
+
+    assert one.digest != two.digest
+    assert (one.clusters, one.targets) == (two.clusters, two.targets)

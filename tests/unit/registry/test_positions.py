@@ -1,0 +1,114 @@
+"""YAML that hides meaning or means harm, and what plain values become."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from hub.registry import positions
+from hub.registry.positions import parse
+from hub.registry.report import Report
+
+
+def read(text: str) -> tuple[object, Report]:
+    """Parse with a fresh report."""
+    report = Report("f")
+    return parse(text, report), report
+
+
+def found(text: str) -> list[str]:
+    """What is wrong with it."""
+    return [str(problem) for problem in read(text)[1].problems]
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("off", "off"), ("no", "no"), ("yes", "yes"), ("true", True), ("False", False), ("~", None), ("", None),
+        ("5", 5), ("-5", -5), ("+5", 5), ("0", 0), ("007", "007"), ("0x10", "0x10"), ("1_000", "1_000"),
+        ("12:30", "12:30"), ("1.5", 1.5), ("1e3", 1000.0), (".5", 0.5), (".nan", ".nan"), (".inf", ".inf"),
+        ("1e999", "1e999"), ("9" * 30, "9" * 30), ("2024-01-01", "2024-01-01"), ("'5'", "5"), ('"true"', "true"),
+        ("<<", "<<"), ("-", None),
+    ],
+)  # fmt: skip
+def test_plain_value_follows_the_core_schema(written: str, value: object) -> None:
+    """Scalars are YAML 1.2's, and only what JSON can carry is a number."""
+    data, _ = read(f"a: {written}\n") if written != "-" else ({"a": None}, None)
+
+    assert data == {"a": value}
+
+
+def test_places_are_of_values_and_keys() -> None:
+    """Line and column of each value and of its key are known."""
+    _, report = read("a:\n  - b: 1\n    c: [x, y]\n")
+
+    assert report.places["a", 0, "c", 1] == (3, 12, 3, 12)
+    assert report.places["a", 0, "b"] == (2, 8, 2, 5)
+
+
+def test_columns_count_characters() -> None:
+    """A wide character before a value is one column."""
+    assert read("{ä: 1, b: 2}")[1].places["b",][:2] == (1, 11)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: &x 1\nb: *x\n", ["f:1:4: a: has an anchor (&x) (write the value out where it is needed)",
+                              "f:2:4: b: refers to another place of the file (*alias) (write the value out)"]),
+        ("&x a: 1\n", ["f:1:1: a: has an anchor (&x) (write the value out where it is needed)"]),
+        ("a: !!python/name:os.system x\n",
+         ["f:1:4: a: has a tag (tag:yaml.org,2002:python/name:os.system) (remove it; quotes make text)"]),
+        ("a: ! x\n", ["f:1:4: a: has a tag (!) (remove it; quotes make text)"]),
+        ("a: 1\nb: 2\na: 3\n", ["f:3:1: a: is written twice (first in line 1, column 1)"]),
+        ("a: {b: 1, 'b': 2}\n", ["f:1:11: a.b: is written twice (first in line 1, column 5)"]),
+        ("? [a]\n: 1\n", ["f:1:3: is a list or mapping used as a key (keys are text)"]),
+        ("a: 1\n---\nb: 1\n", ["f:2:1: starts a second document (a registry is one document: remove the ---)"]),
+        ("a: [1, 2\n", ["f:2:1: is not YAML: did not find expected ',' or ']', while parsing a flow sequence"]),
+        ("a: x\x00y\n", ["f:1:5: is not YAML: it contains a control character"]),
+    ],
+)  # fmt: skip
+def test_what_hides_meaning_is_refused(text: str, expected: list[str]) -> None:
+    """Aliases, anchors, tags, repeated keys, further documents and broken YAML have a place each."""
+    assert found(text) == expected
+
+
+def test_all_refusals_of_a_file_are_reported() -> None:
+    """One refusal does not hide the next."""
+    assert len(found("a: &x 1\nb: !t 2\nc: 3\nc: 4\nd: *x\n")) == 4
+
+
+def test_alias_bomb_costs_nothing() -> None:
+    """Nine levels of nine aliases are refused without being expanded."""
+    lines = ['a0: &a0 ["lol"]']
+    lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 10)]
+    tracemalloc.start()
+
+    problems = found("\n".join(lines))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert len(problems) == 10 + 81
+    assert peak < 1_000_000
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
+def test_depth_is_bounded(opening: str) -> None:
+    """A million levels end at the thirty-third, not in a stack overflow."""
+    assert "is nested deeper than 32 levels" in found(opening * 1_000_000)[-1]
+
+
+def test_number_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of commas cannot fill the memory."""
+    monkeypatch.setattr(positions, "MAX_VALUES", 1000)
+
+    assert found(f"[{'1,' * 5000}]") == ["f:1:2000: has more than 1,000 values"]
+
+
+def test_number_of_problems_is_bounded() -> None:
+    """After a thousand problems the report says that there are more."""
+    problems = found("\n".join(f"a{n}: !t 1" for n in range(3000)))
+
+    assert len(problems) == 1001
+    assert problems[0] == "f: has more problems than are listed here"

@@ -1,0 +1,106 @@
+"""The generated schema and reference are current, and say what the loader does."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.registry import models, reference, schema, spec
+from hub.registry.load import load
+from hub.registry.notyet import NOT_YET
+
+ROOT = Path(__file__).parents[3]
+HINT = "regenerate: python -m hub.registry.reference"
+
+
+def test_schema_file_is_current() -> None:
+    """docs/schema/clusters.schema.json is what the models say."""
+    assert (ROOT / "docs/schema/clusters.schema.json").read_text() == schema.text(), HINT
+
+
+def test_reference_page_is_current() -> None:
+    """docs/reference/clusters-yaml.md is what the models say."""
+    assert (ROOT / "docs/reference/clusters-yaml.md").read_text() == reference.text(), HINT
+
+
+def test_example_is_clean() -> None:
+    """clusters.example.yaml loads without a problem."""
+    load(ROOT / "clusters.example.yaml").strict()
+
+
+def test_example_names_the_schema_for_editors() -> None:
+    """The first line of the example leads editors to the schema file."""
+    first = (ROOT / "clusters.example.yaml").read_text().splitlines()[0]
+
+    assert first.startswith("# yaml-language-server: $schema=")
+    assert (ROOT / first.partition("=")[2]).is_file()
+
+
+def test_example_shows_every_key() -> None:
+    """Each key of the schema is in the example, in a comment where this version lacks it."""
+    text = (ROOT / "clusters.example.yaml").read_text()
+    made = schema.schema()
+    keys = {key for node in (made, *made["$defs"].values()) for key in node["properties"]}
+
+    assert {key for key in keys if f"{key}:" not in text} == set()
+
+
+def objects(node: Any) -> list[dict[str, Any]]:
+    """Every mapping inside."""
+    if isinstance(node, list):
+        return [found for item in node for found in objects(item)]
+    if isinstance(node, dict):
+        return [node, *(found for item in node.values() for found in objects(item))]
+    return []
+
+
+def test_every_key_is_described() -> None:
+    """An editor has something to show for each key."""
+    made = schema.schema()
+
+    for node in (made, *made["$defs"].values()):
+        assert node["additionalProperties"] is False
+        assert all(value.get("description") for value in node["properties"].values())
+
+
+def test_null_is_no_value() -> None:
+    """The schema does not offer ``null``, which the loader refuses."""
+    assert not [node for node in objects(schema.schema()) if node.get("type") == "null"]
+
+
+def test_keys_of_later_versions_say_so() -> None:
+    """Each key of NOT_YET that the models have is marked in the schema."""
+    marked = [
+        node for node in objects(schema.schema()) if str(node.get("description", "")).startswith("Not in this version")
+    ]
+
+    assert len(marked) == len(NOT_YET) - 1  # adopt is no key of the models
+
+
+@pytest.mark.parametrize(
+    ("model", "policy"),
+    [
+        (models.Nodes, spec.NodePolicy()),
+        (models.Guard, spec.GuardPolicy()),
+        (models.Unreachable, spec.UnreachablePolicy()),
+        (models.Failover, spec.FailoverPolicy()),
+    ],
+)
+def test_documented_defaults_are_the_real_ones(model: type[models.Section], policy: Any) -> None:
+    """What the schema calls the default is what a missing key means."""
+    documented = {
+        field.alias or name: field.json_schema_extra["default"]
+        for name, field in model.model_fields.items()
+        if isinstance(field.json_schema_extra, dict) and "default" in field.json_schema_extra
+    }
+
+    read = model.model_validate(documented)
+
+    assert {name: getattr(read, name) for name in read.model_fields_set} == {
+        field.name: getattr(policy, field.name)
+        for field in dataclasses.fields(policy)
+        if not field.name.startswith("exclude_")
+    }

@@ -1,0 +1,223 @@
+"""The small languages inside clusters.yaml."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.registry import values
+from hub.registry.spec import SelectorTerm
+from hub.registry.values import BadValue
+
+UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+
+
+def go_duration(nanoseconds: int) -> str:
+    """As Go's time.Duration.String, without its fractions."""
+    parts = []
+    for unit in ("h", "m", "s", "ms", "us", "ns"):
+        count, nanoseconds = divmod(nanoseconds, UNITS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("300ms", 0.3), ("1h30m", 5400.0), ("0s", 0.0), ("0", 0.0), ("1.5s", 1.5), (".5m", 30.0), ("1.h", 3600.0)],
+)
+def test_duration_is_go_style(written: str, seconds: float) -> None:
+    """Every notation of Go's ParseDuration without a sign is understood."""
+    assert values.duration(written) == seconds
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_duration_reads_what_go_prints(nanoseconds: int) -> None:
+    """A duration printed part by part comes back to the nanosecond, as far as a float can hold it."""
+    written = go_duration(nanoseconds)
+
+    assert values.duration(written) == nanoseconds / 1e9
+
+
+@given(st.text(max_size=20))
+def test_duration_of_any_text_is_seconds_or_a_bad_value(written: str) -> None:
+    """No text makes the parser raise anything else, or answer with a negative or endless time."""
+    try:
+        seconds = values.duration(written)
+    except BadValue:
+        return
+    assert 0 <= seconds < 1e10
+
+
+@pytest.mark.parametrize(
+    "written", ["", "s", "5", "1 s", "1s ", "1d", "-1s", "+1s", "1e3s", "٣s", "999999999h", "1s" * 40]
+)
+def test_duration_refuses(written: str) -> None:
+    """Anything else is refused."""
+    with pytest.raises(BadValue):
+        values.duration(written)
+
+
+@pytest.mark.parametrize("value", [5, 1.5, True, None, [], {}])
+def test_duration_is_never_coerced(value: object) -> None:
+    """Only text is a duration."""
+    with pytest.raises(BadValue):
+        values.duration(value)
+
+
+@pytest.mark.parametrize(
+    ("written", "fraction"), [("0%", 0.0), ("50%", 0.5), ("12.5%", 0.125), ("100%", 1.0), ("100.0%", 1.0)]
+)
+def test_percent_is_a_fraction(written: str, fraction: float) -> None:
+    """A percentage becomes a fraction of 1."""
+    assert values.percent(written) == fraction
+
+
+@pytest.mark.parametrize("written", ["50", "101%", "-1%", "100.1%", "%", "5 %", 50, 0.5, True, "off"])
+def test_percent_refuses(written: object) -> None:
+    """No sign, a number, or more than all: refused."""
+    with pytest.raises(BadValue):
+        values.percent(written)
+
+
+def test_words_stand_for_none() -> None:
+    """``off`` and ``never`` are None where they are allowed."""
+    assert (values.percent_or_off("off"), values.duration_or_never("never")) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "terms"),
+    [
+        ("", ()),
+        ("a=b", (SelectorTerm("a", "in", frozenset({"b"})),)),
+        ("a == b", (SelectorTerm("a", "in", frozenset({"b"})),)),
+        ("a!=b", (SelectorTerm("a", "notin", frozenset({"b"})),)),
+        ("a=", (SelectorTerm("a", "in", frozenset({""})),)),
+        ("x.io/a in (b, c)", (SelectorTerm("x.io/a", "in", frozenset({"b", "c"})),)),
+        ("a notin (b)", (SelectorTerm("a", "notin", frozenset({"b"})),)),
+        ("a", (SelectorTerm("a", "exists"),)),
+        ("! a", (SelectorTerm("a", "absent"),)),
+        ("b,a in (x,y)", (SelectorTerm("a", "in", frozenset({"x", "y"})), SelectorTerm("b", "exists"))),
+    ],
+)
+def test_selector_is_kubectls(written: str, terms: tuple[SelectorTerm, ...]) -> None:
+    """The whole syntax of kubectl for labels is understood, and sorted."""
+    assert values.selector(written) == terms
+
+
+def test_selector_of_equal_meaning_compares_equal() -> None:
+    """Neither order nor repetition makes another selector."""
+    assert values.selector("b=1,a=2,b=1") == values.selector("a==2, b=1")
+
+
+@pytest.mark.parametrize("written", ["a=b,", ",", "a in b", "a in (b", "a>1", "-a", "a=b c", "a=-", "a b", "(a)", 5])
+def test_selector_refuses(written: object) -> None:
+    """What kubectl would not take for labels is refused."""
+    with pytest.raises(BadValue):
+        values.selector(written)
+
+
+@given(st.text(alphabet="ab!=,() inotx./-", max_size=30))
+def test_selector_of_any_text_is_terms_or_a_bad_value(written: str) -> None:
+    """No text makes the parser raise anything else."""
+    try:
+        terms = values.selector(written)
+    except BadValue:
+        return
+    assert all(term.key for term in terms)
+
+
+def test_cidr_suggests_the_network() -> None:
+    """Host bits are an error that says which network was meant."""
+    with pytest.raises(BadValue, match="bits set") as caught:
+        values.cidr("10.7.3.9/16")
+
+    assert caught.value.hint == "did you mean 10.7.0.0/16"
+
+
+@pytest.mark.parametrize("written", ["10.0.0.0/8", "0.0.0.0/0", "fd00::/8", "::/0", "10.0.0.1/32"])
+def test_cidr_accepts(written: str) -> None:
+    """Networks of both families, the widest included where it is written out."""
+    assert values.cidr(written) == ip_network(written)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["10.0.0.0", "010.0.0.0/8", "10.0.0.0/255.0.0.0", "10.0.0.0/33", "fe80::%1/64", "::ffff:0:0/96", "x/8", "/8", 8],
+)
+def test_cidr_refuses(written: object) -> None:
+    """No mask, octal looks, netmasks, zones and disguised IPv4 are refused."""
+    with pytest.raises(BadValue):
+        values.cidr(written)
+
+
+@pytest.mark.parametrize(("written", "ports"), [(443, (443, 443)), ("1-65535", (1, 65535)), ("80-80", (80, 80))])
+def test_port_range_accepts(written: object, ports: tuple[int, int]) -> None:
+    """A number, or first and last."""
+    assert values.port_range(written) == ports
+
+
+@pytest.mark.parametrize("written", [0, 65536, "0-5", "5-70000", "9-3", "443", "a-b", "1-2-3", True, 1.0])
+def test_port_range_refuses(written: object) -> None:
+    """Outside of 1 to 65535, backwards, or no range."""
+    with pytest.raises(BadValue):
+        values.port_range(written)
+
+
+@pytest.mark.parametrize("written", ["a", "a-1", "1", "a" * 63])
+def test_label_accepts(written: str) -> None:
+    """A DNS label of up to 63 characters."""
+    assert values.label(written) == written
+
+
+@pytest.mark.parametrize("written", ["", "A", "-a", "a-", "a.b", "a_b", "a" * 64, "ä", "a\n", 1, None, True])
+def test_label_refuses(written: object) -> None:
+    """Anything that Kubernetes would refuse as a label of DNS."""
+    with pytest.raises(BadValue):
+        values.label(written)
+
+
+def test_label_suggests_a_name_that_fits() -> None:
+    """A name with capitals or underscores comes with one that would do."""
+    with pytest.raises(BadValue) as caught:
+        values.label("Payments_EU")
+
+    assert caught.value.hint == "such as payments-eu"
+
+
+@pytest.mark.parametrize("written", ["a", "x.io/a", "A_b.C", "a" * 63])
+def test_label_key_accepts(written: str) -> None:
+    """Names, with a DNS prefix or without."""
+    assert values.label_key(written) == written
+
+
+@pytest.mark.parametrize("written", ["", "/a", "x/", "X.io/a", "a/b/c", "a" * 64, "-a"])
+def test_label_key_refuses(written: str) -> None:
+    """Empty or overlong names and prefixes that are no DNS name."""
+    with pytest.raises(BadValue):
+        values.label_key(written)
+
+
+@pytest.mark.parametrize("written", ["a", "a/b/c", "A/b", "/b", "a/"])
+def test_object_name_refuses(written: str) -> None:
+    """A Service is namespace/name."""
+    with pytest.raises(BadValue):
+        values.object_name(written)
+
+
+def test_object_glob_takes_stars_on_both_sides() -> None:
+    """``*`` may stand anywhere in namespace and name."""
+    assert values.object_glob("team-*/web*") == "team-*/web*"
+
+
+def test_address_is_canonical() -> None:
+    """Two spellings of one address are one."""
+    assert values.address("FD00:0::1") == "fd00::1"
+
+
+def test_a_long_value_is_quoted_in_part() -> None:
+    """A message stays readable whatever was written."""
+    assert len(values.shown("x" * 10_000)) == 60

@@ -1,0 +1,157 @@
+"""Hot reload: what is noticed, and what is reported."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from hub.errors import RegistryError
+from hub.registry import watch
+from hub.registry.load import Loaded, load
+from hub.registry.watch import INTERVAL, RegistryWatcher
+
+GOOD = "version: 1\nowner: one\n"
+OTHER = "version: 1\nowner: two\n"
+
+
+class QuickClock:
+    """A clock that waits for nothing and counts what it was asked for."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return 0.0
+
+    def wall(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.sleep(0.001)
+
+
+def follow(path: Path, seen: str = "") -> tuple[RegistryWatcher, list[str]]:
+    """A watcher, and the owners (or "error") it reported."""
+    reported: list[str] = []
+
+    def report(outcome: Loaded | RegistryError) -> None:
+        reported.append("error" if isinstance(outcome, RegistryError) else outcome.registry.owner)
+
+    return RegistryWatcher(path, QuickClock(), report, seen), reported
+
+
+async def look(watcher: RegistryWatcher, times: int = 3) -> None:
+    """Look several times."""
+    for _ in range(times):
+        await watcher.look()
+
+
+async def test_change_is_reported_once(tmp_path: Path) -> None:
+    """However often it is looked at, one change is one report."""
+    path = tmp_path / "clusters.yaml"
+    path.write_text(GOOD)
+    watcher, reported = follow(path)
+    await look(watcher)
+
+    path.write_text(OTHER)
+    await look(watcher)
+
+    assert reported == ["one", "two"]
+
+
+async def test_what_the_caller_loaded_is_not_reported(tmp_path: Path) -> None:
+    """A watcher that is told what was loaded stays silent until it changes."""
+    path = tmp_path / "clusters.yaml"
+    path.write_text(GOOD)
+    watcher, reported = follow(path, load(path).registry.digest)
+
+    await look(watcher)
+    path.touch()
+    await look(watcher)
+
+    assert reported == []
+
+
+async def test_broken_file_is_reported_and_so_is_its_repair(tmp_path: Path) -> None:
+    """A half-written file is an error once; the same good bytes after it are reported again."""
+    path = tmp_path / "clusters.yaml"
+    path.write_text(GOOD)
+    watcher, reported = follow(path)
+    await look(watcher)
+
+    path.write_text(GOOD[:-8] + ": [")
+    await look(watcher)
+    path.write_text(GOOD)
+    await look(watcher)
+
+    assert reported == ["one", "error", "one"]
+
+
+async def test_missing_file_is_reported_and_so_is_its_return(tmp_path: Path) -> None:
+    """A file that vanishes is an error once, until it is back."""
+    path = tmp_path / "clusters.yaml"
+    path.write_text(GOOD)
+    watcher, reported = follow(path)
+    await look(watcher)
+
+    path.unlink()
+    await look(watcher)
+    path.write_text(GOOD)
+    await look(watcher)
+
+    assert reported == ["one", "error", "one"]
+
+
+async def test_flipped_symlink_of_a_config_map_is_noticed(tmp_path: Path) -> None:
+    """A ConfigMap changes by its ``..data`` symlink alone; the path itself stays."""
+    for name, text in (("..1", GOOD), ("..2", OTHER)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "clusters.yaml").write_text(text)
+        os.utime(tmp_path / name / "clusters.yaml", ns=(0, 0))
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "clusters.yaml").symlink_to("..data/clusters.yaml")
+    watcher, reported = follow(tmp_path / "clusters.yaml")
+    await look(watcher)
+
+    (tmp_path / "..tmp").symlink_to("..2")
+    (tmp_path / "..tmp").rename(tmp_path / "..data")
+    await look(watcher)
+
+    assert reported == ["one", "two"]
+
+
+async def test_write_that_leaves_no_trace_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second write with the same size and time as the first is still read."""
+    path = tmp_path / "clusters.yaml"
+    path.write_text(GOOD)
+    watcher, reported = follow(path)
+    monkeypatch.setattr(watch, "_signature", lambda _: ("same tick of the file system's clock",))
+
+    await watcher.look()
+    path.write_text(OTHER)
+    await watcher.look()
+
+    assert reported == ["one", "two"]
+
+
+async def test_run_looks_every_second(tmp_path: Path) -> None:
+    """A change is picked up within 2 s: one look a second, reading included."""
+    path = tmp_path / "clusters.yaml"
+    path.write_text(GOOD)
+    reported: asyncio.Queue[object] = asyncio.Queue()
+    clock = QuickClock()
+    task = asyncio.create_task(RegistryWatcher(path, clock, reported.put_nowait).run())
+
+    async with asyncio.timeout(10):
+        await reported.get()
+        path.write_text(OTHER)
+        await reported.get()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert set(clock.slept) == {INTERVAL}
+    assert INTERVAL <= 1

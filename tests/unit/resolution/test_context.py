@@ -1,0 +1,209 @@
+"""HubContext and ClusterContext: threads, HTTP, and what the flags allow."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from hub.aio.clock import SystemClock
+from hub.errors import ProviderError
+from hub.plugin import ClusterContext, HubContext, TerminalProviderError, TransientProviderError
+from hub.resolution.context import Limits, ProviderCluster, ProviderHub, SharedHttp
+
+
+def hub(limits: Limits | None = None, **fields: object) -> ProviderHub:
+    """A context as a provider gets it."""
+    return ProviderHub("ionos", clock=SystemClock(), limits=limits, **fields)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[str]:
+    """A server on loopback that redirects and sets cookies."""
+
+    async def redirect(_: web.Request) -> web.Response:
+        raise web.HTTPFound("/secret")
+
+    async def cookie(request: web.Request) -> web.Response:
+        response = web.Response(text=request.headers.get("Cookie", "none"))
+        response.set_cookie("session", "1")
+        return response
+
+    app = web.Application()
+    app.router.add_get("/redirect", redirect)
+    app.router.add_get("/cookie", cookie)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def test_run_sync_returns_raises_and_keeps_context() -> None:
+    """A blocking call behaves like a call."""
+    variable = contextvars.ContextVar("variable", default="")
+    variable.set("here")
+    context = hub()
+    assert await context.run_sync(lambda a, b: (a + b, variable.get()), 1, 2) == (3, "here")
+    with pytest.raises(KeyError):
+        await context.run_sync({}.__getitem__, "x")
+    with pytest.raises(ProviderError, match="StopIteration"):
+        await context.run_sync(lambda: next(iter(())))
+    with pytest.raises(ProviderError, match="SystemExit"):
+        await context.run_sync(exit)
+
+
+async def test_run_sync_is_bounded() -> None:
+    """No more calls at once than there are slots, and a cancelled one keeps its slot until it ends."""
+    running, most, lock = 0, 0, threading.Lock()
+
+    def work() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.05)
+        with lock:
+            running -= 1
+
+    context = hub(threads=2)
+    tasks = [asyncio.create_task(context.run_sync(work)) for _ in range(6)]
+    await asyncio.sleep(0.02)
+    tasks[0].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert most == 2
+
+
+async def test_a_hanging_call_does_not_hold_its_caller() -> None:
+    """Cancelling stops waiting at once, and the thread is a daemon: it cannot hold the hub's end either."""
+    release = threading.Event()
+    context = hub()
+    try:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await context.run_sync(release.wait)
+        assert next(t for t in threading.enumerate() if t.name == "provider ionos").daemon
+    finally:
+        release.set()
+
+
+async def test_http_follows_no_redirect_and_keeps_no_cookie(server: str) -> None:
+    """A redirect is an error or, where asked for, an answer."""
+    shared = SharedHttp()
+    http = hub(http=shared).http
+    try:
+        with pytest.raises(aiohttp.ClientError, match="302 redirect refused"):
+            await http.get(f"{server}/redirect")
+        async with http.get(f"{server}/redirect", allow_redirects=False) as answer:
+            assert answer.status == 302
+        for _ in range(2):
+            async with http.get(f"{server}/cookie") as answer:
+                assert await answer.text() == "none"
+        assert not http.trust_env
+        assert hub(http=shared).http is http
+    finally:
+        await shared.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("api.ionos.com", True),
+        ("API.ionos.com.", True),
+        ("api.test", True),
+        ("api.test:8443", True),
+        ("other.test:8443", True),
+        ("other.test", False),
+        ("other.test:1", False),
+        ("evil.com", False),
+        ("api.ionos.com.evil.com", False),
+        ("", False),
+    ],
+)
+def test_api_hosts_beside_the_default_need_a_flag(host: str, allowed: bool) -> None:
+    """The plugin's own default is fine; anything else is named by --allow-api-host, port included or not."""
+    context = hub(Limits(allow_api_hosts=frozenset({"api.test", "Other.test:8443"})))
+    if allowed:
+        context.check_api_host(host, "api.ionos.com")
+    else:
+        with pytest.raises(TerminalProviderError, match="--allow-api-host"):
+            context.check_api_host(host, "api.ionos.com")
+
+
+@pytest.mark.parametrize(
+    ("program", "runs"),
+    [
+        ("/bin/echo", "/bin/echo"),
+        ("echo", "/bin/echo"),
+        ("/usr/bin/../../bin/echo", None),
+        ("./echo", None),
+        ("bin/echo", None),
+        ("sh", None),
+        ("", None),
+        ("-c", None),
+    ],
+)
+def test_programs_need_a_flag(program: str, runs: str | None) -> None:
+    """A program is named by --allow-exec, as it is or by its last part; nothing is looked up in PATH."""
+    context = hub(Limits(allow_exec=frozenset({"/bin/echo"})))
+    if runs is not None:
+        assert context.check_program(program) == runs
+    else:
+        with pytest.raises(TerminalProviderError, match="--allow-exec"):
+            context.check_program(program)
+
+
+async def test_run_program_runs_what_is_allowed_and_nothing_else() -> None:
+    """Output comes back; a program that cannot be used is an error of the provider's kind."""
+    context = hub(Limits(allow_exec=frozenset({"/bin/echo", "/no/such/program"})))
+    done = await context.run_program(["echo", "hello"])
+    assert (done.exit_code, done.stdout) == (0, b"hello\n")
+    with pytest.raises(TerminalProviderError):
+        await context.run_program(["/bin/sh", "-c", "true"])
+    with pytest.raises(TransientProviderError, match="cannot be started"):
+        await context.run_program(["/no/such/program"])
+    with pytest.raises(TerminalProviderError, match="no program"):
+        await context.run_program([])
+
+
+async def test_descriptions_hide_credentials_and_stay_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line of at most 256 characters, with the innermost error of a group and without what was read."""
+    monkeypatch.setenv("TOKEN_X", "hunter2")
+    context = hub()
+    await context.secret({"env": "TOKEN_X"}).get()
+    assert context.describe(ValueError("with hunter2\nin it")) == "ValueError: with *** in it"
+    assert context.describe(ExceptionGroup("many", [ExceptionGroup("inner", [KeyError("k")])])) == "KeyError: 'k'"
+    assert context.describe(TransientProviderError("the API is away")) == "the API is away"
+    assert context.describe(RuntimeError()) == "RuntimeError"
+    assert len(context.describe(ValueError("x" * 10_000))) == 256
+    assert context.redact("token: hunter2") == "token: ***"
+
+
+def test_equal_references_share_one_value(tmp_path: Path) -> None:
+    """A hundred clusters with one token read one token."""
+    context = hub(Limits(credentials_dir=str(tmp_path)))
+    assert context.secret({"file": "a"}) is context.secret({"file": "a"})
+    assert context.secret({"file": "a"}) is not context.secret({"file": "b"})
+
+
+def test_the_contexts_are_what_the_api_promises() -> None:
+    """Type checkers compare the implementation with the protocol; so does this."""
+    context: HubContext = hub()
+    called: list[str] = []
+    cluster: ClusterContext = ProviderCluster(context, "c1", "/etc/hub", lambda: called.append("changed"))
+    cluster.changed()
+    assert (cluster.name, cluster.folder, cluster.hub, called) == ("c1", "/etc/hub", context, ["changed"])
+    assert context.logger.name == "hub.provider.ionos"
+    assert context.clock.now() > 0
+    with pytest.raises(TerminalProviderError, match="no kubeconfig"):
+        cluster.api.services("default", "kubernetes")
+    with pytest.raises(TerminalProviderError, match="no kubeconfig"):
+        cluster.api.slices("default", "kubernetes")
