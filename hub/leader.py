@@ -110,7 +110,7 @@ class Elector:
         self._rng = rng or random.Random()
         self._observed: LeaseRecord | None = None
         self._observed_at = 0.0
-        self._missing_since: float | None = None
+        self._missing: tuple[float, float] | None = None  # first and latest look that found no Lease
         self._leading = False
         self._renewed_at = float("-inf")
         self._problem = ""
@@ -162,7 +162,8 @@ class Elector:
                 on_change(True)  # noqa: FBT003 - the callback's only argument
                 await self._hold()
                 self._leading = False
-                log.warning("%s no longer leads: %s", self.identity, self._problem or f"{self.holder or 'nobody'} does")
+                taken = f"{self.holder} does" if self._observed_other() else "its lease was not renewed in time"
+                log.warning("%s no longer leads: %s", self.identity, self._problem or taken)
                 on_change(False)  # noqa: FBT003
         finally:
             if self._leading:
@@ -227,7 +228,7 @@ class Elector:
             with contextlib.suppress(AlreadyExists):
                 return await self._write(self._store.create, None)
             return False
-        self._missing_since = None
+        self._missing = None
         if record != self._observed:
             self._observe(record)
         if record.holder not in ("", self.identity) and self._seen_fresh():
@@ -248,7 +249,7 @@ class Elector:
             transitions, version = (before.transitions + 1, before.version) if before is not None else (0, "")
             record = LeaseRecord(self.identity, self._timing.duration, stamp, stamp, transitions, version)
         self._observe(await self._call(operation(record)))
-        self._missing_since = None
+        self._missing = None
         self._renewed_at = started
         return True
 
@@ -290,15 +291,17 @@ class Elector:
     def _may_create(self) -> bool:
         """Whether nobody can hold a Lease that is not there.
 
-        True in a fresh installation, while we hold it ourselves, and when it has been missing for so long
-        that whoever held it has ceased to write.
+        True in a fresh installation, while we hold it ourselves, and when look after look has found it
+        missing for so long that whoever held it has ceased to write.
         """
         now = self._clock.now()
-        if self._missing_since is None:
-            self._missing_since = now
+        since, last = self._missing or (now, now)
+        if now - last > self._timing.duration / 2:
+            since = now  # it may have come and gone while we did not look
+        self._missing = (since, now)
         if self._observed is None or self._since_renewal() < self._timing.duration:
             return True
-        return now - self._missing_since >= self._timing.duration
+        return now - since >= self._timing.duration
 
     def _stamp(self) -> str:
         return datetime.fromtimestamp(self._clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -19,7 +19,7 @@ from hub.aio.clock import Clock
 from hub.errors import Forbidden, HubError, NotFound
 from hub.kube.client import Client
 from hub.kube.reflector import Reflector
-from hub.kube.wire import SERVICES, SLICES, decode_slice, encode_slice
+from hub.kube.wire import SERVICES, SLICES, decode_slice, decode_stored, encode_slice
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, Endpoint, ObjectKey, Service, Slice, TargetKey
 from hub.remote.status import in_words
 
@@ -84,6 +84,11 @@ class SliceStore:
                 changed.add(value.target)
         self._notify(changed)
 
+    def knows(self, key: Any, resource_version: str) -> bool:
+        """An echo of what this process wrote last."""
+        known = self._by_key.get(key)
+        return known is not None and known.resource_version == resource_version
+
     def upsert(self, key: Any, value: Slice, resource_version: str) -> None:
         """A slice is new or changed, by us or by somebody else."""
         known = self._by_key.get(key)
@@ -103,13 +108,9 @@ class SliceStore:
 
     # --- the writer's side -----------------------------------------------------------------------
 
-    def wrote(self, answer: Slice, sent: Slice) -> None:
-        """The server accepted a write; ``answer`` is what it stored."""
-        if answer.endpoints == sent.endpoints:
-            answer = msgspec.structs.replace(
-                answer, endpoints=sent.endpoints, labels=sent.labels if answer.labels == sent.labels else answer.labels
-            )
-        self._put(ObjectKey(answer.namespace, answer.name), answer)
+    def wrote(self, value: Slice) -> None:
+        """The server accepted a write; ``value`` has its uid and resourceVersion."""
+        self._put(ObjectKey(value.namespace, value.name), value)
 
     def deleted(self, value: Slice) -> None:
         """This process deleted a slice."""
@@ -308,7 +309,7 @@ class LocalCluster:
             AlreadyExists, Invalid, NotFound (no such namespace), Forbidden, ...: as the client's.
         """
         body = await self.client.request("POST", self._path(value.namespace), body=encode_slice(value), timeout=timeout)
-        self.slices.wrote(decode_slice(body), value)
+        self.slices.wrote(decode_stored(body, value))
 
     async def update(self, value: Slice, timeout: float) -> None:  # noqa: ASYNC109 - bounds the request
         """PUT a slice with its resourceVersion.
@@ -320,7 +321,7 @@ class LocalCluster:
         body = await self.client.request(
             "PUT", self._path(value.namespace, value.name), body=encode_slice(value), timeout=timeout
         )
-        self.slices.wrote(decode_slice(body), value)
+        self.slices.wrote(decode_stored(body, value))
 
     async def delete(self, value: Slice, timeout: float) -> None:  # noqa: ASYNC109 - bounds the request
         """DELETE exactly this state of a slice.

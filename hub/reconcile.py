@@ -84,6 +84,7 @@ class _Target:
     refused: dict[str, str] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=set)
     blocked: dict[str, str] = field(default_factory=dict)
+    problem: str = ""
     orphan_since: float | None = None
     last: Pass | None = None
 
@@ -120,6 +121,11 @@ class Reconciler:
         """The most recent pass over a target."""
         known = self._targets.get(key)
         return known.last if known is not None else None
+
+    def problem(self, key: TargetKey) -> str:
+        """Why the most recent write of a target did not succeed; "" where it did or there was none."""
+        known = self._targets.get(key)
+        return known.problem if known is not None else ""
 
     def forget(self, key: TargetKey) -> None:
         """A target is neither in the registry nor has it slices."""
@@ -250,6 +256,7 @@ class Reconciler:
         """
         result = self.decide(key)
         if result.plan is None or not result.plan.writes:
+            self._targets[key].problem = ""
             if result.status == "gone":
                 self.forget(key)
             return result.again_after
@@ -264,7 +271,7 @@ class Reconciler:
     def _after(self, key: TargetKey, state: _Target, result: Pass, outcome: Outcome) -> float | None:
         if outcome.written:
             planned = result.plan or Plan()
-            log.info(
+            log.debug(
                 "%s: %d created, %d updated, %d deleted",
                 key,
                 len(planned.creates),
@@ -282,10 +289,13 @@ class Reconciler:
             if state.blocked.get(name) != message:
                 log.warning("%s: slice %s is refused: %s", key, name, message)
         state.blocked = dict(outcome.blocked)
+        state.problem = "; ".join(f"slice {name} is refused: {why}" for name, why in sorted(outcome.blocked.items()))
         if outcome.missing_namespace:
-            log.warning("%s: namespace %s does not exist or is being deleted", key, key.namespace)
+            state.problem = f"namespace {key.namespace} does not exist or is being deleted"
+            log.warning("%s: %s", key, state.problem)
             return 60.0
         if outcome.error:
+            state.problem = outcome.error
             log.warning("%s: %s", key, outcome.error)
             return max(CONTENDED_FIRST, outcome.retry_after or 0.0)
         if outcome.blocked:

@@ -1,1 +1,157 @@
-"""The command line."""
+"""The command line: ``hub COMMAND``.
+
+A command's module is imported when it is called for, and imports what is heavy when it runs, so that
+``hub --help`` and shell completion cost nothing. Every mistake of a user ends as one line on stderr and an
+exit code of :class:`hub.cli.exits.Exit`; a traceback is shown for a defect, and only with ``-v``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any, Final, NoReturn
+
+import click
+
+from hub import __version__
+from hub.cli.exits import GRACE, Exit, leave_within
+from hub.cli.options import Settings
+from hub.cli.render import one_line
+from hub.errors import HubError, RegistryError
+
+COMMANDS: Final = {
+    "run": "hub.cli.run",
+    "check": "hub.cli.check",
+    "plan": "hub.cli.plan",
+    "nodes": "hub.cli.nodes",
+    "providers": "hub.cli.providers",
+    "schema": "hub.cli.about",
+    "version": "hub.cli.about",
+    "demo": "hub.cli.demo",
+}
+"""Command -> module with a click command of that name; in the order of the help."""
+
+
+class Cli(click.Group):
+    """The group of all commands, each loaded when needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The commands in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        return command
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Run a command and exit; the only place that turns errors into exit codes."""
+        settings = Settings()
+        extra["standalone_mode"] = False
+        extra["obj"] = settings
+        _never_fail_to_print()
+        try:
+            code = super().main(*args, **extra)
+            sys.stdout.flush()
+        except Exception as error:  # noqa: BLE001 - the last resort
+            code = _failed(error, verbose=settings.verbose > 0)
+        except KeyboardInterrupt:
+            code = Exit.INTERRUPTED
+        sys.exit(int(code) if isinstance(code, int) else Exit.OK)
+
+
+@click.group(
+    cls=Cli,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "auto_envvar_prefix": None},
+)
+@click.version_option(__version__, message="endpointslice-hub %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """EndpointSlice Hub: Services of one cluster, nodes of many.
+
+    Keeps selector-less Services of the hub cluster pointing at the nodes of the remote clusters that one
+    file, clusters.yaml, names.
+
+    Exit codes: 0 ok, 1 changes or problems found, 2 wrong usage or an answer that is incomplete because a
+    source is unknown, 3 error.
+    """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
+
+
+def main() -> NoReturn:
+    """Entry point of the scripts ``hub`` and ``endpointslice-hub``."""
+    try:
+        cli.main()
+    except SystemExit as end:
+        leave_within(GRACE, end.code if isinstance(end.code, int) else Exit.DEFECT)
+        raise
+
+
+def _failed(error: BaseException, *, verbose: bool) -> int:
+    """Say what went wrong in one line; the exit code."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    match error:
+        case click.exceptions.Abort() | KeyboardInterrupt():
+            return Exit.INTERRUPTED
+        case BrokenPipeError():
+            # What is still buffered has no reader: do not let the interpreter try again at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return Exit.BROKEN_PIPE
+        case click.exceptions.NoArgsIsHelpError():
+            error.show()
+            return Exit.UNKNOWN
+        case click.UsageError():
+            _say(f"{_sentence(error.format_message())} (see '{_path(error)} --help')")
+            return Exit.UNKNOWN
+        case click.ClickException():
+            _say(error.format_message())
+        case RegistryError() if len(error.problems) > 1:
+            for problem in error.problems:
+                click.echo(one_line(str(problem)), err=True)
+            _say(f"{error.problems[0].file} cannot be used: {len(error.problems)} problems, listed above")
+        case HubError() | OSError():
+            _say(str(error) or type(error).__name__)
+        case _:
+            return _defect(error, verbose=verbose)
+    if verbose:
+        _traceback(error)
+    return Exit.ERROR
+
+
+def _defect(error: BaseException, *, verbose: bool) -> int:
+    hint = "" if verbose else " (a defect of the hub: run with -v for the traceback, and please report it)"
+    _say(f"{type(error).__name__}: {error}{hint}")
+    if verbose:
+        _traceback(error)
+    return Exit.DEFECT
+
+
+def _traceback(error: BaseException) -> None:
+    import traceback
+
+    click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+
+
+def _say(message: str) -> None:
+    click.echo(f"Error: {one_line(message)}", err=True)
+
+
+def _sentence(message: str) -> str:
+    return message.removesuffix(".")
+
+
+def _path(error: click.UsageError) -> str:
+    return error.ctx.command_path if error.ctx is not None else "hub"
+
+
+def _never_fail_to_print() -> None:
+    """A terminal that cannot show a character gets a question mark, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")

@@ -155,6 +155,7 @@ def load_hub_access(
     """Access to the hub cluster: ``path`` if given, else in-cluster, else KUBECONFIG, else ~/.kube/config.
 
     KUBECONFIG may list several files, which are merged as kubectl does: the first to define a name wins.
+    A ``context`` means a kubeconfig, so the in-cluster account is passed over then.
 
     Raises:
         KubeconfigError: the first of these that exists cannot be used, or none exists.

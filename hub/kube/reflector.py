@@ -12,7 +12,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
@@ -56,6 +56,15 @@ class Store(Protocol[T]):
 
     def delete(self, key: Any, value: T, resource_version: str) -> None:
         """One object is gone; ``value`` is its last state."""
+        ...
+
+
+@runtime_checkable
+class EchoStore(Store[T], Protocol[T]):
+    """A store of objects that this process writes itself."""
+
+    def knows(self, key: Any, resource_version: str) -> bool:
+        """Whether this very state of an object is in the store already."""
         ...
 
 
@@ -127,6 +136,7 @@ class Reflector(Generic[T]):
         self._client = client
         self._resource = resource
         self._store = store
+        self._echoes = store if isinstance(store, EchoStore) else None
         self._observer = observer
         self._clock = clock
         self._params = dict(params or {})
@@ -228,6 +238,12 @@ class Reflector(Generic[T]):
         return heard
 
     def _handle(self, line: bytes) -> None:
+        if self._echoes is not None and self._resource.peek is not None:
+            key, version = self._resource.peek(line)
+            if version and self._echoes.knows(key, version):
+                self.resource_version = version
+                self.events += 1
+                return
         event = self._resource.event(line)
         if event.type == "ERROR" and event.status is not None:
             raise api_error(event.status.code or 500, b"", f"watch {self._path}", phrase=event.status.message)

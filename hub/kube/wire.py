@@ -42,6 +42,7 @@ class Resource(NamedTuple, Generic[T]):
         name: for messages: ``nodes``.
         list_page: body -> (objects by key, resourceVersion, continue token).
         event: line -> :class:`Event`.
+        peek: line -> (key, resourceVersion) without decoding the object, where that is worth it.
         rule: the RBAC rule a 403 asks for.
     """
 
@@ -50,6 +51,7 @@ class Resource(NamedTuple, Generic[T]):
     list_page: Callable[[bytes], tuple[dict[Any, T], str, str]]
     event: Callable[[bytes], Event]
     rule: str
+    peek: Callable[[bytes], tuple[Any, str]] | None = None
 
 
 class Event(NamedTuple):
@@ -88,6 +90,11 @@ class _MetaOnly(msgspec.Struct):
     metadata: _Meta
 
 
+class _EventMeta(msgspec.Struct):
+    object: _MetaOnly
+
+
+_decode_event_meta = msgspec.json.Decoder(_EventMeta).decode
 _decode_any_event = msgspec.json.Decoder(_AnyEvent).decode
 _decode_meta_only = msgspec.json.Decoder(_MetaOnly).decode
 _decode_status = msgspec.json.Decoder(Status).decode
@@ -287,7 +294,8 @@ def _named(meta: _Meta) -> str:
 
 
 def _resource(
-    path: str, name: str, wire: type[Any], reduce: Callable[[Any], T], key: Callable[[_Meta], Any], rule: str
+    path: str, name: str, wire: type[Any], reduce: Callable[[Any], T], key: Callable[[_Meta], Any], rule: str,
+    peek: Callable[[bytes], tuple[Any, str]] | None = None,
 ) -> Resource[T]:
     kind = {"nodes": "NodeList", "services": "ServiceList", "endpointslices": "EndpointSliceList"}[name]
     kinds = msgspec.defstruct(
@@ -321,7 +329,7 @@ def _resource(
             pass
         return _odd_event(line, key)
 
-    return Resource(path, name, list_page, event, rule)
+    return Resource(path, name, list_page, event, rule, peek)
 
 
 def _odd_event(line: bytes, key: Callable[[_Meta], Any]) -> Event:
@@ -337,6 +345,17 @@ def _odd_event(line: bytes, key: Callable[[_Meta], Any]) -> Event:
 
 
 NODES: Resource[Node] = _resource("/api/v1/nodes", "nodes", _WireNode, _node, _named, "nodes: get, list, watch")
+
+
+def _peek_slice(line: bytes) -> tuple[ObjectKey, str]:
+    """Most events on our slices are echoes of our own writes: 8 µs to tell, instead of 60 to decode."""
+    try:
+        meta = _decode_event_meta(line).object.metadata
+    except msgspec.DecodeError:
+        return ObjectKey("", ""), ""
+    return _namespaced(meta), meta.resource_version
+
+
 SLICES: Resource[Slice] = _resource(
     "/apis/discovery.k8s.io/v1/endpointslices",
     "endpointslices",
@@ -344,12 +363,31 @@ SLICES: Resource[Slice] = _resource(
     _slice,
     _namespaced,
     "endpointslices.discovery.k8s.io: get, list, watch, create, update, delete",
+    _peek_slice,
 )
 SERVICES: Resource[Service] = _resource(
     "/api/v1/services", "services", _WireService, _service, _namespaced, "services: get, list, watch"
 )
 
 _decode_slice = msgspec.json.Decoder(_WireSlice).decode
+
+
+def decode_stored(body: bytes, sent: Slice) -> Slice:
+    """What the server made of ``sent``: the same, with the uid and resourceVersion of the answer.
+
+    The content is not decoded again: an admission webhook that changes our slices would otherwise be
+    written against for ever, and a server that drops a field it does not know too.
+
+    Raises:
+        BadAnswer: it is no object with a resourceVersion.
+    """
+    try:
+        meta = _decode_meta_only(body).metadata
+    except msgspec.DecodeError as error:
+        raise BadAnswer(200, "", f"an EndpointSlice that does not decode ({error})") from error
+    if not meta.resource_version:
+        raise BadAnswer(200, "", "an EndpointSlice without a resourceVersion")
+    return msgspec.structs.replace(sent, uid=meta.uid, resource_version=meta.resource_version)
 
 
 def decode_slice(body: bytes) -> Slice:

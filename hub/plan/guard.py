@@ -295,9 +295,7 @@ class _Pass:
 
     def _accepted(self, memory: GuardMemory, *, emptied: bool) -> Iterable[Finding]:
         if emptied:
-            yield Finding(
-                "EmptyResultAccepted", f"{self._who()}: empty, as {memory.record.empty} answers said"
-            )
+            yield Finding("EmptyResultAccepted", f"{self._who()}: empty, as {memory.record.empty} answers said")
 
     def _approved(self, loss: frozenset[str]) -> frozenset[str]:
         if not self.approvals or not loss:

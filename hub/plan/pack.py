@@ -25,13 +25,13 @@ class Packed:
     """Where the endpoints of one group go.
 
     Attributes:
-        kept: slices that stay, lowest-numbered first, each with all it holds from now on; the very
-            ``endpoints`` of the published slice where they do not change.
+        kept: slices that stay, lowest-numbered first, each with all it holds from now on; None where
+            its endpoints do not change.
         created: contents of new slices, at least one endpoint each.
         deleted: slices that go.
     """
 
-    kept: tuple[tuple[PublishedSlice, Endpoints], ...]
+    kept: tuple[tuple[PublishedSlice, Endpoints | None], ...]
     created: tuple[Endpoints, ...] = ()
     deleted: tuple[PublishedSlice, ...] = ()
 
@@ -46,12 +46,11 @@ def pack(group: EndpointGroup, limit: int, dirty: Collection[str] = ()) -> Packe
     """
     contents = _in_place(group)
     missing = _missing(group, contents)
-    if not missing and all(contents):
-        return Packed(tuple(zip(group.slices, map(tuple, contents), strict=True)))
+    slices = group.slices
+    unchanged = [each.endpoints for each in slices]
     rest = iter(missing)
     left = len(missing)
-    slices = group.slices
-    changed = [content is not each.endpoints for each, content in zip(slices, contents, strict=True)]
+    changed = [content is not old for content, old in zip(contents, unchanged, strict=True)]
 
     # Step 2: fill slices that are written anyway, fullest first; the emptied ones wait.
     for i in sorted(range(len(slices)), key=lambda i: (-len(contents[i]), i)):
@@ -74,7 +73,11 @@ def pack(group: EndpointGroup, limit: int, dirty: Collection[str] = ()) -> Packe
         emptied.pop(0)
     gone = set(emptied)
     return Packed(
-        tuple((each, tuple(contents[i])) for i, each in enumerate(slices) if i not in gone),
+        tuple(
+            (each, None if contents[i] is unchanged[i] else contents[i])
+            for i, each in enumerate(slices)
+            if i not in gone
+        ),
         tuple(created),
         tuple(slices[i] for i in emptied),
     )

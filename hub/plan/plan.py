@@ -105,10 +105,11 @@ def plan(
             old = published.slice
             annotations = state if first else ""
             first = False
-            if endpoints is published.endpoints and frame.fits(old, group, labels, annotations):
+            if endpoints is None and frame.fits(old, group, labels, annotations):
                 unchanged += 1
                 continue
-            updates.append(frame.refresh(old, group, labels, annotations, endpoints))
+            content = published.endpoints if endpoints is None else endpoints
+            updates.append(frame.refresh(old, group, labels, annotations, content))
         deletes.extend(each.slice for each in packed.deleted)
         if packed.created:
             fresh = names(service.name, identity.owner, group.key, group.ports, used)

@@ -4,10 +4,13 @@ A wrong type anywhere makes the whole answer an error: a defect in one row of fo
 believe the others, and an error loses nothing.
 """
 
+# pyright: reportUnnecessaryIsInstance=false
+# Annotations say what a provider should return; this module is where it is checked.
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, cast
 
 from hub.model import Absent, Found, Hints, ObjectReference, Port, Resolution, Unknown
 from hub.plugin.spec import Snapshot, SnapshotEndpoint
@@ -30,14 +33,15 @@ def read_answer(names: Iterable[str], answer: object) -> tuple[dict[str, Resolut
     """
     if not isinstance(answer, Mapping):
         raise TypeError(f"resolve() returned {type(answer).__name__}, not a mapping")
+    answers = cast("Mapping[object, object]", answer)
     said: dict[str, Resolution] = {}
     for name in names:
-        value = answer.get(name)
+        value = answers.get(name)
         if value is not None:
             said[name] = _checked(name, value)
-        elif name in answer:
+        elif name in answers:
             raise TypeError(f"resolve() answered None for {name!r}")
-    return said, max(0, len(answer) - len(said))
+    return said, max(0, len(answers) - len(said))
 
 
 def _checked(name: str, value: object) -> Resolution:
@@ -112,4 +116,4 @@ def _strings(value: object) -> bool:
 
 
 def _tuple_of(value: object, kind: type) -> bool:
-    return isinstance(value, tuple) and all(isinstance(item, kind) for item in value)
+    return isinstance(value, tuple) and all(isinstance(item, kind) for item in cast("tuple[object, ...]", value))

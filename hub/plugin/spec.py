@@ -269,6 +269,19 @@ class ClusterContext(Protocol):
         """Read access to the cluster's Services and EndpointSlices."""
         ...
 
+    async def read_file(self, path: str, /, *, limit: int) -> bytes:
+        """The content of a file in the registry's folder or ``--credentials-dir``, symlinks followed.
+
+        Args:
+            path: absolute, or relative to the registry's folder.
+            limit: bytes; a larger file is refused unread.
+
+        Raises:
+            TerminalProviderError: it lies elsewhere.
+            TransientProviderError: it is missing, unreadable, no regular file, or too large.
+        """
+        ...
+
     def changed(self) -> None:
         """Ask for a new pass: all nodes are resolved again soon."""
         ...

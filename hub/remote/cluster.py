@@ -74,6 +74,11 @@ class RemoteCluster:
         return self._store.lists > 0
 
     @property
+    def version(self) -> int:
+        """Grows with every change of ``nodes``."""
+        return self._store.version
+
+    @property
     def lists(self) -> int:
         """Complete lists so far."""
         return self._store.lists

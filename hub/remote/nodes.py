@@ -15,11 +15,16 @@ class NodeStore:
 
     Args:
         on_change: called with (new or changed nodes, names gone), never with nothing.
+
+    Attributes:
+        lists: complete lists so far.
+        version: grows with every change.
     """
 
     def __init__(self, on_change: Callable[[Iterable[Node], Iterable[str]], None]) -> None:
         self.nodes: dict[str, Node] = {}
         self.lists = 0
+        self.version = 0
         self._on_change = on_change
 
     def replace(self, objects: dict[Any, Node], resource_version: str) -> None:  # noqa: ARG002 - a Store
@@ -30,15 +35,18 @@ class NodeStore:
         changed = [node for name, node in self.nodes.items() if old.get(name) is not node]
         gone = [name for name in old if name not in self.nodes]
         if changed or gone:
+            self.version += 1
             self._on_change(changed, gone)
 
     def upsert(self, key: Any, value: Node, resource_version: str) -> None:  # noqa: ARG002 - a Store
         """One node is new or changed."""
         if self.nodes.get(key) != value:
             self.nodes[key] = value
+            self.version += 1
             self._on_change((value,), ())
 
     def delete(self, key: Any, value: Node, resource_version: str) -> None:  # noqa: ARG002 - a Store
         """One node is gone."""
         if self.nodes.pop(key, None) is not None:
+            self.version += 1
             self._on_change((), (key,))

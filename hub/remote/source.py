@@ -61,6 +61,8 @@ class Source:
         self._problem = "its provider is not ready yet"
         self._builders: dict[NodePolicy, ViewBuilder] = {}
         self._views: dict[NodePolicy, ViewResult] = {}
+        self._built: dict[NodePolicy, tuple[int, int]] = {}
+        """Versions of nodes and resolutions that the view in force was built from."""
         self._loaded = asyncio.Event()
 
     async def run(self) -> None:
@@ -151,11 +153,17 @@ class Source:
             )
         else:
             assert self._remote is not None  # noqa: S101 - _unknown() said so
+            now = self._clock.wall()
+            version = (self._remote.version, self._resolver.version if self._resolver is not None else 0)
+            last = self._views.get(policy)
+            if last is not None and self._built.get(policy) == version and (last.wake_at is None or now < last.wake_at):
+                return last
+            self._built[policy] = version
             builder = self._builders.get(policy)
             if builder is None:
                 builder = ViewBuilder(self.spec.name, policy, self._addresses, self.spec.max_endpoints)
                 self._builders[policy] = builder
-            result = builder.build(self._remote.nodes, self.resolutions, self._clock.wall())
+            result = builder.build(self._remote.nodes, self.resolutions, now)
         self._views[policy] = result
         return result
 
@@ -170,6 +178,7 @@ class Source:
         return ""
 
     def _kept(self, policy: NodePolicy, result: ViewResult) -> ViewResult:
+        self._built.pop(policy, None)
         old = self._views.get(policy)
         if old is not None and old.view == result.view:
             return old

@@ -28,7 +28,7 @@ from hub.plugin.spec import (
     TerminalProviderError,
     TransientProviderError,
 )
-from hub.resolution.secrets import Credential, ReadSecret, credential
+from hub.resolution.secrets import Credential, Place, ReadSecret, credential
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
@@ -256,12 +256,19 @@ class ProviderCluster:
     """ClusterContext of one (cluster, configuration)."""
 
     def __init__(
-        self, hub: HubContext, name: str, folder: str, changed: Callable[[], None], api: ReadOnlyCluster | None = None
+        self,
+        hub: HubContext,
+        name: str,
+        folder: str,
+        changed: Callable[[], None],
+        api: ReadOnlyCluster | None = None,
+        credentials_dir: str | None = None,
     ) -> None:
         self._hub = hub
         self._name = name
         self._folder = folder
         self._changed = changed
+        self._folders = tuple(Path(item) for item in (folder, credentials_dir) if item)
         self._api = api or NoApi(name)
 
     @property
@@ -283,6 +290,15 @@ class ProviderCluster:
     def api(self) -> ReadOnlyCluster:
         """Read access to the cluster's API."""
         return self._api
+
+    async def read_file(self, path: str, /, *, limit: int) -> bytes:
+        """See :class:`hub.plugin.ClusterContext`."""
+        place = Place(path, *self._folders)
+        try:
+            _, data = await self._hub.run_sync(place.read, limit)
+        except OSError as error:
+            raise TransientProviderError(f"file {place.path}: {error.strerror}") from error
+        return data
 
     def changed(self) -> None:
         """Ask for a new pass."""

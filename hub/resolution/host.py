@@ -96,7 +96,7 @@ class ProviderHost:
         type_ = await self.catalog.load_async(ref.name)
         config = parse_config(type_, json.loads(ref.config))
         hub = self.hub(ref.name)
-        context = ProviderCluster(hub, cluster, self._folder, changed, api)
+        context = ProviderCluster(hub, cluster, self._folder, changed, api, self._limits.credentials_dir)
         return Prepared(type_, config, poll_interval(type_, config), hub, context)
 
     async def open(self, prepared: Prepared) -> tuple[Held[Any], Any]:

@@ -7,6 +7,7 @@ it out of error texts.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Awaitable, Callable, Mapping
@@ -53,7 +54,11 @@ def credential(ref: Mapping[str, str], folder: Path | None, read_secret: ReadSec
     if keys == ["env"]:
         return _EnvCredential(ref["env"])
     if keys == ["file"]:
-        return _FileCredential(resolve(ref["file"], folder))
+        if folder is None:
+            raise TerminalProviderError("credential files need --credentials-dir")
+        place = Place(ref["file"], folder)
+        place.real()  # refused now rather than at the first use
+        return _FileCredential(place)
     if keys == ["key", "secret"]:
         if read_secret is None:
             raise TerminalProviderError("credentials from a Secret need a hub that can read Secrets")
@@ -61,35 +66,53 @@ def credential(ref: Mapping[str, str], folder: Path | None, read_secret: ReadSec
     raise TerminalProviderError("a credential is {env: NAME}, {file: PATH} or {secret: NAME, key: KEY}")
 
 
-def resolve(path: str, folder: Path | None) -> _Place:
-    """Where ``path`` (relative to ``folder``) lies.
+class Place:
+    """A path that must end inside one of some folders whenever it is used: symlinks may flip at any time.
 
-    Raises:
-        TerminalProviderError: outside the folder, symlinks followed.
+    Args:
+        path: absolute, or relative to the first folder.
     """
-    if folder is None:
-        raise TerminalProviderError("credential files need --credentials-dir")
-    place = _Place(folder, folder / path)
-    place.real()
-    return place
 
-
-class _Place:
-    """A path that must end inside a folder whenever it is used: symlinks may flip at any time."""
-
-    def __init__(self, folder: Path, path: Path) -> None:
-        self._folder = folder
-        self.path = path
+    def __init__(self, path: str, *folders: Path) -> None:
+        self._folders = folders
+        self.path = folders[0] / path
 
     def real(self) -> str:
+        """Where the path ends now.
+
+        Raises:
+            TerminalProviderError: outside.
+        """
         if "\0" in str(self.path):
-            raise TerminalProviderError("a credential file's path holds a NUL character")
-        real, folder = os.path.realpath(self.path), os.path.realpath(self._folder)
-        if os.path.commonpath((real, folder)) != folder or real == folder:
-            raise TerminalProviderError(
-                f"credential file {self.path} lies outside {self._folder}; move it there or set --credentials-dir"
-            )
-        return real
+            raise TerminalProviderError("a file's path holds a NUL character")
+        real = os.path.realpath(self.path)
+        for folder in map(os.path.realpath, self._folders):
+            if real != folder and os.path.commonpath((real, folder)) == folder:
+                return real
+        inside = " and ".join(str(folder) for folder in dict.fromkeys(self._folders))
+        raise TerminalProviderError(f"file {self.path} lies outside {inside}; move it there or set --credentials-dir")
+
+    def read(self, limit: int) -> tuple[tuple[int, ...], bytes]:
+        """Its signature and content.
+
+        Raises:
+            OSError: it cannot be read, is no regular file (EINVAL) or has more than ``limit`` bytes (EFBIG).
+            TerminalProviderError: outside.
+        """
+        # O_NONBLOCK: a pipe nobody writes to must not stop the hub.
+        handle = os.open(self.real(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            data = b""
+            while len(data) <= limit and (piece := os.read(handle, limit + 1 - len(data))):
+                data += piece
+            if len(data) > limit:
+                raise OSError(errno.EFBIG, f"larger than {limit} bytes")
+        finally:
+            os.close(handle)
+        return (status.st_ino, status.st_mtime_ns, status.st_size), data
 
 
 class _Remembered:
@@ -116,16 +139,16 @@ class _EnvCredential(_Remembered):
 
 
 class _FileCredential(_Remembered):
-    def __init__(self, place: _Place) -> None:
+    def __init__(self, place: Place) -> None:
         super().__init__()
         self._place = place
         self._seen: tuple[int, ...] = ()
 
     async def get(self, *, reload: bool = False) -> str:
         try:
-            real = self._place.real()
-            if self._value is None or reload or _signature(real) != self._seen:
-                self._seen, self._value = self._read(real)
+            if self._value is None or reload or _signature(self._place.real()) != self._seen:
+                seen, data = self._place.read(MAX_BYTES)
+                self._seen, self._value = seen, _clean(data, f"credential file {self._place.path}")
         except OSError as error:
             raise CredentialError(f"credential file {self._place.path}: {error.strerror}") from error
         return self._value
@@ -135,19 +158,6 @@ class _FileCredential(_Remembered):
             return _signature(self._place.real()) != self._seen
         except (OSError, HubError):
             return False
-
-    def _read(self, real: str) -> tuple[tuple[int, ...], str]:
-        what = f"credential file {self._place.path}"
-        # O_NONBLOCK: a pipe nobody writes to must not stop the hub.
-        handle = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode):
-                raise CredentialError(f"{what} is not a regular file")
-            data = os.read(handle, MAX_BYTES + 1)
-        finally:
-            os.close(handle)
-        return (status.st_ino, status.st_mtime_ns, status.st_size), _clean(data, what)
 
 
 class _SecretCredential(_Remembered):

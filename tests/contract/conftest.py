@@ -19,9 +19,12 @@ SIDES = {"real": "real_server", "simulated": "simulated_server"}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the real half of each test name ``hub_cluster``: the session's kit starts and repairs what tests name."""
     for item in items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-            if item.callspec.params.get("server") == "real":
-                item.fixturenames = [*item.fixturenames, "hub_cluster"]
+        if (
+            isinstance(item, pytest.Function)
+            and "server" in item.fixturenames
+            and item.callspec.params["server"] == "real"
+        ):
+            item.fixturenames = [*item.fixturenames, "hub_cluster"]
 
 
 @pytest.fixture(params=list(SIDES))

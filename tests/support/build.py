@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_network
 from typing import Any
 
+from hub.desired.target import Desired, SourceInput, TargetMemory, desire
 from hub.model import (
     ANNOTATION_LEASE,
     LABEL_MANAGED_BY,
@@ -16,6 +17,8 @@ from hub.model import (
     PUBLISHED,
     Conditions,
     Endpoint,
+    EndpointGroup,
+    GroupKey,
     Node,
     NodeAddress,
     ObjectReference,
@@ -28,7 +31,9 @@ from hub.model import (
     Taint,
     TargetKey,
 )
-from hub.registry.spec import Network, ProviderRef, SourceSpec, TargetSpec
+from hub.plan.guard import GuardMemory, GuardVerdict, decode, encode, guard
+from hub.plan.plan import Identity, Plan, apply_plan, plan, state_of
+from hub.registry.spec import GuardPolicy, Network, ProviderRef, SourceSpec, TargetSpec
 
 READY_SINCE = "2026-01-01T00:00:00Z"
 READY_SINCE_WALL = 1767225600.0
@@ -172,3 +177,106 @@ def target(*clusters: str, name: str = "payments", namespace: str = "edge", **mo
 def networks(*texts: str) -> tuple[Network, ...]:
     """Networks from text."""
     return tuple(map(ip_network, texts))
+
+
+_target, _service = target, service
+
+
+class Pipeline:
+    """One target through all pure stages, pass by pass: what is planned is what is observed next.
+
+    Attributes:
+        slices: what is published.
+        now: seconds; moved by the test.
+        desired, planned, verdicts: of the last pass.
+    """
+
+    def __init__(
+        self, target: TargetSpec | None = None, service: Service | None = None, *, guarded: bool = False
+    ) -> None:
+        self.target = target if target is not None else _target()
+        self.service = service if service is not None else _service()
+        self.guarded = guarded
+        self.identity = Identity("default", "hub/one")
+        self.slices: tuple[Slice, ...] = ()
+        self.now = 1000.0
+        self.wall = 1.8e9
+        self.answer = 0
+        self.approvals: set[str] = set()
+        self.memory = TargetMemory()
+        self.guards: dict[GroupKey, GuardMemory] = {}
+        self.verdicts: dict[GroupKey, GuardVerdict] = {}
+        self.desired: Desired | None = None
+        self.planned = Plan()
+
+    def restart(self) -> None:
+        """Forget everything but what is published."""
+        self.memory = TargetMemory()
+        self.guards = {}
+
+    def plan(self, *offers: SourceView | SourceInput) -> Plan:
+        """Decide and plan; nothing is applied."""
+        specs = {source.cluster: source for source in self.target.sources}
+        sources = [
+            offer if isinstance(offer, SourceInput) else SourceInput(specs[offer.cluster], offer) for offer in offers
+        ]
+        desired = desire(self.target, self.service, sources, self.slices, self.memory, self.now)
+        assert isinstance(desired, Desired), desired
+        self.desired, self.memory = desired, desired.memory
+        groups, states = [], {}
+        for group in desired.groups:
+            if self.guarded:
+                group = self._guard(group)
+                states[group.key] = encode(self.verdicts[group.key].record)
+            groups.append(group)
+        self.planned = plan(
+            self.service,
+            groups,
+            self.identity,
+            limit=self.target.endpoints_per_slice,
+            states=states,
+            taken=[each.name for each in desired.untouched],
+        )
+        return self.planned
+
+    def _guard(self, group: EndpointGroup) -> EndpointGroup:
+        policy = next((s.guard for s in self.target.sources if s.cluster == group.key.cluster), GuardPolicy())
+        verdict = guard(
+            self.target.key,
+            group,
+            policy,
+            decode(state_of(group)),
+            self.guards.get(group.key),
+            answer=self.answer,
+            approvals=self.approvals,
+            now=self.now,
+            wall=self.wall,
+        )
+        self.guards[group.key] = verdict.memory
+        self.verdicts[group.key] = verdict
+        return verdict.group
+
+    def run(self, *offers: SourceView | SourceInput, after: float = 0.0) -> dict[str, set[str]]:
+        """One pass ``after`` seconds later, applied; what is published then: cluster -> addresses."""
+        self.now += after
+        self.wall += after
+        self.slices = apply_plan(self.slices, self.plan(*offers))
+        return self.published()
+
+    def published(self) -> dict[str, set[str]]:
+        """Cluster -> published addresses, where there are any."""
+        found: dict[str, set[str]] = {}
+        for each in self.slices:
+            for endpoint in each.endpoints:
+                found.setdefault(each.cluster, set()).add(endpoint.address)
+        return found
+
+    def reasons(self) -> list[str]:
+        """Reasons of the last pass' findings."""
+        assert self.desired is not None
+        return [finding.reason for finding in self.desired.findings]
+
+    def endpoint(self, address: str) -> Endpoint:
+        """The published endpoint of an address; exactly one, or a failure."""
+        (found,) = [each for slice_ in self.slices for each in slice_.endpoints if each.address == address]
+        return found

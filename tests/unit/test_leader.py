@@ -103,8 +103,8 @@ class Process:
 
     async def gate(self) -> None:
         """While the process is paused nothing in it goes on."""
-        while real() < self.paused_until:
-            await asyncio.sleep(self.paused_until - real())
+        while (left := self.paused_until - real()) > 0:  # noqa: ASYNC110 - it may be prolonged meanwhile
+            await asyncio.sleep(left)
 
     # its lease store
 
@@ -537,6 +537,7 @@ async def trouble(processes: list[Process], rng: random.Random) -> None:
             process.paused_until = real() + length
         elif kind == "delete":
             process.server.record = None
+            await asyncio.sleep(45)  # gone, made anew and gone again between two looks cannot be noticed
         else:
             setattr(process, kind, True)
             await asyncio.sleep(length)

@@ -14,6 +14,8 @@ leads there) and :meth:`breakage` (the same, out of order). Each test is one rul
 plugin of it. A skipped test is a rule that does not apply.
 """
 
+# ruff: noqa: S101 - these are tests
+
 from __future__ import annotations
 
 import asyncio
@@ -23,7 +25,7 @@ import inspect
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from types import ModuleType
@@ -34,7 +36,7 @@ import pluggy
 import pytest
 
 from hub.errors import CredentialError, ProviderError
-from hub.model import Absent, Node, NodeAddress, Resolution, Taint
+from hub.model import Absent, Found, Node, NodeAddress, Resolution, Taint
 from hub.plugin import spec
 from hub.plugin.answers import read_answer, read_snapshot
 from hub.plugin.spec import ALL_FIELDS, API_VERSION, NAMESPACE, HubContext, ProviderType, Snapshot
@@ -68,6 +70,7 @@ _IO_EVENTS: Final = (
 class Opened:
     """A provider in its surroundings."""
 
+    type: ProviderType
     provider: Any
     cluster: LocalCluster
 
@@ -94,14 +97,14 @@ class ProviderConformance:
         return LocalHub()
 
     @asynccontextmanager
-    async def surroundings(self) -> AsyncIterator[Mapping[str, Any]]:
+    async def surroundings(self) -> AsyncGenerator[Mapping[str, Any], None]:
         """Start what the provider asks (on loopback) and yield the configuration that leads there."""
         yield self.config
 
     @asynccontextmanager
-    async def breakage(self) -> AsyncIterator[Mapping[str, Any]]:
+    async def breakage(self) -> AsyncGenerator[Mapping[str, Any], None]:
         """As :meth:`surroundings`, but what is asked fails. Not overridden: those rules are skipped."""
-        pytest.skip("nothing to break: override breakage() where the provider asks something")
+        _skip("nothing to break: override breakage() where the provider asks something")
         yield {}
 
     @property
@@ -113,14 +116,14 @@ class ProviderConformance:
 
     def test_registers_through_the_hook(self) -> None:
         """The module implements hub_register_providers, nothing else of the name, and returns ProviderTypes."""
-        types = self._register()
+        types: list[object] = list(self._register())
         assert types, "hub_register_providers returned nothing"
         wrong = [type(item).__name__ for item in types if not isinstance(item, ProviderType)]
         assert not wrong, f"hub_register_providers returned {wrong}"
 
     def test_name_is_the_entry_points(self) -> None:
         """Exactly one of the types is called like the entry point."""
-        names = [type_.name for type_ in self._register()]
+        names = [type_.name for type_ in self._types()]
         assert names.count(self.name) == 1, f"the entry point is called {self.name!r}, the types {names}"
 
     def test_registering_is_quick_and_does_no_io(self) -> None:
@@ -166,7 +169,6 @@ class ProviderConformance:
         """Closing takes a moment and leaves no task and no lasting thread behind."""
 
         async def check() -> None:
-            before = asyncio.all_tasks()
             async with self.surroundings() as config:
                 around = asyncio.all_tasks()
                 opened, close = await self._open(config)
@@ -177,7 +179,6 @@ class ProviderConformance:
                 left = asyncio.all_tasks() - around
                 assert took < LET_GO, f"closing took {took:.1f} s"
                 assert not left, f"closing left tasks behind: {sorted(task.get_name() for task in left)}"
-            assert before <= asyncio.all_tasks() | before
 
         threads = {thread for thread in threading.enumerate() if not thread.daemon}
         _run(check())
@@ -223,9 +224,7 @@ class ProviderConformance:
 
         async def check(opened: Opened) -> None:
             answer = await self._resolve(opened, self.nodes)
-            assert any(isinstance(value, spec_found) for value in answer.values()), f"nothing found: {answer}"
-
-        from hub.model import Found as spec_found
+            assert any(isinstance(value, Found) for value in answer.values()), f"nothing found: {answer}"
 
         self._with_nodes(check)
 
@@ -258,9 +257,7 @@ class ProviderConformance:
             before = await self._resolve(opened, self.nodes)
             for name in sorted(unread):
                 changed = tuple(msgspec.structs.replace(node, **{name: _OTHER[name]}) for node in self.nodes)
-                assert await self._resolve(opened, changed) == before, (
-                    f"the answer depends on {name!r}: add it to reads"
-                )
+                assert await self._resolve(opened, changed) == before, f"the answer depends on {name!r}"
 
         self._with_nodes(check)
 
@@ -330,9 +327,7 @@ class ProviderConformance:
         async def check() -> None:
             async with self.breakage() as config:
                 snapshot = await self._watch_broken(config)
-                assert snapshot is None or not snapshot.complete, (
-                    "what it asks is broken, and it gave a complete snapshot"
-                )
+                assert snapshot is None or not snapshot.complete, "a complete snapshot while it is broken"
 
         if not self._type().brings_endpoints:
             pytest.skip("resolves nodes")
@@ -349,7 +344,8 @@ class ProviderConformance:
                     else:
                         await self._ask_broken(config, raw=True)
                 except (ProviderError, CredentialError) as error:
-                    assert str(error).strip(), f"{type(error).__name__} without a message"
+                    if not str(error).strip():
+                        pytest.fail(f"{type(error).__name__} without a message")
                 except Exception as error:  # noqa: BLE001 - that is the question
                     pytest.fail(f"raised {type(error).__name__} instead of a ProviderError: {error}")
 
@@ -380,14 +376,12 @@ class ProviderConformance:
         """It waits for changes; an end would read as an error."""
 
         async def check(opened: Opened) -> None:
-            stream = _stream(opened)
-            try:
-                async with asyncio.timeout(0.5):
-                    async for _ in stream:
-                        pass
-                    pytest.fail("watch() ended")
-            except TimeoutError:
-                pass
+            task = asyncio.ensure_future(_consume(opened))
+            await asyncio.wait({task}, timeout=0.3)
+            ended = task.done()
+            task.cancel()
+            await asyncio.wait({task}, timeout=LET_GO)
+            assert not ended, "watch() ended"
 
         self._with_endpoints(check)
 
@@ -395,11 +389,7 @@ class ProviderConformance:
         """A cancelled watch ends within a second."""
 
         async def check(opened: Opened) -> None:
-            async def consume() -> None:
-                async for _ in _stream(opened):
-                    pass
-
-            task = asyncio.ensure_future(consume())
+            task = asyncio.ensure_future(_consume(opened))
             await asyncio.sleep(0.2)
             await _cancel(task, "watch()")
 
@@ -415,9 +405,12 @@ class ProviderConformance:
         assert manager.hook.hub_register_providers.get_hookimpls(), "no hub_register_providers (is @hookimpl missing?)"
         return [type_ for answer in manager.hook.hub_register_providers() for type_ in answer]
 
+    def _types(self) -> list[ProviderType]:
+        return [type_ for type_ in self._register() if isinstance(cast("object", type_), ProviderType)]
+
     def _type(self) -> ProviderType:
         """The type under test, even where its name is wrong: that is another rule's finding."""
-        types = [type_ for type_ in self._register() if isinstance(cast("object", type_), ProviderType)]
+        types = self._types()
         return next((type_ for type_ in types if type_.name == self.name), types[0])
 
     async def _open(
@@ -434,7 +427,7 @@ class ProviderConformance:
         except BaseException:
             await stack.aclose()
             raise
-        return Opened(provider, cluster), stack.aclose
+        return Opened(type_, provider, cluster), stack.aclose
 
     def _with_provider(self, check: Callable[[Opened], Awaitable[None]]) -> None:
         async def run() -> None:
@@ -459,7 +452,7 @@ class ProviderConformance:
         self._with_provider(check)
 
     async def _use(self, opened: Opened) -> None:
-        if self._type().brings_endpoints:
+        if opened.type.brings_endpoints:
             await self._first(opened)
         else:
             await self._resolve(opened, self.nodes)
@@ -542,7 +535,6 @@ HOSTILE_NODES: Final[Sequence[Node]] = (
                 "fe80::1%eth0",
                 "300.1.1.1",
                 "localhost",
-                "0x7f.1",
                 "1" * 500,
             )
         )
@@ -557,6 +549,10 @@ HOSTILE_NODES: Final[Sequence[Node]] = (
     Node("__class__"),
 )
 """Nodes as a broken or malicious remote cluster may report them; every one is valid JSON on the wire."""
+
+
+def _skip(reason: str) -> None:
+    pytest.skip(reason)
 
 
 def _run(work: Awaitable[T]) -> T:
@@ -574,6 +570,11 @@ async def _late(work: Awaitable[T]) -> T:
 def _stream(opened: Opened) -> AsyncIterator[Snapshot]:
     stream: AsyncIterator[Snapshot] = opened.provider.watch()
     return stream
+
+
+async def _consume(opened: Opened) -> None:
+    async for _ in _stream(opened):
+        pass
 
 
 async def _close(stream: AsyncIterator[Snapshot]) -> None:
@@ -646,9 +647,10 @@ def _is_code(path: object) -> bool:
 
 
 @contextmanager
-def _watching() -> Iterator[list[str]]:
+def _watching() -> Generator[list[str], None, None]:
     recording = _audit()
-    recording.seen = seen = []
+    seen: list[str] = []
+    recording.seen = seen
     try:
         yield seen
     finally:

@@ -9,7 +9,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from hub.aio import process
 from hub.aio.clock import Clock, SystemClock
@@ -56,7 +57,7 @@ class LocalHub:
         self._stack = AsyncExitStack()
         self._session: ClientSession | None = None
 
-    async def __aenter__(self) -> LocalHub:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -168,9 +169,26 @@ class LocalCluster:
         """What was given, else an API that answers nothing."""
         return self._api
 
+    async def read_file(self, path: str, /, *, limit: int) -> bytes:
+        """A file in the folder."""
+        return await asyncio.to_thread(_read, Path(self._folder), path, limit)
+
     def changed(self) -> None:
         """Count."""
         self.changes += 1
+
+
+def _read(folder: Path, path: str, limit: int) -> bytes:
+    place = (folder / path).resolve()
+    if not place.is_relative_to(folder.resolve()):
+        raise TerminalProviderError(f"file {path} lies outside {folder}")
+    try:
+        data = place.read_bytes()
+    except OSError as error:
+        raise TransientProviderError(f"file {path}: {error.strerror}") from error
+    if len(data) > limit:
+        raise TransientProviderError(f"file {path}: larger than {limit} bytes")
+    return data
 
 
 class _LocalSecret:

@@ -123,7 +123,7 @@ async def test_unusable_files_are_credential_errors(tmp_path: Path) -> None:
     for name, says in {
         "missing": "No such file",
         "empty": "empty or missing",
-        "large": "more than 65536 bytes",
+        "large": "larger than 65536 bytes",
         "binary": "not UTF-8",
         "nul": "NUL",
         "folder": "not a regular file",

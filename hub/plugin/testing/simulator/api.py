@@ -135,7 +135,7 @@ class Api:
             Refusal: any of 400, 404, 409, 422.
         """
         before = self.get(place)
-        old = {"kind": place.kind.kind, "apiVersion": place.kind.api_version, **before.decode()}
+        old: Json = {"kind": place.kind.kind, "apiVersion": place.kind.api_version, **before.decode()}
         current = old["metadata"].pop("resourceVersion")
         obj = self._checked(place, mutation(old))
         self._check_version(place.kind, before, obj["metadata"])

@@ -65,10 +65,11 @@ def as_is(_obj: Json, _old: Json | None, _networks: Networks) -> None:
 
 def node(obj: Json, _old: Json | None, _networks: Networks) -> None:
     """Status skeleton; nulls for unknown times."""
-    spec = obj.setdefault("spec", {}) or {}
-    status = obj.setdefault("status", {}) or {}
+    spec: Json = obj.get("spec") or {}
+    status: Json = obj.get("status") or {}
     obj["spec"], obj["status"] = spec, status
-    for condition in status.get("conditions") or ():
+    conditions: list[Json] = status.get("conditions") or []
+    for condition in conditions:
         condition.setdefault("lastHeartbeatTime", None)
         condition.setdefault("lastTransitionTime", None)
     status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
@@ -161,9 +162,10 @@ def event(obj: Json, _old: Json | None, _networks: Networks) -> None:
 
 def secret(obj: Json, _old: Json | None, _networks: Networks) -> None:
     """Encode ``stringData``, check base64."""
-    plain = obj.pop("stringData", None) or {}
+    plain: dict[str, str] = obj.pop("stringData", None) or {}
     encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
-    data = {**(obj.get("data") or {}), **encoded}
+    data: dict[str, str] = obj.get("data") or {}
+    data |= encoded
     for value in data.values():
         try:
             base64.b64decode(value, validate=True)

@@ -42,7 +42,7 @@ class Kind:
     counts_generations: bool = False
     deletion_returns_object: bool = False
     atomic_lists: bool = False
-    empty: Json = field(default_factory=dict)
+    empty: Json = field(default_factory=dict[str, Any])
     name_1035: bool = False
     name_label: bool = False
 

@@ -195,7 +195,7 @@ def _images() -> list[Json]:
             ],
             "sizeBytes": 10_000_000 + n,
         }
-        for n in range(25)
+        for n in range(40)
     ]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 from hub.plugin.testing.simulator.answers import Refusal
+
+Json = dict[str, Any]
 
 MERGE_KEYS = {"conditions": "type", "addresses": "type", "ownerReferences": "uid", "ports": "port"}
 """Lists that a strategic merge patch merges item by item, and by which key; every other list is replaced. Kinds whose
@@ -16,8 +18,8 @@ def merge(target: Any, patch: Any) -> Any:
     """RFC 7386: null removes, lists are replaced."""
     if not isinstance(patch, dict):
         return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
+    result = _copied(target)
+    for key, value in cast("Json", patch).items():
         if value is None:
             result.pop(key, None)
         else:
@@ -28,11 +30,11 @@ def merge(target: Any, patch: Any) -> Any:
 def strategic(target: Any, patch: Any, key: str = "") -> Any:
     """A merge patch that merges the lists of :data:`MERGE_KEYS` by their keys."""
     if isinstance(patch, list) and key in MERGE_KEYS and isinstance(target, list):
-        return _merge_list(target, patch, MERGE_KEYS[key])
+        return _merge_list(cast("list[Json]", target), cast("list[Json]", patch), MERGE_KEYS[key])
     if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
+        return cast("Any", patch)
+    result = _copied(target)
+    for name, value in cast("Json", patch).items():
         if name.startswith("$"):
             continue
         if value is None:
@@ -42,7 +44,11 @@ def strategic(target: Any, patch: Any, key: str = "") -> Any:
     return result
 
 
-def _merge_list(target: list[Any], patch: list[Any], key: str) -> list[Any]:
+def _copied(target: Any) -> Json:
+    return dict(cast("Json", target)) if isinstance(target, dict) else {}
+
+
+def _merge_list(target: list[Json], patch: list[Json], key: str) -> list[Json]:
     result = list(target)
     for item in patch:
         at = next((n for n, old in enumerate(result) if old.get(key) == item.get(key)), None)
@@ -65,7 +71,7 @@ def json_patch(target: Any, operations: Any) -> Any:
     if not isinstance(operations, list):
         raise Refusal(400, "error decoding patch: a list of operations was expected")
     result = copy.deepcopy(target)
-    for operation in operations:
+    for operation in cast("list[Json]", operations):
         try:
             _apply(result, operation)
         except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
@@ -73,26 +79,28 @@ def json_patch(target: Any, operations: Any) -> Any:
     return result
 
 
-def _apply(target: Any, operation: dict[str, Any]) -> None:
-    action = operation["op"]
+def _apply(target: Any, operation: Json) -> None:
+    action, value = operation["op"], operation.get("value")
     *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
     for part in parents:
-        target = target[int(part)] if isinstance(target, list) else target[part]
-    if isinstance(target, list):
-        if action == "add":
-            target.insert(len(target) if last == "-" else int(last), operation["value"])
-            return
-        place: Any = int(last)
-    else:
-        place = last
-    if action == "remove":
-        del target[place]
-    elif action == "test":
-        if target[place] != operation["value"]:
+        target = target[_place(target, part)]
+    if action == "add" and isinstance(target, list):
+        items: list[Any] = target
+        items.insert(len(items) if last == "-" else int(last), value)
+        return
+    # From here on a dict or a list is meant, whichever it is.
+    place, container = _place(target, last), cast("Json", target)
+    if action != "add":
+        old = container[place]
+        if action == "test" and old != value:
             raise ValueError("test failed")
+    if action == "remove":
+        del container[place]
     elif action in ("add", "replace"):
-        if action == "replace":
-            _ = target[place]
-        target[place] = operation["value"]
-    else:
+        container[place] = value
+    elif action != "test":
         raise ValueError(f"unknown operation {action}")
+
+
+def _place(target: Any, part: str) -> Any:
+    return int(part) if isinstance(target, list) else part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 import msgspec
@@ -107,7 +107,7 @@ def decoded(request: web.BaseRequest, place: Place, body: bytes) -> Json:
         return {}
     if not isinstance(obj, dict):
         raise _unrecognised(place, "json: cannot unmarshal into Go value of type struct")
-    return obj
+    return cast("Json", obj)
 
 
 def _unrecognised(place: Place, why: str) -> Refusal:

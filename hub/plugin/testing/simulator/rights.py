@@ -13,8 +13,8 @@ from hub.plugin.testing.simulator.api import Place
 class Rights:
     """Who may do what: tokens to user names, and refusals by (user, verb, resource), where "*" is any."""
 
-    tokens: dict[str, str] = field(default_factory=dict)
-    forbidden: set[tuple[str, str, str]] = field(default_factory=set)
+    tokens: dict[str, str] = field(default_factory=dict[str, str])
+    forbidden: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
 
     def user(self, authorization: str) -> str | None:
         """The user of an Authorization header; None is nobody.

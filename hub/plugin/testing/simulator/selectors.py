@@ -118,7 +118,7 @@ class _Parser:
     def _set(self) -> frozenset[str]:
         if self._next() != "(":
             raise _unparsable(self._pieces[self._at - 1] if self._at <= len(self._pieces) else "", "'('")
-        values = set()
+        values: set[str] = set()
         while True:
             values.add("" if self._peek() in (",", ")") else self._word())
             separator = self._next()

@@ -50,7 +50,7 @@ class Change:
     version: int
     before: Stored | None
     after: Stored | None
-    _lines: dict[str, bytes] = field(default_factory=dict)
+    _lines: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
     def line(self, match: Match) -> bytes | None:
         """The watch event a watcher with this selection sees, or None."""

@@ -118,7 +118,7 @@ def slice_causes(obj: Json, old: Json | None) -> Iterator[Cause]:
         return
     if old is not None and old["addressType"] != kind:
         yield bad("addressType", kind, "field is immutable")
-    endpoints = obj.get("endpoints") or []
+    endpoints: list[Json] = obj.get("endpoints") or []
     if len(endpoints) > MAX_ENDPOINTS:
         yield too_many("endpoints", len(endpoints), MAX_ENDPOINTS)
         return
@@ -128,7 +128,7 @@ def slice_causes(obj: Json, old: Json | None) -> Iterator[Cause]:
 
 
 def _endpoint_causes(field: str, endpoint: Json, kind: str) -> Iterator[Cause]:
-    addresses = endpoint.get("addresses") or []
+    addresses: list[str] = endpoint.get("addresses") or []
     if not addresses:
         yield required(f"{field}.addresses", "must contain at least 1 address")
     if len(addresses) > MAX_ADDRESSES:
@@ -140,7 +140,8 @@ def _endpoint_causes(field: str, endpoint: Json, kind: str) -> Iterator[Cause]:
         yield from _text(f"{field}.nodeName", node, _SUBDOMAIN, _SUBDOMAIN_TEXT, 253)
     if (hostname := endpoint.get("hostname")) is not None:
         yield from _text(f"{field}.hostname", hostname, _LABEL, _LABEL_TEXT, 63)
-    zones = (endpoint.get("hints") or {}).get("forZones") or []
+    hints: Json = endpoint.get("hints") or {}
+    zones: list[Json] = hints.get("forZones") or []
     if len(zones) > MAX_ZONE_HINTS:
         yield too_many(f"{field}.hints.forZones", len(zones), MAX_ZONE_HINTS)
 
@@ -218,7 +219,7 @@ def _port_causes(ports: list[Json]) -> Iterator[Cause]:
 
 def lease_causes(obj: Json) -> Iterator[Cause]:
     """Findings in a Lease."""
-    spec = obj.get("spec") or {}
+    spec: Json = obj.get("spec") or {}
     if (seconds := spec.get("leaseDurationSeconds")) is not None and seconds <= 0:
         yield bad("spec.leaseDurationSeconds", seconds, "must be greater than 0")
     if (transitions := spec.get("leaseTransitions")) is not None and transitions < 0:
@@ -243,7 +244,7 @@ def service_causes(obj: Json) -> Iterator[Cause]:
         if not spec.get("externalName"):
             yield required("spec.externalName")
         return
-    ports = spec.get("ports") or []
+    ports: list[Json] = spec.get("ports") or []
     if not ports and spec.get("clusterIP") != "None":
         yield required("spec.ports")
     for at, port in enumerate(ports):

@@ -7,7 +7,7 @@ cluster's ``allowedCIDRs``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from typing import Literal
@@ -60,7 +60,7 @@ class NodeAddresses:
 @asynccontextmanager
 async def open_provider(
     _cluster: ClusterContext, config: NodeAddressesConfig, _shared: None, /
-) -> AsyncIterator[NodeAddresses]:
+) -> AsyncGenerator[NodeAddresses, None]:
     """Open for one cluster; there is nothing to close."""
     yield NodeAddresses(config)
 

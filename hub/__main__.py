@@ -1,0 +1,6 @@
+"""``python -m hub``."""
+
+from hub.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Where log records go: stderr, as text for people or as JSON for collectors.
+
+Redaction is not here: a secret never reaches a log call (hub.kube.secret, HubContext.redact).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Any, Literal
+
+LogFormat = Literal["text", "json"]
+
+
+class TextFormatter(logging.Formatter):
+    """``2026-01-01T00:00:00.000Z INFO hub.remote.cluster: message``."""
+
+    def __init__(self, *, tracebacks: bool = True) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._tracebacks = tracebacks
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002
+        """UTC with milliseconds."""
+        return _timestamp(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        """The traceback, or its last line only."""
+        return super().formatException(ei) if self._tracebacks else f"{ei[0].__name__}: {ei[1]}"
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, logger, message and, for a defect, traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Encode a record."""
+        entry = {
+            "time": _timestamp(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False, default=str)
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{seconds}.{int(record.msecs):03d}Z"
+
+
+def follow(log_format: LogFormat, verbose: int) -> None:
+    """Log for a long-running command: changes of state, with ``-v`` everything."""
+    _install(JsonFormatter() if log_format == "json" else TextFormatter(), logging.DEBUG if verbose else logging.INFO)
+
+
+def quiet(verbose: int) -> None:
+    """Log for a command that prints an answer: only what is broken; ``-v`` adds the course of events, ``-vv`` all."""
+    level = (logging.ERROR, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+    _install(TextFormatter(tracebacks=verbose > 0), level)
+
+
+def warnings(verbose: int) -> None:
+    """Log for a command that writes once: what somebody may have to act on."""
+    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+    _install(TextFormatter(tracebacks=verbose > 0), level)
+
+
+def _install(formatter: logging.Formatter, level: int) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(level, logging.INFO))  # libraries' own debugging is not about the hub
+    logging.getLogger("hub").setLevel(level)
+    logging.captureWarnings(True)
+    logging.raiseExceptions = False  # a closed stderr is no reason to stop

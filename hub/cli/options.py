@@ -1,0 +1,216 @@
+"""Options that several commands share, and the types of their values.
+
+Nothing heavy is imported here: a value's own module is imported when a value is converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from hub.app import Options
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_NAMESPACE: Final = "default"
+
+
+@dataclass(slots=True)
+class Settings:
+    """What all commands know.
+
+    Attributes:
+        verbose: how often ``-v`` was given.
+    """
+
+    verbose: int = 0
+
+
+class Converted(click.ParamType):
+    """A value that one of the functions of ``hub.registry.values`` checks."""
+
+    def __init__(self, name: str, function: str) -> None:
+        self.name = name
+        self._function = function
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The converted value, or a usage error in the registry's own words."""
+        if not isinstance(value, str):
+            return value
+        from hub.registry import values
+
+        try:
+            return getattr(values, self._function)(value)
+        except values.BadValue as bad:
+            hint = f" ({bad.hint})" if bad.hint else ""
+            self.fail(f"{bad.message}{hint}", param, ctx)
+
+
+DURATION = Converted("duration", "duration")
+NAMESPACE = Converted("namespace", "label")
+SERVICE = Converted("namespace/service", "object_name")
+
+
+class Program(click.ParamType):
+    """A program: an absolute path, or a name that is looked for on PATH."""
+
+    name = "program"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse relative paths: they would mean something else in every folder."""
+        text = str(value)
+        if not text or ("/" in text and not text.startswith("/")):
+            self.fail(f"{text!r} is neither an absolute path nor a bare program name", param, ctx)
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class BindAddress:
+    """Where to listen; ``host`` None = on all addresses."""
+
+    host: str | None
+    port: int
+
+    def __str__(self) -> str:
+        host = self.host or ""
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+
+class Bind(click.ParamType):
+    """``HOST:PORT``, ``:PORT`` for all addresses, or ``0`` for off."""
+
+    name = "host:port"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> BindAddress | None:
+        """None = off."""
+        if value is None or isinstance(value, BindAddress):
+            return value
+        if value == "0":
+            return None
+        host, colon, port = str(value).rpartition(":")
+        bracketed = host.startswith("[") and host.endswith("]")
+        host = host[1:-1] if bracketed else host
+        if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535 or (":" in host and not bracketed):
+            self.fail(f"{value!r} is not HOST:PORT (such as 127.0.0.1:8081 or [::1]:8081; 0 = off)", param, ctx)
+        return BindAddress(host or None, int(port))
+
+
+def _count_verbose(ctx: click.Context, _: click.Parameter, value: int) -> int:
+    ctx.ensure_object(Settings).verbose += value
+    return value
+
+
+def verbose(function: F) -> F:
+    """``-v``."""
+    return click.option(
+        "-v",
+        "--verbose",
+        count=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_count_verbose,
+        help="Say more on stderr; show the traceback of a defect.",
+    )(function)
+
+
+def output(*choices: str) -> Callable[[F], F]:
+    """``-o``."""
+    return click.option(
+        "-o", "--output", type=click.Choice(choices), default=choices[0], show_default=True, help="How to print."
+    )
+
+
+registry = click.option(
+    "--registry", metavar="FILE", required=True, type=click.Path(), help="The registry: clusters.yaml."
+)
+
+
+def hub_access(function: F) -> F:
+    """Everything that says how the hub reaches clusters, and what a registry may make it do."""
+    options = (
+        click.option(
+            "--kubeconfig",
+            metavar="FILE",
+            type=click.Path(),
+            help="Access to the hub cluster. [default: in-cluster, then $KUBECONFIG, then ~/.kube/config]",
+        ),
+        click.option(
+            "--lease-namespace",
+            metavar="NAMESPACE",
+            type=NAMESPACE,
+            help="The hub's own namespace, where its Lease is. [default: the Pod's, then default]",
+        ),
+        click.option(
+            "--secrets-namespace",
+            metavar="NAMESPACE",
+            type=NAMESPACE,
+            help="Where the registry's Secrets are read. [default: the hub's namespace]",
+        ),
+        click.option(
+            "--credentials-dir",
+            metavar="FOLDER",
+            type=click.Path(exists=True, file_okay=False),
+            help="The only folder that {file: …} credentials are read from. [default: the registry's]",
+        ),
+        click.option(
+            "--allow-exec",
+            metavar="PROGRAM",
+            type=Program(),
+            multiple=True,
+            help="A program that kubeconfigs and inventories may run. May be repeated.",
+        ),
+        click.option(
+            "--allow-api-host",
+            metavar="HOST",
+            multiple=True,
+            help="A host that providers may contact beside their default one. May be repeated.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What was given for the options of :func:`hub_access`."""
+
+    kubeconfig: str | None = None
+    lease_namespace: str | None = None
+    secrets_namespace: str | None = None
+    credentials_dir: str | None = None
+    allow_exec: tuple[str, ...] = field(default=())
+    allow_api_host: tuple[str, ...] = field(default=())
+
+    def options(self, registry: str, **more: Any) -> Options:
+        """Options of a hub; ``more`` are further fields."""
+        from hub.app import Options
+
+        namespace = self.lease_namespace or own_namespace()
+        return Options(
+            registry,
+            kubeconfig=self.kubeconfig,
+            namespace=namespace,
+            secrets_namespace=self.secrets_namespace or namespace,
+            credentials_dir=str(Path(self.credentials_dir).absolute()) if self.credentials_dir else None,
+            allow_exec=frozenset(self.allow_exec),
+            allow_api_hosts=frozenset(self.allow_api_host),
+            **more,
+        )
+
+
+def own_namespace() -> str:
+    """The namespace of the Pod this runs in; ``default`` outside of one."""
+    from hub.kube.kubeconfig import SERVICE_ACCOUNT
+
+    try:
+        return (SERVICE_ACCOUNT / "namespace").read_text("utf-8").strip() or DEFAULT_NAMESPACE
+    except OSError:
+        return DEFAULT_NAMESPACE

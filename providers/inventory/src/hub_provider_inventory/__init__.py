@@ -1,0 +1,104 @@
+"""Endpoints from an inventory: a list in the registry, a JSON file, or a program's output.
+
+For places that are no Kubernetes cluster, or whose API the hub cannot reach. A record counts only when it
+is whole; a document counts only when it is JSON from end to end. Everything else is an error, and an error
+removes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from hub.plugin import ClusterContext, ProviderType, Snapshot, TransientProviderError, hookimpl
+from hub_provider_inventory.config import InventoryConfig
+from hub_provider_inventory.records import InventoryError, parse, snapshot
+
+__all__ = ["Inventory", "InventoryConfig", "InventoryError", "hub_register_providers", "parse", "snapshot"]
+
+MAX_BYTES: Final = 4 << 20
+"""A document of 5,000 records has about 1 MB."""
+
+JITTER: Final = 0.1
+"""Polls of many inventories spread by this fraction of their interval."""
+
+
+class Inventory:
+    """Reads the inventory every interval."""
+
+    def __init__(self, cluster: ClusterContext, config: InventoryConfig) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._rng = random.Random()
+
+    async def watch(self, /) -> AsyncIterator[Snapshot]:
+        """A snapshot per poll, equal or not: the hub counts answers.
+
+        Raises:
+            TransientProviderError: this poll failed; the next one is due after the interval.
+            TerminalProviderError: the file or program is not allowed.
+        """
+        while True:
+            try:
+                yield await self.read()
+            except InventoryError as error:
+                raise TransientProviderError(str(error), retry_after=self._config.interval) from error
+            except TransientProviderError as error:
+                raise TransientProviderError(str(error), retry_after=self._config.interval) from error
+            await self._cluster.hub.clock.sleep(self._config.interval * self._rng.uniform(1 - JITTER, 1 + JITTER))
+
+    async def read(self) -> Snapshot:
+        """The inventory as it is now.
+
+        Raises:
+            InventoryError: it cannot be used; the message names it.
+        """
+        if self._config.static is not None:
+            return snapshot("static", self._config.static)
+        name, document = await self._document()
+        records: list[Any] = await self._cluster.hub.run_sync(parse, name, document)
+        return snapshot(name, records)
+
+    async def _document(self) -> tuple[str, bytes]:
+        if self._config.file is not None:
+            return self._config.file, await self._cluster.read_file(self._config.file, limit=MAX_BYTES)
+        command = self._config.command or ()
+        name = f"command {command[0]}"
+        names = self._config.environment
+        done = await self._cluster.hub.run_program(
+            command,
+            env={"PATH": "/usr/local/bin:/usr/bin:/bin"} | {key: os.environ[key] for key in names if key in os.environ},
+            timeout=self._config.timeout,
+            stdout_limit=MAX_BYTES,
+        )
+        if done.exit_code != 0:
+            said = self._cluster.hub.redact(done.stderr.decode("utf-8", "replace"))
+            raise InventoryError(f"{name} ended with {done.exit_code}" + (f": {said}" if said else ""))
+        if not done.stdout.strip():
+            raise InventoryError(f"{name} printed nothing (an empty inventory is [])")
+        return name, done.stdout
+
+
+@asynccontextmanager
+async def open_provider(
+    cluster: ClusterContext, config: InventoryConfig, _shared: None, /
+) -> AsyncGenerator[Inventory, None]:
+    """Open for one cluster; refuses a program the hub may not run."""
+    if config.command is not None:
+        cluster.hub.check_program(config.command[0])
+    yield Inventory(cluster, config)
+
+
+@hookimpl
+def hub_register_providers() -> Iterable[ProviderType]:
+    """Declare the type."""
+    yield ProviderType(
+        name="inventory", open=open_provider, config=InventoryConfig, brings_endpoints=True, poll_interval=_interval
+    )
+
+
+def _interval(config: InventoryConfig) -> float:
+    return config.interval

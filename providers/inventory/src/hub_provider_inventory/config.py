@@ -1,0 +1,43 @@
+"""``provider.config`` of inventory."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from hub.plugin.fields import Duration
+
+Text = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\0]*$")]
+Interval = Annotated[Duration, Field(ge=1.0, le=86_400.0)]
+Timeout = Annotated[Duration, Field(gt=0.0, le=25.0)]
+"""A first snapshot must come within 30 s."""
+
+
+class InventoryConfig(BaseModel):
+    """Exactly one of ``static``, ``file`` and ``command``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    static: list[Any] | None = Field(default=None, description="The records themselves.")
+    file: Text | None = Field(
+        default=None,
+        description="A JSON file in the registry's folder or --credentials-dir; relative to the registry.",
+    )
+    command: tuple[Text, ...] | None = Field(
+        default=None, min_length=1, description="A program and its arguments, named by --allow-exec; no shell."
+    )
+    interval: Interval = Field(default=15.0, description="Time between polls.")
+    timeout: Timeout = Field(default=10.0, description="How long the program may run.")
+    environment: tuple[Text, ...] = Field(
+        default=(), description="Variables of the hub the program gets to see, by name; else it sees PATH only."
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if sum(source is not None for source in (self.static, self.file, self.command)) != 1:
+            raise ValueError("must have exactly one of static, file and command")
+        if self.command is None and (self.environment or not math.isclose(self.timeout, 10.0)):
+            raise ValueError("environment and timeout belong to command")
+        return self

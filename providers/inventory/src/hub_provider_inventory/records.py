@@ -1,0 +1,150 @@
+"""From a JSON document to a Snapshot: pure.
+
+A record: {"name": str, "private_ip": str, "ready": bool, "worker": bool, "zone"?: str, "ips"?: [str]};
+unknown keys are ignored, so that inventories written for other tools can be shared. A record with a
+mistake is rejected with its reason; a snapshot with rejected records is incomplete and removes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
+from typing import Any, Final, NoReturn, cast
+
+from hub.plugin import ProviderError, Snapshot, SnapshotEndpoint
+
+MAX_ADDRESSES: Final = 50
+"""Addresses one record may bring."""
+
+MAX_PROBLEMS: Final = 20
+"""Rejected records that are listed one by one."""
+
+
+class InventoryError(ProviderError):
+    """The inventory as a whole cannot be used."""
+
+
+class _Rejected(Exception):
+    """Why a record does not count."""
+
+
+def parse(name: str, document: bytes) -> list[Any]:
+    """The records of a document.
+
+    Raises:
+        InventoryError: not UTF-8, not JSON, not an array; says where, quotes nothing.
+    """
+    try:
+        value: object = json.loads(document.decode("utf-8-sig"), parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        raise InventoryError(f"{name}: not UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise InventoryError(f"{name}: not JSON at line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise InventoryError(f"{name}: nested too deeply") from None
+    except ValueError as error:
+        raise InventoryError(f"{name}: not JSON: {error}") from None
+    if not isinstance(value, list):
+        raise InventoryError(f"{name}: must be a JSON array of records, not {_kind(value)}")
+    return cast("list[Any]", value)
+
+
+def snapshot(name: str, records: Sequence[object]) -> Snapshot:
+    """The endpoints of all good records, by name; rejected ones in ``problems``.
+
+    A record that is no worker is good and brings no endpoint.
+
+    Raises:
+        InventoryError: there are records, and every one was rejected.
+    """
+    endpoints: dict[str, SnapshotEndpoint] = {}
+    problems: list[str] = []
+    seen: set[str] = set()
+    for index, record in enumerate(records):
+        try:
+            endpoint, worker = _endpoint(record)
+            if endpoint.name in seen:
+                raise _Rejected("another record has the same name")
+        except _Rejected as reason:
+            problems.append(f"record {index}{_label(record)}: {reason}")
+            continue
+        seen.add(endpoint.name)
+        if worker:
+            endpoints[endpoint.name] = endpoint
+    if records and len(problems) == len(records):
+        raise InventoryError(f"{name}: all {len(records)} records are rejected; {problems[0]}")
+    listed = problems[:MAX_PROBLEMS]
+    if len(problems) > MAX_PROBLEMS:
+        listed.append(f"and {len(problems) - MAX_PROBLEMS} more")
+    return Snapshot(tuple(endpoints[key] for key in sorted(endpoints)), complete=not problems, problems=tuple(listed))
+
+
+def _endpoint(record: object) -> tuple[SnapshotEndpoint, bool]:
+    if not isinstance(record, Mapping):
+        raise _Rejected(f"must be an object, not {_kind(record)}")
+    fields = cast("Mapping[str, object]", record)
+    name = _text(fields, "name")
+    ready, worker = _flag(fields, "ready"), _flag(fields, "worker")
+    zone = _text(fields, "zone") if fields.get("zone") not in (None, "") else ""
+    endpoint = SnapshotEndpoint(name, _addresses(fields), ready=ready, serving=ready, zone=zone)
+    return endpoint, worker
+
+
+def _addresses(fields: Mapping[str, object]) -> tuple[str, ...]:
+    more = fields.get("ips")
+    if more is None:
+        more = []
+    if not isinstance(more, list):
+        raise _Rejected("ips must be an array")
+    listed = cast("list[object]", more)
+    given = [fields["private_ip"], *listed] if fields.get("private_ip") is not None else listed
+    if not given:
+        raise _Rejected("private_ip is missing")
+    if len(given) > MAX_ADDRESSES:
+        raise _Rejected(f"has more than {MAX_ADDRESSES} addresses")
+    return tuple(dict.fromkeys(_address(item) for item in given))
+
+
+def _address(value: object) -> str:
+    if not isinstance(value, str):
+        raise _Rejected(f"an address must be a string, not {_kind(value)}")
+    try:
+        parsed = ip_address(value)
+    except ValueError:
+        raise _Rejected(f"{value[:64]!r} is not an IP address") from None
+    if "%" in value:
+        raise _Rejected(f"{value[:64]!r} has a zone: only this host would understand it")
+    return str(parsed)
+
+
+def _text(fields: Mapping[str, object], key: str) -> str:
+    value = fields.get(key)
+    if value is None:
+        raise _Rejected(f"{key} is missing")
+    if not isinstance(value, str) or not value.strip() or len(value) > 253:
+        raise _Rejected(f"{key} must be a text of 1 to 253 characters")
+    return value
+
+
+def _flag(fields: Mapping[str, object], key: str) -> bool:
+    value = fields.get(key)
+    if value is None:
+        raise _Rejected(f"{key} is missing")
+    if not isinstance(value, bool):
+        raise _Rejected(f"{key} must be true or false, not {_kind(value)}")
+    return value
+
+
+def _label(record: object) -> str:
+    name = cast("Mapping[str, object]", record).get("name") if isinstance(record, Mapping) else None
+    return f" ({name[:64]!r})" if isinstance(name, str) else ""
+
+
+def _kind(value: object) -> str:
+    kinds = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")

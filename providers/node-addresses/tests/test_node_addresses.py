@@ -1,0 +1,83 @@
+"""Addresses from the Node object: preference, families, and what is skipped."""
+
+from __future__ import annotations
+
+import hub_provider_node_addresses
+import pytest
+from hub_provider_node_addresses import NodeAddresses, NodeAddressesConfig
+
+from hub.plugin import Absent, Found, Node, NodeAddress, Resolution
+from hub.plugin.testing.conformance import ProviderConformance
+
+
+def node(*addresses: tuple[str, str], name: str = "n1") -> Node:
+    """A node that reports (type, address) pairs."""
+    return Node(name, addresses=tuple(NodeAddress(kind, address) for kind, address in addresses))
+
+
+async def resolve(subject: Node, **config: object) -> Resolution:
+    """What the provider says of one node."""
+    provider = NodeAddresses(NodeAddressesConfig.model_validate(config))
+    return (await provider.resolve([subject]))[subject.name]
+
+
+async def test_takes_the_internal_address_of_each_family_by_default() -> None:
+    """Both families, IPv4 first, whatever order the Node lists them in."""
+    subject = node(("InternalIP", "fd00::1"), ("ExternalIP", "203.0.113.1"), ("InternalIP", "10.0.0.1"))
+    assert await resolve(subject) == Found(("10.0.0.1", "fd00::1"))
+
+
+async def test_prefers_types_in_the_order_given() -> None:
+    """A node without the preferred type falls back to the next one, family by family."""
+    both = node(("InternalIP", "10.0.0.1"), ("ExternalIP", "203.0.113.1"), ("InternalIP", "fd00::1"))
+    assert await resolve(both, types=["ExternalIP", "InternalIP"]) == Found(("203.0.113.1", "fd00::1"))
+    inside = node(("InternalIP", "10.0.0.1"))
+    assert await resolve(inside, types=["ExternalIP", "InternalIP"]) == Found(("10.0.0.1",))
+
+
+async def test_takes_only_the_families_asked_for_in_their_order() -> None:
+    """One family, or the other first."""
+    subject = node(("InternalIP", "10.0.0.1"), ("InternalIP", "fd00::1"))
+    assert await resolve(subject, families=["IPv6"]) == Found(("fd00::1",))
+    assert await resolve(subject, families=["IPv6", "IPv4"]) == Found(("fd00::1", "10.0.0.1"))
+
+
+async def test_takes_the_first_of_several_addresses_of_one_type() -> None:
+    """Kubernetes lists the primary address first."""
+    assert await resolve(node(("InternalIP", "10.0.0.2"), ("InternalIP", "10.0.0.1"))) == Found(("10.0.0.2",))
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        (),
+        (("Hostname", "n1"),),
+        (("InternalIP", "not-an-address"),),
+        (("InternalIP", ""),),
+        (("InternalIP", "010.0.0.1"),),
+    ],
+)
+async def test_a_node_without_such_an_address_is_absent(reported: tuple[tuple[str, str], ...]) -> None:
+    """Nothing, a host name, or something malformed: no address, with the reason."""
+    assert await resolve(node(*reported)) == Absent("the Node has no InternalIP address of IPv4 or IPv6")
+
+
+@pytest.mark.parametrize("config", [{"types": []}, {"families": []}, {"families": ["IPv5"]}, {"type": ["InternalIP"]}])
+def test_wrong_configuration_is_refused(config: dict[str, object]) -> None:
+    """Empty lists, unknown families and unknown keys."""
+    with pytest.raises(ValueError, match="validation error"):
+        NodeAddressesConfig.model_validate(config)
+
+
+class TestConformance(ProviderConformance):
+    """The rules of the plugin API."""
+
+    plugin = hub_provider_node_addresses
+    name = "node-addresses"
+    config = {"types": ["ExternalIP", "InternalIP"]}
+    nodes = (
+        node(("InternalIP", "10.0.0.1"), name="n1"),
+        node(("InternalIP", "10.0.0.2"), ("ExternalIP", "203.0.113.2"), name="n2"),
+        node(("InternalIP", "fd00::3"), name="n3"),
+        node(name="n4"),
+    )

@@ -1,0 +1,288 @@
+"""From endpoints to writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hub.desired.published import Index
+from hub.model import DRAINING, Endpoint, EndpointGroup, GroupKey, OwnerReference, Port, Service, Slice
+from hub.plan.plan import Identity, Plan, PortsChange, apply_plan, endpoint_changes, plan, ports_changes, state_of
+from tests.support import build
+
+IDENTITY = Identity("default", "hub/one")
+KEY = GroupKey("eu", "IPv4")
+
+
+def groups(
+    wanted: Mapping[str, Endpoint],
+    observed: tuple[Slice, ...] = (),
+    *,
+    drop: bool = False,
+    ports: tuple[Port, ...] = (build.PORT,),
+) -> list[EndpointGroup]:
+    """The one group of cluster eu."""
+    published = Index().groups(observed, {}).get(KEY)
+    slices = published.slices if published is not None else ()
+    return [EndpointGroup(KEY, wanted, ports, slices, drop=drop)]
+
+
+def planned(
+    wanted: Mapping[str, Endpoint], observed: tuple[Slice, ...] = (), service: Service | None = None, **more: Any
+) -> Plan:
+    """A plan for the one group of cluster eu."""
+    made = groups(wanted, observed, **{key: more.pop(key) for key in ("drop", "ports") if key in more})
+    return plan(service or build.service(), made, more.pop("identity", IDENTITY), **more)
+
+
+def published(count: int = 3, **more: Any) -> tuple[Slice, ...]:
+    """What a hub published before: ``count`` endpoints, as observed."""
+    return apply_plan((), planned(build.endpoints(count), **more))
+
+
+def test_a_new_slice_has_everything() -> None:
+    """Labels, annotation, owner reference, ports, endpoints; no uid, no resourceVersion."""
+    service = build.service(labels={"team": "pay"})
+    (made,) = planned(build.endpoints(1), service=service).creates
+    assert msgspec.structs.replace(made, name="") == Slice(
+        namespace="edge",
+        name="",
+        address_type="IPv4",
+        endpoints=(build.endpoint("10.0.0.0", "n0"),),
+        ports=(build.PORT,),
+        labels={
+            "team": "pay",
+            "kubernetes.io/service-name": "payments",
+            "endpointslice.kubernetes.io/managed-by": "endpointslice-hub",
+            "multicluster.kubernetes.io/source-cluster": "eu",
+            "endpointslice-hub/owner": "default",
+        },
+        annotations={"endpointslice-hub/lease": "hub/one"},
+        owners=(OwnerReference("v1", "Service", "payments", build.UID),),
+    )
+
+
+def test_reserved_labels_are_not_copied() -> None:
+    """Only a Service's own labels travel; it cannot set ours, nor Kubernetes' reserved ones."""
+    reserved = {
+        "kubernetes.io/service-name": "evil",
+        "multicluster.kubernetes.io/source-cluster": "evil",
+        "multicluster.kubernetes.io/service-name": "evil",
+        "endpointslice-hub/owner": "evil",
+        "endpoint-copier/source": "evil",
+        "endpointslice.kubernetes.io/managed-by": "evil",
+        "service.kubernetes.io/headless": "evil",
+    }
+    own = {"app.kubernetes.io/name": "x", "team": "y", "service.kubernetes.io/service-proxy-name": "z"}
+    (made,) = planned(build.endpoints(1), service=build.service(labels={**reserved, **own})).creates
+    (plain,) = planned(build.endpoints(1)).creates
+    assert made.labels == {**own, **plain.labels}
+
+
+def test_headless_services_are_labelled() -> None:
+    """As Kubernetes does it, with an empty value."""
+    (made,) = planned(build.endpoints(1), service=build.service(headless=True)).creates
+    assert made.labels["service.kubernetes.io/headless"] == ""
+
+
+def test_equal_means_no_write() -> None:
+    """What is published as wanted is not written, also when it came over the wire."""
+    observed = tuple(msgspec.json.decode(msgspec.json.encode(each), type=Slice) for each in published(250))
+    found = planned(build.endpoints(250), observed)
+    assert (found.writes, found.unchanged) == (0, 3)
+
+
+def test_one_change_of_a_thousand_is_one_update() -> None:
+    """One endpoint changes: one slice is written, with the version it was observed with."""
+    observed = published(1000)
+    observed = tuple(msgspec.structs.replace(each, uid="u", resource_version="7") for each in observed)
+    wanted = build.endpoints(1000)
+    wanted["10.0.1.1"] = msgspec.structs.replace(wanted["10.0.1.1"], conditions=DRAINING)
+    found = planned(wanted, observed)
+    assert (found.writes, len(found.updates), found.unchanged) == (1, 1, 9)
+    assert (found.updates[0].uid, found.updates[0].resource_version) == ("u", "7")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"ports": ()},
+        {"labels": {"kubernetes.io/service-name": "payments", "multicluster.kubernetes.io/source-cluster": "eu"}},
+        {"annotations": {}},
+        {"owners": ()},
+        {"owners": (OwnerReference("v1", "Service", "payments", "an-older-uid"),)},
+        {"endpoints": ()},
+    ],
+)
+def test_drift_is_repaired_in_place(damage: dict[str, Any]) -> None:
+    """Whatever somebody changed is set right by an update of that slice alone."""
+    whole = published(150)
+    observed = (msgspec.structs.replace(whole[0], **damage), whole[1])
+    repaired = planned(build.endpoints(150), observed)
+    assert [each.name for each in repaired.updates] == [whole[0].name]
+    assert apply_plan(observed, repaired) == whole
+
+
+def test_extra_labels_are_removed() -> None:
+    """Labels decide who reads a slice: they are ours alone."""
+    (whole,) = published()
+    observed = msgspec.structs.replace(whole, labels={**whole.labels, "extra": "1"})
+    assert planned(build.endpoints(3), (observed,)).updates == (whole,)
+
+
+def test_foreign_annotations_are_kept() -> None:
+    """An annotation of another tool is no reason to write, and survives a write."""
+    (whole,) = published()
+    observed = msgspec.structs.replace(whole, annotations={**whole.annotations, "tool/mark": "1"})
+    assert planned(build.endpoints(3), (observed,)).writes == 0
+    (updated,) = planned(build.endpoints(2), (observed,)).updates
+    assert updated.annotations == observed.annotations
+
+
+def test_unknown_annotations_of_ours_are_removed() -> None:
+    """Under our own prefix only what we wrote stays."""
+    (whole,) = published()
+    observed = msgspec.structs.replace(whole, annotations={**whole.annotations, "endpointslice-hub/x": "1"})
+    assert planned(build.endpoints(3), (observed,)).updates == (whole,)
+
+
+def test_new_ports_keep_the_slices() -> None:
+    """Other ports are written into the same slices: names carry no meaning."""
+    observed = published(150)
+    found = planned(build.endpoints(150), observed, ports=(Port("https", 30444),))
+    assert [each.name for each in found.updates] == [each.name for each in observed]
+    assert (found.creates, found.deletes) == ((), ())
+
+
+def test_new_owner_keeps_the_slices() -> None:
+    """Slices of a previous owner are adopted by an update."""
+    observed = published(150)
+    found = planned(build.endpoints(150), observed, identity=Identity("other", "hub/two"))
+    assert [each.name for each in found.updates] == [each.name for each in observed]
+
+
+def test_state_stands_on_the_lowest_slice() -> None:
+    """The guard's record is kept once per group, and read back from there."""
+    observed = published(250, states={KEY: "{}"})
+    assert [each.annotations.get("endpointslice-hub/state") for each in observed] == ["{}", None, None]
+    (it,) = groups({}, observed)
+    assert state_of(it) == "{}"
+
+
+def test_a_changed_state_is_one_write() -> None:
+    """A record that changes writes the slice it stands on, and no other."""
+    observed = published(250, states={KEY: "a"})
+    found = planned(build.endpoints(250), observed, states={KEY: "b"})
+    assert [each.name for each in found.updates] == [observed[0].name]
+
+
+def test_no_state_is_no_annotation() -> None:
+    """A record that ends is removed."""
+    observed = published(2, states={KEY: "a"})
+    assert planned(build.endpoints(2), observed).updates == published(2)
+
+
+def test_state_of_nothing() -> None:
+    """A group without slices, or without a record, has none."""
+    assert [state_of(groups({})[0]), state_of(groups({}, published())[0])] == ["", ""]
+
+
+def test_state_moves_when_its_slice_goes() -> None:
+    """The slice that becomes the lowest gets the record in the same plan."""
+    observed = published(150, states={KEY: "a"})
+    keep = {each.address: each for each in observed[1].endpoints}
+    after = apply_plan(observed, planned(keep, observed, states={KEY: "a"}))
+    assert [each.annotations.get("endpointslice-hub/state") for each in after] == ["a"]
+
+
+def test_taken_names_are_skipped() -> None:
+    """A name held by a foreign slice is not used."""
+    names = [each.name for each in published(150)]
+    found = planned(build.endpoints(150), taken=[names[0]])
+    assert [each.name for each in found.creates] == [names[1], names[0][:-1] + "2"]
+
+
+def test_dropped_groups_are_deleted() -> None:
+    """What is no source any more goes, as observed."""
+    observed = published(150)
+    assert planned({}, observed, drop=True).deletes == observed
+
+
+def test_emptied_groups_keep_a_slice() -> None:
+    """An emptied source keeps one empty slice."""
+    observed = published(150)
+    found = planned({}, observed)
+    assert ([each.endpoints for each in found.updates], found.deletes) == ([()], observed[1:])
+
+
+def test_limit_is_honoured() -> None:
+    """So many endpoints per slice, and no more."""
+    assert [len(each.endpoints) for each in planned(build.endpoints(25), limit=10).creates] == [10, 10, 5]
+
+
+def test_several_groups_in_order() -> None:
+    """Writes come in the order of the groups."""
+    one, other = (
+        EndpointGroup(GroupKey(cluster, "IPv4"), build.endpoints(1, i)) for i, cluster in enumerate(("b", "a"))
+    )
+    found = plan(build.service(), [one, other], IDENTITY)
+    assert [each.cluster for each in found.creates] == ["b", "a"]
+
+
+def test_endpoint_changes() -> None:
+    """Added, changed, removed, with before and after, in order; what stays is not listed."""
+    observed = published(4)
+    wanted = build.endpoints(5)
+    del wanted["10.0.0.0"]
+    wanted["10.0.0.2"] = msgspec.structs.replace(wanted["10.0.0.2"], conditions=DRAINING)
+    found = endpoint_changes(observed, planned(wanted, observed))
+    assert [(each.kind, each.cluster, each.address) for each in found] == [
+        ("removed", "eu", "10.0.0.0"),
+        ("changed", "eu", "10.0.0.2"),
+        ("added", "eu", "10.0.0.4"),
+    ]
+    assert (found[0].after, found[2].before) == (None, None)
+    assert found[1].after == wanted["10.0.0.2"]
+
+
+def test_ports_changes() -> None:
+    """Other ports are told once per source."""
+    new = (Port("https", 30444),)
+    assert ports_changes(groups({}, published(150), ports=new)) == (PortsChange("eu", "IPv4", (build.PORT,), new),)
+    assert ports_changes(groups({}, published(150))) == ()
+
+
+NUMBERS = st.sets(st.integers(0, 60))
+
+
+@settings(max_examples=200, deadline=None)
+@given(NUMBERS, NUMBERS, NUMBERS, st.integers(1, 20))
+def test_a_plan_is_idempotent(before: set[int], after: set[int], drained: set[int], limit: int) -> None:
+    """Carry a plan out and plan again: nothing to do, and exactly what is wanted is published."""
+    wanted = {
+        address: msgspec.structs.replace(each, conditions=DRAINING) if i in drained else each
+        for i in sorted(after)
+        for address, each in build.endpoints(1, i).items()
+    }
+    observed = apply_plan((), planned({a: e for i in before for a, e in build.endpoints(1, i).items()}, limit=limit))
+    result = apply_plan(observed, planned(wanted, observed, limit=limit))
+    assert planned(wanted, result, limit=limit).writes == 0
+    assert {each.address: each for slice_ in result for each in slice_.endpoints} == wanted
+    assert sum(len(slice_.endpoints) for slice_ in result) == len(wanted)
+
+
+@settings(max_examples=100, deadline=None)
+@given(NUMBERS, NUMBERS, st.randoms(use_true_random=False))
+def test_order_of_observed_slices_does_not_matter(before: set[int], after: set[int], random: Any) -> None:
+    """Slices come from a watch in any order; the plan is the same."""
+    old = {a: e for i in before for a, e in build.endpoints(1, i).items()}
+    new = {a: e for i in after for a, e in build.endpoints(1, i).items()}
+    observed = list(apply_plan((), planned(old, limit=7)))
+    first = planned(new, tuple(observed), limit=7)
+    random.shuffle(observed)
+    assert planned(new, tuple(observed), limit=7) == first
