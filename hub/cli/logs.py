@@ -52,19 +52,20 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 
 def follow(log_format: LogFormat, verbose: int) -> None:
-    """Log for a long-running command: changes of state, with ``-v`` everything."""
-    _install(JsonFormatter() if log_format == "json" else TextFormatter(), logging.DEBUG if verbose else logging.INFO)
+    """Log for a long-running command: changes of state; ``-v``: everything."""
+    formatter = JsonFormatter() if log_format == "json" else TextFormatter()
+    _install(formatter, logging.DEBUG if verbose else logging.INFO)
+
+
+def once(log_format: LogFormat, verbose: int) -> None:
+    """Log for a command that writes once: what somebody may have to act on; ``-v``: the course of events too."""
+    formatter = JsonFormatter() if log_format == "json" else TextFormatter(tracebacks=verbose > 0)
+    _install(formatter, (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
 
 
 def quiet(verbose: int) -> None:
-    """Log for a command that prints an answer: only what is broken; ``-v`` adds the course of events, ``-vv`` all."""
+    """Log for a command that prints an answer: only what it cannot know of; ``-v``, ``-vv``: as :func:`once`."""
     level = (logging.ERROR, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    _install(TextFormatter(tracebacks=verbose > 0), level)
-
-
-def warnings(verbose: int) -> None:
-    """Log for a command that writes once: what somebody may have to act on."""
-    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
     _install(TextFormatter(tracebacks=verbose > 0), level)
 
 

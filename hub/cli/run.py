@@ -77,7 +77,7 @@ def run(
     Runs until SIGTERM or SIGINT, then finishes the write in flight and exits 0 within 5 seconds; a second
     signal ends it at once. The registry is read again when it changes.
     """
-    logs.follow(log_format, ctx.ensure_object(Settings).verbose)
+    (logs.once if once else logs.follow)(log_format, ctx.ensure_object(Settings).verbose)
     options = Given(**given).options(
         registry,
         dry_run=dry_run,

@@ -1,27 +1,28 @@
-"""HTTP transport to one Kubernetes API server: one aiohttp session, typed errors, limits everywhere.
+"""Transport to one Kubernetes API server: a few kept connections, typed errors, limits everywhere.
 
 It speaks bytes and knows no kinds. Nothing here retries, but for one reload of the credentials after a
-401: waiting and trying again is the business of the reflector and of the queue. No proxy or netrc from
-the environment, no redirects, no cookies, no compression (a list is read once per start; identity costs
-the API server no CPU and leaves no decompression bomb), no answer larger than its cap.
+401, and one fresh connection for a read whose kept one turned out to be closed: waiting and trying again is the business of the reflector and of the queue. No
+compression: a list is read once per start, identity costs the API server no CPU and leaves no
+decompression bomb.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol, Self
+from urllib.parse import quote, urlsplit
 
-import aiohttp
 import msgspec
-from aiohttp.client_exceptions import ClientConnectorDNSError
-from yarl import URL
 
 from hub import __version__, errors
+from hub.kube.http1 import Connection, Head, ProtocolError, connect
+from hub.kube.kubeconfig import address_refusal
 from hub.kube.resolver import ClusterResolver, LookupPool
 
 CONNECT_TIMEOUT = 10.0
@@ -34,22 +35,40 @@ LIST_LIMIT = 64 << 20
 LINE_LIMIT = 8 << 20
 """Bytes of one watch event."""
 ERROR_LIMIT = 64 << 10
-"""Bytes of an error's body that are read."""
-READ_BUFFER = 1 << 20
+"""Bytes of an error's body."""
+KEEP_IDLE = 30.0
+"""Seconds a connection is kept without use; kube-apiserver keeps them for 90."""
 
 
 class Access(Protocol):
     """How to reach and convince one API server (hub.kube.credentials)."""
 
     @property
-    def server(self) -> str: ...
+    def server(self) -> str:
+        """https://host[:port][/path]."""
+        ...
+
     @property
-    def server_hostname(self) -> str | None: ...
+    def server_hostname(self) -> str | None:
+        """The name to verify instead of the host."""
+        ...
+
     @property
-    def generation(self) -> int: ...
-    async def headers(self) -> Mapping[str, str]: ...
-    def ssl_context(self) -> ssl.SSLContext: ...
-    async def reload(self) -> bool: ...
+    def generation(self) -> int:
+        """Grows when the TLS side changes and connections must be made anew."""
+        ...
+
+    async def headers(self) -> Mapping[str, str]:
+        """Authorization, if any."""
+        ...
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """The context, after ``headers`` has succeeded once."""
+        ...
+
+    async def reload(self, used: Mapping[str, str] | None = None) -> bool:
+        """After a 401: read everything again; True = another try may go better."""
+        ...
 
 
 class _Cause(msgspec.Struct):
@@ -106,53 +125,31 @@ def api_error(
     return kind(code, status.reason, status.message or phrase, what=what, retry_after=wait, causes=causes)
 
 
-def connection_error(error: BaseException, server: str) -> errors.HubError:
+def connection_error(error: Exception, server: str) -> errors.HubError:
     """What went wrong below HTTP, in plain words."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return errors.CertificateRejected(f"{server}: certificate not accepted: {error.certificate_error}")
-    if isinstance(error, ClientConnectorDNSError):
-        return errors.ClusterUnreachable(f"{server}: the name does not resolve ({error.os_error.strerror})", "dns")
-    cause = error.__cause__ or error
-    if isinstance(error, aiohttp.ClientConnectorSSLError) or isinstance(cause, ssl.SSLError):
-        reason = getattr(cause, "reason", None) or getattr(error, "os_error", None) or cause
-        return errors.CertificateRejected(f"{server}: TLS failed: {reason}")
+    if isinstance(error, ProtocolError):
+        return errors.BadAnswer(0, "", f"not an acceptable answer: {error}", what=server)
     if isinstance(error, TimeoutError):
         return errors.ClusterUnreachable(f"{server}: no answer in time", "timeout")
-    if isinstance(error, aiohttp.ClientConnectorError):
-        if isinstance(error.os_error, ConnectionRefusedError):
-            return errors.ClusterUnreachable(f"{server}: connection refused", "refused")
-        return errors.ClusterUnreachable(f"{server}: {error.os_error.strerror or error.os_error}", "network")
-    if isinstance(
-        error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | aiohttp.ClientOSError | OSError
-    ):
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return errors.CertificateRejected(f"{server}: its certificate is not accepted: {error.verify_message}")
+    if isinstance(error, ssl.SSLError):
+        return errors.CertificateRejected(f"{server}: TLS failed: {error.reason or error}")
+    if isinstance(error, socket.gaierror):
+        return errors.ClusterUnreachable(f"{server}: the name does not resolve ({error.strerror})", "dns")
+    if isinstance(error, ConnectionRefusedError):
+        return errors.ClusterUnreachable(f"{server}: connection refused", "refused")
+    if isinstance(error, ConnectionError):
         return errors.ClusterUnreachable(f"{server}: connection lost", "reset")
-    if isinstance(error, aiohttp.InvalidURL):
-        return errors.KubeconfigError(f"{server}: not a usable server URL")
-    return errors.BadAnswer(0, "", f"not an HTTP answer ({type(error).__name__})", what=server)
-
-
-def _keepalive_socket(info: Any) -> socket.socket:
-    """A TCP socket that notices a dead peer by itself, as a second net under the read timeout."""
-    family, kind, proto, _, _ = info
-    sock = socket.socket(family, kind, proto)
-    sock.setblocking(False)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_KEEPIDLE", 30),
-        ("TCP_KEEPINTVL", 10),
-        ("TCP_KEEPCNT", 3),
-        ("TCP_USER_TIMEOUT", 60_000),
-    ):
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return sock
+    strerror = error.strerror if isinstance(error, OSError) else ""
+    return errors.ClusterUnreachable(f"{server}: {strerror or error}", "network")
 
 
 class Stream:
     """An open watch: lines of JSON until the server ends it."""
 
-    def __init__(self, response: aiohttp.ClientResponse, server: str) -> None:
-        self._content = response.content
+    def __init__(self, connection: Connection, server: str) -> None:
+        self._connection = connection
         self._server = server
 
     async def line(self) -> bytes:
@@ -160,34 +157,38 @@ class Stream:
 
         Raises:
             ClusterUnreachable: silence (kind ``timeout``) or a broken connection.
-            BadAnswer: a line above LINE_LIMIT.
+            BadAnswer: a line above LINE_LIMIT, or no HTTP.
         """
         try:
-            return await self._content.readline(max_line_length=LINE_LIMIT)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return await self._connection.line()
+        except (ProtocolError, OSError) as error:
             raise connection_error(error, self._server) from error
-        except ValueError as error:  # LineTooLong
-            raise errors.BadAnswer(200, "", f"a watch event above {LINE_LIMIT >> 20} MiB", what=self._server) from error
 
 
 class Client:
-    """One API server. Cheap to create: the session opens with the first request.
+    """One API server. Cheap to create: connections open when they are needed.
 
     Args:
         access: server, TLS and credentials.
         pool: threads for name look-ups.
-        connections: upper limit of simultaneous connections; 0 = none.
     """
 
-    def __init__(self, access: Access, pool: LookupPool, *, connections: int = 0) -> None:
+    def __init__(self, access: Access, pool: LookupPool) -> None:
         self.access = access
         self.server = access.server.rstrip("/")
-        self._pool = pool
-        self._connections = connections
-        self._session: aiohttp.ClientSession | None = None
+        parts = urlsplit(self.server)
+        self._host = parts.hostname or ""
+        self._port = parts.port or 443
+        self._prefix = parts.path
+        self._resolver = ClusterResolver(pool)
+        self._idle: list[Connection] = []
+        self._open: set[Connection] = set()
         self._generation = -1
+        self._fixed = (
+            f"Host: {parts.netloc}\r\nAccept: application/json\r\nUser-Agent: endpointslice-hub/{__version__}\r\n"
+        )
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -197,9 +198,11 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._session is not None:
-            session, self._session = self._session, None
-            await session.close()
+        for connection in list(self._open):
+            connection.abort()
+        self._open.clear()
+        self._idle.clear()
+        await self._resolver.close()
 
     async def request(
         self,
@@ -208,7 +211,7 @@ class Client:
         *,
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
-        timeout: float = REQUEST_TIMEOUT,
+        timeout: float = REQUEST_TIMEOUT,  # noqa: ASYNC109 - also bounds what runs without an await
         limit: int = LIST_LIMIT,
         content_type: str = "application/json",
     ) -> bytes:
@@ -218,12 +221,20 @@ class Client:
             ApiError: the server said no, or said something that is not an answer.
             ClusterUnreachable, CertificateRejected, CredentialError: there was no answer.
         """
-        what = f"{method} {path}"
         try:
-            async with asyncio.timeout(timeout), self._send(method, path, params, body, content_type, None) as response:
-                return await self._read(response, limit, what)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            async with asyncio.timeout(timeout):
+                for attempt in (1, 2):
+                    credentials = await self.access.headers()
+                    raw = self._raw(method, path, params, body, content_type, credentials)
+                    head, answer = await self._exchange(raw, limit, again=method == "GET")
+                    if head.status == 401 and attempt == 1 and await self.access.reload(credentials):
+                        continue
+                    break
+        except (ProtocolError, OSError) as error:  # TimeoutError is an OSError
             raise connection_error(error, self.server) from error
+        if 200 <= head.status < 300:
+            return answer
+        raise api_error(head.status, answer, f"{method} {path}", phrase=head.reason[:64], retry_after=head.retry_after)
 
     @asynccontextmanager
     async def watch(self, path: str, params: Mapping[str, str]) -> AsyncIterator[Stream]:
@@ -232,95 +243,125 @@ class Client:
         Raises:
             As :meth:`request`.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=SILENCE_TIMEOUT)
-        try:
-            async with self._send("GET", path, params, None, "", timeout) as response:
-                yield Stream(response, self.server)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise connection_error(error, self.server) from error
+        connection: Connection | None = None
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle | None = None
 
-    @asynccontextmanager
-    async def _send(
+        def check_silence(connection: Connection) -> None:
+            nonlocal timer
+            left = connection.heard_at + SILENCE_TIMEOUT - loop.time()
+            if left <= 0:
+                connection.fail_silent()
+            else:
+                timer = loop.call_later(left + 0.01, check_silence, connection)
+
+        try:
+            for attempt in (1, 2):
+                credentials = await self.access.headers()
+                raw = self._raw("GET", path, params, None, "", credentials)
+                async with asyncio.timeout(CONNECT_TIMEOUT):
+                    connection = await self._connection(fresh=True)
+                timer = loop.call_later(SILENCE_TIMEOUT, check_silence, connection)
+                head = await connection.start(raw, LINE_LIMIT, lines=True)
+                if 200 <= head.status < 300:
+                    break
+                answer = await self._error_body(connection)
+                timer.cancel()
+                connection.abort()
+                if not (head.status == 401 and attempt == 1 and await self.access.reload(credentials)):
+                    raise api_error(
+                        head.status, answer, f"watch {path}", phrase=head.reason[:64], retry_after=head.retry_after
+                    )
+            assert connection is not None  # noqa: S101 - the loop made it
+            yield Stream(connection, self.server)
+        except (ProtocolError, OSError) as error:
+            raise connection_error(error, self.server) from error
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if connection is not None:
+                connection.abort()
+                self._open.discard(connection)
+
+    async def _error_body(self, connection: Connection) -> bytes:
+        """The lines of a refused watch; a Status is one line."""
+        with suppress(ProtocolError, OSError):
+            async with asyncio.timeout(REQUEST_TIMEOUT):
+                return (await connection.line())[:ERROR_LIMIT]
+        return b""
+
+    def _raw(
         self,
         method: str,
         path: str,
         params: Mapping[str, str] | None,
         body: bytes | None,
         content_type: str,
-        timeout: aiohttp.ClientTimeout | None,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send with the current credentials, once more with reloaded ones after a 401; yields a 2xx."""
-        url = URL(self.server + path, encoded=True)
-        if params:
-            url = url.with_query(params)
-        for attempt in (1, 2):
-            headers = dict(await self.access.headers())
-            if body is not None:
-                headers["Content-Type"] = content_type
-            session = await self._current_session()
-            async with session.request(
-                method,
-                url,
-                data=body,
-                headers=headers,
-                allow_redirects=False,
-                server_hostname=self.access.server_hostname,
-                timeout=timeout or aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
-            ) as response:
-                if response.status == 401 and attempt == 1 and await self.access.reload():
-                    continue
-                if not 200 <= response.status < 300:
-                    await self._refuse(response, f"{method} {path}")
-                yield response
-                return
+        credentials: Mapping[str, str],
+    ) -> bytes:
+        query = "?" + "&".join(f"{key}={quote(value, safe='')}" for key, value in params.items()) if params else ""
+        lines = "".join([f"{name}: {value}\r\n" for name, value in credentials.items()])
+        if body is None:
+            return f"{method} {self._prefix}{path}{query} HTTP/1.1\r\n{self._fixed}{lines}\r\n".encode("latin-1")
+        lines += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+        return f"{method} {self._prefix}{path}{query} HTTP/1.1\r\n{self._fixed}{lines}\r\n".encode("latin-1") + body
 
-    async def _refuse(self, response: aiohttp.ClientResponse, what: str) -> None:
+    async def _exchange(self, raw: bytes, limit: int, *, again: bool) -> tuple[Head, bytes]:
+        """Send on a kept or new connection; once more on a new one where a kept one had been closed."""
+        connection = await self._connection()
+        kept = connection.served > 0
         try:
-            async with asyncio.timeout(REQUEST_TIMEOUT):
-                body = await response.content.read(ERROR_LIMIT)
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            body = b""  # the status says enough
-        phrase = (response.reason or "")[:64]
-        raise api_error(response.status, body, what, phrase=phrase, retry_after=response.headers.get("Retry-After"))
+            head = await connection.start(raw, limit)
+            body = await connection.body()
+        except ConnectionError:
+            self._discard(connection)
+            if not (kept and again):
+                raise
+            connection = await self._connection(fresh=True)
+            try:
+                head = await connection.start(raw, limit)
+                body = await connection.body()
+            except BaseException:
+                self._discard(connection)
+                raise
+        except BaseException:  # cancelled or timed out: what is on its way belongs to nobody
+            self._discard(connection)
+            raise
+        if connection.usable and connection in self._open:
+            self._idle.append(connection)
+        else:
+            self._discard(connection)
+        return head, body
 
-    async def _read(self, response: aiohttp.ClientResponse, limit: int, what: str) -> bytes:
-        length = response.content_length
-        if length is not None and length <= limit:
-            return await response.read()
-        chunks: list[bytes] = []
-        size = 0
-        async for chunk in response.content.iter_any():
-            size += len(chunk)
-            if size > limit:
-                raise errors.BadAnswer(response.status, "", f"an answer above {limit >> 20} MiB", what=what)
-            chunks.append(chunk)
-        return b"".join(chunks)
+    def _discard(self, connection: Connection) -> None:
+        connection.abort()
+        self._open.discard(connection)
 
-    async def _current_session(self) -> aiohttp.ClientSession:
-        if self._session is not None and self._generation == self.access.generation:
-            return self._session
-        old = self._session
-        context = self.access.ssl_context()
-        connector = aiohttp.TCPConnector(
-            limit=self._connections,
-            ssl=context,
-            resolver=ClusterResolver(self._pool),
-            use_dns_cache=False,
-            socket_factory=_keepalive_socket,
-        )
-        self._generation = self.access.generation
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-            read_bufsize=READ_BUFFER,
-            headers={
-                "Accept": "application/json",
-                "Accept-Encoding": "identity",
-                "User-Agent": f"endpointslice-hub/{__version__}",
-            },
-            auto_decompress=False,
-        )
-        if old is not None:  # rotated certificate: running requests finish on the old session's connections
-            asyncio.get_running_loop().call_later(REQUEST_TIMEOUT, lambda: asyncio.ensure_future(old.close()))
-        return self._session
+    async def _connection(self, *, fresh: bool = False) -> Connection:
+        if self._generation != self.access.generation:  # another certificate: nothing kept is right
+            for each in self._idle:
+                self._discard(each)
+            self._idle.clear()
+            self._generation = self.access.generation
+        now = asyncio.get_running_loop().time()
+        while self._idle and not fresh:
+            connection = self._idle.pop()
+            if connection.usable and now - connection.idle_since < KEEP_IDLE:
+                return connection
+            self._discard(connection)
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            addresses = await self._addresses()
+            connection = await connect(addresses, self.access.ssl_context(), self.access.server_hostname or self._host)
+        self._open.add(connection)
+        return connection
+
+    async def _addresses(self) -> list[tuple[socket.AddressFamily, str, int]]:
+        with suppress(ValueError):
+            version = ipaddress.ip_address(self._host).version
+            return [(socket.AF_INET6 if version == 6 else socket.AF_INET, self._host, self._port)]
+        found = await self._resolver.resolve(self._host, self._port)
+        for _, address, _ in found:
+            refusal = address_refusal(address)
+            if refusal is not None:
+                raise errors.KubeconfigError(f"{self.server}: the name leads to {address}, {refusal}")
+        return found

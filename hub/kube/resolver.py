@@ -1,6 +1,6 @@
 """Name resolution that no other cluster can slow down.
 
-aiohttp's resolver shares the event loop's six threads: 30 clusters with dead DNS delayed a healthy one
+The event loop's default pool has six threads on two cores: 30 clusters with dead DNS delayed a healthy one
 by 25 s (measured). Here look-ups run in a pool of their own, each cluster has one look-up under way at
 most, and the last good answer serves while a look-up fails.
 """
@@ -11,7 +11,7 @@ import asyncio
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
-from aiohttp.abc import AbstractResolver, ResolveResult
+Address = tuple[socket.AddressFamily, str, int]
 
 LOOKUP_TIMEOUT = 5.0
 """Seconds a caller waits for a look-up; the thread behind it may take longer."""
@@ -25,44 +25,32 @@ class LookupPool:
     def __init__(self, threads: int = 32) -> None:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="dns")
 
-    async def lookup(self, host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
-        """getaddrinfo off the loop.
+    async def lookup(self, host: str, port: int) -> list[Address]:
+        """Look a name up off the loop.
 
         Raises:
             OSError: the name does not resolve.
         """
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(
-            self._executor, lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+            self._executor, lambda: socket.getaddrinfo(host, port, socket.AF_UNSPEC, socket.SOCK_STREAM)
         )
-        return [
-            ResolveResult(
-                hostname=host,
-                host=str(sockaddr[0]),
-                port=int(sockaddr[1]),
-                family=family,
-                proto=proto,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for family, _, proto, _, sockaddr in found
-        ]
+        return [(family, str(sockaddr[0]), int(sockaddr[1])) for family, _, _, _, sockaddr in found]
 
     def close(self) -> None:
         """Let threads end by themselves; a hanging look-up must not hold up the exit."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-class ClusterResolver(AbstractResolver):
+class ClusterResolver:
     """One cluster's view of the pool: one look-up in flight per name, last good answer as fallback."""
 
     def __init__(self, pool: LookupPool) -> None:
         self._pool = pool
-        self._answers: dict[tuple[str, int], tuple[float, list[ResolveResult]]] = {}
-        self._pending: dict[tuple[str, int], asyncio.Task[list[ResolveResult]]] = {}
+        self._answers: dict[tuple[str, int], tuple[float, list[Address]]] = {}
+        self._pending: dict[tuple[str, int], asyncio.Task[list[Address]]] = {}
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
+    async def resolve(self, host: str, port: int) -> list[Address]:
         """Addresses of ``host``; a fresh answer is reused, a failing look-up falls back on the last good one.
 
         Raises:
@@ -75,7 +63,7 @@ class ClusterResolver(AbstractResolver):
             return known[1]
         task = self._pending.get(key)
         if task is None:
-            task = loop.create_task(self._pool.lookup(host, port, family), name=f"dns {host}")
+            task = loop.create_task(self._pool.lookup(host, port), name=f"dns {host}")
             self._pending[key] = task
             task.add_done_callback(lambda done: self._finish(key, done))
         try:
@@ -84,10 +72,10 @@ class ClusterResolver(AbstractResolver):
             if known:
                 return known[1]
             if isinstance(error, TimeoutError):
-                raise OSError(socket.EAI_AGAIN, f"no answer within {LOOKUP_TIMEOUT:.0f} s") from error
+                raise socket.gaierror(socket.EAI_AGAIN, f"no answer within {LOOKUP_TIMEOUT:.0f} s") from error
             raise
 
-    def _finish(self, key: tuple[str, int], task: asyncio.Task[list[ResolveResult]]) -> None:
+    def _finish(self, key: tuple[str, int], task: asyncio.Task[list[Address]]) -> None:
         self._pending.pop(key, None)
         if not task.cancelled() and task.exception() is None:
             self._answers[key] = (asyncio.get_running_loop().time(), task.result())

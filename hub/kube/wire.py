@@ -294,7 +294,12 @@ def _named(meta: _Meta) -> str:
 
 
 def _resource(
-    path: str, name: str, wire: type[Any], reduce: Callable[[Any], T], key: Callable[[_Meta], Any], rule: str,
+    path: str,
+    name: str,
+    wire: type[Any],
+    reduce: Callable[[Any], T],
+    key: Callable[[_Meta], Any],
+    rule: str,
     peek: Callable[[bytes], tuple[Any, str]] | None = None,
 ) -> Resource[T]:
     kind = {"nodes": "NodeList", "services": "ServiceList", "endpointslices": "EndpointSliceList"}[name]

@@ -72,12 +72,9 @@ def pack(group: EndpointGroup, limit: int, dirty: Collection[str] = ()) -> Packe
     if emptied and not created and len(emptied) == len(contents) and not group.drop:
         emptied.pop(0)
     gone = set(emptied)
+    final = [None if new is old else new for new, old in zip(contents, unchanged, strict=True)]
     return Packed(
-        tuple(
-            (each, None if contents[i] is unchanged[i] else contents[i])
-            for i, each in enumerate(slices)
-            if i not in gone
-        ),
+        tuple((each, final[i]) for i, each in enumerate(slices) if i not in gone),
         tuple(created),
         tuple(slices[i] for i in emptied),
     )

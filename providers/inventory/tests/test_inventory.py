@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import stat
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -25,6 +24,7 @@ RECORDS = [
     {"name": "a", "private_ip": "10.9.0.1", "ready": True, "worker": True},
     {"name": "b", "private_ip": "10.9.0.2", "ready": True, "worker": True},
 ]
+PRINT_ONE = """printf '[{"name": "%s", "private_ip": "10.9.0.1", "ready": true, "worker": true}]'"""
 
 
 class FastClock:
@@ -161,7 +161,7 @@ async def test_a_program_sees_only_the_environment_it_was_given(
     monkeypatch.setenv("SITE", "eu")
     program = script(
         tmp_path,
-        'printf \'[{"name": "%s", "private_ip": "10.9.0.1", "ready": true, "worker": true}]\' "${HUB_SECRET:-none}-$SITE"',
+        f'{PRINT_ONE} "${{HUB_SECRET:-none}}-$SITE"',
     )
     assert await names(tmp_path, command=[program], environment=["SITE", "NOT_SET"]) == ["none-eu"]
 
@@ -241,12 +241,12 @@ class TestConformanceOfAFile(ProviderConformance):
     @asynccontextmanager
     async def surroundings(self) -> AsyncGenerator[Mapping[str, Any], None]:
         with self._folder(json.dumps(RECORDS)) as folder:
-            yield {"file": os.path.join(folder, "inventory.json"), "interval": "1s"}
+            yield {"file": f"{folder}/inventory.json", "interval": "1s"}
 
     @asynccontextmanager
     async def breakage(self) -> AsyncGenerator[Mapping[str, Any], None]:
         with self._folder("[{") as folder:
-            yield {"file": os.path.join(folder, "inventory.json")}
+            yield {"file": f"{folder}/inventory.json"}
 
 
 class TestConformanceOfAProgram(ProviderConformance):

@@ -55,7 +55,7 @@ def test_a_record_may_have_further_addresses_only() -> None:
         ({"private_ip": "10.9.0.9", "ready": True, "worker": True}, "record 1: name is missing"),
         (record(""), "record 1 (''): name must be a text of 1 to 253 characters"),
         (record("z" * 254), f"record 1 ('{'z' * 64}'): name must be a text of 1 to 253 characters"),
-        (record("z", name=7), "record 1: name must be a text of 1 to 253 characters"),
+        (record("z") | {"name": 7}, "record 1: name must be a text of 1 to 253 characters"),
         (record("z", private_ip=None), "record 1 ('z'): private_ip is missing"),
         (record("z", private_ip="10.9.0.300"), "record 1 ('z'): '10.9.0.300' is not an IP address"),
         (record("z", private_ip="010.9.0.3"), "record 1 ('z'): '010.9.0.3' is not an IP address"),

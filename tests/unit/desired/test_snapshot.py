@@ -75,7 +75,7 @@ def test_one_address_in_two_records() -> None:
 def test_every_stated_address_is_known() -> None:
     """Also what the policy refuses has been stated: its departure is filtered, not gone."""
     made = view_of(SnapshotEndpoint("a", ("127.0.0.1", "10.0.0.1")))
-    assert made.view.addresses_complete == {"127.0.0.1", "10.0.0.1"}
+    assert made.view.addresses_complete == frozenset({"127.0.0.1", "10.0.0.1"})
     assert made.view.gone_complete == {"a"}
 
 

@@ -125,7 +125,8 @@ def test_cordoned_not_ready_is_draining() -> None:
 )
 def test_answers_without_an_address(answer: Resolution | None, unknown: frozenset[str], reason: str) -> None:
     """Absent excludes; no statement, and a node found without an address, are unknown."""
-    result = view_of(build.node("n1"), **({"n1": answer} if answer is not None else {}))
+    answers: dict[str, Any] = {"n1": answer} if answer is not None else {}
+    result = view_of(build.node("n1"), **answers)
     assert (result.view.unknown_nodes, result.reports["n1"].reason) == (unknown, reason)
 
 

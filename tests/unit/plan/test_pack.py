@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,9 +18,7 @@ from tests.support import build
 KEY = GroupKey("eu", "IPv4")
 
 
-def group(
-    wanted: Mapping[str, Endpoint], *slices: Iterable[str], ports: Sequence[object] = (), **more: bool
-) -> EndpointGroup:
+def group(wanted: Mapping[str, Endpoint], *slices: Iterable[str], **more: Any) -> EndpointGroup:
     """A group whose slices s-0, s-1, … hold these addresses as ready endpoints."""
     published = tuple(
         prepare(build.slice(f"s-{i}", [build.endpoint(address) for address in addresses]))
@@ -232,10 +231,11 @@ def carried_out(packed: Packed) -> list[list[str]]:
 @st.composite
 def packings(draw: st.DrawFn) -> tuple[EndpointGroup, int]:
     """Slices at most 5 long, some wanted, some new, a limit of 1 to 5; sometimes with a few changed."""
-    published = draw(st.permutations(sorted(draw(SETS))))
+    published: list[str] = draw(st.permutations(sorted(draw(SETS))))
+    placeholders: bool = draw(st.booleans())
     cuts = sorted(draw(st.lists(st.integers(0, len(published)), max_size=6)))
     slices = [published[a:b] for a, b in zip([0, *cuts], [*cuts, len(published)], strict=True)]
-    slices = [part for whole in slices for part in (whole[:5], whole[5:10]) if part or draw(st.booleans())]
+    slices = [part for whole in slices for part in (whole[:5], whole[5:10]) if part or placeholders]
     new = wanted(*draw(SETS))
     for address in draw(st.sets(ADDRESSES, max_size=3)):
         if address in new:

@@ -5,13 +5,21 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from hub.aio.clock import Clock
 from hub.plugin.testing.simulator import answers, validation
 from hub.plugin.testing.simulator.answers import Refusal
+from hub.plugin.testing.simulator.checks import (
+    Place,
+    check_namespace,
+    check_preconditions,
+    check_version,
+    checked,
+    error_group,
+    not_found,
+)
 from hub.plugin.testing.simulator.defaults import NOT_READY_TAINT, Networks
 from hub.plugin.testing.simulator.kinds import NAMESPACES, NODES, Kind
 from hub.plugin.testing.simulator.shapes import canonical_metadata
@@ -25,16 +33,6 @@ PROPAGATION = ("Foreground", "Background", "Orphan", "nil")
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: Kubernetes leaves out vowels and look-alikes
 (apimachinery/pkg/util/rand/rand.go)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """What a request is about: a kind, and an object or a collection of it."""
-
-    kind: Kind
-    namespace: str = ""
-    name: str = ""
-    subresource: str = ""
 
 
 class Api:
@@ -64,7 +62,7 @@ class Api:
         kind = place.kind
         found = self.store[kind].objects.get(kind.key(place.namespace, place.name))
         if found is None:
-            raise _not_found(kind, place.name)
+            raise not_found(kind, place.name)
         return found
 
     def create(self, place: Place, obj: Json, *, dry_run: bool = False, admission: bool = True) -> Stored:
@@ -74,12 +72,12 @@ class Api:
             Refusal: any of 400, 403, 404, 409, 422, 500.
         """
         kind = place.kind
-        obj = self._checked(place, obj)
+        obj = checked(place, obj)
         meta = obj["metadata"]
         if not meta.get("name") and meta.get("generateName"):
             meta["name"] = meta["generateName"] + "".join(self._random.choices(_SUFFIX, k=5))
         if kind.namespaced:
-            self._check_namespace(place, meta.get("name", ""))
+            check_namespace(self.store[NAMESPACES].objects.get(place.namespace), place, meta.get("name", ""))
         for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
             meta.pop(name, None)
         meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": self._now()}
@@ -108,7 +106,7 @@ class Api:
         Raises:
             Refusal: any of 400, 404, 409, 422, 500.
         """
-        obj = self._checked(place, obj)
+        obj = checked(place, obj)
         name = obj["metadata"].get("name", "")
         if not name:
             raise Refusal(
@@ -117,7 +115,7 @@ class Api:
         if name != place.name:
             raise Refusal(400, f"the name of the object ({name}) does not match the name on the URL ({place.name})")
         before = self.get(place)
-        self._check_version(place.kind, before, obj["metadata"])
+        check_version(place.kind, before, obj["metadata"])
         return self._replace(place, before, obj, dry_run=dry_run)
 
     def overwrite(self, place: Place, obj: Json) -> Stored:
@@ -126,7 +124,7 @@ class Api:
         Raises:
             Refusal: any of 400, 404, 422.
         """
-        return self._replace(place, self.get(place), self._checked(place, obj), whole=True)
+        return self._replace(place, self.get(place), checked(place, obj), whole=True)
 
     def patch(self, place: Place, mutation: Mutation, *, dry_run: bool = False) -> Stored:
         """PATCH with a function from object to object.
@@ -137,8 +135,8 @@ class Api:
         before = self.get(place)
         old: Json = {"kind": place.kind.kind, "apiVersion": place.kind.api_version, **before.decode()}
         current = old["metadata"].pop("resourceVersion")
-        obj = self._checked(place, mutation(old))
-        self._check_version(place.kind, before, obj["metadata"])
+        obj = checked(place, mutation(old))
+        check_version(place.kind, before, obj["metadata"])
         obj["metadata"]["resourceVersion"] = current
         return self._replace(place, before, obj, dry_run=dry_run)
 
@@ -154,7 +152,7 @@ class Api:
         if propagation is not None and propagation not in PROPAGATION:
             cause = answers.unsupported("propagationPolicy", propagation, PROPAGATION)
             raise answers.bad_options("DeleteOptions", cause)
-        self._check_preconditions(kind, before, options.get("preconditions") or {})
+        check_preconditions(kind, before, options.get("preconditions") or {})
         if dry_run:
             return before, True
         obj = before.decode()
@@ -187,50 +185,6 @@ class Api:
     def _now(self) -> str:
         return datetime.fromtimestamp(self._clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    def _checked(self, place: Place, obj: Json) -> Json:
-        """A copy with canonical metadata and without kind and apiVersion, which must fit where they are given."""
-        kind = place.kind
-        obj = dict(obj)
-        said_kind, said_version = obj.pop("kind", None) or kind.kind, obj.pop("apiVersion", None) or kind.api_version
-        if (said_kind, said_version) != (kind.kind, kind.api_version):
-            version = said_version.rpartition("/")[2]
-            raise Refusal(
-                400,
-                f'{said_kind} in version "{version}" cannot be handled as a {kind.kind}: no kind "{said_kind}" is '
-                f'registered for version "{said_version}" in scheme "pkg/runtime/scheme.go:111"',
-            )
-        meta = canonical_metadata(obj.pop("metadata", None) or {}, kind.kind)
-        if kind.namespaced:
-            if meta.get("namespace", place.namespace) != place.namespace:
-                raise Refusal(
-                    400, "the namespace of the provided object does not match the namespace sent on the request"
-                )
-            meta["namespace"] = place.namespace
-        else:
-            meta.pop("namespace", None)
-        return {"metadata": meta, **obj}
-
-    def _check_namespace(self, place: Place, name: str) -> None:
-        namespace = self.store[NAMESPACES].objects.get(place.namespace)
-        if namespace is None:
-            raise _not_found(NAMESPACES, place.namespace)
-        if "deletionTimestamp" in namespace.decode()["metadata"]:
-            kind = place.kind
-            details = answers.details_of(name, kind.group, kind.resource)
-            details["causes"] = [
-                {
-                    "reason": "NamespaceTerminating",
-                    "message": f"namespace {place.namespace} is being terminated",
-                    "field": "metadata.namespace",
-                }
-            ]
-            raise Refusal(
-                403,
-                f'{kind.qualified} "{name}" is forbidden: unable to create new content in namespace {place.namespace} '
-                "because it is being terminated",
-                details=details,
-            )
-
     def _shape(self, kind: Kind, obj: Json, old: Json | None) -> None:
         """Default the object in place, then refuse it if anything is wrong."""
         kind.shape(obj, old, self._networks)
@@ -240,46 +194,7 @@ class Api:
             *kind.causes(obj, old),
         ]
         if causes:
-            raise answers.invalid(_error_group(kind), kind.kind, meta.get("name", ""), causes)
-
-    def _check_version(self, kind: Kind, before: Stored, meta: Json) -> None:
-        given = meta.get("resourceVersion", "")
-        if given and not given.isdigit():
-            raise Refusal(500, f'strconv.ParseUint: parsing "{given}": invalid syntax', "")
-        if meta.get("uid", before.uid) != before.uid:
-            raise _conflict(
-                kind,
-                before.name,
-                f"StorageError: invalid object, Code: 4, Key: /registry/{kind.resource}/{before.key}, "
-                f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {meta['uid']}, "
-                f"UID in object meta: {before.uid}",
-            )
-        if given not in ("", "0", str(before.version)):
-            raise _conflict(
-                kind,
-                before.name,
-                "the object has been modified; please apply your changes to the latest version and try again",
-            )
-
-    def _check_preconditions(self, kind: Kind, before: Stored, preconditions: Mapping[str, Any]) -> None:
-        uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
-        if uid is not None and uid != before.uid:
-            why = (
-                f"the UID in the precondition ({uid}) does not match the UID in record ({before.uid}). "
-                "The object might have been deleted and then recreated"
-            )
-        elif version is not None and version != str(before.version):
-            why = (
-                f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
-                f"({before.version}). The object might have been modified"
-            )
-        else:
-            return
-        raise Refusal(
-            409,
-            f'Operation cannot be fulfilled on {_error_kind(kind)} "{before.name}": {why}',
-            details=answers.details_of(before.name, _error_group(kind), kind.kind),
-        )
+            raise answers.invalid(error_group(kind), kind.kind, meta.get("name", ""), causes)
 
     def _replace(
         self, place: Place, before: Stored, obj: Json, *, dry_run: bool = False, whole: bool = False
@@ -300,13 +215,14 @@ class Api:
         meta["resourceVersion"] = old["metadata"]["resourceVersion"]
         self._shape(kind, obj, old)
         obj = self._ordered(obj, kind)
+        meta = obj["metadata"]
         if obj == old:
             return before
         if kind.counts_generations and _counts(obj) != _counts(old):
-            obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+            meta["generation"] = old["metadata"].get("generation", 0) + 1
         if dry_run:
             return encoded(kind, obj, before.version)
-        if "deletionTimestamp" in obj["metadata"] and not obj["metadata"].get("finalizers"):
+        if kind is not NAMESPACES and "deletionTimestamp" in meta and not meta.get("finalizers"):
             # The last finalizer is gone, and so is the object; its content is no longer of interest to anyone.
             self.remove(kind, before)
             return encoded(kind, obj, before.version)
@@ -352,23 +268,3 @@ def _status_metadata(old: Json, new: Json) -> Json:
     """A status update takes labels and annotations over too (measured), but no owners or finalizers."""
     kept = {name: value for name, value in old.items() if name not in ("labels", "annotations")}
     return {**kept, **{name: new[name] for name in ("labels", "annotations") if name in new}}
-
-
-def _error_group(kind: Kind) -> str:
-    # Events are core objects inside the server, whatever API they come through.
-    return "" if kind.kind == "Event" else kind.group
-
-
-def _error_kind(kind: Kind) -> str:
-    group = _error_group(kind)
-    return f"{kind.kind}.{group}" if group else kind.kind
-
-
-def _not_found(kind: Kind, name: str) -> Refusal:
-    details = answers.details_of(name, kind.group, kind.resource)
-    return Refusal(404, f'{kind.qualified} "{name}" not found', details=details)
-
-
-def _conflict(kind: Kind, name: str, why: str) -> Refusal:
-    details = answers.details_of(name, kind.group, kind.resource)
-    return Refusal(409, f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}', details=details)

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from hub.plugin.testing.simulator.api import Api, Place
+from hub.plugin.testing.simulator.api import Api
+from hub.plugin.testing.simulator.checks import Place
 from hub.plugin.testing.simulator.kinds import NAMESPACES, Kind
 from hub.plugin.testing.simulator.objects import set_ready
 from hub.plugin.testing.simulator.store import Stored, full_body

@@ -13,7 +13,8 @@ from aiohttp import web
 
 from hub.plugin.testing.simulator import answers
 from hub.plugin.testing.simulator.answers import Refusal
-from hub.plugin.testing.simulator.api import Api, Place
+from hub.plugin.testing.simulator.api import Api
+from hub.plugin.testing.simulator.checks import Place
 from hub.plugin.testing.simulator.faults import Fault, Faults
 from hub.plugin.testing.simulator.listing import check_watch_options, integer, list_body, selection
 from hub.plugin.testing.simulator.requests import (

@@ -10,7 +10,7 @@ import msgspec
 
 from hub.plugin.testing.simulator import answers
 from hub.plugin.testing.simulator.answers import Refusal
-from hub.plugin.testing.simulator.api import Place
+from hub.plugin.testing.simulator.checks import Place
 from hub.plugin.testing.simulator.selectors import field_matcher, label_matcher
 from hub.plugin.testing.simulator.store import Match, Store, Stored
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from hub.plugin.testing.simulator.answers import Refusal
 
@@ -84,9 +84,8 @@ def _apply(target: Any, operation: Json) -> None:
     *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
     for part in parents:
         target = target[_place(target, part)]
-    if action == "add" and isinstance(target, list):
-        items: list[Any] = target
-        items.insert(len(items) if last == "-" else int(last), value)
+    if action == "add" and _is_list(target):
+        target.insert(len(target) if last == "-" else int(last), value)
         return
     # From here on a dict or a list is meant, whichever it is.
     place, container = _place(target, last), cast("Json", target)
@@ -103,4 +102,8 @@ def _apply(target: Any, operation: Json) -> None:
 
 
 def _place(target: Any, part: str) -> Any:
-    return int(part) if isinstance(target, list) else part
+    return int(part) if _is_list(target) else part
+
+
+def _is_list(value: Any) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)

@@ -12,7 +12,8 @@ from aiohttp import web
 
 from hub.plugin.testing.simulator import answers, patching
 from hub.plugin.testing.simulator.answers import Refusal
-from hub.plugin.testing.simulator.api import Mutation, Place
+from hub.plugin.testing.simulator.api import Mutation
+from hub.plugin.testing.simulator.checks import Place
 from hub.plugin.testing.simulator.kinds import KINDS, NAMESPACES
 
 Json = dict[str, Any]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from hub.plugin.testing.simulator import answers
 from hub.plugin.testing.simulator.answers import Refusal
-from hub.plugin.testing.simulator.api import Place
+from hub.plugin.testing.simulator.checks import Place
 
 
 @dataclass(slots=True)

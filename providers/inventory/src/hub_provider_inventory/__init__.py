@@ -11,7 +11,7 @@ import os
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 from hub.plugin import ClusterContext, ProviderType, Snapshot, TransientProviderError, hookimpl
 from hub_provider_inventory.config import InventoryConfig
@@ -59,7 +59,7 @@ class Inventory:
         if self._config.static is not None:
             return snapshot("static", self._config.static)
         name, document = await self._document()
-        records: list[Any] = await self._cluster.hub.run_sync(parse, name, document)
+        records = await self._cluster.hub.run_sync(parse, name, document)
         return snapshot(name, records)
 
     async def _document(self) -> tuple[str, bytes]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from hub.plugin.fields import Duration
 
-Text = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\0]*$")]
+Text = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]*$")]
 Interval = Annotated[Duration, Field(ge=1.0, le=86_400.0)]
 Timeout = Annotated[Duration, Field(gt=0.0, le=25.0)]
 """A first snapshot must come within 30 s."""

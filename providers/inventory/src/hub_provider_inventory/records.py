@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
-from typing import Any, Final, NoReturn, cast
+from typing import Final, NoReturn, cast
 
 from hub.plugin import ProviderError, Snapshot, SnapshotEndpoint
 
@@ -29,7 +29,7 @@ class _Rejected(Exception):
     """Why a record does not count."""
 
 
-def parse(name: str, document: bytes) -> list[Any]:
+def parse(name: str, document: bytes) -> list[object]:
     """The records of a document.
 
     Raises:
@@ -47,7 +47,7 @@ def parse(name: str, document: bytes) -> list[Any]:
         raise InventoryError(f"{name}: not JSON: {error}") from None
     if not isinstance(value, list):
         raise InventoryError(f"{name}: must be a JSON array of records, not {_kind(value)}")
-    return cast("list[Any]", value)
+    return cast("list[object]", value)
 
 
 def snapshot(name: str, records: Sequence[object]) -> Snapshot:
@@ -64,12 +64,10 @@ def snapshot(name: str, records: Sequence[object]) -> Snapshot:
     for index, record in enumerate(records):
         try:
             endpoint, worker = _endpoint(record)
-            if endpoint.name in seen:
-                raise _Rejected("another record has the same name")
+            _unseen(endpoint.name, seen)
         except _Rejected as reason:
             problems.append(f"record {index}{_label(record)}: {reason}")
             continue
-        seen.add(endpoint.name)
         if worker:
             endpoints[endpoint.name] = endpoint
     if records and len(problems) == len(records):
@@ -78,6 +76,12 @@ def snapshot(name: str, records: Sequence[object]) -> Snapshot:
     if len(problems) > MAX_PROBLEMS:
         listed.append(f"and {len(problems) - MAX_PROBLEMS} more")
     return Snapshot(tuple(endpoints[key] for key in sorted(endpoints)), complete=not problems, problems=tuple(listed))
+
+
+def _unseen(name: str, seen: set[str]) -> None:
+    if name in seen:
+        raise _Rejected("another record has the same name")
+    seen.add(name)
 
 
 def _endpoint(record: object) -> tuple[SnapshotEndpoint, bool]:

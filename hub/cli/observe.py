@@ -1,0 +1,55 @@
+"""The commands that look once and write nothing: what they do once the hub has looked."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+
+import click
+
+from hub.app import Hub, Options, assemble
+from hub.cli.changes import print_plan, unknown_sources
+from hub.cli.exits import Exit
+from hub.cli.render import Output, one_line, warn
+from hub.errors import UsageError
+from hub.model import TargetKey
+
+
+async def plan(options: Options, names: Iterable[str], output: Output) -> int:
+    """Print the plan of all targets or the named ones.
+
+    Raises:
+        HubError: the hub cluster cannot be read, or a name is not known.
+    """
+    async with assemble(options) as hub, hub.observing():
+        warn_of_problems(hub)
+        results = [hub.reconciler.decide(key) for key in _chosen(hub, names)]
+        changes = print_plan(results, output)
+        unknown = unknown_sources(hub, results)
+    for line in unknown:
+        click.echo(f"Unknown: {one_line(line)}", err=True)
+    if unknown:
+        return Exit.UNKNOWN
+    return Exit.CHANGES if changes else Exit.OK
+
+
+def warn_of_problems(hub: Hub) -> None:
+    """Say which entries of the registry are broken and therefore frozen."""
+    for problem in hub.problems:
+        warn(str(problem))
+
+
+def _chosen(hub: Hub, names: Iterable[str]) -> list[TargetKey]:
+    known = {*hub.registry.targets, *hub.registry.broken_targets, *hub.local.slices.targets()}
+    wanted = [TargetKey(*name.split("/", 1)) for name in names]
+    for key in wanted:
+        if key not in known:
+            raise UsageError(f"Service {key} is not in the registry and has no slices{meant(str(key), map(str, known))}")
+    return sorted(wanted or known)
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """A hint with the closest known name, to be put after a message."""
+    words: Collection[str] = sorted(known)
+    close = difflib.get_close_matches(word, words, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -1,0 +1,36 @@
+"""``hub plan``: what a hub would write now."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from hub.cli import logs
+from hub.cli.options import SERVICE, Given, Settings, hub_access, output, registry, verbose
+from hub.cli.render import Output
+
+
+@click.command(short_help="Show what a hub would write now.")
+@click.argument("services", metavar="[NAMESPACE/SERVICE]...", nargs=-1, type=SERVICE)
+@registry
+@hub_access
+@output("table", "json", "yaml")
+@verbose
+@click.pass_context
+def plan(ctx: click.Context, services: tuple[str, ...], registry: str, output: Output, **given: Any) -> int:
+    """Show what a hub would write now, for all Services or the named ones.
+
+    Reads the hub cluster and every remote cluster, writes nothing. Removals that `hub run` puts off for
+    --removal-grace are shown as due.
+
+    Exit codes: 0 no change, 1 changes, 2 a source is unknown (what is printed is what can be said), 3 error.
+    """
+    logs.quiet(ctx.ensure_object(Settings).verbose)
+    options = Given(**given).options(registry, dry_run=True, leader_elect=False, removal_grace=0.0)
+    from hub.cli.observe import plan as observe
+
+    return asyncio.run(observe(options, services, output))
+
+

@@ -1,0 +1,437 @@
+"""HTTP/1.1 to one API server: one connection class, small enough to read, strict about what it accepts.
+
+The hub's hot path is a PUT and a watch line; a general client costs several times the work on each (see
+docs/adr for the figures). What is supported is what kube-apiserver speaks: requests with a known body,
+answers with Content-Length, chunked or until the connection ends. No proxy, redirect, cookie,
+compression, pipelining or upgrade. Everything a peer sends is bounded; anything unexpected ends the
+connection with :class:`ProtocolError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import ssl
+from collections import deque
+from collections.abc import Sequence
+
+HEAD_LIMIT = 64 << 10
+"""Bytes of status line and headers."""
+CHUNK_LINE_LIMIT = 1 << 10
+"""Bytes of a chunk's size line (extensions included)."""
+PAUSE_ABOVE = 1 << 20
+"""Bytes of unread watch lines at which reading pauses until half of them are consumed."""
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})(?: ([^\r\n]*))?")
+_HEX = re.compile(rb"[0-9a-fA-F]{1,15}")
+
+
+class ProtocolError(Exception):
+    """The peer sent something that is not the HTTP we accept, or more than we accept."""
+
+
+class Head:
+    """Status and the headers that matter."""
+
+    __slots__ = ("chunked", "close", "length", "reason", "retry_after", "status")
+
+    def __init__(self, block: bytes) -> None:
+        lines = block.split(b"\r\n")
+        match = _STATUS_LINE.fullmatch(lines[0])
+        if match is None:
+            raise ProtocolError("no HTTP/1.1 status line")
+        self.status = int(match[1])
+        self.reason = (match[2] or b"").decode("latin-1")
+        self.length: int | None = None
+        self.chunked = False
+        self.close = lines[0].startswith(b"HTTP/1.0")
+        self.retry_after: str | None = None
+        for line in lines[1:]:
+            name, colon, value = line.partition(b":")
+            if not colon or not name or name[-1:] in b" \t" or line[:1] in b" \t":
+                raise ProtocolError("a malformed header")
+            self._header(name.lower(), value.strip())
+        if self.chunked and self.length is not None:
+            raise ProtocolError("both Content-Length and Transfer-Encoding")
+
+    def _header(self, name: bytes, value: bytes) -> None:
+        if name == b"content-length":
+            if not value.isdigit() or len(value) > 15 or self.length not in (None, int(value)):
+                raise ProtocolError("a bad Content-Length")
+            self.length = int(value)
+        elif name == b"transfer-encoding":
+            if value.lower() != b"chunked" or self.chunked:
+                raise ProtocolError("a Transfer-Encoding other than chunked")
+            self.chunked = True
+        elif name == b"content-encoding" and value.lower() != b"identity":
+            raise ProtocolError("a compressed answer nobody asked for")
+        elif name == b"connection":
+            self.close = self.close or b"close" in value.lower()
+        elif name == b"retry-after":
+            self.retry_after = value.decode("latin-1")[:64]
+
+
+class Connection(asyncio.Protocol):
+    """One connection, one request at a time.
+
+    Attributes:
+        usable: may carry another request.
+        served: requests answered so far.
+        idle_since: loop time of the last answer.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._head: Head | None = None
+        self._head_waiter: asyncio.Future[Head] | None = None
+        self._body_waiter: asyncio.Future[None] | None = None
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._limit = 0
+        self._left = 0
+        """Bytes left of the chunk, or of a body with Content-Length."""
+        self._between = False
+        """Waiting for the line break that ends a chunk."""
+        self._trailer = False
+        self._lines: deque[bytes] | None = None
+        self._partial: list[bytes] = []
+        self._partial_size = 0
+        self._queued = 0
+        self._paused = False
+        self._complete = True
+        self._error: Exception | None = None
+        self._lost = False
+        self.heard_at = 0.0
+        self.usable = False
+        self.served = 0
+        self.idle_since = 0.0
+
+    # --- asyncio's side -----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected, TLS included."""
+        self._transport = transport  # type: ignore[assignment]
+        self.usable = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ended by either side."""
+        self.usable = False
+        self._lost = True
+        if not self._complete and self._until_close():
+            self._finish()
+            return
+        self._fail(exc if isinstance(exc, OSError) else ConnectionResetError("connection closed by the peer"))
+
+    def eof_received(self) -> bool:
+        """The peer sends no more: nothing we do needs half-open connections."""
+        return False
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of an answer."""
+        self.heard_at = self._loop.time()
+        if self._complete:  # nobody asked for anything
+            self.abort()
+            return
+        try:
+            if self._head is None:
+                self._buffer += data
+                if not self._parse_head():
+                    return
+            elif self._head.chunked:
+                if self._left > len(data) and not self._buffer:  # inside a chunk: no copy
+                    self._left -= len(data)
+                    self._body(data)
+                    return
+                self._buffer += data
+            else:
+                self._plain(data)
+                return
+            head = self._head
+            if head is not None and head.chunked:
+                self._chunks()
+            elif self._buffer:
+                rest = bytes(self._buffer)
+                self._buffer.clear()
+                self._plain(rest)
+        except ProtocolError as error:
+            self._fail(error)
+            self.abort()
+
+    # --- parsing ------------------------------------------------------------------------------------
+
+    def _parse_head(self) -> bool:
+        """True once the head is complete; answers without a body are finished at once."""
+        while True:
+            end = self._buffer.find(b"\r\n\r\n")
+            if end < 0:
+                if len(self._buffer) > HEAD_LIMIT:
+                    raise ProtocolError(f"headers above {HEAD_LIMIT >> 10} KiB")
+                return False
+            if end > HEAD_LIMIT:
+                raise ProtocolError(f"headers above {HEAD_LIMIT >> 10} KiB")
+            head = Head(bytes(self._buffer[:end]))
+            del self._buffer[: end + 4]
+            if head.status == 101:
+                raise ProtocolError("an upgrade nobody asked for")
+            if head.status >= 200:
+                break  # 1xx announce the real one
+        self._head = head
+        if head.length is not None:
+            if head.length > self._limit and self._lines is None:
+                raise ProtocolError(f"a body above {self._limit} bytes")
+            self._left = head.length
+        if self._head_waiter is not None and not self._head_waiter.done():
+            self._head_waiter.set_result(head)
+        if head.status == 204 or (head.length == 0 and not head.chunked):
+            self._finish()
+            return False
+        return True
+
+    def _until_close(self) -> bool:
+        """Whether the end of the connection is the proper end of the answer."""
+        head = self._head
+        return head is not None and not head.chunked and head.length is None
+
+    def _plain(self, data: bytes) -> None:
+        """Body bytes without chunks."""
+        if self._until_close():
+            self._body(data)
+            return
+        if len(data) > self._left:
+            raise ProtocolError("more bytes than Content-Length says")
+        self._left -= len(data)
+        self._body(data)
+        if self._left == 0:
+            self._finish()
+
+    def _chunks(self) -> None:
+        """Body bytes in chunks, as many as are complete in the buffer."""
+        buffer = self._buffer
+        at = 0
+        while True:
+            if self._left:
+                end = at + self._left
+                if end > len(buffer):
+                    if at < len(buffer):
+                        self._left -= len(buffer) - at
+                        self._body(bytes(buffer[at:]))
+                    buffer.clear()
+                    return
+                self._body(bytes(buffer[at:end]))
+                at = end
+                self._left = 0
+                self._between = True
+            eol = buffer.find(b"\r\n", at, at + CHUNK_LINE_LIMIT)
+            if eol < 0:
+                if len(buffer) - at >= CHUNK_LINE_LIMIT:
+                    raise ProtocolError("a chunk without a size")
+                del buffer[:at]
+                return
+            line = bytes(buffer[at:eol])
+            at = eol + 2
+            if self._between:
+                if line:
+                    raise ProtocolError("a chunk longer than it says")
+                self._between = False
+                continue
+            if self._trailer:
+                if line:
+                    continue
+                if at < len(buffer):
+                    raise ProtocolError("bytes after the end of the answer")
+                buffer.clear()
+                self._finish()
+                return
+            size = line.partition(b";")[0].strip()
+            if not _HEX.fullmatch(size):
+                raise ProtocolError("a chunk without a size")
+            self._left = int(size, 16)
+            self._trailer = self._left == 0
+
+    def _body(self, data: bytes) -> None:
+        if self._lines is not None:
+            self._split(data)
+            return
+        self._size += len(data)
+        if self._size > self._limit:
+            raise ProtocolError(f"a body above {self._limit} bytes")
+        self._parts.append(data)
+
+    def _split(self, data: bytes) -> None:
+        """Cut a stream into lines; wake the reader."""
+        assert self._lines is not None  # noqa: S101 - a stream has them
+        head, newline, rest = data.partition(b"\n")
+        if not newline:
+            self._partial.append(data)
+            self._partial_size += len(data)
+            if self._partial_size > self._limit:
+                raise ProtocolError(f"a line above {self._limit} bytes")
+            return
+        if self._partial:
+            self._partial.append(head)
+            head = b"".join(self._partial)
+            self._partial = []
+            self._partial_size = 0
+        while True:
+            if head:
+                self._lines.append(head)
+                self._queued += len(head)
+            head, newline, tail = rest.partition(b"\n")
+            if not newline:
+                break
+            rest = tail
+        if rest:
+            self._partial = [rest]
+            self._partial_size = len(rest)
+        if self._queued > PAUSE_ABOVE and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    # --- ending ---------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        if self._body_waiter is not None and not self._body_waiter.done():
+            self._body_waiter.set_result(None)
+
+    def _finish(self) -> None:
+        self._complete = True
+        self.served += 1
+        self.idle_since = self._loop.time()
+        if self._head is None or self._head.close or self._until_close() or self._buffer:
+            self.abort()
+        self._wake()
+
+    def _fail(self, error: Exception) -> None:
+        self.usable = False
+        if self._complete:
+            return
+        self._complete = True
+        self._error = error
+        if self._head_waiter is not None and not self._head_waiter.done():
+            self._head_waiter.set_exception(error)
+        self._wake()
+
+    def fail_silent(self) -> None:
+        """Give up on an answer that does not go on."""
+        self._fail(TimeoutError("silence"))
+        self.abort()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.usable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- the caller's side ----------------------------------------------------------------------------
+
+    def start(self, request: bytes, limit: int, *, lines: bool = False) -> asyncio.Future[Head]:
+        """Send a request; the future is its head.
+
+        Args:
+            request: the whole request.
+            limit: bytes of the body, or of one line.
+            lines: the body is a stream of lines.
+        """
+        assert self._transport is not None  # noqa: S101 - it is connected
+        assert self._complete  # noqa: S101 - one request at a time
+        self._head = None
+        self._buffer.clear()
+        self._parts = []
+        self._size = self._left = self._queued = self._partial_size = 0
+        self._partial = []
+        self._between = self._trailer = False
+        self._limit = limit
+        self._lines = deque() if lines else None
+        self._complete = False
+        self._error = None
+        self._body_waiter = None
+        self._head_waiter = self._loop.create_future()
+        self.heard_at = self._loop.time()
+        self._transport.write(request)
+        return self._head_waiter
+
+    async def body(self) -> bytes:
+        """The whole body.
+
+        Raises:
+            ProtocolError, OSError: it ended badly.
+        """
+        while not self._complete:
+            self._body_waiter = self._loop.create_future()
+            await self._body_waiter
+        if self._error is not None:
+            raise self._error
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+    async def line(self) -> bytes:
+        """The next line of a stream, without its line break; b"" at its proper end.
+
+        Raises:
+            ProtocolError, OSError: it ended badly.
+        """
+        lines = self._lines
+        assert lines is not None  # noqa: S101 - it is a stream
+        while not lines:
+            if self._complete:
+                if self._error is not None:
+                    raise self._error
+                return b""
+            self._body_waiter = self._loop.create_future()
+            await self._body_waiter
+        line = lines.popleft()
+        self._queued -= len(line)
+        if self._paused and self._queued < PAUSE_ABOVE // 2 and self._transport is not None:
+            self._paused = False
+            if not self._lost:
+                self._transport.resume_reading()
+        return line
+
+
+async def connect(
+    addresses: Sequence[tuple[socket.AddressFamily, str, int]],
+    context: ssl.SSLContext,
+    server_hostname: str,
+) -> Connection:
+    """Connect to the first address that answers; the caller sets the deadline.
+
+    Raises:
+        OSError, ssl.SSLError: none of them did; the last one's error.
+    """
+    loop = asyncio.get_running_loop()
+    last: OSError = OSError("the name has no address")
+    for family, host, port in addresses:
+        sock = _socket(family)
+        try:
+            await loop.sock_connect(sock, (host, port))
+            _, connection = await loop.create_connection(
+                lambda: Connection(loop), sock=sock, ssl=context, server_hostname=server_hostname
+            )
+        except OSError as error:
+            sock.close()
+            last = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return connection
+    raise last
+
+
+def _socket(family: socket.AddressFamily) -> socket.socket:
+    """A TCP socket that notices a dead peer by itself, as a second net under the read timeout."""
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_KEEPIDLE", 30),
+        ("TCP_KEEPINTVL", 10),
+        ("TCP_KEEPCNT", 3),
+        ("TCP_USER_TIMEOUT", 60_000),
+    ):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return sock

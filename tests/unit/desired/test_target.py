@@ -1,0 +1,761 @@
+"""What one target should publish, seen through planning and applying."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hub.desired.target import Desired, Refused, SourceInput, TargetMemory, Waiting, desire
+from hub.model import DRAINING, PUBLISHED, Endpoint, GroupKey, Port, Service, ServicePort, Slice, SourceView
+from hub.registry.spec import FailoverPolicy, SourceSpec, UnreachablePolicy
+from tests.support import build
+from tests.support.build import Pipeline
+
+RANGE = ((30000, 32767),)
+
+
+def offer(view: SourceView, spec: SourceSpec | None = None, **more: Any) -> SourceInput:
+    """A source's input at this moment."""
+    return SourceInput(spec or build.source(view.cluster), view, **more)
+
+
+def eps(*names: str, **more: Any) -> dict[str, Endpoint]:
+    """Endpoints a -> 10.0.0.<code> of nodes with these one-letter names."""
+    return {where(name): build.endpoint(where(name), name, **more) for name in sorted(names)}
+
+
+def where(name: str) -> str:
+    """The address of a one-letter node."""
+    return f"10.0.0.{ord(name)}"
+
+
+def view(cluster: str, nodes: str = "", **more: Any) -> SourceView:
+    """A view of these one-letter nodes."""
+    return build.view(cluster, eps(*nodes), **more)
+
+
+def names(published: dict[str, set[str]]) -> dict[str, str]:
+    """Cluster -> one-letter nodes published."""
+    return {
+        cluster: "".join(sorted(chr(int(address.rsplit(".", 1)[1])) for address in addresses))
+        for cluster, addresses in published.items()
+    }
+
+
+def two(**more: Any) -> Pipeline:
+    """A target with the sources eu and us."""
+    return Pipeline(build.target("eu", "us", **more))
+
+
+# --- Services -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("service", "kind", "reason"),
+    [
+        (None, Waiting, "ServiceMissing"),
+        (build.service(deleting=True), Waiting, "ServiceDeleting"),
+        (build.service(kind="ExternalName"), Refused, "ExternalName"),
+        (build.service(selector=True), Refused, "SelectorPresent"),
+    ],
+)
+def test_unfit_services(service: Service | None, kind: type, reason: str) -> None:
+    """What cannot be a target says why."""
+    found = desire(build.target(), service, [offer(view("eu", "a"))], (), TargetMemory(), 0.0)
+    assert isinstance(found, kind)
+    assert found.reason == reason  # type: ignore[union-attr]
+
+
+def test_a_fit_service_is_published() -> None:
+    """One source, one slice."""
+    assert names(Pipeline().run(view("eu", "ab"))) == {"eu": "ab"}
+
+
+def test_only_the_services_families() -> None:
+    """Addresses of a family that the Service lacks are not published."""
+    both = build.view("eu", [build.endpoint("10.0.0.1", "a")], [build.endpoint("fd00::1", "a")])
+    found = {
+        families: Pipeline(service=build.service(families=families)).run(both)["eu"]
+        for families in (("IPv4",), ("IPv6",), ("IPv6", "IPv4"))
+    }
+    assert list(found.values()) == [{"10.0.0.1"}, {"fd00::1"}, {"10.0.0.1", "fd00::1"}]
+
+
+def test_a_family_that_leaves_the_service_leaves_no_slice() -> None:
+    """The Service's owner wants it so: even the empty slice goes."""
+    both = build.view("eu", [build.endpoint("10.0.0.1", "a")], [build.endpoint("fd00::1", "a")])
+    it = Pipeline(service=build.service(families=("IPv4", "IPv6")), guarded=True)
+    it.run(both)
+    it.service = build.service(families=("IPv4",))
+    it.run(both)
+    assert [each.address_type for each in it.slices] == ["IPv4"]
+
+
+def test_a_source_of_another_family_is_reported() -> None:
+    """A source that has nothing in the Service's families."""
+    it = Pipeline()
+    it.run(build.view("eu", (), [build.endpoint("fd00::1", "a")]))
+    assert it.reasons() == ["FamilyNotInService"]
+
+
+def test_a_dual_stack_source_is_not_reported() -> None:
+    """One family too many is fine."""
+    it = Pipeline()
+    it.run(build.view("eu", [build.endpoint("10.0.0.1", "a")], [build.endpoint("fd00::1", "a")]))
+    assert it.reasons() == []
+
+
+# --- unknown --------------------------------------------------------------------------------------------
+
+
+def test_unknown_freezes_addresses() -> None:
+    """A source without a statement keeps what it has, and writes nothing."""
+    it = Pipeline()
+    it.run(view("eu", "ab"))
+    assert it.plan(build.view("eu", unknown="list failed")).writes == 0
+
+
+def test_unknown_is_not_looked_at() -> None:
+    """Endpoints of an unknown view are not published."""
+    assert Pipeline().run(view("eu", "ab", unknown="too many")) == {}
+
+
+def test_unknown_freezes_neither_ports_nor_labels_nor_owner() -> None:
+    """What does not come from the source is kept up to date."""
+    it = Pipeline()
+    it.run(view("eu", "ab"))
+    it.service = build.service(
+        ports=(ServicePort(443, "https", target_port=30444),), labels={"team": "x"}, uid="another"
+    )
+    it.run(build.view("eu", unknown="list failed"))
+    (only,) = it.slices
+    assert (only.ports, only.labels["team"], only.owners[0].uid) == ((Port("https", 30444),), "x", "another")
+    assert names(it.published()) == {"eu": "ab"}
+
+
+def test_one_unknown_source_does_not_hold_another() -> None:
+    """The known source goes on."""
+    it = two()
+    it.run(view("eu", "ab"), view("us", "cd"))
+    assert names(it.run(build.view("eu", unknown="x"), view("us", "c"))) == {"eu": "ab", "us": "c"}
+
+
+def test_unknown_nodes_keep_what_is_published_for_them() -> None:
+    """By targetRef; nodes that are known to be gone go."""
+    it = Pipeline()
+    it.run(view("eu", "abc"))
+    assert names(it.run(view("eu", "a", unknown_nodes={"b"}))) == {"eu": "ab"}
+
+
+def test_an_unknown_node_whose_address_is_another_nodes_now() -> None:
+    """A statement about the address wins over the lack of one about the node."""
+    it = Pipeline()
+    it.run(view("eu", "a"))
+    it.run(build.view("eu", [build.endpoint(where("a"), "z")], unknown_nodes={"a"}))
+    reference = it.endpoint(where("a")).target_ref
+    assert reference is not None
+    assert reference.name == "z"
+
+
+def test_incomplete_snapshots_remove_nothing() -> None:
+    """They add and change."""
+    it = Pipeline()
+    it.run(view("eu", "ab"))
+    assert names(it.run(view("eu", "bc", complete=False))) == {"eu": "abc"}
+
+
+def test_upsert_only_never_removes() -> None:
+    """Neither endpoints nor sources that are dropped."""
+    it = two(policy="upsert-only")
+    it.run(view("eu", "ab"), view("us", "c"))
+    assert names(it.run(view("eu", "bd"), view("us"))) == {"eu": "abd", "us": "c"}
+    it.target = build.target("eu", policy="upsert-only")
+    assert names(it.run(view("eu"))) == {"eu": "abd", "us": "c"}
+
+
+# --- unreachable ----------------------------------------------------------------------------------------
+
+
+def unreachable(policy: str, seconds: float | None, *, after: float = 600.0) -> dict[str, Endpoint]:
+    """What is left of a source that has been unreachable for so long."""
+    spec = build.source(unreachable=UnreachablePolicy(after, policy))  # type: ignore[arg-type]
+    it = Pipeline(build.target(sources=(spec,)), guarded=True)
+    it.run(offer(view("eu", "ab"), spec))
+    it.run(offer(build.view("eu", unknown="unreachable"), spec, unreachable_for=seconds))
+    return {each.address: each for slice_ in it.slices for each in slice_.endpoints}
+
+
+@pytest.mark.parametrize(
+    ("policy", "seconds", "expected"),
+    [
+        ("keep", 1e9, eps("a", "b")),
+        ("not-ready", 599.0, eps("a", "b")),
+        ("not-ready", 600.0, eps("a", "b", conditions=DRAINING)),
+        ("not-ready", None, eps("a", "b")),
+        ("remove", 599.0, eps("a", "b")),
+        ("remove", 600.0, {}),
+        ("remove", None, eps("a", "b")),
+    ],
+)
+def test_unreachable_policies(policy: str, seconds: float | None, expected: dict[str, Endpoint]) -> None:
+    """Nothing before ``after``; then the policy, past the guard; None is suspended or reachable."""
+    assert unreachable(policy, seconds) == expected
+
+
+def test_unreachable_wakes_when_the_policy_begins() -> None:
+    """A pass is due when ``after`` is over."""
+    spec = build.source(unreachable=UnreachablePolicy(600.0, "remove"))
+    it = Pipeline(build.target(sources=(spec,)))
+    it.run(offer(view("eu", "a"), spec))
+    it.run(offer(build.view("eu", unknown="unreachable"), spec, unreachable_for=100.0))
+    assert it.desired is not None
+    assert it.desired.wake_at == it.now + 500.0
+
+
+def test_unreachable_comes_back() -> None:
+    """A complete answer puts everything right."""
+    spec = build.source(unreachable=UnreachablePolicy(1.0, "not-ready"))
+    it = Pipeline(build.target(sources=(spec,)))
+    it.run(offer(view("eu", "a"), spec))
+    it.run(offer(build.view("eu", unknown="unreachable"), spec, unreachable_for=2.0))
+    it.run(offer(view("eu", "a"), spec))
+    assert it.endpoint(where("a")).conditions == PUBLISHED
+
+
+# --- states of a cluster ----------------------------------------------------------------------------------
+
+
+def test_frozen_slices_are_not_touched() -> None:
+    """Not even their labels; and they are named, so that nobody takes their names."""
+    it = Pipeline()
+    it.run(view("eu", "ab"))
+    it.service = build.service(labels={"team": "x"})
+    assert it.plan(offer(view("eu", "c"), state="frozen")).writes == 0
+    assert it.desired is not None
+    assert it.desired.untouched == it.slices
+
+
+def test_standby_is_not_published() -> None:
+    """Its slices go, past the guard."""
+    it = Pipeline(guarded=True)
+    it.run(view("eu", "ab"))
+    it.run(offer(view("eu", "ab"), state="standby"))
+    assert it.slices == ()
+
+
+def test_a_dropped_source_leaves() -> None:
+    """The registry asked for it: its slices go, past the guard."""
+    it = two()
+    it.guarded = True
+    it.run(view("eu", "ab"), view("us", "c"))
+    it.target = build.target("us")
+    it.run(view("us", "c"))
+    assert [each.cluster for each in it.slices] == ["us"]
+
+
+def test_a_renamed_cluster_keeps_its_slices() -> None:
+    """``formerly``: the same slices, relabelled; nothing is created or deleted."""
+    it = Pipeline(guarded=True)
+    it.run(view("eu", "ab"))
+    before = it.slices
+    it.target = build.target("europe")
+    planned = it.plan(offer(view("europe", "ab"), formerly=("eu",)))
+    assert ([each.name for each in planned.updates], planned.writes) == ([each.name for each in before], 1)
+    assert planned.updates[0].cluster == "europe"
+
+
+def test_a_renamed_cluster_that_is_down_keeps_its_slices() -> None:
+    """Adoption needs no answer from it."""
+    it = Pipeline()
+    it.run(view("eu", "ab"))
+    it.target = build.target("europe")
+    assert names(it.run(offer(build.view("europe", unknown="x"), formerly=("eu",)))) == {"europe": "ab"}
+
+
+def test_a_former_name_in_use_is_not_adopted() -> None:
+    """Where another source has the name today, its slices are its own."""
+    it = two()
+    it.run(view("eu", "ab"), view("us", "c"))
+    spec = build.source("us")
+    assert names(it.run(view("eu", "ab"), offer(view("us", "c"), spec, formerly=("eu",)))) == {"eu": "ab", "us": "c"}
+
+
+def test_slices_being_deleted_do_not_count() -> None:
+    """What is on its way out is published again elsewhere."""
+    it = Pipeline()
+    it.run(view("eu", "ab"))
+    it.slices = tuple(msgspec.structs.replace(each, deleting=True) for each in it.slices)
+    assert len(it.plan(view("eu", "ab")).creates) == 1
+
+
+# --- ports --------------------------------------------------------------------------------------------------
+
+
+def test_a_source_without_ports_is_left_as_it_is() -> None:
+    """A port outside the range: nothing is written for that source, the other one goes on."""
+    it = two()
+    it.run(offer(view("eu", "a"), allowed_ports=RANGE), offer(view("us", "b"), allowed_ports=RANGE))
+    now = it.run(offer(view("eu", "ac"), allowed_ports=((1, 2),)), offer(view("us", "bd"), allowed_ports=RANGE))
+    assert (names(now), it.reasons()) == ({"eu": "a", "us": "bd"}, ["PortNotAllowed"])
+
+
+def test_a_changed_service_port_is_noticed() -> None:
+    """Ports are looked up anew for another Service value."""
+    it = Pipeline()
+    it.run(view("eu", "a"))
+    it.service = build.service(ports=(ServicePort(443, "https", target_port=30444),))
+    it.run(view("eu", "a"))
+    assert it.slices[0].ports == (Port("https", 30444),)
+
+
+# --- several sources -------------------------------------------------------------------------------------------
+
+
+def test_merge_publishes_all() -> None:
+    """One slice per cluster at least."""
+    assert names(two().run(view("eu", "ab"), view("us", "cd"))) == {"eu": "ab", "us": "cd"}
+
+
+def test_first_source_gets_a_shared_address() -> None:
+    """Nothing published yet: source order decides, and it is reported."""
+    it = two()
+    assert names(it.run(view("eu", "ab"), view("us", "bc"))) == {"eu": "ab", "us": "c"}
+    assert it.reasons() == ["AddressConflict"]
+
+
+def test_the_publisher_keeps_a_shared_address() -> None:
+    """Also against an earlier source, and over restarts."""
+    it = two()
+    it.run(view("eu", "a"), view("us", "bc"))
+    for _ in range(3):
+        assert names(it.run(view("eu", "ab"), view("us", "bc"), after=10)) == {"eu": "a", "us": "bc"}
+        it.restart()
+
+
+def test_ready_if_any_claimant_says_so() -> None:
+    """The owner's endpoint, in the better condition."""
+    it = two()
+    it.run(build.view("eu", eps("a", conditions=DRAINING)), view("us", "a"))
+    assert (names(it.published()), it.endpoint(where("a")).conditions) == ({"eu": "a"}, PUBLISHED)
+
+
+def test_an_unknown_publisher_keeps_a_shared_address() -> None:
+    """Its claim is what it publishes."""
+    it = two()
+    it.run(view("eu"), view("us", "a"))
+    assert names(it.run(view("eu", "a"), build.view("us", unknown="x"), after=100)) == {"us": "a"}
+
+
+def test_a_frozen_publisher_keeps_a_shared_address() -> None:
+    """Its slices are not touched, so nobody else may publish it."""
+    it = two()
+    it.run(view("eu"), view("us", "a"))
+    assert names(it.run(view("eu", "ab"), offer(view("us"), state="frozen"), after=100)) == {"eu": "b", "us": "a"}
+
+
+def test_withdrawing_one_claim_moves_the_address() -> None:
+    """Publish at the new owner, five seconds in both places alike, then remove at the old."""
+    it = two(failover=FailoverPolicy())
+    it.run(view("eu", "a"), view("us", "ab"))
+    last = (build.view("eu"), view("us", "ab"))
+    assert names(it.run(*last)) == {"eu": "a", "us": "ab"}
+    assert names(it.run(*last, after=100)) == {"eu": "a", "us": "ab"}
+    assert it.desired is not None
+    assert it.desired.wake_at == it.now + 5
+    assert names(it.run(*last, after=4.9)) == {"eu": "a", "us": "ab"}
+    assert names(it.run(*last, after=0.1)) == {"us": "ab"}
+    assert (it.plan(*last).writes, it.desired.memory.moves if it.desired else None) == (0, {})
+
+
+def test_both_copies_of_a_move_have_equal_conditions() -> None:
+    """kube-proxy takes either."""
+    it = two()
+    it.run(view("eu", "a"), view("us"))
+    it.run(view("eu"), build.view("us", eps("a", conditions=DRAINING)))
+    found = [each.conditions for slice_ in it.slices for each in slice_.endpoints]
+    assert found == [DRAINING, DRAINING]
+
+
+def test_a_move_is_none_of_the_guards_business() -> None:
+    """The address does not leave the Service."""
+    it = two()
+    it.guarded = True
+    it.run(view("eu", "ab"), view("us"))
+    for _ in range(4):
+        it.run(view("eu"), view("us", "ab"), after=5)
+    assert names(it.published()) == {"us": "ab"}
+
+
+def test_a_move_waits_anew_after_a_restart() -> None:
+    """Without memory the five seconds begin again."""
+    it = two()
+    it.run(view("eu", "a"), view("us"))
+    last = (view("eu"), view("us", "a"))
+    it.run(*last)
+    it.run(*last)
+    it.restart()
+    assert names(it.run(*last, after=10)) == {"eu": "a", "us": "a"}
+    assert names(it.run(*last, after=5)) == {"us": "a"}
+
+
+def test_a_move_that_is_taken_back() -> None:
+    """The old owner claims it again in time: it ends up in one place."""
+    it = two()
+    it.run(view("eu", "a"), view("us"))
+    it.run(view("eu"), view("us", "a"))
+    it.run(view("eu", "a"), view("us"), after=2)
+    for _ in range(3):
+        it.run(view("eu", "a"), view("us"), after=5)
+    assert names(it.published()) == {"eu": "a"}
+
+
+def test_addresses_of_a_dropped_source_move() -> None:
+    """A cluster that leaves the registry hands over what another one claims; the rest goes at once."""
+    it = two()
+    it.run(view("eu", "ab"), view("us"))
+    it.target = build.target("us")
+    assert names(it.run(view("us", "a"))) == {"eu": "a", "us": "a"}
+    it.run(view("us", "a"))
+    it.run(view("us", "a"), after=5)
+    assert [(each.cluster, len(each.endpoints)) for each in it.slices] == [("us", 1)]
+
+
+def test_three_sources_share() -> None:
+    """One copy, whoever claims it."""
+    it = Pipeline(build.target("a", "b", "c"))
+    assert names(it.run(view("a"), view("b", "x"), view("c", "x"))) == {"b": "x"}
+    it.run(view("a", "x"), view("b"), view("c", "x"))
+    for _ in range(3):
+        it.run(view("a", "x"), view("b"), view("c", "x"), after=5)
+    assert names(it.published()) == {"a": "x"}
+
+
+# --- headless, readiness ignored ---------------------------------------------------------------------------------
+
+
+def headless(*endpoints: Endpoint, **more: Any) -> dict[str, str | None]:
+    """Hostnames published for a headless Service."""
+    it = Pipeline(service=build.service(headless=True))
+    it.run(build.view("eu", endpoints, **more))
+    return {each.address: each.hostname for slice_ in it.slices for each in slice_.endpoints}
+
+
+@pytest.mark.parametrize(
+    ("node", "hostname"),
+    [
+        ("n1", "n1"),
+        ("ip-10-0-0-1.ec2.internal", "ip-10-0-0-1"),
+        ("Node", None),
+        ("-n", None),
+        ("n_1", None),
+        ("n" * 63, "n" * 63),
+        ("n" * 64, None),
+        (".n", None),
+    ],
+)
+def test_hostname_is_the_first_label(node: str, hostname: str | None) -> None:
+    """Where it is a label."""
+    assert headless(build.endpoint("10.0.0.1", node)) == {"10.0.0.1": hostname}
+
+
+def test_hostnames_are_unique_or_none() -> None:
+    """Two nodes with one first label have none."""
+    found = headless(
+        build.endpoint("10.0.0.1", "a.x"), build.endpoint("10.0.0.2", "a.y"), build.endpoint("10.0.0.3", "b")
+    )
+    assert found == {"10.0.0.1": None, "10.0.0.2": None, "10.0.0.3": "b"}
+
+
+def test_hostnames_are_unique_in_the_service() -> None:
+    """Also over clusters."""
+    it = Pipeline(build.target("eu", "us"), build.service(headless=True))
+    it.run(build.view("eu", [build.endpoint("10.0.0.1", "n")]), build.view("us", [build.endpoint("10.0.0.2", "n")]))
+    assert [it.endpoint("10.0.0.1").hostname, it.endpoint("10.0.0.2").hostname] == [None, None]
+
+
+def test_both_families_of_a_node_have_one_hostname() -> None:
+    """A and AAAA records of one name."""
+    it = Pipeline(service=build.service(headless=True, families=("IPv4", "IPv6")))
+    it.run(build.view("eu", [build.endpoint("10.0.0.1", "n")], [build.endpoint("fd00::1", "n")]))
+    assert [it.endpoint("10.0.0.1").hostname, it.endpoint("fd00::1").hostname] == ["n", "n"]
+
+
+def test_hostnames_a_source_brings() -> None:
+    """What a copied Service says wins over the node's name."""
+    assert headless(build.endpoint("10.0.0.1", "n"), hostnames={"10.0.0.1": "web-0"}) == {"10.0.0.1": "web-0"}
+
+
+def test_no_hostname_for_other_services() -> None:
+    """A Service with a ClusterIP has none."""
+    it = Pipeline()
+    it.run(view("eu", "a", hostnames={where("a"): "web-0"}))
+    assert it.endpoint(where("a")).hostname is None
+
+
+def test_headless_is_stable() -> None:
+    """Equal views write nothing."""
+    it = Pipeline(service=build.service(headless=True))
+    it.run(view("eu", "abc"))
+    assert it.plan(view("eu", "abc")).writes == 0
+
+
+def test_headless_unknown_keeps_hostnames() -> None:
+    """What is published for an unknown source stays as it is."""
+    it = Pipeline(service=build.service(headless=True))
+    it.run(view("eu", "abc"))
+    assert it.plan(build.view("eu", unknown="x")).writes == 0
+
+
+def test_publish_not_ready_addresses() -> None:
+    """Ready is true whatever the endpoint's state; the other conditions tell the truth."""
+    it = Pipeline(service=build.service(publish_not_ready=True))
+    it.run(build.view("eu", eps("a", conditions=DRAINING)))
+    conditions = it.endpoint(where("a")).conditions
+    assert (conditions.ready, conditions.serving, conditions.terminating) == (True, True, True)
+
+
+# --- failover -----------------------------------------------------------------------------------------------------
+
+
+def failing(**policy: Any) -> Pipeline:
+    """A failover target with the sources eu and us."""
+    it = two(strategy="failover", failover=FailoverPolicy(**policy))
+    it.guarded = True
+    return it
+
+
+def test_failover_publishes_the_first() -> None:
+    """And only that."""
+    assert names(failing().run(view("eu", "ab"), view("us", "cd"))) == {"eu": "ab"}
+
+
+def test_failover_switches() -> None:
+    """After ``after``: new published, five seconds both, then the old ones go, past the guard."""
+    it = failing()
+    it.run(view("eu", "ab"), view("us", "cd"))
+    drained = build.view("eu", eps("a", "b", conditions=DRAINING)), view("us", "cd")
+    # The guard holds back that all turn not ready at once; what would be is what counts.
+    assert names(it.run(*drained)) == {"eu": "ab"}
+    assert names(it.run(*drained, after=30)) == {"eu": "ab", "us": "cd"}
+    assert names(it.run(*drained, after=1)) == {"eu": "ab", "us": "cd"}
+    assert names(it.run(*drained, after=5)) == {"us": "cd"}
+    assert it.plan(*drained).writes == 0
+
+
+def test_failover_of_an_unknown_source() -> None:
+    """For an unknown source the published conditions count: it stays active."""
+    it = failing()
+    it.run(view("eu", "ab"), view("us", "cd"))
+    lost = build.view("eu", unknown="x"), view("us", "cd")
+    assert [names(it.run(*lost, after=1000)) for _ in range(3)] == [{"eu": "ab"}] * 3
+
+
+def test_failover_of_an_unreachable_source() -> None:
+    """With ``unreachable: not-ready`` an outage fails over."""
+    spec = build.source("eu", unreachable=UnreachablePolicy(600.0, "not-ready"))
+    it = Pipeline(build.target(sources=(spec, build.source("us")), strategy="failover"))
+    us = view("us", "cd")
+    it.run(view("eu", "ab"), us)
+    for seconds in (0.0, 30.0, 0.0, 5.0):
+        it.run(offer(build.view("eu", unknown="x"), spec, unreachable_for=700.0), us, after=seconds)
+    assert names(it.published()) == {"us": "cd"}
+
+
+def test_failover_min_ready() -> None:
+    """Too few ready ones are as good as none."""
+    it = failing(min_ready=2)
+    assert names(it.run(view("eu", "a"), view("us", "cd"))) == {"us": "cd"}
+
+
+def test_failover_adopts_after_a_restart() -> None:
+    """The active source is the published one, also where the first is well again."""
+    it = failing()
+    it.run(view("eu"), view("us", "cd"))
+    it.restart()
+    assert names(it.run(view("eu", "ab"), view("us", "cd"))) == {"us": "cd"}
+
+
+def test_failback() -> None:
+    """When the first has held, it is published again."""
+    it = failing()
+    it.run(view("eu"), view("us", "cd"))
+    well = view("eu", "ab"), view("us", "cd")
+    for seconds in (0.0, 300.0, 0.0, 5.0):
+        it.run(*well, after=seconds)
+    assert names(it.published()) == {"eu": "ab"}
+
+
+def test_failover_between_sources_that_share_addresses() -> None:
+    """A shared address moves with the switch and is in one place in the end."""
+    it = failing()
+    it.run(view("eu", "ab"), view("us", "bc"))
+    down = build.view("eu", eps("a", "b", conditions=DRAINING)), view("us", "bc")
+    for seconds in (0.0, 30.0, 1.0, 5.0, 5.0):
+        it.run(*down, after=seconds)
+    assert names(it.published()) == {"us": "bc"}
+    assert it.plan(*down).writes == 0
+
+
+def test_failover_standby_is_no_candidate() -> None:
+    """A standby cluster takes over nothing."""
+    it = failing()
+    assert it.run(view("eu"), offer(view("us", "cd"), state="standby")) == {}
+
+
+# --- what the API server refused -------------------------------------------------------------------------------------
+
+
+def test_refused_addresses_are_not_published() -> None:
+    """Not anew, and not changed; what is published of them stays."""
+    it = Pipeline()
+    it.run(view("eu", "a"))
+    zoned = build.view("eu", eps("a", "b", "c", zone="z"))
+    refused = frozenset({where("a"), where("b")})
+    found = desire(it.target, it.service, [offer(zoned)], it.slices, it.memory, 0.0, refused=refused)
+    assert isinstance(found, Desired)
+    (group,) = found.groups
+    assert group.endpoints == {**eps("a"), **eps("c", zone="z")}
+
+
+# --- departures ------------------------------------------------------------------------------------------------------
+
+
+def departures(published: SourceView, now: SourceView) -> tuple[set[str], frozenset[str]]:
+    """Removed, and of these filtered."""
+    it = Pipeline()
+    it.run(published)
+    it.plan(now)
+    assert it.desired is not None
+    (group,) = it.desired.groups
+    return set(group.removed), group.filtered
+
+
+def test_gone_and_filtered() -> None:
+    """A departure whose node is still in the list is filtered."""
+    assert departures(view("eu", "abc"), view("eu", "c", nodes=["a", "c"])) == (
+        {where("a"), where("b")},
+        {where("a")},
+    )
+
+
+def test_without_a_reference_it_is_filtered() -> None:
+    """What cannot be told to be gone is not."""
+    anonymous = build.view("eu", [build.endpoint("10.0.0.1"), build.endpoint("10.0.0.2")])
+    assert departures(anonymous, build.view("eu"))[1] == {"10.0.0.1", "10.0.0.2"}
+
+
+def test_snapshots_tell_by_address() -> None:
+    """A source without Nodes says which addresses it still knows."""
+    stated = frozenset({"10.0.0.1"})
+    before = build.view("eu", [build.endpoint("10.0.0.1"), build.endpoint("10.0.0.2")], addresses_complete=stated)
+    assert departures(before, build.view("eu", addresses_complete=stated))[1] == {"10.0.0.1"}
+
+
+# --- least work ------------------------------------------------------------------------------------------------------
+
+
+def test_same_values_give_the_same_object() -> None:
+    """A pass over values that did not change decides nothing anew."""
+    it = Pipeline()
+    offered = view("eu", "ab")
+    it.run(offered)
+    it.run(offered)
+    first = it.desired
+    it.run(offered)
+    assert it.desired is first
+
+
+def test_an_echo_of_our_write_changes_nothing() -> None:
+    """What comes back from the API server, decoded anew, is equal and becomes identical."""
+    it = Pipeline()
+    offered = build.view("eu", build.endpoints(250))
+    it.run(offered)
+    it.slices = tuple(msgspec.json.decode(msgspec.json.encode(each), type=Slice) for each in it.slices)
+    assert it.plan(offered).writes == 0
+    assert it.desired is not None
+    (group,) = it.desired.groups
+    assert all(
+        endpoint is offered.endpoints["IPv4"][endpoint.address] for each in group.slices for endpoint in each.endpoints
+    )
+
+
+def test_groups_share_the_sources_mapping() -> None:
+    """Nothing is copied for a plain target."""
+    it = two()
+    eu, us = view("eu", "ab"), view("us", "cd")
+    it.run(eu, us)
+    it.run(eu, us)
+    assert it.desired is not None
+    assert [group.endpoints for group in it.desired.groups] == [eu.endpoints["IPv4"], us.endpoints["IPv4"]]
+    assert it.desired.groups[0].endpoints is eu.endpoints["IPv4"]
+    assert it.desired.groups[0].key == GroupKey("eu", "IPv4")
+
+
+# --- properties --------------------------------------------------------------------------------------------------------
+
+NODES = st.sets(st.sampled_from("abcdef")).map(lambda found: "".join(sorted(found)))
+STEP = st.tuples(
+    NODES,
+    NODES,
+    st.sampled_from([0.0, 2.0, 5.0, 40.0]),
+    st.sampled_from(["", "", "", "eu", "us"]),
+    st.sampled_from([False, False, False, True]),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(STEP, min_size=1, max_size=8), st.sampled_from(["merge", "failover"]))
+def test_an_address_that_stays_is_never_missing(steps: list[tuple[str, str, float, str, bool]], strategy: Any) -> None:
+    """Merge: what any source claims is published from then on; in the end once; and planning again is idle."""
+    it = two(strategy=strategy)
+    eu, us = "", ""
+    for nodes_eu, nodes_us, after, broken, restart in steps:
+        if restart:
+            it.restart()
+        eu, us = nodes_eu, nodes_us
+        offers = [
+            build.view(cluster, unknown="x") if cluster == broken else view(cluster, nodes)
+            for cluster, nodes in (("eu", eu), ("us", us))
+        ]
+        before = {name for found in names(it.published()).values() for name in found}
+        published = names(it.run(*offers, after=after))
+        everything = "".join(published.values())
+        if strategy == "merge":
+            known = (eu if broken != "eu" else "") + (us if broken != "us" else "")
+            assert set(known) <= set(everything)
+            assert before & set(known) <= set(everything)
+    final = view("eu", eu), view("us", us)
+    for _ in range(8):
+        it.run(*final, after=400)
+    everything = "".join(names(it.published()).values())
+    assert len(everything) == len(set(everything))
+    if strategy == "merge":
+        assert set(everything) == set(eu + us)
+    else:
+        assert set(everything) == set(eu or us)
+    assert it.plan(*final).writes == 0
+    it.restart()
+    assert it.plan(*final).writes == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.dictionaries(st.sampled_from(["eu", "us", "ap"]), NODES, min_size=3), st.randoms(use_true_random=False))
+def test_order_of_endpoints_does_not_matter(nodes: dict[str, str], random: Any) -> None:
+    """The same views in another order of endpoints give the same writes."""
+
+    def made(shuffle: bool) -> tuple[Slice, ...]:
+        it = Pipeline(build.target("ap", "eu", "us", endpoints_per_slice=2))
+        offers = []
+        for cluster in ("ap", "eu", "us"):
+            content = list(eps(*nodes[cluster]).items())
+            if shuffle:
+                random.shuffle(content)
+            offers.append(build.view(cluster, dict(content)))
+        it.run(*offers)
+        return it.slices
+
+    assert made(shuffle=True) == made(shuffle=False)

@@ -1,0 +1,62 @@
+"""The public face of the plugin API: what is exported, documented and promised."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import hub.plugin
+from hub.plugin import spec
+
+DOCS = (Path(__file__).parents[3] / "docs" / "plugins" / "index.md").read_text()
+
+
+def test_all_is_what_is_exported() -> None:
+    """``__all__`` lists every public name, sorted, and nothing else."""
+    public = {
+        name
+        for name, value in vars(hub.plugin).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert set(hub.plugin.__all__) == public
+    assert len(hub.plugin.__all__) == len(set(hub.plugin.__all__))
+
+
+def test_the_hook_is_documented_with_its_exact_signature() -> None:
+    """Docs cannot drift from the hook."""
+    signature = str(inspect.signature(spec.hub_register_providers)).replace("'", "")
+    assert f"hub_register_providers{signature}" in DOCS
+
+
+@pytest.mark.parametrize("protocol", [spec.HubContext, spec.ClusterContext])
+def test_every_member_of_a_context_is_documented(protocol: type) -> None:
+    """A row for each thing a provider gets."""
+    section = DOCS.split(f"## {protocol.__name__}")[1].split("\n## ")[0]
+    members = [name for name in vars(protocol) if not name.startswith("_")]
+    assert members
+    assert [name for name in members if f"`{name}" not in section and f"await {name}(" not in section] == []
+
+
+def test_every_field_of_a_type_is_documented() -> None:
+    """A row for each thing a provider declares."""
+    section = DOCS.split("### `ProviderType`")[1].split("\n## ")[0]
+    assert [name for name in spec.ProviderType.__dataclass_fields__ if f"| `{name}` |" not in section] == []
+
+
+@pytest.mark.parametrize("error", [hub.plugin.TransientProviderError("x"), hub.plugin.TerminalProviderError("x")])
+def test_errors_are_provider_errors(error: Exception) -> None:
+    """One except clause catches both."""
+    assert isinstance(error, hub.plugin.ProviderError)
+
+
+def test_importing_the_api_is_cheap() -> None:
+    """Neither aiohttp nor pydantic comes with it: ``hub --version`` must not pay for providers."""
+    import subprocess
+    import sys
+
+    code = "import sys, hub.plugin; print([name for name in ('aiohttp', 'pydantic') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,54 @@
+"""Field types for configurations."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from hub.plugin.fields import Duration, SecretRef, parse_duration
+
+
+class Config(BaseModel):
+    refresh: Duration = 30.0
+    token: SecretRef | None = None
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("15s", 15.0), ("1h30m", 5400.0), ("300ms", 0.3), ("1.5m", 90.0), (".5s", 0.5), ("0s", 0.0), ("2us", 2e-6)],
+)
+def test_durations_are_written_as_in_go(written: str, seconds: float) -> None:
+    """Numbers with units, added up."""
+    assert Config.model_validate({"refresh": written}).refresh == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "written", [15, 15.0, "15", "", "s", "-1s", "1d", "1 s", "1s ", None, True, ["1s"], "9" * 400 + "h"]
+)
+def test_anything_else_is_no_duration(written: object) -> None:
+    """A bare number has no unit."""
+    with pytest.raises(ValidationError, match="must be a duration such as 15s, 300ms or 1h30m"):
+        Config.model_validate({"refresh": written})
+
+
+def test_a_duration_is_a_string_in_the_schema() -> None:
+    """Editors offer what the hub accepts."""
+    assert Config.model_json_schema()["properties"]["refresh"]["type"] == "string"
+    assert parse_duration("1m") == 60
+
+
+@pytest.mark.parametrize("ref", [{"env": "TOKEN"}, {"file": "token"}, {"secret": "ionos", "key": "token"}])
+def test_a_secret_reference_names_one_source(ref: dict[str, str]) -> None:
+    """And gives back just that for the context."""
+    token = Config.model_validate({"token": ref}).token
+    assert token is not None
+    assert token.ref() == ref
+
+
+@pytest.mark.parametrize(
+    "ref", [{}, {"secret": "a"}, {"key": "a"}, {"env": "A", "file": "b"}, {"env": ""}, {"value": "x"}, "inline"]
+)
+def test_anything_else_is_no_reference(ref: object) -> None:
+    """Above all no credential written inline."""
+    with pytest.raises(ValidationError):
+        Config.model_validate({"token": ref})
