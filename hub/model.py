@@ -293,7 +293,8 @@ class SourceView(msgspec.Struct, frozen=True):
     Attributes:
         cluster: the source cluster's name.
         unknown: None where ``endpoints`` is a complete statement; otherwise why it is not. An unknown
-            view removes nothing, and its ``endpoints`` are not to be looked at.
+            view removes and changes nothing; its ``endpoints`` are the last known good, where there are
+            any, and are published where they are missing (a new target, a recreated Service).
         endpoints: family -> address -> endpoint, both deterministic in order.
         unknown_nodes: nodes that exist and are eligible but whose address is not known: what is
             published for them (by targetRef) stays as it is.

@@ -9,6 +9,7 @@ hub that keeps its last known good. Answers are Kubernetes': ``ok``, or one line
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Protocol
@@ -104,7 +105,7 @@ async def _listen(runner: web.ServerRunner, address: Address) -> None:
     try:
         await web.TCPSite(runner, address.host, address.port).start()
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
         raise UsageError(
             f"--health-probe-bind-address {address}: {reason}; give another HOST:PORT, or 0 for no probes"
         ) from error

@@ -33,6 +33,10 @@ COMMANDS: Final = {
 """Command -> module with a click command of that name; in the order of the help."""
 
 
+class NobodyReads(Exception):
+    """Whoever read stdout has gone."""
+
+
 class Cli(click.Group):
     """The group of all commands, each loaded when needed."""
 
@@ -46,6 +50,13 @@ class Cli(click.Group):
             return None
         command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; click would turn a closed pipe into exit code 1, which means something else here."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise NobodyReads from error
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run a command and exit; the only place that turns errors into exit codes."""
@@ -98,29 +109,39 @@ def _failed(error: BaseException, *, verbose: bool) -> int:
     match error:
         case click.exceptions.Abort() | KeyboardInterrupt():
             return Exit.INTERRUPTED
-        case BrokenPipeError():
+        case NobodyReads() | BrokenPipeError():
             # What is still buffered has no reader: do not let the interpreter try again at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return Exit.BROKEN_PIPE
-        case click.exceptions.NoArgsIsHelpError():
-            error.show()
-            return Exit.UNKNOWN
         case click.UsageError():
-            _say(f"{_sentence(error.format_message())} (see '{_path(error)} --help')")
-            return Exit.UNKNOWN
+            return _misused(error)
         case click.ClickException():
             _say(error.format_message())
-        case RegistryError() if len(error.problems) > 1:
-            for problem in error.problems:
-                click.echo(one_line(str(problem)), err=True)
-            _say(f"{error.problems[0].file} cannot be used: {len(error.problems)} problems, listed above")
         case HubError() | OSError():
-            _say(str(error) or type(error).__name__)
+            _explain(error)
         case _:
             return _defect(error, verbose=verbose)
     if verbose:
         _traceback(error)
     return Exit.ERROR
+
+
+def _misused(error: click.UsageError) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+    else:
+        path = error.ctx.command_path if error.ctx is not None else "hub"
+        _say(f"{error.format_message().removesuffix('.')} (see '{path} --help')")
+    return Exit.UNKNOWN
+
+
+def _explain(error: HubError | OSError) -> None:
+    if isinstance(error, RegistryError) and len(error.problems) > 1:
+        for problem in error.problems:
+            click.echo(one_line(str(problem)), err=True)
+        _say(f"{error.problems[0].file} cannot be used: {len(error.problems)} problems, listed above")
+    else:
+        _say(str(error) or type(error).__name__)
 
 
 def _defect(error: BaseException, *, verbose: bool) -> int:
@@ -139,14 +160,6 @@ def _traceback(error: BaseException) -> None:
 
 def _say(message: str) -> None:
     click.echo(f"Error: {one_line(message)}", err=True)
-
-
-def _sentence(message: str) -> str:
-    return message.removesuffix(".")
-
-
-def _path(error: click.UsageError) -> str:
-    return error.ctx.command_path if error.ctx is not None else "hub"
 
 
 def _never_fail_to_print() -> None:

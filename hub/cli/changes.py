@@ -95,7 +95,9 @@ def service_change(result: Pass) -> ServiceChange:
     )
 
 
-def _line(each: EndpointChange, before: Mapping[EndpointKey, tuple[Port, ...]], after: Mapping[EndpointKey, tuple[Port, ...]]) -> Line:
+def _line(
+    each: EndpointChange, before: Mapping[EndpointKey, tuple[Port, ...]], after: Mapping[EndpointKey, tuple[Port, ...]]
+) -> Line:
     key = (each.cluster, each.family, each.address)
     endpoint = each.after or each.before or Endpoint(())
     node = endpoint.target_ref.name if endpoint.target_ref else ""
@@ -188,7 +190,7 @@ def _print_service(service: ServiceChange) -> None:
     click.echo(click.style(service.name, bold=True) + (f": {one_line(service.status) or 'no change'}" if calm else ""))
     if calm:
         return
-    if service.status:
+    if service.status and service.status not in {finding.message for finding in service.findings}:
         click.echo(f"  {one_line(service.status)}")
     for line in service.lines:
         click.echo("  " + click.style(one_line(str(line)), fg=COLOURS[line.kind]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hub.cli.options import DURATION, verbose
+from hub.cli.options import duration, verbose
 
 
 @click.command(short_help="Show the hub at work on simulated clusters.")
@@ -12,7 +12,7 @@ from hub.cli.options import DURATION, verbose
     "--for",
     "seconds",
     metavar="DURATION",
-    type=DURATION,
+    type=duration,
     help="End after this long. [default: until Ctrl-C; 30s without a terminal]",
 )
 @verbose

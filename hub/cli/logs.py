@@ -57,16 +57,10 @@ def follow(log_format: LogFormat, verbose: int) -> None:
     _install(formatter, logging.DEBUG if verbose else logging.INFO)
 
 
-def once(log_format: LogFormat, verbose: int) -> None:
-    """Log for a command that writes once: what somebody may have to act on; ``-v``: the course of events too."""
+def quiet(verbose: int, log_format: LogFormat = "text") -> None:
+    """Log for a command that prints an answer of its own: only defects; ``-v``: the course of events too."""
     formatter = JsonFormatter() if log_format == "json" else TextFormatter(tracebacks=verbose > 0)
-    _install(formatter, (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
-
-
-def quiet(verbose: int) -> None:
-    """Log for a command that prints an answer: only what it cannot know of; ``-v``, ``-vv``: as :func:`once`."""
-    level = (logging.ERROR, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    _install(TextFormatter(tracebacks=verbose > 0), level)
+    _install(formatter, (logging.ERROR, logging.INFO, logging.DEBUG)[min(verbose, 2)])
 
 
 def _install(formatter: logging.Formatter, level: int) -> None:
@@ -76,5 +70,5 @@ def _install(formatter: logging.Formatter, level: int) -> None:
     root.handlers[:] = [handler]
     root.setLevel(max(level, logging.INFO))  # libraries' own debugging is not about the hub
     logging.getLogger("hub").setLevel(level)
-    logging.captureWarnings(True)
+    logging.captureWarnings(capture=True)
     logging.raiseExceptions = False  # a closed stderr is no reason to stop

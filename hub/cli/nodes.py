@@ -19,7 +19,7 @@ from hub.cli.render import Output
 @output("table", "json")
 @verbose
 @click.pass_context
-def nodes(ctx: click.Context, cluster: str | None, registry: str, output: Output, **given: Any) -> int:
+def nodes(ctx: click.Context, /, cluster: str | None, registry: str, output: Output, **given: Any) -> int:
     """Show every node of all clusters, or of one: whether it is eligible, its address, and why not.
 
     A node is judged once per provider and node rules that Services ask for. Health is not probed here.
@@ -28,6 +28,6 @@ def nodes(ctx: click.Context, cluster: str | None, registry: str, output: Output
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     options = Given(**given).options(registry, dry_run=True, leader_elect=False)
-    from hub.cli.inspect import nodes as inspect
+    from hub.cli.sources import nodes as look
 
-    return asyncio.run(inspect(options, cluster, output))
+    return asyncio.run(look(options, cluster, output))

@@ -5,12 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable
 
-import click
-
 from hub.app import Hub, Options, assemble
 from hub.cli.changes import print_plan, unknown_sources
 from hub.cli.exits import Exit
-from hub.cli.render import Output, one_line, warn
+from hub.cli.render import Output, warn
 from hub.errors import UsageError
 from hub.model import TargetKey
 
@@ -26,8 +24,6 @@ async def plan(options: Options, names: Iterable[str], output: Output) -> int:
         results = [hub.reconciler.decide(key) for key in _chosen(hub, names)]
         changes = print_plan(results, output)
         unknown = unknown_sources(hub, results)
-    for line in unknown:
-        click.echo(f"Unknown: {one_line(line)}", err=True)
     if unknown:
         return Exit.UNKNOWN
     return Exit.CHANGES if changes else Exit.OK
@@ -44,7 +40,8 @@ def _chosen(hub: Hub, names: Iterable[str]) -> list[TargetKey]:
     wanted = [TargetKey(*name.split("/", 1)) for name in names]
     for key in wanted:
         if key not in known:
-            raise UsageError(f"Service {key} is not in the registry and has no slices{meant(str(key), map(str, known))}")
+            hint = meant(str(key), map(str, known))
+            raise UsageError(f"Service {key} is not in the registry and has no slices{hint}")
     return sorted(wanted or known)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
@@ -10,12 +11,17 @@ from typing import Final
 import click
 
 from hub.app import Hub, Options, assemble
-from hub.cli.exits import Exit
 from hub.cli.changes import print_plan, unknown_sources
+from hub.cli.exits import Exit
+from hub.cli.observe import warn_of_problems
 from hub.cli.render import count, one_line
 from hub.errors import NotLeader
 from hub.reconcile import Pass
 
+log = logging.getLogger(__name__)
+
+SOON: Final = 2.0
+"""Seconds in which a free Lease is taken."""
 LEASE_PATIENCE: Final = 20.0
 """Seconds to wait for the Lease: it expires 15 s after its holder's end, and is looked at every 2 to 4.4 s."""
 
@@ -30,16 +36,17 @@ async def once(options: Options) -> int:
         HubError: the hub cluster cannot be read, or another hub leads.
     """
     async with assemble(options) as hub, hub.observing(), _leading(hub):
+        warn_of_problems(hub)
         passes = await hub.once()
+        failed = _failures(hub, passes)
+        unknown = unknown_sources(hub, passes)
         if options.dry_run:
             print_plan(passes)
         else:
             done = ", ".join(f"{number} {kind}d" for kind, number in hub.writer.writes.items())
             click.echo(f"{count(len(passes), 'service')}; slices: {done}")
-        failed = _failures(hub, passes)
-        unknown = unknown_sources(hub, passes)
-        for line in (*_waiting(passes), *(f"Unknown: {each}" for each in unknown), *failed):
-            click.echo(one_line(line), err=True)
+            for line in (*_waiting(passes), *(f"Unknown: {each}" for each in unknown), *failed):
+                click.echo(one_line(line), err=True)
     if failed:
         return Exit.ERROR
     return Exit.UNKNOWN if unknown else Exit.OK
@@ -59,27 +66,33 @@ async def _leading(hub: Hub) -> AsyncIterator[None]:
     """Hold the Lease, where this hub takes part in the election.
 
     Raises:
-        NotLeader: somebody else holds it and goes on holding it.
+        NotLeader: somebody else holds it and goes on holding it, or it cannot be had at all.
     """
     if not hub.options.leader_elect:
         yield
         return
+    # Why a Lease cannot be had is known there, and said there.
+    logging.getLogger("hub.leader").setLevel(min(logging.WARNING, log.getEffectiveLevel()))
     leads = asyncio.Event()
     election = asyncio.create_task(hub.elector.run(lambda leading: leads.set() if leading else None), name="leader")
     try:
-        try:
-            async with asyncio.timeout(LEASE_PATIENCE):
-                await leads.wait()
-        except TimeoutError:
-            holder = hub.elector.holder
-            why = f"{holder} holds the Lease {hub.lease}" if holder else f"the Lease {hub.lease} cannot be had"
-            raise NotLeader(
-                f"{why}: a hub is running already (--leader-elect=false writes nevertheless)"
-                if holder
-                else f"{why}; the messages above say why (--leader-elect=false does without)"
-            ) from None
+        if not await _within(SOON, leads):
+            click.echo(f"waiting for the Lease {hub.lease}{_held(hub)}", err=True)
+            if not await _within(LEASE_PATIENCE, leads):
+                raise NotLeader(f"the Lease {hub.lease} cannot be had{_held(hub)}; --leader-elect=false does without")
         yield
     finally:
         election.cancel()
         with suppress(asyncio.CancelledError):
             await election
+
+
+def _held(hub: Hub) -> str:
+    return f": {hub.elector.holder} holds it" if hub.elector.holder else ""
+
+
+async def _within(seconds: float, event: asyncio.Event) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()

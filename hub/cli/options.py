@@ -31,42 +31,39 @@ class Settings:
     verbose: int = 0
 
 
-class Converted(click.ParamType):
-    """A value that one of the functions of ``hub.registry.values`` checks."""
-
-    def __init__(self, name: str, function: str) -> None:
-        self.name = name
-        self._function = function
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The converted value, or a usage error in the registry's own words."""
-        if not isinstance(value, str):
-            return value
-        from hub.registry import values
-
-        try:
-            return getattr(values, self._function)(value)
-        except values.BadValue as bad:
-            hint = f" ({bad.hint})" if bad.hint else ""
-            self.fail(f"{bad.message}{hint}", param, ctx)
+# --- types of values: functions that click calls with the text --------------------------------------
 
 
-DURATION = Converted("duration", "duration")
-NAMESPACE = Converted("namespace", "label")
-SERVICE = Converted("namespace/service", "object_name")
+def duration(text: str) -> float:
+    """Seconds of ``300ms``, ``1h30m``."""
+    return float(_checked("duration", text))
 
 
-class Program(click.ParamType):
-    """A program: an absolute path, or a name that is looked for on PATH."""
+def namespace(text: str) -> str:
+    """A namespace's name."""
+    return str(_checked("label", text))
 
-    name = "program"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse relative paths: they would mean something else in every folder."""
-        text = str(value)
-        if not text or ("/" in text and not text.startswith("/")):
-            self.fail(f"{text!r} is neither an absolute path nor a bare program name", param, ctx)
-        return text
+def service(text: str) -> str:
+    """``namespace/name``."""
+    return str(_checked("object_name", text))
+
+
+def _checked(function: str, text: str) -> Any:
+    """A value by the registry's own rules, refused in the registry's own words."""
+    from hub.registry import values
+
+    try:
+        return getattr(values, function)(text)
+    except values.BadValue as bad:
+        raise click.BadParameter(f"{bad.message} ({bad.hint})" if bad.hint else bad.message) from None
+
+
+def program(text: str) -> str:
+    """A program: an absolute path or a bare name; a relative path would mean something else in every folder."""
+    if not text or ("/" in text and not text.startswith("/")):
+        raise click.BadParameter(f"{text!r} is neither an absolute path nor a bare program name")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +78,19 @@ class BindAddress:
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
-class Bind(click.ParamType):
-    """``HOST:PORT``, ``:PORT`` for all addresses, or ``0`` for off."""
+def bind_address(text: str) -> BindAddress | None:
+    """``HOST:PORT``, ``:PORT`` for all addresses, or ``0`` for off (None)."""
+    if text == "0":
+        return None
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if bracketed else host
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535 or (":" in host and not bracketed):
+        raise click.BadParameter(f"{text!r} is not HOST:PORT (such as 127.0.0.1:8081 or [::1]:8081; 0 = off)")
+    return BindAddress(host or None, int(port))
 
-    name = "host:port"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> BindAddress | None:
-        """None = off."""
-        if value is None or isinstance(value, BindAddress):
-            return value
-        if value == "0":
-            return None
-        host, colon, port = str(value).rpartition(":")
-        bracketed = host.startswith("[") and host.endswith("]")
-        host = host[1:-1] if bracketed else host
-        if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535 or (":" in host and not bracketed):
-            self.fail(f"{value!r} is not HOST:PORT (such as 127.0.0.1:8081 or [::1]:8081; 0 = off)", param, ctx)
-        return BindAddress(host or None, int(port))
+# --- options -----------------------------------------------------------------------------------------
 
 
 def _count_verbose(ctx: click.Context, _: click.Parameter, value: int) -> int:
@@ -144,13 +135,13 @@ def hub_access(function: F) -> F:
         click.option(
             "--lease-namespace",
             metavar="NAMESPACE",
-            type=NAMESPACE,
+            type=namespace,
             help="The hub's own namespace, where its Lease is. [default: the Pod's, then default]",
         ),
         click.option(
             "--secrets-namespace",
             metavar="NAMESPACE",
-            type=NAMESPACE,
+            type=namespace,
             help="Where the registry's Secrets are read. [default: the hub's namespace]",
         ),
         click.option(
@@ -162,7 +153,7 @@ def hub_access(function: F) -> F:
         click.option(
             "--allow-exec",
             metavar="PROGRAM",
-            type=Program(),
+            type=program,
             multiple=True,
             help="A program that kubeconfigs and inventories may run. May be repeated.",
         ),

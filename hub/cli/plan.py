@@ -8,18 +8,18 @@ from typing import Any
 import click
 
 from hub.cli import logs
-from hub.cli.options import SERVICE, Given, Settings, hub_access, output, registry, verbose
+from hub.cli.options import Given, Settings, hub_access, output, registry, service, verbose
 from hub.cli.render import Output
 
 
 @click.command(short_help="Show what a hub would write now.")
-@click.argument("services", metavar="[NAMESPACE/SERVICE]...", nargs=-1, type=SERVICE)
+@click.argument("services", metavar="[NAMESPACE/SERVICE]...", nargs=-1, type=service)
 @registry
 @hub_access
 @output("table", "json", "yaml")
 @verbose
 @click.pass_context
-def plan(ctx: click.Context, services: tuple[str, ...], registry: str, output: Output, **given: Any) -> int:
+def plan(ctx: click.Context, /, services: tuple[str, ...], registry: str, output: Output, **given: Any) -> int:
     """Show what a hub would write now, for all Services or the named ones.
 
     Reads the hub cluster and every remote cluster, writes nothing. Removals that `hub run` puts off for
@@ -32,5 +32,3 @@ def plan(ctx: click.Context, services: tuple[str, ...], registry: str, output: O
     from hub.cli.observe import plan as observe
 
     return asyncio.run(observe(options, services, output))
-
-

@@ -7,13 +7,16 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from hub.cli import logs
 from hub.cli.exits import Exit, leave_within
-from hub.cli.options import DURATION, Bind, BindAddress, Given, Settings, hub_access, registry, verbose
+from hub.cli.limits import raise_limit
+from hub.cli.options import BindAddress, Given, Settings, bind_address, duration, hub_access, registry
+from hub.cli.options import verbose as verbose_option
 
 if TYPE_CHECKING:
     from hub.app import Options
@@ -36,13 +39,13 @@ STOP_WITHIN: Final = 4.7
     default=True,
     type=click.BOOL,
     metavar="[=true|false]",
-    help="Write only while holding the Lease endpointslice-hub-<owner>. [default: true]",
+    help="Write only while holding the Lease endpointslice-hub-OWNER. [default: true]",
 )
 @click.option("--no-leader-elect", is_flag=True, help="The same as --leader-elect=false.")
 @click.option(
     "--removal-grace",
     metavar="DURATION",
-    type=DURATION,
+    type=duration,
     default="60s",
     show_default=True,
     help="How long the slices of a Service stay that is gone from the registry.",
@@ -50,7 +53,7 @@ STOP_WITHIN: Final = 4.7
 @click.option(
     "--health-probe-bind-address",
     metavar="HOST:PORT",
-    type=Bind(),
+    type=bind_address,
     default="127.0.0.1:8081",
     show_default=True,
     help="Where /healthz and /readyz answer; 0 = off.",
@@ -58,10 +61,11 @@ STOP_WITHIN: Final = 4.7
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the log."
 )
-@verbose
+@verbose_option
 @click.pass_context
 def run(
     ctx: click.Context,
+    /,
     registry: str,
     once: bool,
     dry_run: bool,
@@ -77,7 +81,11 @@ def run(
     Runs until SIGTERM or SIGINT, then finishes the write in flight and exits 0 within 5 seconds; a second
     signal ends it at once. The registry is read again when it changes.
     """
-    (logs.once if once else logs.follow)(log_format, ctx.ensure_object(Settings).verbose)
+    verbose = ctx.ensure_object(Settings).verbose
+    if once:
+        logs.quiet(verbose, log_format)
+    else:
+        logs.follow(log_format, verbose)
     options = Given(**given).options(
         registry,
         dry_run=dry_run,
@@ -85,6 +93,7 @@ def run(
         leader_elect=leader_elect and not no_leader_elect and not dry_run,
         removal_grace=removal_grace,
     )
+    raise_limit()
     if once:
         from hub.cli.once import once as single_pass
 
@@ -122,9 +131,10 @@ def _on_signals(stop: Callable[[], None]) -> None:
 
 def _in_loop(work: Coroutine[Any, Any, int]) -> int:
     """Run ``work`` on uvloop, or on asyncio's own loop where that is not installed."""
-    try:
-        from uvloop import new_event_loop as loop_factory
-    except ImportError:
-        loop_factory = None
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(work)

@@ -10,14 +10,18 @@ endpoint.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
 
 import msgspec
 
-from hub.desired.failover import SETTLE
-from hub.desired.published import Difference, Published, difference
+from hub.desired.failover import SETTLE, Standing
+from hub.desired.published import Difference, Published
 from hub.model import Endpoint, GroupKey, Port, SourceView
+
+EMPTY: Final[Mapping[str, Endpoint]] = {}
 
 
 @dataclass(slots=True)
@@ -49,15 +53,11 @@ class Claim:
     drop: bool = False
     exempt: set[str] = field(default_factory=set)
     exempt_all: bool = False
-    _compared: Difference | None = None
-    _compared_with: Mapping[str, Endpoint] | None = None
 
     @property
     def difference(self) -> Difference:
-        """From what is published to what is wanted; computed once per ``wanted``."""
-        if self._compared is None or self._compared_with is not self.wanted:
-            self._compared, self._compared_with = difference(self.published, self.wanted), self.wanted
-        return self._compared
+        """From what is published to what is wanted."""
+        return self.published.difference(self.wanted)
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -222,3 +222,59 @@ def _alike(endpoint: Endpoint, other: Endpoint) -> Endpoint:
     if endpoint.conditions == other.conditions:
         return endpoint
     return msgspec.structs.replace(endpoint, conditions=other.conditions)
+
+
+# --- what a claim says ---------------------------------------------------------------------------
+
+
+def standing(cluster: str, claims: Sequence[Claim], min_ready: int) -> Standing:
+    """How a source stands, over its families: ready where any of them is."""
+    return Standing(
+        cluster,
+        known=all(claim.known for claim in claims),
+        offers=any(claim.wanted for claim in claims),
+        ready=any(_ready(claim.wanted.values(), min_ready) for claim in claims),
+        published=any(claim.published for claim in claims),
+        serving=any(_ready(claim.published.endpoints.values(), min_ready) for claim in claims),
+    )
+
+
+def _ready(endpoints: Iterable[Endpoint], count: int) -> bool:
+    """Whether at least ``count`` are ready; looks at no more than it must."""
+    ready = (None for endpoint in endpoints if endpoint.conditions.ready)
+    return sum(1 for _ in islice(ready, count)) >= count
+
+
+def step_aside(claim: Claim, *, healthy: bool, remove: bool) -> None:
+    """A source that is not the active one: published no more than it is, and no longer than it must be."""
+    if claim.untouched:
+        return
+    claim.yielding = True
+    claim.exempt_all = claim.exempt_all or healthy
+    if remove:
+        claim.wanted = EMPTY
+        return
+    published = claim.published.endpoints
+    claim.wanted = {address: claim.wanted[address] for address in published if address in claim.wanted}
+
+
+def node_of(endpoint: Endpoint) -> str | None:
+    """The Node an endpoint stands for."""
+    reference = endpoint.target_ref
+    return reference.name if reference is not None and reference.kind == "Node" else None
+
+
+def filtered(claim: Claim) -> frozenset[str]:
+    """The departures whose node, or record, still exists; and those that cannot be told."""
+    view = claim.view
+    if view is None:
+        return frozenset()
+    removed = claim.difference.removed
+    if view.addresses_complete is not None:
+        return frozenset(removed.keys() & view.addresses_complete)
+    gone = {
+        address
+        for address, endpoint in removed.items()
+        if (name := node_of(endpoint)) is not None and name not in view.gone_complete
+    }
+    return frozenset(removed.keys() - gone)

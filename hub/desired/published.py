@@ -12,43 +12,6 @@ from operator import is_
 from hub.model import Endpoint, GroupKey, PublishedSlice, Slice
 
 
-class Published:
-    """The slices of one group, lowest-numbered first.
-
-    Attributes:
-        slices: prepared for comparison.
-        duplicates: an address appears twice among them.
-    """
-
-    __slots__ = ("_endpoints", "duplicates", "slices")
-
-    def __init__(self, slices: tuple[PublishedSlice, ...] = ()) -> None:
-        self.slices = slices
-        total = sum(len(each.addresses) for each in slices)
-        self.duplicates = any(each.duplicates for each in slices) or (
-            len(slices) > 1 and len({address for each in slices for address in each.addresses}) < total
-        )
-        self._endpoints: dict[str, Endpoint] | None = None
-
-    @property
-    def endpoints(self) -> Mapping[str, Endpoint]:
-        """Everything in them by address, in their order; the first of duplicates."""
-        if self._endpoints is None:
-            merged: dict[str, Endpoint] = {}
-            for each in self.slices:
-                fresh = dict(zip(each.addresses, each.endpoints, strict=True))
-                merged.update(fresh | merged if self.duplicates else fresh)
-            self._endpoints = merged
-        return self._endpoints
-
-    def __bool__(self) -> bool:
-        """Whether any endpoint is published."""
-        return any(each.addresses for each in self.slices)
-
-
-NOTHING = Published()
-
-
 @dataclass(frozen=True, slots=True)
 class Difference:
     """From what is published to what is wanted.
@@ -64,27 +27,67 @@ class Difference:
     added: tuple[str, ...]
 
 
-def difference(published: Published, wanted: Mapping[str, Endpoint]) -> Difference:
-    """Compare, slice by slice: a slice whose endpoints are all wanted as they are costs 3 µs per hundred."""
-    removed: dict[str, Endpoint] = {}
-    changed: dict[str, tuple[Endpoint, Endpoint]] = {}
-    present = 0
-    for each in published.slices:
-        if each.holds(wanted):
-            present += len(each.addresses)
-            continue
-        for address, before in zip(each.addresses, each.endpoints, strict=True):
-            after = wanted.get(address)
-            if after is None:
-                removed[address] = before
+class Published:
+    """The slices of one group, lowest-numbered first.
+
+    Attributes:
+        slices: prepared for comparison.
+        duplicates: an address appears twice among them.
+    """
+
+    __slots__ = ("_compared", "_endpoints", "duplicates", "slices")
+
+    def __init__(self, slices: tuple[PublishedSlice, ...] = ()) -> None:
+        self.slices = slices
+        total = sum(len(each.addresses) for each in slices)
+        self.duplicates = any(each.duplicates for each in slices) or (
+            len(slices) > 1 and len({address for each in slices for address in each.addresses}) < total
+        )
+        self._endpoints: dict[str, Endpoint] | None = None
+        self._compared: tuple[Mapping[str, Endpoint], Difference] | None = None
+
+    @property
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """Everything in them by address, in their order; the first of duplicates."""
+        if self._endpoints is None:
+            merged: dict[str, Endpoint] = {}
+            for each in self.slices:
+                fresh = dict(zip(each.addresses, each.endpoints, strict=True))
+                merged.update(fresh | merged if self.duplicates else fresh)
+            self._endpoints = merged
+        return self._endpoints
+
+    def difference(self, wanted: Mapping[str, Endpoint]) -> Difference:
+        """Compare with what is wanted; the last comparison is remembered by the mapping's identity."""
+        if self._compared is None or self._compared[0] is not wanted:
+            self._compared = (wanted, self._difference(wanted))
+        return self._compared[1]
+
+    def _difference(self, wanted: Mapping[str, Endpoint]) -> Difference:
+        """Slice by slice: one whose endpoints are all wanted as they are costs 3 µs per hundred."""
+        removed: dict[str, Endpoint] = {}
+        changed: dict[str, tuple[Endpoint, Endpoint]] = {}
+        present = 0
+        for each in self.slices:
+            if each.holds(wanted):
+                present += len(each.addresses)
                 continue
-            present += 1
-            if after is not before and after != before:
-                changed[address] = (before, after)
-    added: tuple[str, ...] = ()
-    if present != len(wanted) or published.duplicates:
-        added = tuple(sorted(set(wanted).difference(*(each.addresses for each in published.slices))))
-    return Difference(removed, changed, added)
+            for address, before in zip(each.addresses, each.endpoints, strict=True):
+                after = wanted.get(address)
+                if after is None:
+                    removed[address] = before
+                    continue
+                present += 1
+                if after is not before and after != before:
+                    changed[address] = (before, after)
+        added: tuple[str, ...] = ()
+        if present != len(wanted) or self.duplicates:
+            added = tuple(sorted(set(wanted).difference(*(each.addresses for each in self.slices))))
+        return Difference(removed, changed, added)
+
+    def __bool__(self) -> bool:
+        """Whether any endpoint is published."""
+        return any(each.addresses for each in self.slices)
 
 
 class Index:

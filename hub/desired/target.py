@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Final
 
 import msgspec
 
-from hub.desired.claims import Claim, Move, Moves, Overlaps, settle
-from hub.desired.failover import Choice, FailoverMemory, Standing, choose
+from hub.desired.claims import EMPTY, Claim, Move, Moves, Overlaps, filtered, node_of, settle, standing, step_aside
+from hub.desired.failover import FailoverMemory, choose
 from hub.desired.ports import PortProblem, Ports, ports
-from hub.desired.published import NOTHING, Index, Published, difference, same_objects
+from hub.desired.published import Index, Published, same_objects
 from hub.desired.shape import Shaper
 from hub.model import (
     DRAINING,
@@ -37,7 +36,6 @@ from hub.registry.spec import ClusterState, SourceSpec, TargetSpec
 
 EPSILON: Final = 1e-6
 """Seconds by which sums of floats may be off: without it a timer could be due a moment before it is over."""
-EMPTY: Final[Mapping[str, Endpoint]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,10 +249,13 @@ class _Decision:
         claims: list[Claim] = []
         by_source: dict[str, list[Claim]] = {}
         for source in self._sources:
-            if source.spec.cluster not in by_source:
-                made = self._claims_of(source)
-                by_source[source.spec.cluster] = made
-                claims.extend(made)
+            cluster = source.spec.cluster
+            if cluster in by_source:
+                message = f"{cluster} is a source twice; only the first counts"
+                self._findings.append(Finding("DuplicateSource", message, (cluster,)))
+                continue
+            by_source[cluster] = self._claims_of(source)
+            claims.extend(by_source[cluster])
         covered = {claim.key for claim in claims}
         claims.extend(self._orphan(key) for key in sorted(self._published) if key not in covered)
         self._cache.shaper.shape(self._service, claims)
@@ -301,13 +302,24 @@ class _Decision:
         return found
 
     def _claim(self, source: SourceInput, key: GroupKey, numbers: tuple[Port, ...]) -> Claim:
-        published = self._published.get(key, NOTHING)
+        published = self._published[key] if key in self._published else Published()
         view = source.view
         if view.unknown is not None:
-            return self._unknown(source, Claim(key, published, published.endpoints, numbers, view, known=False))
+            wanted = self._last_known(published, view.endpoints.get(key.family, EMPTY))
+            return self._unknown(source, Claim(key, published, wanted, numbers, view, known=False))
         base = view.endpoints.get(key.family, EMPTY)
         wanted = self._with_kept(key, published, base, view)
         return Claim(key, published, wanted, numbers, view)
+
+    def _last_known(self, published: Published, good: Mapping[str, Endpoint]) -> Mapping[str, Endpoint]:
+        """What is published, as it is; and what was last known good and is not there.
+
+        So a target that is new, or whose slices or Service were deleted, has its endpoints also while the
+        source makes no statement.
+        """
+        there = published.endpoints
+        missing = good.keys() - there.keys() - self._refused
+        return {**there, **{address: good[address] for address in sorted(missing)}} if missing else there
 
     def _unknown(self, source: SourceInput, claim: Claim) -> Claim:
         """A source without a statement: what is published stays, unless its policy says otherwise."""
@@ -335,12 +347,12 @@ class _Decision:
         known = self._cache.kept.get(key)
         if known is not None and same_objects(known[0], inputs):
             return known[1]
-        removed = difference(published, base).removed
+        removed = published.difference(base).removed
         everything = upsert_only or not view.complete
         kept = {
             address: removed[address]
             for address in sorted(removed)
-            if everything or _node(removed[address]) in view.unknown_nodes
+            if everything or node_of(removed[address]) in view.unknown_nodes
         }
         refused = {address for address in self._refused if address in base}
         wanted: Mapping[str, Endpoint] = base
@@ -372,7 +384,7 @@ class _Decision:
             if source.state != "standby"
         }
         policy = self._target.failover
-        standings = [_standing(cluster, claims, policy.min_ready) for cluster, claims in candidates.items()]
+        standings = [standing(cluster, claims, policy.min_ready) for cluster, claims in candidates.items()]
         choice = choose(policy, standings, self._memory.failover, self._now)
         self._findings.extend(choice.findings)
         if choice.wake_at is not None:
@@ -380,7 +392,7 @@ class _Decision:
         for cluster, claims in candidates.items():
             if cluster != choice.active:
                 for claim in claims:
-                    _step_aside(claim, choice)
+                    step_aside(claim, healthy=choice.healthy, remove=choice.remove_others)
         return choice.memory
 
     # --- whose address it is ------------------------------------------------------------------------
@@ -424,7 +436,7 @@ class _Decision:
             found.changed,
             found.added,
             claim.known,
-            _filtered(claim) if found.removed else frozenset(),
+            filtered(claim) if found.removed else frozenset(),
             frozenset((*found.removed, *found.changed)) if claim.exempt_all else frozenset(claim.exempt),
             claim.drop,
         )
@@ -443,58 +455,7 @@ class _Decision:
                 )
 
 
-def _standing(cluster: str, claims: Sequence[Claim], min_ready: int) -> Standing:
-    return Standing(
-        cluster,
-        known=all(claim.known for claim in claims),
-        offers=any(claim.wanted for claim in claims),
-        ready=any(_ready(claim.wanted.values(), min_ready) for claim in claims),
-        published=any(claim.published for claim in claims),
-        serving=any(_ready(claim.published.endpoints.values(), min_ready) for claim in claims),
-    )
-
-
-def _ready(endpoints: Iterable[Endpoint], count: int) -> bool:
-    """Whether at least ``count`` are ready; looks at no more than it must."""
-    ready = (None for endpoint in endpoints if endpoint.conditions.ready)
-    return sum(1 for _ in islice(ready, count)) >= count
-
-
-def _step_aside(claim: Claim, choice: Choice) -> None:
-    """A source that is not the active one: published no more than it is, and no longer than it must be."""
-    if claim.untouched:
-        return
-    claim.yielding = True
-    claim.exempt_all = claim.exempt_all or choice.healthy
-    if choice.remove_others:
-        claim.wanted = EMPTY
-        return
-    published = claim.published.endpoints
-    claim.wanted = {address: claim.wanted[address] for address in published if address in claim.wanted}
-
-
 def _draining(endpoint: Endpoint) -> Endpoint:
     if not endpoint.conditions.ready:
         return endpoint
     return msgspec.structs.replace(endpoint, conditions=DRAINING)
-
-
-def _node(endpoint: Endpoint) -> str | None:
-    reference = endpoint.target_ref
-    return reference.name if reference is not None and reference.kind == "Node" else None
-
-
-def _filtered(claim: Claim) -> frozenset[str]:
-    """The departures whose node, or record, still exists; and those that cannot be told."""
-    view = claim.view
-    if view is None:
-        return frozenset()
-    removed = claim.difference.removed
-    if view.addresses_complete is not None:
-        return frozenset(removed.keys() & view.addresses_complete)
-    gone = {
-        address
-        for address, endpoint in removed.items()
-        if (name := _node(endpoint)) is not None and name not in view.gone_complete
-    }
-    return frozenset(removed.keys() - gone)

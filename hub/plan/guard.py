@@ -5,7 +5,7 @@ slices. Additions and changes always go through; what would take too much away, 
 as a whole until the same answer has stood for long enough, or somebody approves it. It never learns why a
 source said what it said: what is unknown never gets here as a removal.
 
-What must survive a restart is a :class:`GuardRecord`, kept in an annotation; what follows from the slices
+What must survive a restart is a :class:`~hub.plan.record.GuardRecord`, kept in an annotation; what follows from the slices
 or starts anew is a :class:`GuardMemory`. All functions are pure.
 """
 
@@ -19,82 +19,14 @@ from typing import Final, Literal
 
 import msgspec
 
-from hub.model import Endpoint, EndpointGroup, Finding, GroupKey, TargetKey
+from hub.model import Endpoint, EndpointGroup, Finding, GroupKey, PublishedSlice, TargetKey
+from hub.plan.record import NO_RECORD, GuardRecord
 from hub.registry.spec import GuardPolicy
 
-RECORD_VERSION: Final = 1
 ISSUED_LIMIT: Final = 8
 """Withheld sets remembered per group, so that an approval that comes late still finds its addresses."""
 
 Kind = Literal["EmptyResultHeld", "FilteredEmpty", "RemovalWithheld"]
-
-
-@dataclass(frozen=True, slots=True)
-class GuardRecord:
-    """What the annotation ``endpointslice-hub/state`` keeps of the guard.
-
-    Attributes:
-        empty: consecutive complete answers so far in which everything was gone.
-        hash: of what is withheld, "" for nothing.
-        since: Unix time, whole seconds, since when.
-        foreign: the text of a record of a later version, which is kept as it is; nothing in it is used.
-    """
-
-    empty: int = 0
-    hash: str = ""
-    since: int = 0
-    foreign: str = ""
-
-
-NO_RECORD: Final = GuardRecord()
-
-
-def encode(record: GuardRecord) -> str:
-    """The annotation's text; "" where there is nothing to remember."""
-    if record.foreign:
-        return record.foreign
-    if record == NO_RECORD:
-        return ""
-    content: dict[str, object] = {"v": RECORD_VERSION}
-    if record.empty:
-        content["empty"] = record.empty
-    if record.hash:
-        content["withheld"] = {"hash": record.hash, "since": record.since}
-    return msgspec.json.encode(content).decode()
-
-
-class _Withheld(msgspec.Struct):
-    hash: str = ""
-    since: int = 0
-
-
-class _Wire(msgspec.Struct):
-    v: int
-    empty: int = 0
-    withheld: _Withheld | None = None
-
-
-class _Version(msgspec.Struct):
-    v: int
-
-
-def decode(text: str) -> GuardRecord:
-    """Read an annotation.
-
-    One of a later version is kept and not understood; one that cannot be read at all counts for nothing
-    and is written over. Both make the guard start from the most careful state.
-    """
-    if not text:
-        return NO_RECORD
-    try:
-        version = msgspec.json.decode(text, type=_Version).v
-        if version != RECORD_VERSION:
-            return GuardRecord(foreign=text)
-        wire = msgspec.json.decode(text, type=_Wire)
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        return NO_RECORD
-    withheld = wire.withheld or _Withheld()
-    return GuardRecord(max(0, wire.empty), withheld.hash, max(0, withheld.since))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +44,10 @@ class GuardMemory:
         issued: (hash, addresses) withheld lately, for approvals.
         granted: addresses that may go, and are still published.
         forgiven: exempt addresses that the level does not contain any more, and are still published.
+        allowed: what the last verdict allowed; None where there was none.
+        slices: what was published then.
+        drift: addresses that somebody else put there since, or made ready: neither published nor allowed
+            by the last verdict. Taking them away again takes nothing away.
     """
 
     record: GuardRecord = NO_RECORD
@@ -124,6 +60,9 @@ class GuardMemory:
     issued: tuple[tuple[str, frozenset[str]], ...] = ()
     granted: frozenset[str] = frozenset()
     forgiven: frozenset[str] = frozenset()
+    allowed: Mapping[str, Endpoint] | None = field(default=None, compare=False, repr=False)
+    slices: tuple[PublishedSlice, ...] = field(default=(), compare=False, repr=False)
+    drift: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +145,8 @@ def guard(
         memory = GuardMemory(record=NO_RECORD if record.foreign else record)
     if not group.known:
         paused = memory.paused if memory.paused is not None else now
-        memory = memory if memory.paused == paused else replace(memory, paused=paused)
+        if memory.paused != paused or memory.allowed is not group.endpoints or memory.slices is not group.slices:
+            memory = replace(memory, paused=paused, allowed=group.endpoints, slices=group.slices)
         return GuardVerdict(group, None, record if record.foreign else memory.record, memory)
     if memory.paused is not None:
         memory = replace(memory, paused=None, since=memory.since + now - memory.paused)
@@ -256,8 +196,12 @@ class _Pass:
             withheld=frozenset(),
             granted=frozenset(),
             forgiven=frozenset(),
+            allowed=self.group.endpoints,
+            slices=self.group.slices,
+            drift=frozenset(),
         )
-        return GuardVerdict(self.group, None, NO_RECORD, memory if settled == memory else settled)
+        same = settled == memory and memory.allowed is settled.allowed and memory.slices is settled.slices
+        return GuardVerdict(self.group, None, NO_RECORD, memory if same else settled)
 
     # --- something goes ------------------------------------------------------------------------
 
@@ -265,21 +209,26 @@ class _Pass:
         """Something goes: find out what of it is at stake, and whether that may happen."""
         memory, group = self.memory, self.group
         exempt = frozenset(self.leaving.keys() & group.exempt)
-        loss = frozenset(self.leaving.keys() - exempt)
+        drift = self._drift()
+        loss = frozenset(self.leaving.keys() - exempt - drift)
         approved = self._approved(loss)
-        granted = (memory.granted & loss) | approved
+        emptied = bool(loss) and not group.endpoints
+        # What was released on the ground that it is gone does not go once its node is back.
+        granted = ((memory.granted - group.filtered if emptied else memory.granted) & loss) | approved
         at_stake = loss - granted
         findings: list[Finding] = []
         if approved - memory.granted:
             findings.append(self._finding("ApprovalUsed", approved, "approved"))
 
-        level = self._published() - self._counted(exempt | granted)
+        level = self._published() - self._counted(exempt | drift | granted)
         memory = self._without(memory, exempt, granted)
         levels = self._levels(memory, level)
-        memory = replace(memory, level=level, levels=levels, granted=granted, forgiven=exempt)
+        memory = replace(
+            memory, level=level, levels=levels, granted=granted, forgiven=exempt, slices=group.slices, drift=drift
+        )
         peak = max([level, *(each for _, each in levels)])
 
-        emptied = bool(at_stake) and not group.endpoints
+        emptied = emptied and bool(at_stake)
         memory = self._with_count(memory, at_stake, emptied=emptied)
         reason = self._reason(memory, at_stake, peak, emptied=emptied)
         if reason is None:
@@ -292,6 +241,28 @@ class _Pass:
             findings.extend(self._accepted(memory, emptied=emptied))
             return self._pass(memory, at_stake, findings)
         return self._withhold(memory, at_stake, reason, peak, findings)
+
+    def _drift(self) -> frozenset[str]:
+        """What somebody else put there, or made ready, since the last verdict: repaired at once, and no loss."""
+        allowed = self.memory.allowed
+        if allowed is None:
+            return frozenset()
+        suspects = {address for address in self.leaving if address not in allowed or not _counts(allowed[address])}
+        drift = self.memory.drift & suspects
+        suspects -= drift
+        if not suspects:
+            return drift
+        before = {
+            address: endpoint
+            for each in self.memory.slices
+            for address, endpoint in zip(each.addresses, each.endpoints, strict=True)
+        }
+        return drift | {
+            address
+            for address in suspects
+            if (known := before.get(address) or allowed.get(address)) is None
+            or (address in self.group.changed and not _counts(known))
+        }
 
     def _accepted(self, memory: GuardMemory, *, emptied: bool) -> Iterable[Finding]:
         if emptied:
@@ -363,7 +334,8 @@ class _Pass:
         if released:
             level = (memory.level or 0) - self._counted(released)
             memory = replace(memory, granted=memory.granted | released, level=level, levels=())
-        memory = replace(memory, withheld=frozenset(), counted=None, record=NO_RECORD)
+        allowed = self.group.endpoints
+        memory = replace(memory, withheld=frozenset(), counted=None, record=NO_RECORD, allowed=allowed)
         return GuardVerdict(self.group, None, NO_RECORD, memory, None, tuple(findings))
 
     def _withhold(
@@ -389,7 +361,7 @@ class _Pass:
             self._message(kind, memory, at_stake),
         )
         findings.append(Finding(kind, withheld.message, withheld.addresses))
-        memory = self.memory if memory == self.memory else memory
+        memory = replace(memory, allowed=allowed.endpoints)
         return GuardVerdict(allowed, withheld, memory.record, memory, wake_at, tuple(findings))
 
     def _message(self, kind: Kind, memory: GuardMemory, at_stake: frozenset[str]) -> str:

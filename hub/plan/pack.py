@@ -45,7 +45,7 @@ def pack(group: EndpointGroup, limit: int, dirty: Collection[str] = ()) -> Packe
         dirty: names of slices that are written anyway, for their labels or ports.
     """
     contents = _in_place(group)
-    missing = _missing(group, contents)
+    missing = [group.endpoints[address] for address in group.added]
     slices = group.slices
     unchanged = [each.endpoints for each in slices]
     rest = iter(missing)
@@ -82,6 +82,8 @@ def pack(group: EndpointGroup, limit: int, dirty: Collection[str] = ()) -> Packe
 
 def _in_place(group: EndpointGroup) -> list[Endpoints]:
     """Step 1: keep what is wanted where it is, refresh what changed, drop what is not wanted."""
+    if not (group.removed or group.changed or group.duplicates):
+        return [each.endpoints for each in group.slices]
     wanted = group.endpoints
     contents: list[Endpoints] = []
     seen: set[str] = set()
@@ -99,14 +101,6 @@ def _in_place(group: EndpointGroup) -> list[Endpoints]:
         new = tuple(content)
         contents.append(each.endpoints if new == each.endpoints else new)
     return contents
-
-
-def _missing(group: EndpointGroup, contents: Sequence[Endpoints]) -> list[Endpoint]:
-    """What is wanted and in no slice yet, in order."""
-    if sum(map(len, contents)) == len(group.endpoints):
-        return []
-    addresses = set(group.endpoints).difference(*(each.addresses for each in group.slices))
-    return [group.endpoints[address] for address in sorted(addresses)]
 
 
 def _fill(contents: list[Endpoints], i: int, rest: Iterator[Endpoint], room: int) -> int:

@@ -100,24 +100,25 @@ def plan(
         labels = frame.labels(group.key.cluster)
         dirty = frame.misfits(group, labels, state)
         packed = pack(group, limit, dirty)
-        first = True
+        record = state
         for published, endpoints in packed.kept:
             old = published.slice
-            annotations = state if first else ""
-            first = False
-            if endpoints is None and frame.fits(old, group, labels, annotations):
+            as_before = bool(record) == (published is group.slices[0]) or not state
+            fits = old.name not in dirty if as_before else frame.fits(old, group, labels, record)
+            if endpoints is None and fits:
                 unchanged += 1
-                continue
-            content = published.endpoints if endpoints is None else endpoints
-            updates.append(frame.refresh(old, group, labels, annotations, content))
+            else:
+                content = published.endpoints if endpoints is None else endpoints
+                updates.append(frame.refresh(old, group, labels, record, content))
+            record = ""
         deletes.extend(each.slice for each in packed.deleted)
         if packed.created:
             fresh = names(service.name, identity.owner, group.key, group.ports, used)
             for endpoints in packed.created:
                 name = next(fresh)
                 used.add(name)
-                creates.append(frame.new(name, group, labels, state if first else "", endpoints))
-                first = False
+                creates.append(frame.new(name, group, labels, record, endpoints))
+                record = ""
     return Plan(tuple(creates), tuple(updates), tuple(deletes), unchanged)
 
 
@@ -149,14 +150,14 @@ class _Frame:
             and old.annotations == self.annotations(old, state)
         )
 
-    def misfits(self, group: EndpointGroup, labels: dict[str, str], state: str) -> list[str]:
+    def misfits(self, group: EndpointGroup, labels: dict[str, str], state: str) -> frozenset[str]:
         """Names of slices to be written whatever their endpoints are."""
         wanted = (state, *("" for _ in group.slices[1:]))
-        return [
+        return frozenset(
             each.slice.name
             for each, record in zip(group.slices, wanted, strict=False)
             if not self.fits(each.slice, group, labels, record)
-        ]
+        )
 
     def annotations(self, old: Slice | None, state: str) -> dict[str, str]:
         """Ours, and what others put there."""

@@ -31,8 +31,9 @@ from hub.model import (
     Taint,
     TargetKey,
 )
-from hub.plan.guard import GuardMemory, GuardVerdict, decode, encode, guard
+from hub.plan.guard import GuardMemory, GuardVerdict, guard
 from hub.plan.plan import Identity, Plan, apply_plan, plan, state_of
+from hub.plan.record import decode, encode
 from hub.registry.spec import GuardPolicy, Network, ProviderRef, SourceSpec, TargetSpec
 
 READY_SINCE = "2026-01-01T00:00:00Z"

@@ -6,7 +6,7 @@ import asyncio
 import json
 import stat
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def script(folder: Path, body: str) -> str:
 
 
 @asynccontextmanager
-async def opened(folder: Path, clock: FastClock | None = None, **config: Any) -> AsyncIterator[Inventory]:
+async def opened(folder: Path, clock: FastClock | None = None, **config: Any) -> AsyncGenerator[Inventory, None]:
     """The provider as the hub opens it; its program is allowed."""
     parsed = InventoryConfig.model_validate(config)
     allowed = frozenset(parsed.command[:1] if parsed.command else ())
@@ -95,7 +95,7 @@ async def test_a_file_is_read_again_at_every_poll(tmp_path: Path) -> None:
     path.write_text(json.dumps(RECORDS))
     clock = FastClock()
     async with opened(tmp_path, clock, file="legacy.json", interval="20s") as provider:
-        seen = []
+        seen: list[list[str]] = []
         async for snapshot in provider.watch():
             seen.append([endpoint.name for endpoint in snapshot.endpoints])
             if len(seen) == 2:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hub.desired.published import Index
+from hub.desired.published import Index, Published
 from hub.model import DRAINING, Endpoint, EndpointGroup, GroupKey, OwnerReference, Port, Service, Slice
 from hub.plan.plan import Identity, Plan, PortsChange, apply_plan, endpoint_changes, plan, ports_changes, state_of
 from tests.support import build
@@ -27,9 +27,22 @@ def groups(
     ports: tuple[Port, ...] = (build.PORT,),
 ) -> list[EndpointGroup]:
     """The one group of cluster eu."""
-    published = Index().groups(observed, {}).get(KEY)
-    slices = published.slices if published is not None else ()
-    return [EndpointGroup(KEY, wanted, ports, slices, drop=drop)]
+    published = Index().groups(observed, {}).get(KEY, Published())
+    found = published.difference(wanted)
+    slices = published.slices
+    return [
+        EndpointGroup(
+            KEY,
+            wanted,
+            ports,
+            slices,
+            duplicates=False,
+            removed=found.removed,
+            changed=found.changed,
+            added=found.added,
+            drop=drop,
+        )
+    ]
 
 
 def planned(
@@ -227,10 +240,9 @@ def test_limit_is_honoured() -> None:
 
 def test_several_groups_in_order() -> None:
     """Writes come in the order of the groups."""
-    one, other = (
-        EndpointGroup(GroupKey(cluster, "IPv4"), build.endpoints(1, i)) for i, cluster in enumerate(("b", "a"))
-    )
-    found = plan(build.service(), [one, other], IDENTITY)
+    (eu,) = groups(build.endpoints(1))
+    both = [msgspec.structs.replace(eu, key=GroupKey(cluster, "IPv4")) for cluster in "ba"]
+    found = plan(build.service(), both, IDENTITY)
     assert [each.cluster for each in found.creates] == ["b", "a"]
 
 

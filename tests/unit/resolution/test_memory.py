@@ -77,7 +77,7 @@ def test_the_first_absent_after_a_restart_is_unknown() -> None:
     memory.answer("a", Absent("deleted"), 9.9)
     assert isinstance(memory.resolutions["a"], Unknown)
     memory.answer("a", Absent("deleted"), 10.0)
-    assert memory.resolutions["a"] == Absent("deleted")
+    assert dict(memory.resolutions) == {"a": Absent("deleted")}
 
 
 def test_another_node_of_the_same_name_starts_anew() -> None:

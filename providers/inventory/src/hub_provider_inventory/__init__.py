@@ -65,7 +65,8 @@ class Inventory:
     async def _document(self) -> tuple[str, bytes]:
         if self._config.file is not None:
             return self._config.file, await self._cluster.read_file(self._config.file, limit=MAX_BYTES)
-        command = self._config.command or ()
+        command = self._config.command
+        assert command is not None  # noqa: S101 - the configuration has exactly one source
         name = f"command {command[0]}"
         names = self._config.environment
         done = await self._cluster.hub.run_program(

@@ -20,6 +20,14 @@ MAX_ADDRESSES: Final = 50
 MAX_PROBLEMS: Final = 20
 """Rejected records that are listed one by one."""
 
+_KINDS: Final[Mapping[type, str]] = {
+    dict: "an object",
+    list: "an array",
+    str: "a string",
+    bool: "a boolean",
+    type(None): "null",
+}
+
 
 class InventoryError(ProviderError):
     """The inventory as a whole cannot be used."""
@@ -146,8 +154,7 @@ def _label(record: object) -> str:
 
 
 def _kind(value: object) -> str:
-    kinds = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
-    return kinds.get(type(value), "a number")
+    return _KINDS.get(type(value), "a number")
 
 
 def _no_constant(name: str) -> NoReturn:

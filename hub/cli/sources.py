@@ -16,6 +16,7 @@ from hub.desired.view import NodeReport, ViewResult
 from hub.errors import UsageError
 from hub.model import Absent, Found, Resolution, Unknown
 from hub.registry.spec import ClusterSpec, NodePolicy, ProviderRef, SourceSpec
+from hub.remote.fleet import SourceKey
 
 NOT_PROBED: Final = "not probed"
 HEADERS: Final = ("NODE", "ELIGIBLE", "RESOLUTION", "ADDRESS", "VERDICT")
@@ -103,7 +104,7 @@ def _inspect(
         unknown = "state frozen: not contacted"
     elif provider is None:
         unknown = "no Service uses it with a provider"
-    source = hub.fleet.sources.get((cluster, reference))  # type: ignore[call-overload]  # a SourceKey is a tuple
+    source = hub.fleet.sources.get(SourceKey(cluster, reference))
     resolutions = dict(source.resolutions) if source is not None else {}
     return Inspected(cluster, reference.name, services, unknown, frozen, result, resolutions)
 

@@ -1,0 +1,59 @@
+"""``hub check``: is this file good, and with ``--online``, does everything in it answer?"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from hub.cli import logs
+from hub.cli.exits import Exit
+from hub.cli.options import Given, Settings, hub_access, verbose
+from hub.cli.render import count, one_line
+
+
+@click.command(short_help="Check a clusters.yaml; with --online, try everything in it.")
+@click.argument("file", type=click.Path())
+@click.option("--online", is_flag=True, help="Try every cluster, provider and Service too.")
+@hub_access
+@verbose
+@click.pass_context
+def check(ctx: click.Context, /, file: str, online: bool, **given: Any) -> int:
+    """Check a registry file: syntax, references, installed providers and their configuration.
+
+    Prints every problem as FILE:LINE:COLUMN: KEY: MESSAGE. Reads nothing but the file, unless --online is
+    given; the options below are for --online.
+
+    Exit codes: 0 ok (warnings do not count), 1 problems, 3 the file cannot be read.
+    """
+    logs.quiet(ctx.ensure_object(Settings).verbose)
+    from hub.cli.checking import examine
+
+    found = examine(file)
+    for problem in found.problems:
+        click.echo(one_line(str(problem)))
+    for warning in found.warnings:
+        click.echo(one_line(f"{warning.file}:{warning.line}:{warning.column}: warning: {_words(warning)}"))
+    click.echo(f"{file}: {_summary(found)}")
+    if online and found.registry is not None:
+        from hub.cli.online import answers
+
+        all_well = asyncio.run(answers(Given(**given).options(file, dry_run=True, leader_elect=False)))
+        return Exit.OK if all_well and not found.problems else Exit.CHANGES
+    return Exit.CHANGES if found.problems else Exit.OK
+
+
+def _words(warning: Any) -> str:
+    return f"{warning.path}: {warning.message}" if warning.path else str(warning.message)
+
+
+def _summary(found: Any) -> str:
+    verdict = count(len(found.problems), "problem") if found.problems else "ok"
+    if found.warnings:
+        verdict += f", {count(len(found.warnings), 'warning')}"
+    if found.registry is None:
+        return f"{verdict}; the file cannot be used"
+    clusters = len(found.registry.clusters) - 1 + len(found.registry.broken_clusters)
+    services = len(found.registry.targets) + len(found.registry.broken_targets)
+    return f"{verdict}; {count(clusters, 'cluster')}, {count(services, 'service')}"

@@ -1,0 +1,180 @@
+"""What ``hub check`` finds in a file, beyond what the loader itself refuses.
+
+The loader knows nothing of plugins: here every named provider is looked up and its configuration checked
+by the plugin's own model, with the place of each key. Warnings are about what works and is seldom meant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hub.cli.limits import available, needed
+from hub.errors import Problem, RegistryError, UsageError
+from hub.model import LOCAL
+from hub.plugin.spec import ProviderType
+from hub.registry.load import loads, read
+from hub.registry.positions import parse
+from hub.registry.report import KeyPath, Place, Report, written
+from hub.registry.spec import Network, Registry
+from hub.resolution.catalog import Catalog, ProviderUnavailable
+from hub.resolution.config import check_config
+
+MAX_OVERLAPS: Final = 20
+"""Warnings of overlapping networks; a file where every cluster allows everything has more than one reads."""
+
+Named = tuple[KeyPath, dict[str, Any], str | None]
+"""Path of a ``provider:`` key, its content, and the cluster it is about (None: chosen by label)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What was found.
+
+    Attributes:
+        registry: None where the file cannot be used at all.
+        problems: in file order.
+        warnings: in file order; without a hint.
+    """
+
+    registry: Registry | None
+    problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...] = ()
+
+
+def examine(file: str) -> Examined:
+    """Check a registry file and the providers it names.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    try:
+        content = read(file)
+    except RegistryError as error:
+        raise UsageError(str(error)) from error
+    try:
+        loaded = loads(content, file)
+    except RegistryError as error:
+        return Examined(None, error.problems)
+    report = Report(file)
+    data = parse(content.decode("utf-8-sig"), report)
+    problems = _providers(data, loaded.registry, report.places, file)
+    warnings = Report(file, report.places)
+    _overlaps(data, loaded.registry, warnings)
+    _files(loaded.registry, warnings)
+    every = sorted({*loaded.problems, *problems})
+    return Examined(loaded.registry, tuple(every), warnings.problems)
+
+
+# --- providers ---------------------------------------------------------------------------------------
+
+
+def _providers(data: Any, registry: Registry, places: Mapping[KeyPath, Place], file: str) -> Iterator[Problem]:
+    named = list(_named(data))
+    types = _load({body["name"] for _, body, _ in named})
+    known = {written(path): place for path, place in places.items() if "provider" in path}
+    for path, body, cluster in named:
+        kind = types[body["name"]]
+        name = written((*path, "name"))
+        if isinstance(kind, ProviderUnavailable):
+            yield Problem(file, *_place(name, known), name, str(kind))
+            continue
+        for problem in check_config(kind, body.get("config") or {}, written((*path, "config"))):
+            place = _place(problem.path, known, on_key=problem.message == "unknown key")
+            yield Problem(file, *place, problem.path, problem.message, problem.hint)
+        spec = registry.clusters.get(cluster) if cluster is not None else None
+        if spec is not None and spec.kubeconfig is None and not kind.brings_endpoints:
+            hint = "" if spec.name == LOCAL else "give the cluster a kubeconfig"
+            message = f"provider {kind.name!r} resolves Nodes, and cluster {spec.name} has none that are followed"
+            yield Problem(file, *_place(name, known), name, message, hint)
+
+
+def _named(data: Any) -> Iterator[Named]:
+    """Every provider the file names, broken entries left to the loader."""
+    for index, cluster in _entries(data, "clusters"):
+        yield from _provider(cluster, ("clusters", index), cluster.get("name"))
+    for index, service in _entries(data, "services"):
+        for number, source in _entries(service, "sources"):
+            yield from _provider(source, ("services", index, "sources", number), source.get("cluster"))
+
+
+def _entries(data: Any, key: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    listed = data.get(key) if isinstance(data, dict) else None
+    for index, entry in enumerate(listed if isinstance(listed, list) else ()):
+        if isinstance(entry, dict):
+            yield index, entry
+
+
+def _provider(entry: Mapping[str, Any], path: KeyPath, cluster: Any) -> Iterator[Named]:
+    body = entry.get("provider")
+    if isinstance(body, dict) and isinstance(body.get("name"), str) and isinstance(body.get("config") or {}, dict):
+        yield (*path, "provider"), body, cluster if isinstance(cluster, str) else None
+
+
+def _load(names: set[str]) -> dict[str, ProviderType | ProviderUnavailable]:
+    """The types, imported side by side."""
+    catalog = Catalog()
+
+    async def load(name: str) -> ProviderType | ProviderUnavailable:
+        try:
+            return await catalog.load_async(name)
+        except ProviderUnavailable as error:
+            return error
+
+    async def load_all() -> dict[str, ProviderType | ProviderUnavailable]:
+        order = sorted(names)
+        return dict(zip(order, await asyncio.gather(*map(load, order)), strict=True))
+
+    return asyncio.run(load_all())
+
+
+def _place(text: str, known: Mapping[str, Place], *, on_key: bool = False) -> tuple[int, int]:
+    """Line and column of the longest known path that ``text`` starts with."""
+    exact = text in known
+    while text and text not in known:
+        text = text[: max(text.rfind("."), text.rfind("["), 0)]
+    place = known.get(text, (0, 0, 0, 0))
+    return place[2:] if on_key and exact else place[:2]
+
+
+# --- warnings ----------------------------------------------------------------------------------------
+
+
+def _overlaps(data: Any, registry: Registry, report: Report) -> None:
+    """Networks are nested or apart, so that one walk in order with a stack finds every overlap."""
+    order: list[tuple[int, int, int, str, KeyPath, Network]] = []
+    for index, raw in _entries(data, "clusters"):
+        spec = registry.clusters.get(str(raw.get("name")))
+        for number, network in enumerate(spec.allowed_cidrs if spec is not None else ()):
+            path: KeyPath = ("clusters", index, "allowedCIDRs", number)
+            start = int(network.network_address)
+            order.append((network.version, start, network.prefixlen, raw["name"], path, network))
+    enclosing: list[tuple[str, Network]] = []
+    overlaps = 0
+    for _, _, _, name, path, network in sorted(order, key=lambda each: each[:4]):
+        while enclosing and not _within(network, enclosing[-1][1]):
+            enclosing.pop()
+        other = next((each for each in reversed(enclosing) if each[0] != name), None)
+        enclosing.append((name, network))
+        if other is not None:
+            overlaps += 1
+            if overlaps <= MAX_OVERLAPS:
+                report.add(path, f"{network} of {name} overlaps {other[1]} of {other[0]}")
+    if overlaps > MAX_OVERLAPS:
+        report.add(("clusters",), f"{overlaps - MAX_OVERLAPS} more networks of two clusters overlap")
+
+
+def _within(inner: Network, outer: Network) -> bool:
+    return inner.version == outer.version and inner.network_address in outer and inner.prefixlen >= outer.prefixlen
+
+
+def _files(registry: Registry, report: Report) -> None:
+    clusters = sum(spec.kubeconfig is not None for spec in registry.clusters.values())
+    if available() < needed(clusters):
+        report.add(
+            ("clusters",),
+            f"{clusters} clusters need about {needed(clusters)} open files, here a process may have {available()}: "
+            "raise the limit (ulimit -Hn)",
+        )

@@ -1,0 +1,148 @@
+"""``hub check --online``: does everything a registry names answer?
+
+Looks exactly as ``hub run`` does, at everything side by side and with one deadline: what has not answered
+by then has failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from hub.app import Hub, Options, assemble
+from hub.cli.render import one_line, table
+from hub.desired.target import unfit
+from hub.model import LOCAL, TargetKey
+from hub.registry.spec import ClusterSpec, NodePolicy, Registry
+from hub.remote.fleet import SourceKey
+from hub.remote.status import State
+
+DEADLINE: Final = 20.0
+"""Seconds: a connection may take 10, a provider that polls slowly about as long."""
+
+OK: Final = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that was tried."""
+
+    what: str
+    numbers: tuple[str, ...]
+    provider: str
+    problem: str = ""
+
+    @property
+    def result(self) -> str:
+        """In words."""
+        return self.problem or OK
+
+
+async def answers(options: Options) -> bool:
+    """Try everything and print what came of it; whether all is well.
+
+    Raises:
+        KubeconfigError: there is no way to reach the hub cluster.
+    """
+    async with assemble(options) as hub:
+        tasks = [
+            asyncio.create_task(hub.local.follow_services(), name="services of the hub cluster"),
+            asyncio.create_task(hub.local.follow_slices(), name="slices of the hub cluster"),
+        ]
+        hub.fleet.update(hub.registry, hub.registry.denied_cidrs)
+        try:
+            await asyncio.gather(hub.fleet.settled(DEADLINE), _local(hub))
+            clusters, services = list(_clusters(hub)), list(_services(hub))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await hub.fleet.close()
+            await hub.host.close()
+    click.echo("\n" + _table(("CLUSTER", "NODES", "PUBLISHABLE", "PROVIDER", "RESULT"), clusters))
+    if services:
+        click.echo("\n" + _table(("SERVICE", "RESULT"), services))
+    failed = sum(bool(each.problem) for each in (*clusters, *services))
+    click.echo(f"\nonline: {failed or 'nothing'} of {len(clusters) + len(services)} failed")
+    return not failed
+
+
+async def _local(hub: Hub) -> None:
+    try:
+        async with asyncio.timeout(DEADLINE):
+            while not hub.local.synced and not hub.local.error:  # noqa: ASYNC110 - states, not events
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        return
+
+
+def _clusters(hub: Hub) -> Iterator[Row]:
+    problem = "" if hub.local.synced else hub.local.error or f"no answer within {DEADLINE:.0f} s"
+    yield Row("(hub cluster)", ("", ""), "", problem)
+    registry = hub.registry
+    for name, reason in sorted(registry.broken_clusters.items()):
+        yield Row(name, ("", ""), "", reason)
+    policies = _policies(registry)
+    for spec in registry.clusters.values():
+        if spec.name == LOCAL and not any(key.cluster == LOCAL for key in hub.fleet.sources):
+            continue
+        yield from _cluster(hub, spec, policies)
+
+
+def _cluster(hub: Hub, spec: ClusterSpec, policies: dict[SourceKey, NodePolicy]) -> Iterator[Row]:
+    """One row per provider the cluster is seen through."""
+    if spec.state == "frozen":
+        yield Row(spec.name, ("", ""), "", "")
+        return
+    unit = hub.fleet.clusters.get(spec.name)
+    nodes = str(len(unit.nodes)) if unit is not None and unit.synced else ""
+    sources = [key for key in hub.fleet.sources if key.cluster == spec.name]
+    if not sources:
+        problem = ""
+        if unit is not None and unit.status.state is not State.READY:
+            problem = f"{unit.status.state}: {unit.status.error}"
+        yield Row(spec.name, (nodes, ""), "", problem)
+    for key in sources:
+        view = hub.fleet.sources[key].view(policies.get(key, NodePolicy()))
+        offered = sum(bool(report.addresses) for report in view.reports.values())
+        numbers = (nodes or str(len(view.reports)), str(offered))
+        problem = view.view.unknown or hub.fleet.sources[key].problem
+        if not problem and not offered:
+            problem = "no node is publishable: see hub nodes"
+        yield Row(spec.name, ("", "") if view.view.unknown else numbers, key.provider.name, problem)
+
+
+def _policies(registry: Registry) -> dict[SourceKey, NodePolicy]:
+    """Node rules by which a source is judged here: those of the first Service that uses it."""
+    found: dict[SourceKey, NodePolicy] = {}
+    for target in registry.targets.values():
+        for source in target.sources:
+            found.setdefault(SourceKey(source.cluster, source.provider), source.nodes)
+    return found
+
+
+def _services(hub: Hub) -> Iterator[Row]:
+    registry = hub.registry
+    for key in sorted({*registry.targets, *registry.broken_targets}):
+        yield Row(str(key), (), "", _service_problem(hub, key))
+
+
+def _service_problem(hub: Hub, key: TargetKey) -> str:
+    if key in hub.registry.broken_targets:
+        return hub.registry.broken_targets[key]
+    if not hub.local.synced:
+        return "not known: the hub cluster does not answer"
+    problem = unfit(hub.local.services.get(key))
+    return f"{problem.reason}: {problem.message}" if problem is not None else ""
+
+
+def _table(headers: tuple[str, ...], rows: list[Row]) -> str:
+    with_provider = "PROVIDER" in headers
+    return table(
+        headers,
+        ((row.what, *row.numbers, *((row.provider,) if with_provider else ()), one_line(row.result)) for row in rows),
+    )

@@ -1,0 +1,168 @@
+"""``hub check`` without ``--online``."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import hub.cli
+from hub.cli import cli, limits
+
+ROOT = Path(hub.cli.__file__).parents[2]
+
+GOOD = """\
+version: 1
+clusters:
+  - name: eu
+    kubeconfig: {path: eu}
+    allowedCIDRs: [10.7.0.0/16]
+    provider: {name: node-addresses}
+  - name: us
+    kubeconfig: {path: us}
+    allowedCIDRs: [10.8.0.0/16]
+    provider: {name: node-addresses, config: {types: [ExternalIP]}}
+services:
+  - {name: payments, namespace: edge, sources: [{cluster: eu}, {cluster: us}]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def check(text: str) -> Result:
+    """Check a file with this content; its name is f.yaml."""
+    Path("f.yaml").write_text(text)
+    return CliRunner().invoke(cli, ["check", "f.yaml"])
+
+
+def test_check_of_a_good_file_says_what_is_in_it() -> None:
+    """One line, exit 0."""
+    result = check(GOOD)
+
+    assert (result.output, result.exit_code) == ("f.yaml: ok; 2 clusters, 1 service\n", 0)
+
+
+def test_check_prints_one_problem_per_line_with_its_place() -> None:
+    """All problems of a file at once, then a summary; exit 1."""
+    result = check(GOOD.replace("10.7.0.0/16", "10.7.0.1/16").replace("cluster: us", "cluster: uk"))
+
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("f.yaml:5:20: clusters[0].allowedCIDRs[0]: has bits set behind the mask")
+    assert lines[1].startswith("f.yaml:12:")
+    assert lines[2] == "f.yaml: 2 problems; 2 clusters, 1 service"
+    assert (len(lines), result.exit_code) == (3, 1)
+
+
+def test_check_of_a_file_that_is_no_registry() -> None:
+    """What costs the whole file says so."""
+    result = check("version: 2\n")
+
+    assert result.stdout.splitlines()[-1] == "f.yaml: 1 problem; the file cannot be used"
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize("path", ["nosuch.yaml", "."])
+def test_check_of_what_cannot_be_read_is_an_error(path: str) -> None:
+    """A missing file is not a bad file: one line on stderr, exit 3."""
+    result = CliRunner().invoke(cli, ["check", path])
+
+    assert result.stderr.startswith(f"Error: {path}: ")
+    assert (result.stdout, result.exit_code) == ("", 3)
+
+
+def test_check_names_providers_that_are_not_installed() -> None:
+    """A provider's name is looked up among what is installed."""
+    result = check(GOOD.replace("node-addresses}", "node-adresses}"))
+
+    assert result.stdout.splitlines()[0] == (
+        "f.yaml:6:22: clusters[0].provider.name: provider 'node-adresses': no installed distribution provides it "
+        "(did you mean 'node-addresses'?)"
+    )
+    assert result.exit_code == 1
+
+
+def test_check_lets_providers_judge_their_configuration() -> None:
+    """An unknown key points at the key, a wrong value at the value."""
+    result = check(GOOD.replace("types: [ExternalIP]", "typs: [x], families: [IPv5]"))
+
+    found = [line.split(": ")[:2] for line in result.stdout.splitlines()[:-1]]
+    assert ["f.yaml:10:47", "clusters[1].provider.config.typs"] in found
+    assert ["f.yaml:10:69", "clusters[1].provider.config.families[0]"] in found
+
+
+def test_check_judges_a_sources_own_provider() -> None:
+    """A provider of a source counts as one of a cluster does."""
+    result = check(GOOD.replace("{cluster: us}", "{cluster: us, provider: {name: nosuch}}"))
+
+    assert "services[0].sources[1].provider.name: provider 'nosuch'" in result.stdout
+
+
+def test_check_finds_a_node_provider_without_nodes() -> None:
+    """A provider that resolves Nodes needs a cluster whose Nodes are followed."""
+    result = check(GOOD.replace("    kubeconfig: {path: us}\n", ""))
+
+    assert "clusters[1].provider.name: provider 'node-addresses' resolves Nodes" in result.stdout
+    assert result.exit_code == 1
+
+
+def test_check_warns_of_networks_of_two_clusters_that_overlap() -> None:
+    """An overlap is seldom meant, and may be: exit 0."""
+    result = check(GOOD.replace("10.8.0.0/16", "10.8.0.0/16, 10.7.3.0/24, 10.9.0.0/16"))
+
+    assert result.output.splitlines() == [
+        "f.yaml:9:33: warning: clusters[1].allowedCIDRs[1]: 10.7.3.0/24 of us overlaps 10.7.0.0/16 of eu",
+        "f.yaml: ok, 1 warning; 2 clusters, 1 service",
+    ]
+    assert result.exit_code == 0
+
+
+def test_check_does_not_warn_of_networks_of_one_cluster() -> None:
+    """A cluster may say the same twice."""
+    result = check(GOOD.replace("10.8.0.0/16", "10.8.0.0/16, 10.8.3.0/24"))
+
+    assert "warning" not in result.output
+
+
+def test_check_bounds_the_warnings() -> None:
+    """Where everything overlaps, some examples and a number are enough."""
+    clusters = "".join(
+        f"  - {{name: c{n}, kubeconfig: {{path: x}}, allowedCIDRs: [0.0.0.0/0], provider: {{name: node-addresses}}}}\n"
+        for n in range(100)
+    )
+    result = check(f"version: 1\nclusters:\n{clusters}services: []\n")
+
+    lines = result.output.splitlines()
+    assert len(lines) == 22
+    assert any("79 more networks" in line for line in lines)
+
+
+def test_check_warns_of_too_few_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cluster needs some open files."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
+
+    assert "2 clusters need about 108 open files, here a process may have 64" in check(GOOD).output
+
+
+def test_a_hub_takes_as_many_files_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The soft limit is raised to the hard one, and not beyond what is sane."""
+    asked: list[tuple[int, tuple[int, int]]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1 << 20))
+    monkeypatch.setattr(resource, "setrlimit", lambda what, limit: asked.append((what, limit)))
+
+    limits.raise_limit()
+
+    assert asked == [(resource.RLIMIT_NOFILE, (limits.ENOUGH, 1 << 20))]
+
+
+def test_check_of_the_example_finds_nothing_but_missing_providers() -> None:
+    """clusters.example.yaml is good wherever all of its providers are installed."""
+    result = CliRunner().invoke(cli, ["check", str(ROOT / "clusters.example.yaml")])
+
+    *problems, summary = result.stdout.splitlines()
+    assert all("no installed distribution provides it" in line for line in problems)
+    assert summary.endswith("; 3 clusters, 3 services")

@@ -1,0 +1,194 @@
+"""What every command has in common: exit codes, one line per mistake, nothing heavy until it is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import hub.cli
+from hub import __version__
+from hub.cli import COMMANDS, cli, reference
+from hub.cli.exits import Exit
+from hub.errors import HubError, Problem, RegistryError, UsageError
+
+ROOT = Path(hub.cli.__file__).parents[2]
+HEAVY = ("pydantic", "aiohttp", "kubernetes", "yaml", "rich", "jinja2", "uvloop", "msgspec", "asyncio")
+
+USAGE_MISTAKES = [
+    (["nosuch"], "Error: No such command 'nosuch'"),
+    (["run"], "Error: Missing option '--registry'"),
+    (["run", "--regsitry", "x"], "Error: No such option"),
+    (["check"], "Error: Missing argument 'FILE'"),
+    (["run", "--registry", "x", "--removal-grace", "60"], "is not a duration"),
+    (["run", "--registry", "x", "--health-probe-bind-address", "8081"], "is not HOST:PORT"),
+    (["run", "--registry", "x", "--health-probe-bind-address", "::1:80"], "is not HOST:PORT"),
+    (["run", "--registry", "x", "--health-probe-bind-address", "h:65536"], "is not HOST:PORT"),
+    (["run", "--registry", "x", "--leader-elect=maybe"], "'maybe' is not a valid boolean"),
+    (["run", "--registry", "x", "--lease-namespace", "../default"], "is not a DNS label"),
+    (["run", "--registry", "x", "--secrets-namespace", "A"], "is not a DNS label"),
+    (["run", "--registry", "x", "--allow-exec", "./aws"], "neither an absolute path nor a bare program name"),
+    (["run", "--registry", "x", "--credentials-dir", "/nosuch"], "does not exist"),
+    (["plan", "--registry", "x", "payments"], "is not a Service"),
+    (["plan", "--registry", "x", "-o", "xml"], "is not one of"),
+    (["demo", "--for", "3"], "is not a duration"),
+    (["schema", "x"], "unexpected extra argument"),
+]
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> dict[str, BaseException]:
+    """``hub version`` raises whatever is put in here."""
+    what: dict[str, BaseException] = {}
+
+    @click.command()
+    def version() -> None:
+        raise what["error"]
+
+    monkeypatch.setattr("hub.cli.about.version", version)
+    return what
+
+
+@pytest.mark.parametrize(("arguments", "message"), USAGE_MISTAKES)
+def test_main_answers_wrong_usage_with_one_line(arguments: list[str], message: str) -> None:
+    """A wrong flag or argument is one line on stderr, says where help is, and exits 2."""
+    result = CliRunner().invoke(cli, arguments)
+
+    assert message in result.stderr
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.rstrip().endswith("--help')")
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stdout == ""
+    assert result.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (UsageError("no such\ncontext"), 3, "Error: no such context"),
+        (HubError("hub cluster: \x1b[31mno answer"), 3, "Error: hub cluster: \\x1b[31mno answer"),
+        (ExceptionGroup("tasks", [HubError("inside")]), 3, "Error: inside"),
+        (PermissionError(13, "Permission denied", "x"), 3, "Error: [Errno 13] Permission denied: 'x'"),
+        (click.ClickException("wrong"), 3, "Error: wrong"),
+        (KeyboardInterrupt(), 130, ""),
+        (RegistryError((Problem("f", 1, 2, "a", "is wrong"),)), 3, "Error: f:1:2: a: is wrong"),
+    ],
+)
+def test_main_turns_an_error_into_a_line_and_a_code(
+    failing: dict[str, BaseException], error: BaseException, code: int, line: str
+) -> None:
+    """An error on purpose is one printable line without a traceback."""
+    failing["error"] = error
+
+    result = CliRunner().invoke(cli, ["version"])
+
+    assert (result.stderr.strip(), result.exit_code) == (line, code)
+
+
+def test_main_lists_every_problem_of_a_registry(failing: dict[str, BaseException]) -> None:
+    """A file with several problems shows them all, then one line that sums up."""
+    failing["error"] = RegistryError((Problem("f", 1, 2, "a", "is wrong"), Problem("f", 3, 4, "b", "too", "hint")))
+
+    result = CliRunner().invoke(cli, ["version"])
+
+    assert result.stderr.splitlines() == [
+        "f:1:2: a: is wrong",
+        "f:3:4: b: too (hint)",
+        "Error: f cannot be used: 2 problems, listed above",
+    ]
+
+
+def test_main_shows_the_traceback_of_a_defect_only_on_demand(failing: dict[str, BaseException]) -> None:
+    """An unexpected exception is a short line, exit 70."""
+    failing["error"] = KeyError("x")
+
+    result = CliRunner().invoke(cli, ["version"])
+
+    assert "Traceback" not in result.stderr
+    assert "run with -v for the traceback" in result.stderr
+    assert result.exit_code == Exit.DEFECT
+
+
+def test_main_shows_the_traceback_with_v(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """``-v`` shows where a defect is."""
+    monkeypatch.setattr("hub.cli.checking.examine", lambda _: 1 / 0)
+
+    result = CliRunner().invoke(cli, ["check", "-v", str(tmp_path / "f")])
+
+    assert "Traceback" in result.stderr
+    assert result.exit_code == Exit.DEFECT
+
+
+def test_main_is_silent_when_nobody_reads() -> None:
+    """A closed pipe ends a command without a word (as SIGPIPE would)."""
+    command = f"{sys.executable} -m hub schema | (exec <&-); echo ${{PIPESTATUS[0]}}"
+
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, check=True)
+
+    assert result.stderr == ""
+    assert int(result.stdout) == Exit.BROKEN_PIPE
+
+
+def test_main_imports_nothing_heavy() -> None:
+    """Help and completion do not pay for what only some commands use."""
+    program = f"import hub.cli, sys; print([each for each in {HEAVY!r} if each in sys.modules])"
+
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+
+    assert result.stdout.strip() == "[]"
+
+
+def test_help_lists_every_command_without_importing_what_they_need() -> None:
+    """``hub --help`` shows all commands and loads none of their libraries."""
+    program = (
+        "import sys\nfrom click.testing import CliRunner\nfrom hub.cli import cli\n"
+        "print(CliRunner().invoke(cli, ['--help']).output)\n"
+        "print('heavy', [each for each in ('pydantic', 'aiohttp', 'kubernetes', 'yaml') if each in sys.modules])"
+    )
+
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+
+    assert all(f"\n  {name} " in result.stdout for name in COMMANDS)
+    assert "heavy []" in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--version"]])
+def test_version_is_the_packages(arguments: list[str]) -> None:
+    """Both spellings print the version."""
+    result = CliRunner().invoke(cli, arguments)
+
+    assert (result.output, result.exit_code) == (f"endpointslice-hub {__version__}\n", 0)
+
+
+def test_schema_is_the_published_one() -> None:
+    """``hub schema`` prints what editors read from the repository."""
+    result = CliRunner().invoke(cli, ["schema"])
+
+    assert result.output == (ROOT / "docs/schema/clusters.schema.json").read_text()
+
+
+def test_reference_page_is_current() -> None:
+    """docs/reference/cli.md is what the commands say."""
+    hint = "regenerate: python -m hub.cli.reference"
+    assert (ROOT / "docs/reference/cli.md").read_text() == reference.text(), hint
+
+
+def test_providers_lists_what_is_installed() -> None:
+    """An installed provider is listed with its distribution and whether it loads."""
+    result = CliRunner().invoke(cli, ["providers"])
+
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert rows[0] == ["NAME", "DISTRIBUTION", "VERSION", "STATE"]
+    assert ["node-addresses", "endpointslice-hub-node-addresses", "loaded"] in [[*row[:2], row[3]] for row in rows]
+
+
+def test_providers_shows_the_schema_of_a_configuration() -> None:
+    """``-v`` says what may be written under ``config``."""
+    result = CliRunner().invoke(cli, ["providers", "-v"])
+
+    assert '"types"' in result.stdout
+    assert "  file: /" in result.stdout

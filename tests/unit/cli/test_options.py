@@ -1,0 +1,57 @@
+"""Values of options, and what they come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from hub.cli.options import BindAddress, Given, bind_address, duration, own_namespace
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("0", None),
+        ("127.0.0.1:8081", BindAddress("127.0.0.1", 8081)),
+        ("[::1]:0", BindAddress("::1", 0)),
+        (":8081", BindAddress(None, 8081)),
+        ("localhost:80", BindAddress("localhost", 80)),
+    ],
+)
+def test_bind_address_is_read_as_go_programs_do(text: str, address: BindAddress | None) -> None:
+    """HOST:PORT, [IPv6]:PORT, :PORT for all addresses, 0 for off."""
+    assert bind_address(text) == address
+    assert address is None or str(address) == text
+
+
+@pytest.mark.parametrize("text", ["", "8081", "::1:80", "host:", "host:x", "host:70000", "host:-1", "host:٣"])
+def test_bind_address_refuses_what_it_cannot_be_sure_of(text: str) -> None:
+    """Everything else is refused with an example."""
+    with pytest.raises(click.BadParameter, match=r"such as 127\.0\.0\.1:8081"):
+        bind_address(text)
+
+
+def test_duration_is_the_registrys() -> None:
+    """Flags take the durations that clusters.yaml takes."""
+    assert duration("1m30s") == 90.0
+
+
+def test_namespace_defaults_to_the_pods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a Pod the hub's namespace is the Pod's, elsewhere ``default``."""
+    monkeypatch.setattr("hub.kube.kubeconfig.SERVICE_ACCOUNT", tmp_path)
+    assert own_namespace() == "default"
+
+    (tmp_path / "namespace").write_text("edge-hub\n")
+    assert own_namespace() == "edge-hub"
+    assert Given().options("f").secrets_namespace == "edge-hub"
+    assert Given(lease_namespace="a").options("f").secrets_namespace == "a"
+    assert Given(lease_namespace="a", secrets_namespace="b").options("f").namespace == "a"
+
+
+def test_options_take_absolute_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative --credentials-dir is about the folder the hub was started in."""
+    monkeypatch.chdir(tmp_path)
+
+    assert Given(credentials_dir="tokens").options("f").credentials_dir == str(tmp_path / "tokens")

@@ -1,0 +1,116 @@
+"""The probes: what they look at and what they answer."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import aiohttp
+import pytest
+
+from hub.aio.clock import SystemClock
+from hub.app import Health
+from hub.cli.options import BindAddress
+from hub.errors import UsageError
+from hub.probes import FRESH, answer, checks, serving
+
+
+@dataclass
+class Probed:
+    """A hub that beats now."""
+
+    clock: SystemClock = field(default_factory=SystemClock)
+    health: Health = field(default_factory=lambda: Health(SystemClock().now(), local_synced=True))
+
+
+def test_readiness_never_looks_at_remotes_or_the_lease() -> None:
+    """Ready means: the loop beats, the hub cluster is known, nobody asked for the end."""
+    assert checks(Probed(), "/readyz") == {"loop": "", "hub-cluster": "", "running": ""}
+
+
+def test_readiness_fails_until_the_hub_cluster_is_known() -> None:
+    """Before the first sync the hub is alive and not ready."""
+    hub = Probed()
+    hub.health.local_synced = False
+
+    assert answer(checks(hub, "/readyz") or {}, "readyz", verbose=False) == (
+        500,
+        "[+]loop ok\n[-]hub-cluster failed: not synced yet\n[+]running ok\nreadyz check failed\n",
+    )
+    assert answer(checks(hub, "/healthz") or {}, "healthz", verbose=False) == (200, "ok")
+
+
+def test_readiness_fails_once_stopping() -> None:
+    """A hub that was told to stop takes itself out."""
+    hub = Probed()
+    hub.health.stopping = True
+
+    assert answer(checks(hub, "/readyz") or {}, "readyz", verbose=False)[0] == 500
+
+
+def test_liveness_is_the_heartbeat() -> None:
+    """A heartbeat older than 30 s means a hub that is stuck."""
+    hub = Probed()
+    hub.health.beat -= FRESH + 1
+
+    assert answer(checks(hub, "/healthz") or {}, "healthz", verbose=False) == (
+        500,
+        "[-]loop failed: no heartbeat\nhealthz check failed\n",
+    )
+
+
+def test_verbose_lists_the_checks() -> None:
+    """As kube-apiserver's own probes do."""
+    assert answer({"loop": ""}, "healthz", verbose=True) == (200, "[+]loop ok\nhealthz check passed\n")
+
+
+async def test_probes_answer_over_http(unused_port: int) -> None:
+    """Two paths, GET and HEAD, nothing else."""
+    url = f"http://127.0.0.1:{unused_port}"
+    async with serving(BindAddress("127.0.0.1", unused_port), Probed()), aiohttp.ClientSession() as http:
+        found = {}
+        for method, path in (
+            ("GET", "/healthz"),
+            ("HEAD", "/readyz"),
+            ("GET", "/readyz?verbose"),
+            ("GET", "/metrics"),
+            ("POST", "/healthz"),
+        ):
+            async with http.request(method, url + path) as response:
+                found[f"{method} {path}"] = (response.status, (await response.text()).splitlines()[:1])
+    assert found == {
+        "GET /healthz": (200, ["ok"]),
+        "HEAD /readyz": (200, []),
+        "GET /readyz?verbose": (200, ["[+]loop ok"]),
+        "GET /metrics": (404, ["only /healthz and /readyz"]),
+        "POST /healthz": (405, ["only GET"]),
+    }
+
+
+async def test_probes_do_not_hold_up_the_end(unused_port: int) -> None:
+    """A client that keeps its connection open does not delay a shutdown."""
+    async with asyncio.timeout(2.0):
+        async with serving(BindAddress("127.0.0.1", unused_port), Probed()):
+            _, writer = await asyncio.open_connection("127.0.0.1", unused_port)
+            writer.write(b"GET /healthz HT")
+            await writer.drain()
+        writer.close()
+
+
+async def test_a_taken_port_is_one_clear_line(unused_port: int) -> None:
+    """The flag, the address, the reason and what to do."""
+    address = BindAddress("127.0.0.1", unused_port)
+    async with serving(address, Probed()):
+        with pytest.raises(UsageError) as caught:
+            async with serving(address, Probed()):
+                pass
+    assert str(caught.value) == (
+        f"--health-probe-bind-address 127.0.0.1:{unused_port}: address already in use; "
+        "give another HOST:PORT, or 0 for no probes"
+    )
+
+
+async def test_probes_can_be_off() -> None:
+    """Without an address nothing listens."""
+    async with serving(None, Probed()):
+        pass
