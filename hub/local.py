@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
 
 from hub.aio.clock import Clock
-from hub.errors import Forbidden, HubError, NotFound
+from hub.errors import ApiError, Forbidden, HubError, NotFound
+from hub.kube import protobuf
 from hub.kube.client import Client
 from hub.kube.reflector import Reflector
-from hub.kube.wire import SERVICES, SLICES, decode_slice, decode_stored, encode_slice
+from hub.kube.wire import SERVICES, SLICES, decode_identity, decode_slice, encode_slice
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, Endpoint, ObjectKey, Service, Slice, TargetKey
 from hub.remote.status import in_words
 
@@ -45,6 +46,8 @@ class SliceStore:
         self._by_key: dict[ObjectKey, Slice] = {}
         self._buried: dict[str, str] = {}
         """uid -> name of slices this process deleted, until the watch says so too."""
+        self._deferred: dict[ObjectKey, list[Callable[[], None]]] = {}
+        """Slices with a write under way -> events on them that wait for its end."""
         self._pool: dict[Endpoint, Endpoint] = {}
         self.lists = 0
 
@@ -89,6 +92,14 @@ class SliceStore:
         known = self._by_key.get(key)
         return known is not None and known.resource_version == resource_version
 
+    def defers(self, key: Any, again: Callable[[], None]) -> bool:
+        """While a write is under way, its echo may come before its answer: it is looked at afterwards."""
+        waiting = self._deferred.get(key)
+        if waiting is None:
+            return False
+        waiting.append(again)
+        return True
+
     def upsert(self, key: Any, value: Slice, resource_version: str) -> None:
         """A slice is new or changed, by us or by somebody else."""
         known = self._by_key.get(key)
@@ -107,6 +118,16 @@ class SliceStore:
             self._notify({known.target})
 
     # --- the writer's side -----------------------------------------------------------------------
+
+    @contextmanager
+    def writing(self, key: ObjectKey) -> Iterator[None]:
+        """Hold back events on this slice until its write has ended, one way or the other."""
+        self._deferred[key] = []
+        try:
+            yield
+        finally:
+            for again in self._deferred.pop(key):
+                again()
 
     def wrote(self, value: Slice) -> None:
         """The server accepted a write; ``value`` has its uid and resourceVersion."""
@@ -148,7 +169,9 @@ class SliceStore:
         if len(self._pool) > 200_000:  # about twice what a big fleet publishes: start over rather than grow
             self._pool.clear()
         pool = self._pool
-        return msgspec.structs.replace(value, endpoints=tuple([pool.setdefault(each, each) for each in value.endpoints]))
+        return msgspec.structs.replace(
+            value, endpoints=tuple([pool.setdefault(each, each) for each in value.endpoints])
+        )
 
     def forget_pool(self) -> None:
         """Drop the sharing table; what is shared stays shared."""
@@ -235,7 +258,9 @@ class LocalCluster:
         on_change: called with a target whose Service or slices changed.
     """
 
-    def __init__(self, client: Client, clock: Clock, owners: tuple[str, ...], on_change: Callable[[TargetKey], None]) -> None:
+    def __init__(
+        self, client: Client, clock: Clock, owners: tuple[str, ...], on_change: Callable[[TargetKey], None]
+    ) -> None:
         self.client = client
         self.services = ServiceStore(on_change)
         self.slices = SliceStore(on_change)
@@ -244,6 +269,8 @@ class LocalCluster:
         self._services_observer = _Follower("Services", SERVICES.rule)
         self._slices_observer = _Follower("EndpointSlices", SLICES.rule)
         self._restart = asyncio.Event()
+        self._encoder = protobuf.SliceEncoder()
+        self._protobuf = True
 
     @property
     def synced(self) -> bool:
@@ -308,8 +335,7 @@ class LocalCluster:
         Raises:
             AlreadyExists, Invalid, NotFound (no such namespace), Forbidden, ...: as the client's.
         """
-        body = await self.client.request("POST", self._path(value.namespace), body=encode_slice(value), timeout=timeout)
-        self.slices.wrote(decode_stored(body, value))
+        await self._write("POST", self._path(value.namespace), value, timeout)
 
     async def update(self, value: Slice, timeout: float) -> None:  # noqa: ASYNC109 - bounds the request
         """PUT a slice with its resourceVersion.
@@ -318,10 +344,33 @@ class LocalCluster:
             Conflict, NotFound, Invalid, ...: as the client's.
         """
         assert value.resource_version  # noqa: S101 - a PUT without one would overwrite blindly
-        body = await self.client.request(
-            "PUT", self._path(value.namespace, value.name), body=encode_slice(value), timeout=timeout
-        )
-        self.slices.wrote(decode_stored(body, value))
+        await self._write("PUT", self._path(value.namespace, value.name), value, timeout)
+
+    async def _write(self, method: str, path: str, value: Slice, timeout: float) -> None:  # noqa: ASYNC109
+        """Send a slice and enter what became of it: what was sent, under the identity of the answer.
+
+        The answer's content is not read: an admission webhook that changes our slices would otherwise be
+        written against for ever, and so would a server that drops a field it does not know.
+        """
+        key = ObjectKey(value.namespace, value.name)
+        with self.slices.writing(key):
+            try:
+                found = decode_identity(await self._send(method, path, value, timeout))
+            except ApiError as error:
+                if error.status not in (406, 415) or not self._protobuf:
+                    raise
+                log.info("the hub cluster's API does not take protobuf: writing JSON")
+                self._protobuf = False
+                found = decode_identity(await self._send(method, path, value, timeout))
+            self.slices.wrote(msgspec.structs.replace(value, uid=found.uid, resource_version=found.resource_version))
+
+    async def _send(self, method: str, path: str, value: Slice, timeout: float) -> bytes:  # noqa: ASYNC109
+        if self._protobuf:
+            body = self._encoder.encode(value)
+            return await self.client.request(
+                method, path, body=body, timeout=timeout, content_type=protobuf.CONTENT_TYPE
+            )
+        return await self.client.request(method, path, body=encode_slice(value), timeout=timeout)
 
     async def delete(self, value: Slice, timeout: float) -> None:  # noqa: ASYNC109 - bounds the request
         """DELETE exactly this state of a slice.
@@ -337,9 +386,7 @@ class LocalCluster:
             }
         )
         with suppress(NotFound):
-            await self.client.request(
-                "DELETE", self._path(value.namespace, value.name), body=options, timeout=timeout
-            )
+            await self.client.request("DELETE", self._path(value.namespace, value.name), body=options, timeout=timeout)
         self.slices.deleted(value)
 
     async def reread(self, key: ObjectKey, timeout: float) -> Slice | None:  # noqa: ASYNC109 - bounds the request

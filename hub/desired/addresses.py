@@ -7,7 +7,7 @@ publishing, so the answer is memorised per policy. It must never repair an addre
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
@@ -63,6 +63,25 @@ _REMOTE: Final[tuple[tuple[Network, str], ...]] = (
 """Denied for remote clusters as well."""
 
 
+_Table = tuple[tuple[int, int, str], ...]
+
+
+def _compiled(table: Sequence[tuple[Network, str]]) -> Mapping[int, _Table]:
+    """(mask, network, reason) as numbers, by IP version: ten times as fast as asking each network."""
+    return {
+        version: tuple(
+            (int(network.netmask), int(network.network_address), reason)
+            for network, reason in table
+            if network.version == version
+        )
+        for version in (4, 6)
+    }
+
+
+_BY_VERSION: Final = _compiled(_LOCAL_TOO + _REMOTE)
+_BY_VERSION_LOCAL: Final = _compiled(_LOCAL_TOO)
+
+
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """May be published. ``address`` is the normal form, ``family`` ``IPv4`` or ``IPv6``."""
@@ -110,11 +129,10 @@ class AddressPolicy:
         address = parse(text)
         if isinstance(address, Rejected):
             return address
-        always = _LOCAL_TOO if self.local else _LOCAL_TOO + _REMOTE
-        reason = _named(address, always)
+        reason = _named(address, _BY_VERSION_LOCAL if self.local else _BY_VERSION)
         if reason is None and self.local:
             inner = _embedded(address)
-            reason = _named(inner, _LOCAL_TOO) if inner is not None else None
+            reason = _named(inner, _BY_VERSION_LOCAL) if inner is not None else None
         if reason is not None:
             return Rejected(reason)
         if _inside(address, self.denied):
@@ -145,8 +163,12 @@ def _inside(address: IPv4Address | IPv6Address, networks: Sequence[Network]) -> 
     return any(address in network for network in networks)
 
 
-def _named(address: IPv4Address | IPv6Address, table: Sequence[tuple[Network, str]]) -> str | None:
-    return next((reason for network, reason in table if address in network), None)
+def _named(address: IPv4Address | IPv6Address, tables: Mapping[int, _Table]) -> str | None:
+    number = int(address)
+    for mask, network, reason in tables[address.version]:
+        if number & mask == network:
+            return reason
+    return None
 
 
 def _embedded(address: IPv4Address | IPv6Address) -> IPv4Address | None:

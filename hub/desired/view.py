@@ -229,7 +229,7 @@ class ViewBuilder:
         left = isinstance(verdict, Excluded) and verdict.reason == NOT_READY
         if isinstance(verdict, Excluded) and not left:
             return _Judged(node, not_ready=not_ready, reason=verdict.reason, message=verdict.message)
-        standing = eligibility(node, self._policy, None)
+        standing = eligibility(node, self._policy, None) if left else verdict
         conditions = standing.conditions if isinstance(standing, Eligible) else PUBLISHED
         endpoints, reason, message, rejected = self._resolved(node, conditions)
         if isinstance(verdict, Excluded):

@@ -21,10 +21,12 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from hub import __version__, errors
+from hub.kube import protobuf
 from hub.kube.http1 import Connection, Head, ProtocolError, connect
 from hub.kube.kubeconfig import address_refusal
 from hub.kube.resolver import ClusterResolver, LookupPool
 
+JSON = "application/json"
 CONNECT_TIMEOUT = 10.0
 REQUEST_TIMEOUT = 30.0
 SILENCE_TIMEOUT = 80.0
@@ -108,11 +110,7 @@ def api_error(
     code: int, body: bytes, what: str, *, phrase: str = "", retry_after: str | None = None
 ) -> errors.ApiError:
     """The typed error for an unsuccessful answer; a body that is no Status is not quoted."""
-    status = Status()
-    with suppress(msgspec.DecodeError):
-        parsed = _decode_status(body)
-        if parsed.kind == "Status":
-            status = parsed
+    status = _status(body)
     wait: float | None = None
     if retry_after and retry_after.isdigit():
         wait = float(retry_after)
@@ -123,6 +121,20 @@ def api_error(
         kind = errors.AlreadyExists
     causes = tuple((c.field, c.message) for c in (status.details.causes or ())) if status.details else ()
     return kind(code, status.reason, status.message or phrase, what=what, retry_after=wait, causes=causes)
+
+
+def _status(body: bytes) -> Status:
+    """The Status in a body of either encoding; an empty one where there is none."""
+    if body.startswith(protobuf.MAGIC):
+        with suppress(protobuf.ProtobufError):
+            parts = protobuf.status(body)
+            causes = [_Cause(field, message) for field, message in parts.causes]
+            return Status("Status", "", parts.message, parts.reason, parts.code, _Details(causes, parts.retry_after))
+    with suppress(msgspec.DecodeError):
+        parsed = _decode_status(body)
+        if parsed.kind == "Status":
+            return parsed
+    return Status()
 
 
 def connection_error(error: Exception, server: str) -> errors.HubError:
@@ -184,9 +196,8 @@ class Client:
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
         self._generation = -1
-        self._fixed = (
-            f"Host: {parts.netloc}\r\nAccept: application/json\r\nUser-Agent: endpointslice-hub/{__version__}\r\n"
-        )
+        fixed = f"Host: {parts.netloc}\r\nUser-Agent: endpointslice-hub/{__version__}\r\nAccept: "
+        self._fixed = {kind: f"{fixed}{kind}\r\n" for kind in (JSON, protobuf.CONTENT_TYPE)}
 
     async def __aenter__(self) -> Self:
         return self
@@ -213,9 +224,12 @@ class Client:
         body: bytes | None = None,
         timeout: float = REQUEST_TIMEOUT,  # noqa: ASYNC109 - also bounds what runs without an await
         limit: int = LIST_LIMIT,
-        content_type: str = "application/json",
+        content_type: str = JSON,
     ) -> bytes:
         """One request, its whole successful body.
+
+        Args:
+            content_type: of the body and of the answer: JSON or protobuf.CONTENT_TYPE.
 
         Raises:
             ApiError: the server said no, or said something that is not an answer.
@@ -258,7 +272,7 @@ class Client:
         try:
             for attempt in (1, 2):
                 credentials = await self.access.headers()
-                raw = self._raw("GET", path, params, None, "", credentials)
+                raw = self._raw("GET", path, params, None, JSON, credentials)
                 async with asyncio.timeout(CONNECT_TIMEOUT):
                     connection = await self._connection(fresh=True)
                 timer = loop.call_later(SILENCE_TIMEOUT, check_silence, connection)
@@ -301,10 +315,11 @@ class Client:
     ) -> bytes:
         query = "?" + "&".join(f"{key}={quote(value, safe='')}" for key, value in params.items()) if params else ""
         lines = "".join([f"{name}: {value}\r\n" for name, value in credentials.items()])
+        fixed = self._fixed[content_type]
         if body is None:
-            return f"{method} {self._prefix}{path}{query} HTTP/1.1\r\n{self._fixed}{lines}\r\n".encode("latin-1")
+            return f"{method} {self._prefix}{path}{query} HTTP/1.1\r\n{fixed}{lines}\r\n".encode("latin-1")
         lines += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
-        return f"{method} {self._prefix}{path}{query} HTTP/1.1\r\n{self._fixed}{lines}\r\n".encode("latin-1") + body
+        return f"{method} {self._prefix}{path}{query} HTTP/1.1\r\n{fixed}{lines}\r\n".encode("latin-1") + body
 
     async def _exchange(self, raw: bytes, limit: int, *, again: bool) -> tuple[Head, bytes]:
         """Send on a kept or new connection; once more on a new one where a kept one had been closed."""

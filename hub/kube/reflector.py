@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -65,6 +65,10 @@ class EchoStore(Store[T], Protocol[T]):
 
     def knows(self, key: Any, resource_version: str) -> bool:
         """Whether this very state of an object is in the store already."""
+        ...
+
+    def defers(self, key: Any, again: Callable[[], None]) -> bool:
+        """True where the store will call ``again`` once a write of its own to this object has ended."""
         ...
 
 
@@ -240,6 +244,8 @@ class Reflector(Generic[T]):
     def _handle(self, line: bytes) -> None:
         if self._echoes is not None and self._resource.peek is not None:
             key, version = self._resource.peek(line)
+            if version and self._echoes.defers(key, lambda: self._handle(line)):
+                return
             if version and self._echoes.knows(key, version):
                 self.resource_version = version
                 self.events += 1

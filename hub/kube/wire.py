@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from hub.errors import BadAnswer
+from hub.kube import protobuf
 from hub.kube.client import Status
 from hub.model import (
     Conditions,
@@ -377,22 +378,23 @@ SERVICES: Resource[Service] = _resource(
 _decode_slice = msgspec.json.Decoder(_WireSlice).decode
 
 
-def decode_stored(body: bytes, sent: Slice) -> Slice:
-    """What the server made of ``sent``: the same, with the uid and resourceVersion of the answer.
-
-    The content is not decoded again: an admission webhook that changes our slices would otherwise be
-    written against for ever, and a server that drops a field it does not know too.
+def decode_identity(body: bytes) -> protobuf.Identity:
+    """Uid and resourceVersion of the object in an answer of either encoding.
 
     Raises:
-        BadAnswer: it is no object with a resourceVersion.
+        BadAnswer: there is none.
     """
     try:
-        meta = _decode_meta_only(body).metadata
-    except msgspec.DecodeError as error:
-        raise BadAnswer(200, "", f"an EndpointSlice that does not decode ({error})") from error
-    if not meta.resource_version:
-        raise BadAnswer(200, "", "an EndpointSlice without a resourceVersion")
-    return msgspec.structs.replace(sent, uid=meta.uid, resource_version=meta.resource_version)
+        if body.startswith(protobuf.MAGIC):
+            found = protobuf.identity(body)
+        else:
+            meta = _decode_meta_only(body).metadata
+            found = protobuf.Identity(meta.uid, meta.resource_version)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise BadAnswer(200, "", f"an object that does not decode ({error})") from error
+    if not found.resource_version:
+        raise BadAnswer(200, "", "an object without a resourceVersion")
+    return found
 
 
 def decode_slice(body: bytes) -> Slice:

@@ -5,8 +5,8 @@ slices. Additions and changes always go through; what would take too much away, 
 as a whole until the same answer has stood for long enough, or somebody approves it. It never learns why a
 source said what it said: what is unknown never gets here as a removal.
 
-What must survive a restart is a :class:`~hub.plan.record.GuardRecord`, kept in an annotation; what follows from the slices
-or starts anew is a :class:`GuardMemory`. All functions are pure.
+What must survive a restart is a :class:`~hub.plan.record.GuardRecord`, kept in an annotation; what
+follows from the slices or starts anew is a :class:`GuardMemory`. All functions are pure.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -79,10 +79,20 @@ class World:
         """Every slice of a hub."""
         return self.hub_cluster.api.list(SLICES, labelSelector=OURS)
 
-    def run(self, *arguments: str, timeout: float = 30.0) -> subprocess.CompletedProcess[str]:
+    def versions(self) -> dict[str, str]:
+        """Which version each slice has, by name."""
+        return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in self.slices()}
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end, in the folder of the files."""
         return subprocess.run(
-            command(*arguments), capture_output=True, text=True, cwd=self.folder, timeout=timeout, env=ENVIRONMENT, check=False
+            command(*arguments),
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            timeout=30,
+            env=ENVIRONMENT,
+            check=False,
         )
 
 
@@ -170,15 +180,13 @@ def errors(result: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 def test_run_publishes_the_nodes_of_two_clusters(world: World, start: Start, port: int) -> None:
-    """A hub publishes, answers probes, follows a new node, and exits 0 within 5 s of SIGTERM."""
+    """A hub publishes, answers probes, and exits 0 within 5 s of SIGTERM, its Lease given back."""
     process = start("--health-probe-bind-address", f"127.0.0.1:{port}")
 
     eventually(lambda: world.published() == EVERYTHING)
     assert probe(port, "/healthz") == (200, "ok")
-    assert probe(port, "/readyz?verbose") == (
-        200,
-        "[+]loop ok\n[+]hub-cluster ok\n[+]running ok\nreadyz check passed\n",
-    )
+    eventually(lambda: probe(port, "/readyz") == (200, "ok"))
+    assert probe(port, "/readyz?verbose")[1].splitlines()[-1] == "readyz check passed"
     code, seconds = stop(process)
     assert (code, seconds < 5.0) == (0, True)
     assert world.published() == EVERYTHING
@@ -189,7 +197,8 @@ def test_run_publishes_the_nodes_of_two_clusters(world: World, start: Start, por
 def test_run_is_ready_while_every_remote_is_dead(world: World, start: Start, port: int) -> None:
     """Readiness never looks at a remote cluster."""
     world.registry("{path: eu}", "{path: nosuch}")
-    (world.folder / "us").write_text((world.folder / "us").read_text().replace("server: https://127.0.0.1:", "server: https://127.0.0.2:"))
+    us = world.folder / "us"
+    us.write_text(us.read_text().replace("https://127.0.0.1:", "https://127.0.0.2:"))
 
     start("--health-probe-bind-address", f"127.0.0.1:{port}")
 
@@ -209,37 +218,233 @@ def test_run_is_not_ready_without_the_hub_cluster(world: World, start: Start, po
 
 
 def test_run_exits_in_time_while_the_hub_cluster_is_frozen(world: World, start: Start) -> None:
-    """A server that answers nothing holds up neither the end nor its exit code; a second signal ends it at once."""
-    first, second = start("--health-probe-bind-address", "0"), start("--health-probe-bind-address", "0")
+    """A leader whose Lease cannot be given back, since nothing answers, still exits 0 within 5 s."""
+    process = start("--health-probe-bind-address", "0")
     eventually(lambda: world.published() == EVERYTHING)
-    eventually(lambda: "leads" in (world.folder / "log-0").read_text() + (world.folder / "log-1").read_text())
-    eventually(lambda: "stands by" in (world.folder / "log-0").read_text() + (world.folder / "log-1").read_text())
-    if "stands by" in (world.folder / "log-0").read_text():
-        first, second = second, first
     world.hub_cluster.pause()
 
-    code, seconds = stop(first)  # the leader gives its Lease back, and gets no answer
+    code, seconds = stop(process)
+
     assert (code, seconds < 5.0) == (0, True)
 
-    second.send_signal(signal.SIGTERM)
-    code, seconds = stop(second)
-    assert (code in (0, 128 + signal.SIGTERM), seconds < 1.0) == (True, True)
+
+def test_a_second_signal_ends_a_hub_at_once(world: World, start: Start) -> None:
+    """Whoever asks twice does not want to wait."""
+    process = start("--health-probe-bind-address", "0")
+    eventually(lambda: world.published() == EVERYTHING)
+    world.hub_cluster.pause()
+    process.send_signal(signal.SIGTERM)
+    eventually(lambda: "stopping" in (world.folder / "log-0").read_text())
+
+    code, seconds = stop(process)
+
+    assert (code, seconds < 1.0) == (128 + signal.SIGTERM, True)
 
 
-def test_two_replicas_write_in_turn(
-    world: World, start: Start, remote_clusters: tuple[ApiServer, ...]
-) -> None:
-    """One replica writes; when it is terminated, the other takes over."""
-    start("--health-probe-bind-address", "0")
+def test_two_replicas_write_in_turn(world: World, start: Start, remote_clusters: tuple[ApiServer, ...]) -> None:
+    """One replica writes; when it is terminated, the other takes over and rewrites nothing."""
+    first = start("--health-probe-bind-address", "0")
     eventually(lambda: world.published() == EVERYTHING)
     start("--health-probe-bind-address", "0")
     eventually(lambda: "stands by" in (world.folder / "log-1").read_text())
-    before = {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in world.slices()}
+    before = world.versions()
 
-    stop(Processes.of(start)[0])
+    stop(first)
     add_node(remote_clusters[0], "eu-3", "10.7.0.3")
 
-    eventually(lambda: "10.7.0.3" in world.published()["checkout"], timeout=15)
+    eventually(lambda: "10.7.0.3" in world.published()["checkout"] and "10.7.0.3" in world.published()["payments"], 15)
     assert "leads" in (world.folder / "log-1").read_text()
-    changed = [each for each in world.slices() if before[each["metadata"]["name"]] != each["metadata"]["resourceVersion"]]
-    assert len(changed) == 2  # one slice of each Service: taking over rewrote nothing else
+    assert len(world.versions().items() - before.items()) == 2  # the slice of cluster eu, of each Service
+
+
+def test_run_says_which_port_is_taken(world: World, port: int) -> None:
+    """A taken port is one line and exit 3."""
+    with socket.create_server(("127.0.0.1", port)):
+        result = world.run("run", *ACCESS, "--health-probe-bind-address", f"127.0.0.1:{port}")
+
+    (line,) = errors(result)
+    assert line.startswith(f"Error: --health-probe-bind-address 127.0.0.1:{port}: address already in use; ")
+    assert result.returncode == 3
+
+
+def test_once_writes_nothing_the_second_time(world: World) -> None:
+    """A pass publishes everything; another one right after it changes nothing."""
+    first = world.run("run", "--once", *ACCESS)
+    versions = world.versions()
+    second = world.run("run", "--once", *ACCESS)
+
+    assert (first.stdout, first.stderr, first.returncode) == (
+        "2 services; slices: 3 created, 0 updated, 0 deleted\n",
+        "",
+        0,
+    )
+    assert world.published() == EVERYTHING
+    assert (second.stdout, second.returncode) == ("2 services; slices: 0 created, 0 updated, 0 deleted\n", 0)
+    assert world.versions() == versions
+
+
+def test_once_leaves_unknown_sources_as_they_are(world: World) -> None:
+    """A cluster that does not answer keeps its slices; it is named on stderr, exit 2."""
+    world.run("run", "--once", *ACCESS)
+    world.registry("{path: us}", "{path: us, context: nosuch}")
+
+    result = world.run("run", "--once", *ACCESS)
+
+    assert errors(result) == [
+        f'Unknown: cluster us: Degraded: kubeconfig {world.folder}/us: no context "nosuch"; it has: "remote-2"'
+    ]
+    assert result.returncode == 2
+    assert world.published() == EVERYTHING
+
+
+def test_once_says_what_may_not_be_written(world: World) -> None:
+    """An account that may read and not write gets the API server's own words, exit 3."""
+    world.hub_cluster.kubeconfig(world.folder / "reader", "hub")
+    world.hub_cluster.grant(
+        "hub",
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
+    )
+
+    result = world.run("run", "--once", "--registry", "clusters.yaml", "--kubeconfig", "reader")
+
+    lines = errors(result)
+    assert [line.split(": ")[:3] for line in lines] == [
+        ["Error", "edge/checkout", "403"],
+        ["Error", "edge/payments", "403"],
+    ]
+    assert 'cannot create resource "endpointslices"' in lines[0]
+    assert result.returncode == 3
+
+
+def test_once_with_dry_run_writes_nothing(world: World) -> None:
+    """Not even a Lease; what would be written is printed."""
+    mark = world.hub_cluster.audit_mark()
+
+    result = world.run("run", "--once", "--dry-run", *ACCESS)
+
+    assert "  + 10.7.0.1:30443  eu/eu-1" in result.stdout.splitlines()
+    assert (result.stderr, result.returncode) == ("", 0)
+    assert world.slices() == []
+    assert {request.verb for request in world.hub_cluster.requests(mark)} <= {"get", "list", "watch"}
+
+
+async def test_once_leaves_a_running_hub_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While another hub holds the Lease, nothing is written, and its holder is named."""
+    monkeypatch.setattr(hub.cli.once, "SOON", 0.1)
+    monkeypatch.setattr(hub.cli.once, "LEASE_PATIENCE", 0.3)
+    now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now}
+    world.hub_cluster.api.post(LEASES, {"metadata": {"name": "endpointslice-hub-default"}, "spec": spec})
+    registry, kubeconfig = str(world.folder / "clusters.yaml"), str(world.folder / "hub")
+
+    with pytest.raises(NotLeader, match=r"default/endpointslice-hub-default cannot be had: another holds it"):
+        await hub.cli.once.once(Options(registry, kubeconfig=kubeconfig))
+
+    assert world.slices() == []
+
+
+def test_plan_has_the_exit_codes_of_a_diff(world: World, remote_clusters: tuple[ApiServer, ...]) -> None:
+    """1 with changes, 0 without, 2 where a source is unknown, 3 for an error; never a write."""
+    before = world.run("plan", *ACCESS)
+    world.run("run", "--once", *ACCESS)
+    after = world.run("plan", *ACCESS)
+    remote_clusters[0].api.delete("/api/v1/nodes/eu-2")
+    one = world.run("plan", *ACCESS, "edge/checkout")
+    world.registry("{path: us}", "{path: us-nobody}")
+    unknown = world.run("plan", *ACCESS, "-o", "json", "edge/payments")
+    mistake = world.run("plan", *ACCESS, "edge/paymnets")
+
+    assert before.returncode == 1
+    assert "  + 10.8.0.2:30443  us/us-2" in before.stdout.splitlines()
+    assert (after.stdout.splitlines()[0], after.returncode) == ("edge/checkout: no change", 0)
+    assert one.stdout.splitlines() == [
+        "edge/checkout",
+        "  - 10.7.0.2:30443  eu/eu-2",
+        "  slices: 0 to create, 1 to update, 0 to delete, 0 unchanged",
+        "Plan: 1 service to change; 0 unchanged; endpoints: 0 added, 1 removed, 0 changed",
+    ]
+    assert one.returncode == 1
+    (payments,) = json.loads(unknown.stdout)["services"]
+    assert [each["address"] for each in payments["endpoints"]] == ["10.7.0.2"]
+    assert payments["unknown"] == [
+        {
+            "cluster": "us",
+            "reason": "Degraded: 403: the account lacks the rule «nodes: get, list, watch»; grant it in cluster us",
+        }
+    ]
+    assert unknown.returncode == 2
+    assert errors(mistake) == [
+        "Error: Service edge/paymnets is not in the registry and has no slices (did you mean edge/payments?)"
+    ]
+    assert mistake.returncode == 3
+    assert world.published() == EVERYTHING
+
+
+def test_nodes_says_what_became_of_each(world: World, remote_clusters: tuple[ApiServer, ...]) -> None:
+    """Eligible or why not, what the provider said, and the address."""
+    remote_clusters[0].api.patch(
+        "/api/v1/nodes/eu-2", {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}}
+    )
+    add_node(remote_clusters[0], "eu-3", "10.9.0.3")
+    world.registry("{path: us}", "{path: nosuch}")
+
+    table, unknown = world.run("nodes", *ACCESS, "eu"), world.run("nodes", *ACCESS, "-o", "json")
+
+    rows = {line.split()[0]: line.split("   ")[1:] for line in table.stdout.splitlines()[2:]}
+    assert [cell.strip() for cell in rows["eu-1"] if cell.strip()] == ["yes", "10.7.0.1", "10.7.0.1", "not probed"]
+    assert rows["eu-2"][0].startswith("no: ")
+    assert "none: " in "   ".join(rows["eu-3"])
+    assert table.returncode == 0
+    sources = json.loads(unknown.stdout)["sources"]
+    assert [(each["cluster"], each["unknown"] is None, len(each["nodes"])) for each in sources] == [
+        ("eu", True, 3),
+        ("us", False, 0),
+    ]
+    assert unknown.returncode == 2
+
+
+def test_check_online_tries_everything(world: World) -> None:
+    """Clusters, providers and Services side by side; whatever fails makes it exit 1."""
+    well = world.run("check", "clusters.yaml", "--online", "--kubeconfig", "hub")
+    world.registry("{path: us}", "{path: us-nobody}")
+    world.hub_cluster.api.delete("/api/v1/namespaces/edge/services/checkout")
+    ill = world.run("check", "clusters.yaml", "--online", "--kubeconfig", "hub")
+
+    assert (well.stdout.splitlines()[-1], well.returncode) == ("online: nothing of 5 failed", 0)
+    lines = {line.split("  ")[0]: line for line in ill.stdout.splitlines()}
+    assert lines["(hub cluster)"].endswith("ok")
+    assert lines["eu"].split()[1:3] == ["2", "2"]
+    assert "403: the account lacks the rule «nodes: get, list, watch»" in lines["us"]
+    assert lines["edge/checkout"].endswith("ServiceMissing: the Service does not exist")
+    assert (ill.stdout.splitlines()[-1], ill.returncode) == ("online: 2 of 5 failed", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--registry", "nosuch", "--kubeconfig", "hub"), "Error: nosuch: cannot be read: No such file or directory"),
+        (
+            ("--registry", "clusters.yaml", "--kubeconfig", "nosuch"),
+            "Error: kubeconfig nosuch: cannot be read: No such file or directory; check its path and mode",
+        ),
+        (
+            ("--registry", "clusters.yaml"),
+            "Error: no access to the hub cluster: not running in a cluster, and /nosuch does not exist; give --kubeconfig FILE",
+        ),
+        (
+            ("--registry", "clusters.yaml", "--kubeconfig", "nobody"),
+            "Error: hub cluster: 403: the hub's account lacks the rule «services: get, list, watch» in the hub cluster",
+        ),
+    ],
+)
+@pytest.mark.parametrize("subcommand", [("run", "--once"), ("plan",), ("nodes",)])
+def test_a_wrong_file_or_account_is_one_line(
+    world: World, subcommand: tuple[str, ...], arguments: tuple[str, ...], line: str
+) -> None:
+    """Whatever a user gets wrong is one line on stderr and exit 3."""
+    result = world.run(*subcommand, *arguments)
+
+    assert errors(result) == [line]
+    assert (result.stdout, result.returncode) == ("", 3)
