@@ -33,8 +33,9 @@ from hub.leader import Elector
 from hub.local import LocalCluster
 from hub.model import TargetKey
 from hub.reconcile import Pass, Reconciler
+from hub.registry import isolated
 from hub.registry.diff import diff
-from hub.registry.load import Loaded, load
+from hub.registry.file import Loaded
 from hub.registry.spec import Registry
 from hub.registry.watch import RegistryWatcher
 from hub.remote.access import Connector
@@ -353,15 +354,21 @@ def _identity() -> str:
 
 
 @asynccontextmanager
-async def assemble(options: Options, clock: Clock | None = None) -> AsyncIterator[Hub]:
+async def assemble(
+    options: Options, clock: Clock | None = None, check: isolated.Check | None = None
+) -> AsyncIterator[Hub]:
     """A hub, ready to run; closes what it opened.
+
+    Args:
+        check: of the registry, where one is under way already.
 
     Raises:
         RegistryError: the registry cannot be used at all.
         KubeconfigError: there is no access to the hub cluster.
     """
     clock = clock or SystemClock()
-    loaded = await asyncio.to_thread(load, options.registry)
+    check = check or isolated.begin(options.registry)
+    loaded = await asyncio.to_thread(check.outcome)
     for problem in loaded.problems:
         log.warning("registry: %s", problem)
     access = await asyncio.to_thread(load_hub_access, options.kubeconfig)

@@ -15,7 +15,8 @@ from hub.cli.limits import available, needed
 from hub.errors import Problem, RegistryError, UsageError
 from hub.model import LOCAL
 from hub.plugin.spec import ProviderType
-from hub.registry.load import loads, read
+from hub.registry.file import read
+from hub.registry.load import loads
 from hub.registry.positions import parse
 from hub.registry.report import KeyPath, Place, Report, written
 from hub.registry.spec import Network, Registry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
@@ -35,6 +36,8 @@ async def once(options: Options) -> int:
     Raises:
         HubError: the hub cluster cannot be read, or another hub leads.
     """
+    # As after Ctrl-C: the Lease is given back, and what follows need not wait for its expiry.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
     async with assemble(options) as hub, hub.observing(), _leading(hub):
         warn_of_problems(hub)
         passes = await hub.once()

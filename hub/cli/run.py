@@ -103,12 +103,16 @@ def run(
 
 async def serve(options: Options, probes: BindAddress | None) -> int:
     """Run a hub until a signal arrives."""
+    from hub.registry.isolated import begin
+
+    check = begin(options.registry)  # goes on beside the imports
+
     from hub.app import assemble
     from hub.probes import serving
 
     stop = asyncio.Event()
     _on_signals(stop.set)
-    async with assemble(options) as hub, serving(probes, hub):
+    async with assemble(options, check=check) as hub, serving(probes, hub):
         await hub.run(stop)
     return Exit.OK
 

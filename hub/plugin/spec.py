@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+import msgspec
 import pluggy
 
 from hub.aio.clock import Clock
@@ -309,7 +310,7 @@ class ProviderType:
         name: equals the entry point's name.
         open: called once per (cluster, configuration) with the context, the validated configuration
             and what ``shared`` yielded; an async context manager around the provider.
-        config: pydantic model of ``provider.config``; None where there is nothing to configure.
+        config: pydantic model or msgspec struct (0.15 s and 15 MB cheaper to import) of ``provider.config``; None where there is nothing to configure.
         shared: opened once per hub before the first ``open``; None where nothing is shared.
         brings_endpoints: True for an EndpointProvider.
         poll_interval: seconds between polls of all nodes; None = only when nodes change.
@@ -320,7 +321,7 @@ class ProviderType:
 
     name: str
     open: Callable[[ClusterContext, Any, Any], AbstractAsyncContextManager[NodeProvider | EndpointProvider]]
-    config: type[BaseModel] | None = None
+    config: type[BaseModel | msgspec.Struct] | None = None
     shared: Callable[[HubContext], AbstractAsyncContextManager[Any]] | None = None
     brings_endpoints: bool = False
     poll_interval: float | Callable[[Any], float] | None = None

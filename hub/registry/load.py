@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,40 +18,15 @@ from hub.errors import Problem, RegistryError
 from hub.model import LOCAL, TargetKey
 from hub.registry import build, checks, models, notyet
 from hub.registry.explain import validate
+from hub.registry.file import Loaded, read
 from hub.registry.positions import parse
 from hub.registry.report import KeyPath, Report
 from hub.registry.spec import ClusterSpec, Registry, TargetSpec
 from hub.registry.values import kind, shown
 
-MAX_BYTES: Final = 4 * 1024 * 1024
-"""A larger file is refused unread: 10,000 services take about 2 MiB."""
-
 VERSION: Final = 1
 _SECTIONS: Final = ("clusters", "services")
 _START: Final = "start with version: 1"
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """An accepted file.
-
-    Attributes:
-        registry: what it says; broken entries are listed in it, not dropped.
-        problems: what is wrong inside entries, in file order; empty for a clean file.
-    """
-
-    registry: Registry
-    problems: tuple[Problem, ...] = ()
-
-    def strict(self) -> Registry:
-        """The registry of a file without any problem.
-
-        Raises:
-            RegistryError: there is one.
-        """
-        if self.problems:
-            raise RegistryError(self.problems)
-        return self.registry
 
 
 def load(path: str | os.PathLike[str]) -> Loaded:
@@ -65,29 +38,6 @@ def load(path: str | os.PathLike[str]) -> Loaded:
         RegistryError: the file cannot be used at all; it carries the problems inside entries too.
     """
     return loads(read(path), path)
-
-
-def read(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a registry file.
-
-    Raises:
-        RegistryError: it cannot be read, is no regular file, or is larger than 4 MiB (and was not read).
-    """
-    file = os.fspath(path)
-    try:
-        status = Path(file).stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise _whole(file, "is not a regular file")
-        if status.st_size > MAX_BYTES:
-            raise _whole(file, f"is too large: {status.st_size:,} bytes, at most {MAX_BYTES:,} are read")
-        with Path(file).open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise _whole(file, f"cannot be read: {reason}") from error
-    if len(content) > MAX_BYTES:
-        raise _whole(file, f"is too large: at most {MAX_BYTES:,} bytes are read")
-    return content
 
 
 def loads(content: bytes, path: str | os.PathLike[str]) -> Loaded:
@@ -103,10 +53,6 @@ def loads(content: bytes, path: str | os.PathLike[str]) -> Loaded:
     if registry is None or report.fatal:
         raise RegistryError(report.problems)
     return Loaded(registry, report.problems)
-
-
-def _whole(file: str, message: str) -> RegistryError:
-    return RegistryError((Problem(file, 0, 0, "", message),))
 
 
 def _data(content: bytes, report: Report) -> Mapping[str, Any] | None:

@@ -15,7 +15,8 @@ from typing import Final
 
 from hub.aio.clock import Clock
 from hub.errors import RegistryError
-from hub.registry.load import Loaded, loads, read
+from hub.registry import isolated
+from hub.registry.file import Loaded, read
 
 INTERVAL: Final = 1.0
 """Seconds between looks: a change is picked up within 2 s, reading included."""
@@ -31,6 +32,7 @@ class RegistryWatcher:
         clock: paces the polling.
         on_change: called on the event loop with each newly accepted file, or with the reasons why a
             changed file was rejected. Not called for a file whose bytes are as last seen.
+        check: checks the bytes; in a process of its own where nothing is given.
         seen: digest of what the caller has loaded already ("" = nothing: the first look reports).
     """
 
@@ -40,11 +42,13 @@ class RegistryWatcher:
         clock: Clock,
         on_change: Callable[[Loaded | RegistryError], None],
         seen: str = "",
+        check: Callable[[bytes, str], Loaded] | None = None,
     ) -> None:
         self._path = os.fspath(path)
         self._clock = clock
         self._on_change = on_change
         self._seen = seen
+        self._check = check or isolated.loads
         self._signature: Signature | None = None
         self._settled = False
 
@@ -80,7 +84,7 @@ class RegistryWatcher:
             return None
         self._seen = digest
         try:
-            return loads(content, self._path)
+            return self._check(content, self._path)
         except RegistryError as error:
             return error
 

@@ -26,6 +26,7 @@ import pluggy
 
 from hub.errors import ProviderError
 from hub.plugin import spec
+from hub.plugin.config import is_model, schema
 from hub.plugin.spec import ALL_FIELDS, API_VERSION, ENTRY_POINT_GROUP, NAMESPACE, GuardDefaults, ProviderType
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class CatalogEntry:
         if self.type.config is None:
             return {"type": "object", "additionalProperties": False, "properties": {}}
         try:
-            return self.type.config.model_json_schema()
+            return schema(self.type.config)
         except Exception:  # noqa: BLE001 - a schema is a courtesy; foreign code must not break a listing
             return None
 
@@ -274,8 +275,6 @@ def check_type(type_: ProviderType) -> None:
     Raises:
         Exception: with a message for the plugin's author.
     """
-    from pydantic import BaseModel
-
     if type_.api_version not in SUPPORTED_API:
         raise _Refused(f"written for plugin API {type_.api_version}, this hub speaks {API_VERSION}")
     if not callable(type_.open):
@@ -283,8 +282,8 @@ def check_type(type_: ProviderType) -> None:
     if type_.shared is not None and not callable(type_.shared):
         raise _Refused("ProviderType.shared is not callable")
     config: Any = type_.config
-    if config is not None and not (isinstance(config, type) and issubclass(config, BaseModel)):
-        raise _Refused("ProviderType.config is not a pydantic model")
+    if config is not None and not is_model(config):
+        raise _Refused("ProviderType.config is neither a pydantic model nor a msgspec struct")
     if not isinstance(type_.guard, GuardDefaults):
         raise _Refused("ProviderType.guard is not GuardDefaults")
     if unknown := set(type_.reads) - ALL_FIELDS:

@@ -9,10 +9,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import msgspec
 
 from hub.errors import ProviderError
 from hub.plugin.spec import ProviderType
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +54,28 @@ def parse_config(type_: ProviderType, config: object, path: str = "provider.conf
         message = f"provider {type_.name!r} takes no configuration"
         raise ConfigInvalid(tuple(ConfigProblem(f"{path}.{key}", message) for key in sorted(config)))
 
+    if issubclass(type_.config, msgspec.Struct):
+        return _parse_struct(type_.config, config, path)
+    return _parse_model(type_, type_.config, config, path)
+
+
+def _parse_struct(model: type[msgspec.Struct], config: Mapping[str, Any], path: str) -> msgspec.Struct:
+    """A msgspec struct: it stops at the first finding of each kind, unknown keys are all named."""
+    known = {field.encode_name for field in msgspec.structs.fields(model)}
+    problems = [_unknown_key(f"{path}.{key}", key, known) for key in sorted(set(config) - known)]
+    try:
+        parsed = msgspec.convert({key: config[key] for key in config if key in known}, model)
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `$")
+        problems.append(ConfigProblem(path + place.rstrip("`"), message))
+    if problems:
+        raise ConfigInvalid(tuple(problems))
+    return parsed
+
+
+def _parse_model(type_: ProviderType, model: type[BaseModel], config: Mapping[str, Any], path: str) -> BaseModel:
     from pydantic import ValidationError
 
-    model = type_.config
     known = {field.alias or name for name, field in model.model_fields.items()}
     by_name = known | set(model.model_fields)
     problems: list[ConfigProblem] = []
@@ -72,7 +96,7 @@ def parse_config(type_: ProviderType, config: object, path: str = "provider.conf
         problems.append(ConfigProblem(path, f"provider {type_.name!r} failed to check it: {type(error).__name__}"))
     if problems:
         raise ConfigInvalid(tuple(dict.fromkeys(problems)))
-    return parsed
+    return parsed  # type: ignore[no-any-return]
 
 
 def check_config(type_: ProviderType, config: object, path: str = "provider.config") -> tuple[ConfigProblem, ...]:

@@ -101,6 +101,11 @@ ACCESS = ("--registry", "clusters.yaml", "--kubeconfig", "hub")
 EVERYTHING = {"payments": ["10.7.0.1", "10.7.0.2", "10.8.0.1", "10.8.0.2"], "checkout": ["10.7.0.1", "10.7.0.2"]}
 
 
+NO_ACCESS = (
+    "Error: no access to the hub cluster: not running in a cluster, and /nosuch does not exist; give --kubeconfig FILE"
+)
+
+
 def command(*arguments: str) -> list[str]:
     """The command line of a hub."""
     return [sys.executable, "-m", "hub", *arguments]
@@ -345,6 +350,20 @@ async def test_once_leaves_a_running_hub_alone(world: World, monkeypatch: pytest
     assert world.slices() == []
 
 
+def test_once_can_be_interrupted_while_it_waits(world: World, start: Start) -> None:
+    """SIGTERM is Ctrl-C to a command that has not done what it was asked for: exit 130."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now}
+    world.hub_cluster.api.post(LEASES, {"metadata": {"name": "endpointslice-hub-default"}, "spec": spec})
+    process = start("--once")
+    eventually(lambda: "waiting for the Lease" in (world.folder / "log-0").read_text())
+
+    code, seconds = stop(process)
+
+    assert (code, seconds < 2.0) == (130, True)
+    assert "Traceback" not in (world.folder / "log-0").read_text()
+
+
 def test_plan_has_the_exit_codes_of_a_diff(world: World, remote_clusters: tuple[ApiServer, ...]) -> None:
     """1 with changes, 0 without, 2 where a source is unknown, 3 for an error; never a write."""
     before = world.run("plan", *ACCESS)
@@ -431,7 +450,7 @@ def test_check_online_tries_everything(world: World) -> None:
         ),
         (
             ("--registry", "clusters.yaml"),
-            "Error: no access to the hub cluster: not running in a cluster, and /nosuch does not exist; give --kubeconfig FILE",
+            NO_ACCESS,
         ),
         (
             ("--registry", "clusters.yaml", "--kubeconfig", "nobody"),

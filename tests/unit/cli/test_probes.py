@@ -87,6 +87,54 @@ async def test_probes_answer_over_http(unused_port: int) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("request_head", "status"),
+    [
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"200 OK"),
+        (b"GET /healthz?verbose=1&x HTTP/1.0\r\n\r\n", b"200 OK"),
+        (b"GET /healthz?x?y HTTP/1.1\r\n\r\n", b"200 OK"),
+        (b"GET http://127.0.0.1/healthz HTTP/1.1\r\n\r\n", b"400 Bad Request"),
+        (b"GET  /healthz HTTP/1.1\r\n\r\n", b"400 Bad Request"),
+        (b"GET /healthz HTTP/2\r\n\r\n", b"400 Bad Request"),
+        (b"GET /\xff HTTP/1.1\r\n\r\n", b"400 Bad Request"),
+        (b"\x16\x03\x01\r\n\r\n", b"400 Bad Request"),
+        (b"GET /healthz/../readyz HTTP/1.1\r\n\r\n", b"404 Not Found"),
+        (b"GET /" + b"x" * 10_000 + b" HTTP/1.1\r\n\r\n", b"431 Request Header Fields Too Large"),
+    ],
+)
+async def test_probes_are_strict(unused_port: int, request_head: bytes, status: bytes) -> None:
+    """Whatever is no request of a probe is refused, and every connection is closed after one answer."""
+    async with serving(BindAddress("127.0.0.1", unused_port), Probed()), asyncio.timeout(2.0):
+        reader, writer = await asyncio.open_connection("127.0.0.1", unused_port)
+        writer.write(request_head)
+        first = await reader.readline()
+        rest = await reader.read()
+        writer.close()
+    assert first == b"HTTP/1.1 " + status + b"\r\n"
+    assert b"Connection: close\r\n" in rest
+
+
+async def test_probes_give_up_on_a_slow_request(unused_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that does not end is cut off; others are answered meanwhile."""
+    monkeypatch.setattr("hub.probes.PATIENCE", 0.2)
+    async with serving(BindAddress("127.0.0.1", unused_port), Probed()), asyncio.timeout(2.0):
+        reader, writer = await asyncio.open_connection("127.0.0.1", unused_port)
+        writer.write(b"GET /healthz HTTP/1.1\r\n")
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_probes_refuse_a_flood(unused_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond some connections at once, further ones are closed unread."""
+    monkeypatch.setattr("hub.probes.AT_ONCE", 1)
+    async with serving(BindAddress("127.0.0.1", unused_port), Probed()), asyncio.timeout(2.0):
+        _, first = await asyncio.open_connection("127.0.0.1", unused_port)
+        reader, second = await asyncio.open_connection("127.0.0.1", unused_port)
+        assert await reader.read() == b""
+        first.close()
+        second.close()
+
+
 async def test_probes_do_not_hold_up_the_end(unused_port: int) -> None:
     """A client that keeps its connection open does not delay a shutdown."""
     async with asyncio.timeout(2.0):

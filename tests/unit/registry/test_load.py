@@ -11,7 +11,8 @@ import pytest
 
 from hub.errors import RegistryError
 from hub.model import TargetKey
-from hub.registry.load import MAX_BYTES, Loaded, load, loads
+from hub.registry.file import MAX_BYTES, Loaded
+from hub.registry.load import load, loads
 
 BASE = """\
 version: 1

@@ -10,7 +10,8 @@ import pytest
 
 from hub.errors import RegistryError
 from hub.registry import watch
-from hub.registry.load import Loaded, load
+from hub.registry.file import Loaded
+from hub.registry.load import load
 from hub.registry.watch import INTERVAL, RegistryWatcher
 
 GOOD = "version: 1\nowner: one\n"

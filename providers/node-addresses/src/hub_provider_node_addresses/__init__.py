@@ -10,27 +10,29 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+import msgspec
 
 from hub.plugin import Absent, ClusterContext, Found, Node, ProviderType, Resolution, hookimpl
 
 Family = Literal["IPv4", "IPv6"]
 
 
-class NodeAddressesConfig(BaseModel):
-    """``provider.config`` of node-addresses."""
+class NodeAddressesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``provider.config`` of node-addresses.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    Attributes:
+        types: address types of the Node in order of preference; per family the first type that has one wins.
+        families: IP families to take, in order of preference.
+    """
 
-    types: tuple[str, ...] = Field(
-        default=("InternalIP",),
-        min_length=1,
-        description="Address types of the Node in order of preference; per family the first type that has one wins.",
+    types: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, description="Address types in order of preference.")] = (
+        "InternalIP",
     )
-    families: tuple[Family, ...] = Field(
-        default=("IPv4", "IPv6"), min_length=1, description="IP families to take, in order of preference."
+    families: Annotated[tuple[Family, ...], msgspec.Meta(min_length=1, description="IP families to take.")] = (
+        "IPv4",
+        "IPv6",
     )
 
 

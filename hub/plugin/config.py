@@ -1,0 +1,40 @@
+"""Configuration models of providers: pydantic models and msgspec structs alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+def is_model(model: object) -> bool:
+    """Whether ``model`` can be a ``ProviderType.config``; does not import pydantic for a struct."""
+    if not isinstance(model, type):
+        return False
+    if issubclass(model, msgspec.Struct):
+        return True
+    from pydantic import BaseModel
+
+    return issubclass(model, BaseModel)
+
+
+def validate(model: type[BaseModel | msgspec.Struct], values: Mapping[str, Any]) -> Any:
+    """``values`` as the model.
+
+    Raises:
+        pydantic.ValidationError, msgspec.ValidationError: they do not fit.
+    """
+    if issubclass(model, msgspec.Struct):
+        return msgspec.convert(dict(values), model)
+    return model.model_validate(dict(values))
+
+
+def schema(model: type[BaseModel | msgspec.Struct]) -> dict[str, Any]:
+    """The model's JSON Schema."""
+    if issubclass(model, msgspec.Struct):
+        return msgspec.json.schema(model)
+    return model.model_json_schema()

@@ -1,0 +1,69 @@
+"""The registry as a file: reading its bytes within limits, and what an accepted one comes to.
+
+Imports neither YAML nor pydantic: the running hub has the content checked in a process of its own
+(:mod:`hub.registry.isolated`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hub.errors import Problem, RegistryError
+from hub.registry.spec import Registry
+
+MAX_BYTES: Final = 4 * 1024 * 1024
+"""A larger file is refused unread: 10,000 services take about 2 MiB."""
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An accepted file.
+
+    Attributes:
+        registry: what it says; broken entries are listed in it, not dropped.
+        problems: what is wrong inside entries, in file order; empty for a clean file.
+    """
+
+    registry: Registry
+    problems: tuple[Problem, ...] = ()
+
+    def strict(self) -> Registry:
+        """The registry of a file without any problem.
+
+        Raises:
+            RegistryError: there is one.
+        """
+        if self.problems:
+            raise RegistryError(self.problems)
+        return self.registry
+
+
+def read(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a registry file.
+
+    Raises:
+        RegistryError: it cannot be read, is no regular file, or is larger than 4 MiB (and was not read).
+    """
+    file = os.fspath(path)
+    try:
+        status = Path(file).stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise refusal(file, "is not a regular file")
+        if status.st_size > MAX_BYTES:
+            raise refusal(file, f"is too large: {status.st_size:,} bytes, at most {MAX_BYTES:,} are read")
+        with Path(file).open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise refusal(file, f"cannot be read: {reason}") from error
+    if len(content) > MAX_BYTES:
+        raise refusal(file, f"is too large: at most {MAX_BYTES:,} bytes are read")
+    return content
+
+
+def refusal(file: str, message: str) -> RegistryError:
+    """The whole file cannot be used."""
+    return RegistryError((Problem(file, 0, 0, "", message),))

@@ -1,0 +1,99 @@
+"""Checks a registry in a process of its own.
+
+The content may come from anybody who may edit the file. Here it cannot take the hub's memory or time, and
+what checks it (YAML, pydantic: 0.25 s to import, 20 MB) neither delays the start of the hub, which goes on
+meanwhile on another core, nor stays in its memory.
+
+    python -m hub.registry.isolated PATH < content > outcome
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import subprocess
+import sys
+from typing import Final
+
+from hub.errors import Problem, RegistryError
+from hub.registry.file import Loaded, read, refusal
+
+SECONDS: Final = 30
+"""CPU time and wait for one file; 500 clusters and 2,000 services take 1 s."""
+MEMORY: Final = 1 << 30
+"""Address space of the process; 500 clusters and 2,000 services take 200 MB."""
+
+
+class Check:
+    """A check under way. Start it early, ask for the outcome late.
+
+    Args:
+        content: the file's bytes.
+        path: names them in messages; relative paths in them start at its folder.
+    """
+
+    def __init__(self, content: bytes, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+        self._content = content
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "hub.registry.isolated", self._path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def outcome(self) -> Loaded:
+        """Wait for it. Blocking.
+
+        Raises:
+            RegistryError: the file cannot be used at all.
+        """
+        with self._process as process:
+            try:
+                answer, _ = process.communicate(self._content, timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise refusal(self._path, f"could not be checked within {SECONDS} s") from None
+        if process.returncode != 0 or not answer:
+            raise refusal(self._path, f"could not be checked: the checker ended with {process.returncode}")
+        found: Loaded | tuple[Problem, ...] = pickle.loads(answer)  # noqa: S301 - from our own process
+        if isinstance(found, tuple):
+            raise RegistryError(found)
+        return found
+
+
+def begin(path: str | os.PathLike[str]) -> Check:
+    """Read a file and start checking it.
+
+    Raises:
+        RegistryError: it cannot be read.
+    """
+    return Check(read(path), path)
+
+
+def loads(content: bytes, path: str | os.PathLike[str]) -> Loaded:
+    """Check content and wait for the outcome. Blocking.
+
+    Raises:
+        RegistryError: the file cannot be used at all.
+    """
+    return Check(content, path).outcome()
+
+
+def main() -> None:
+    """The process: bytes on stdin, a pickled :class:`Loaded` or the problems on stdout."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    from hub.registry import load
+
+    try:
+        found: Loaded | tuple[Problem, ...] = load.loads(sys.stdin.buffer.read(), sys.argv[1])
+    except RegistryError as error:
+        found = error.problems
+    sys.stdout.buffer.write(pickle.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
