@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,8 +22,9 @@ import msgspec
 from hub.aio.clock import Clock, SystemClock
 from hub.aio.queue import KeyedQueue
 from hub.aio.supervise import spawn, supervise
+from hub.apply.foreign import ForeignSlices
 from hub.apply.writer import Fence, Free, Writer
-from hub.errors import ApiError, BadAnswer, HubError, NotLeader, RegistryError
+from hub.errors import ApiError, BadAnswer, HubError, NotLeader, Problem, RegistryError
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import in_cluster_servers, load_hub_access
@@ -31,14 +32,15 @@ from hub.kube.lease import KubeLease
 from hub.kube.resolver import LookupPool
 from hub.leader import Elector
 from hub.local import LocalCluster
-from hub.model import TargetKey
+from hub.model import Finding, TargetKey
 from hub.reconcile import Pass, Reconciler
 from hub.registry import isolated
-from hub.registry.diff import diff
+from hub.registry.diff import RegistryDiff, diff
 from hub.registry.file import Loaded
 from hub.registry.spec import Registry
 from hub.registry.watch import RegistryWatcher
 from hub.remote.access import Connector
+from hub.remote.cidrs import ServiceCidrs
 from hub.remote.fleet import Fleet
 from hub.resolution.catalog import Catalog
 from hub.resolution.context import Limits
@@ -50,8 +52,12 @@ WORKERS = 16
 """Passes under way at once; each waits for its own writes only."""
 SETTLE_SECONDS = 30.0
 """How long one-shot commands wait for remote clusters and providers."""
-STOP_SECONDS = 4.0
-"""SIGTERM: seconds the write in flight may take; the process is gone within 5."""
+RESTART = "restart the hub"
+"""What to do about another owner."""
+STOP_SECONDS = 1.8
+"""SIGTERM: seconds the writes in flight may take; giving the Lease back takes up to 3 more, and 5 are allowed."""
+CIDRS_PATIENCE = 5.0
+"""Seconds the first write waits for an answer about the Service CIDRs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,10 @@ class Hub:
             lease=self.lease,
             removal_grace=options.removal_grace,
         )
+        self.cidrs = ServiceCidrs(client, clock, self._cidrs_changed)
+        self.foreign = ForeignSlices(client, clock, self._owners, self._published, self._foreign_found)
         self._by_cluster: dict[str, list[TargetKey]] = {}
+        self._problems: dict[TargetKey, str] = {}
         self._writing = False
         self._index()
 
@@ -153,13 +162,30 @@ class Hub:
         self._by_cluster = by_cluster
 
     def _cluster_changed(self, name: str) -> None:
-        if self._writing:
-            for key in self._by_cluster.get(name, ()):
-                self.queue.add(key)
+        self._wake(self._by_cluster.get(name, ()))
 
     def _target_changed(self, key: TargetKey) -> None:
         if self._writing and (key in self.registry.targets or self.local.slices.of(key)):
             self.queue.add(key)
+
+    def _cidrs_changed(self) -> None:
+        self.fleet.update(self.registry, self.cidrs.networks)
+        self._wake(self._all())
+
+    def _published(self) -> set[TargetKey]:
+        """Targets whose slices this process writes."""
+        return self.registry.targets.keys() & set(self.local.slices.targets()) if self._writing else set()
+
+    def _foreign_found(self, key: TargetKey, findings: tuple[Finding, ...]) -> None:
+        if self.reconciler.annotate(key, findings):
+            for each in findings:
+                log.warning("%s: %s: %s", key, each.reason, each.message)
+            self._wake([key])
+
+    def _wake(self, keys: Iterable[TargetKey]) -> None:
+        if self._writing:
+            for key in keys:
+                self.queue.add(key)
 
     def _all(self) -> list[TargetKey]:
         return sorted({*self.registry.targets, *self.local.slices.targets()})
@@ -169,40 +195,52 @@ class Hub:
             self.rejected = outcome
             log.warning("the registry is rejected, the last good one stays in force:\n%s", outcome)
             return
+        owner, old = outcome.registry.owner, self.registry
+        if owner != old.owner:  # another Lease, and every slice another one's: not while running
+            problem = Problem(self.options.registry, 0, 0, "owner", f"changed from {old.owner!r} to {owner!r}", RESTART)
+            self._registry_changed(RegistryError((problem,)))
+            return
         self.rejected = None
         self.problems = outcome.problems
         for problem in outcome.problems:
             log.warning("registry: %s", problem)
-        old, self.registry = self.registry, outcome.registry
-        if self.registry.owner != old.owner:
-            log.warning("the registry's owner changed from %s to %s: restart the hub", old.owner, self.registry.owner)
+        self.registry = outcome.registry
         changes = diff(old, self.registry)
+        before = self._by_cluster
         self._index()
         self.local.own(self._owners())
-        self.fleet.update(self.registry, self.registry.denied_cidrs)
-        if self._writing:
-            concerned = self._all() if changes.settings or changes.clusters else [
-                *changes.targets.added, *changes.targets.changed, *changes.targets.removed, *changes.targets.broken
-            ]
-            for key in concerned:
-                self.queue.add(key)
-        log.info(
-            "registry: %d clusters, %d services", len(self.registry.clusters) - 1, len(self.registry.targets)
-        )
+        self.fleet.update(self.registry, self.cidrs.networks)
+        self._wake(self._concerned(old, changes, before))
+        log.info("registry: %d clusters, %d services", len(self.registry.clusters) - 1, len(self.registry.targets))
+
+    def _concerned(
+        self, old: Registry, changes: RegistryDiff, before: Mapping[str, list[TargetKey]]
+    ) -> Iterable[TargetKey]:
+        """Targets that another registry may mean something to."""
+        if changes.settings or old.frozen_names != self.registry.frozen_names:
+            return self._all()
+        names, keys = changes.clusters, changes.targets
+        clusters = names.added | names.removed | names.changed | names.broken
+        touched = {key for name in clusters for key in (*before.get(name, ()), *self._by_cluster.get(name, ()))}
+        return sorted(touched | keys.added | keys.changed | keys.removed | keys.broken)
 
     # --- running -----------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow, decide and write until ``stop`` is set; then finish the writes in flight."""
-        self.fleet.update(self.registry, self.registry.denied_cidrs)
+        self.fleet.update(self.registry)
         async with asyncio.TaskGroup() as group:
             tasks = [
+                spawn(group, "Service CIDRs of the hub cluster", self.cidrs.run, self.clock),
+                spawn(group, "foreign slices", self.foreign.run, self.clock),
                 spawn(group, "services of the hub cluster", self.local.follow_services, self.clock),
                 spawn(group, "slices of the hub cluster", self.local.follow_slices, self.clock),
                 spawn(
                     group,
                     "registry",
-                    RegistryWatcher(self.options.registry, self.clock, self._registry_changed, self.registry.digest).run,
+                    RegistryWatcher(
+                        self.options.registry, self.clock, self._registry_changed, self.registry.digest
+                    ).run,
                     self.clock,
                 ),
                 spawn(group, "heartbeat", self._heartbeat, self.clock),
@@ -212,10 +250,11 @@ class Hub:
             await stop.wait()
             self.health.stopping = True
             self._writing = False
+            self.writer.stop()
             log.info("stopping")
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
-                    while self.queue.working:
+                    while self.queue.working:  # noqa: ASYNC110 - a state, not an event
                         await asyncio.sleep(0.01)
             for task in (*workers, *tasks):
                 task.cancel()
@@ -231,6 +270,9 @@ class Hub:
 
     async def _lead(self) -> None:
         await self.local.wait_synced()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CIDRS_PATIENCE):
+                await self.cidrs.asked.wait()
         if not self.options.leader_elect:
             self._start_writing(leading=True)
             await asyncio.Event().wait()
@@ -239,9 +281,7 @@ class Hub:
 
     def _start_writing(self, *, leading: bool) -> None:
         self._writing = leading
-        if leading:
-            for key in self._all():
-                self.queue.add(key)
+        self._wake(self._all())
 
     async def _work(self) -> None:
         while True:
@@ -260,12 +300,15 @@ class Hub:
         except HubError as error:
             at_least = error.retry_after or 0.0 if isinstance(error, ApiError) else 0.0
             delay = self.queue.retry(key, at_least)
-            log.warning("%s: %s; again in %.0f s", key, error, delay)
+            level = logging.WARNING if self._problems.get(key) != str(error) else logging.DEBUG
+            self._problems[key] = str(error)
+            log.log(level, "%s: %s; again in %.0f s", key, error, delay)
         except Exception:
             self.queue.retry(key)
             log.exception("%s: a pass failed", key)
         else:
             self.queue.forget(key)
+            self._problems.pop(key, None)
             if again is not None:
                 self.queue.add_after(key, again)
 
@@ -292,13 +335,14 @@ class Hub:
         Raises:
             HubError: the hub cluster cannot be read.
         """
-        self.fleet.update(self.registry, self.registry.denied_cidrs)
+        self.fleet.update(self.registry)
         tasks = [
             asyncio.create_task(self.local.follow_services(), name="services of the hub cluster"),
             asyncio.create_task(self.local.follow_slices(), name="slices of the hub cluster"),
         ]
         try:
             await self._local_or_error()
+            await self.cidrs.look()
             await self.fleet.settled(self.options.settle)
             yield
         finally:
@@ -311,7 +355,7 @@ class Hub:
     async def _local_or_error(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self.options.settle):
-                while not self.local.synced and not self.local.error:
+                while not self.local.synced and not self.local.error:  # noqa: ASYNC110 - states
                     await asyncio.sleep(0.01)
         if not self.local.synced:
             raise HubError(f"hub cluster: {self.local.error or 'no answer'}")
@@ -321,9 +365,10 @@ class Hub:
         results = []
         for key in self._all():
             if not self.options.dry_run:
-                for _ in range(5):  # a conflict is read again and planned anew at once
-                    if (await self.reconciler.reconcile(key) or 1.0) > 0.5:
-                        break
+                with suppress(ApiError):  # what the API server said is the target's problem, see Reconciler
+                    for _ in range(5):  # a conflict is read again and planned anew at once
+                        if (await self.reconciler.reconcile(key) or 1.0) > 0.5:
+                            break
             result = self.reconciler.last(key) if not self.options.dry_run else self.reconciler.decide(key)
             if result is not None:
                 results.append(result)
@@ -360,6 +405,8 @@ async def assemble(
     """A hub, ready to run; closes what it opened.
 
     Args:
+        options: what the command line decides.
+        clock: where time comes from; the system's by default.
         check: of the registry, where one is under way already.
 
     Raises:

@@ -53,7 +53,7 @@ class ObjectKey(NamedTuple):
 
 
 class NodeAddress(msgspec.Struct, frozen=True, gc=False):
-    """One entry of a Node's ``status.addresses``: ``type`` is InternalIP, ExternalIP, Hostname, …"""
+    """One entry of a Node's ``status.addresses``: ``type`` is InternalIP, ExternalIP, Hostname."""
 
     type: str
     address: str
@@ -137,10 +137,10 @@ class Conditions(msgspec.Struct, frozen=True, gc=False):
     terminating: bool | None = None
 
 
-PUBLISHED: Final = Conditions(True, True, False)
-DRAINING: Final = Conditions(False, True, True)
+PUBLISHED: Final = Conditions(ready=True, serving=True, terminating=False)
+DRAINING: Final = Conditions(ready=False, serving=True, terminating=True)
 """Leaving, cordoned or unreachable with a policy: consumers fall back on it when nothing is ready."""
-FAILED: Final = Conditions(False, False, False)
+FAILED: Final = Conditions(ready=False, serving=False, terminating=False)
 """The probe says no."""
 
 

@@ -1,6 +1,6 @@
 """One pass over one target: the only module that knows the order of the stages.
 
-    views of the sources ─▶ desire ─▶ plan ─▶ apply
+    views of the sources ─▶ desire ─▶ guard ─▶ plan ─▶ apply
 
 Level-based: a pass re-reads every snapshot; what woke it up does not matter. It is idempotent and returns
 what it saw and did, and when it wants to run again.
@@ -10,17 +10,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hub.aio.clock import Clock
+from hub.apply.memory import WriteMemory
 from hub.apply.writer import Outcome, Writer
-from hub.desired.target import Desired, Refused, SourceInput, TargetMemory, Waiting, desire
+from hub.desired.target import Desired, Refused, TargetMemory, Waiting, desire
 from hub.desired.view import ViewResult
+from hub.guarding import Guarding
+from hub.inputs import Inputs, Remembered
 from hub.local import LocalCluster
-from hub.model import ANNOTATION_LEASE, ANNOTATION_PAUSED, LOCAL, Finding, Slice, SourceView, TargetKey
+from hub.model import (
+    ANNOTATION_LEASE,
+    ANNOTATION_PAUSED,
+    LABEL_OWNER,
+    Finding,
+    GroupKey,
+    Slice,
+    TargetKey,
+)
+from hub.plan.guard import GuardMemory, Withheld
 from hub.plan.plan import Identity, Plan, plan
-from hub.registry.spec import ClusterSpec, Registry, SourceSpec, TargetSpec
-from hub.remote.fleet import Fleet, SourceKey
+from hub.registry.spec import Registry, SourceSpec, TargetSpec
+from hub.remote.fleet import Fleet
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +41,7 @@ RATE = 2.0
 """Passes that write: burst and per second, for each target. A lone change never waits; a storm is batched."""
 
 RECHECK = 0.05
-"""Seconds until the next pass after a conflict was re-read."""
-CONTENDED_FIRST, CONTENDED_CAP = 1.0, 60.0
-"""Seconds between repairs of a slice that somebody else keeps changing."""
+"""Seconds until the next pass where one is known to be needed: a conflict was read again, say."""
 
 
 @dataclass(slots=True)
@@ -63,6 +73,7 @@ class Pass:
         unknown: sources that made no statement -> why.
         findings: what an operator may want to know.
         again_after: seconds until the next pass, None = when something changes.
+        withheld: what the guard holds back, by source cluster and family.
     """
 
     target: TargetKey
@@ -73,6 +84,7 @@ class Pass:
     unknown: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     again_after: float | None = None
+    withheld: Mapping[GroupKey, Withheld] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -80,11 +92,10 @@ class _Target:
     """What a target carries from pass to pass."""
 
     memory: TargetMemory = field(default_factory=TargetMemory)
+    guards: dict[GroupKey, GuardMemory] = field(default_factory=dict)
+    sources: Remembered = field(default_factory=Remembered)
+    writes: WriteMemory = field(default_factory=WriteMemory)
     tokens: Tokens = field(default_factory=Tokens)
-    refused: dict[str, str] = field(default_factory=dict)
-    foreign: set[str] = field(default_factory=set)
-    blocked: dict[str, str] = field(default_factory=dict)
-    problem: str = ""
     orphan_since: float | None = None
     last: Pass | None = None
 
@@ -109,13 +120,15 @@ class Reconciler:
         removal_grace: float = 60.0,
     ) -> None:
         self._registry = registry
-        self._fleet = fleet
+        self._inputs = Inputs(fleet, clock, removal_grace)
+        self._guarding = Guarding(fleet, clock)
         self._local = local
         self._writer = writer
         self._clock = clock
         self._lease = lease
         self._grace = removal_grace
         self._targets: dict[TargetKey, _Target] = {}
+        self._notes: dict[TargetKey, tuple[Finding, ...]] = {}
 
     def last(self, key: TargetKey) -> Pass | None:
         """The most recent pass over a target."""
@@ -125,7 +138,21 @@ class Reconciler:
     def problem(self, key: TargetKey) -> str:
         """Why the most recent write of a target did not succeed; "" where it did or there was none."""
         known = self._targets.get(key)
-        return known.problem if known is not None else ""
+        return known.writes.problem if known is not None else ""
+
+    def view(self, source: SourceSpec) -> ViewResult:
+        """What a source offers now."""
+        return self._inputs.view(source)
+
+    def annotate(self, key: TargetKey, findings: tuple[Finding, ...]) -> bool:
+        """Report these findings with every pass over a target; True if they are news."""
+        if self._notes.get(key, ()) == findings:
+            return False
+        if findings:
+            self._notes[key] = findings
+        else:
+            self._notes.pop(key, None)
+        return True
 
     def forget(self, key: TargetKey) -> None:
         """A target is neither in the registry nor has it slices."""
@@ -138,7 +165,7 @@ class Reconciler:
         state = self._targets.setdefault(key, _Target())
         registry = self._registry()
         observed = tuple(self._local.slices.of(key).values())
-        ours = tuple(each for each in observed if each.annotations.get(ANNOTATION_LEASE, self._lease) == self._lease)
+        ours = self._ours(observed, registry)
         spec = registry.targets.get(key)
         service = self._local.services.get(key)
         if key in registry.broken_targets:
@@ -146,15 +173,27 @@ class Reconciler:
         elif service is not None and service.annotations.get(ANNOTATION_PAUSED) == "true":
             result = Pass(key, status="paused", observed=observed)
         elif spec is None:
-            result = self._orphan(key, state, ours)
+            result = self._orphan(key, state, ours, registry)
         else:
             state.orphan_since = None
             result = self._desire(key, spec, state, observed, ours, registry)
         state.last = result
         return result
 
-    def _orphan(self, key: TargetKey, state: _Target, ours: tuple[Slice, ...]) -> Pass:
+    def _ours(self, observed: tuple[Slice, ...], registry: Registry) -> tuple[Slice, ...]:
+        """Without those of our owner that another hub writes; slices of previous owners are adopted."""
+        theirs = [
+            each
+            for each in observed
+            if each.annotations.get(ANNOTATION_LEASE, self._lease) != self._lease
+            and each.labels.get(LABEL_OWNER) == registry.owner
+        ]
+        return tuple(each for each in observed if each not in theirs) if theirs else observed
+
+    def _orphan(self, key: TargetKey, state: _Target, ours: tuple[Slice, ...], registry: Registry) -> Pass:
         """The registry no longer asks for this target: its slices go after the grace."""
+        if registry.frozen_names:
+            ours = tuple(each for each in ours if each.cluster not in registry.frozen_names)
         if not ours:
             return Pass(key, status="gone")
         now = self._clock.now()
@@ -176,72 +215,41 @@ class Reconciler:
         registry: Registry,
     ) -> Pass:
         service = self._local.services.get(key)
-        inputs, views, unknown = self._inputs(spec, registry)
+        sources = self._inputs.gather(spec, registry, ours, state.sources, state.memory.failover.active)
         now = self._clock.now()
-        desired = desire(spec, service, inputs, ours, state.memory, now, refused=frozenset(state.refused))
+        retry_in = state.writes.expire(now)
+        desired = desire(spec, service, sources.inputs, ours, state.memory, now, refused=state.writes.refused)
         if isinstance(desired, Refused | Waiting) or service is None:
             assert isinstance(desired, Refused | Waiting)  # noqa: S101 - a missing Service waits
             finding = Finding(desired.reason, desired.message)
-            return Pass(key, status=desired.message, observed=observed, unknown=unknown, findings=(finding,))
+            return Pass(key, status=desired.message, observed=observed, unknown=sources.unknown, findings=(finding,))
         state.memory = desired.memory
-        wakes = [desired.wake_at - now] if desired.wake_at is not None else []
-        wakes += [each.wake_at - self._clock.wall() for each in views if each.wake_at is not None]
-        taken = {each.name for each in observed if each not in ours} | state.foreign
-        taken |= {each.name for each in desired.untouched}
+        wakes = sources.wakes
+        if desired.wake_at is not None:
+            wakes.append(desired.wake_at - now)
+        if retry_in is not None:
+            wakes.append(retry_in)
+        taken = {*state.writes.foreign, *(each.name for each in desired.untouched)}
+        findings = [*desired.findings, *sources.findings, *state.writes.findings(now), *self._notes.get(key, ())]
+        if len(ours) < len(observed):
+            theirs = sorted({each.name for each in observed} - {each.name for each in ours})
+            taken.update(theirs)
+            findings.append(Finding("OwnerConflict", "another hub writes slices with our owner", tuple(theirs)))
+        guarded = self._guarding.check(key, spec, desired.groups, state.guards)
+        findings.extend(guarded.findings)
+        wakes.extend(guarded.wakes)
         planned = plan(
             service,
-            desired.groups,
+            guarded.groups,
             Identity(registry.owner, self._lease),
             limit=spec.endpoints_per_slice,
+            states=guarded.states,
             taken=taken,
         )
-        findings = list(desired.findings)
-        if len(ours) < len(observed):
-            foreign = tuple(sorted(each.name for each in observed if each not in ours))
-            findings.append(Finding("OwnerConflict", "another hub writes slices with our owner", foreign))
-        if state.refused:
-            some = min(state.refused)
-            message = f"the API server refuses {len(state.refused)} addresses, such as {some}: {state.refused[some]}"
-            findings.append(Finding("InvalidAddressSkipped", message, tuple(sorted(state.refused))))
-        if state.foreign:
-            findings.append(Finding("ForeignSlice", "names taken by slices of others", tuple(sorted(state.foreign))))
+        again_after = max(0.0, min(wakes)) + 0.001 if wakes else None
         return Pass(
-            key, planned, "", desired, ours, unknown, tuple(findings), max(0.0, min(wakes)) + 0.001 if wakes else None
+            key, planned, "", desired, ours, sources.unknown, tuple(findings), again_after, guarded.withheld
         )
-
-    def _inputs(
-        self, spec: TargetSpec, registry: Registry
-    ) -> tuple[tuple[SourceInput, ...], list[ViewResult], dict[str, str]]:
-        inputs: list[SourceInput] = []
-        views: list[ViewResult] = []
-        unknown: dict[str, str] = {}
-        for source in spec.sources:
-            cluster = registry.clusters.get(source.cluster)
-            result = self.view(source)
-            view = result.view
-            if cluster is None or cluster.state == "frozen":
-                state = "frozen"
-                unknown[source.cluster] = registry.broken_clusters.get(source.cluster, "frozen")
-            else:
-                state = cluster.state
-                if view.unknown is not None:
-                    unknown[source.cluster] = view.unknown
-            views.append(result)
-            inputs.append(_input(source, view, state, cluster, self._unreachable_for(source.cluster)))
-        return tuple(inputs), views, unknown
-
-    def view(self, source: SourceSpec) -> ViewResult:
-        """What a source offers now."""
-        unit = self._fleet.sources.get(SourceKey(source.cluster, source.provider))
-        if unit is None:
-            return ViewResult(SourceView(source.cluster, "not followed", {}), {})
-        return unit.view(source.nodes)
-
-    def _unreachable_for(self, cluster: str) -> float | None:
-        unit = self._fleet.clusters.get(cluster)
-        if unit is None or self._fleet.suspended():
-            return None
-        return unit.unreachable_for()
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -255,66 +263,52 @@ class Reconciler:
             HubError: the hub cluster's API is away or this process may not write: to be retried.
         """
         result = self.decide(key)
+        state = self._targets[key]
         if result.plan is None or not result.plan.writes:
-            self._targets[key].problem = ""
+            state.writes.settled()
             if result.status == "gone":
                 self.forget(key)
             return result.again_after
-        state = self._targets[key]
+        service = self._local.services.get(key)
+        uid = service.uid if service is not None else ""
+        held = state.writes.allow(result.plan, uid, self._clock.now())
+        if held.wake_at is not None:
+            result = replace(result, again_after=_sooner(result.again_after, held.wake_at - self._clock.now()))
+        if not held.plan.writes:
+            return result.again_after
         if _counts(result):
             wait = state.tokens.take(self._clock.now())
             if wait > 0:
                 return wait
-        outcome = await self._writer.apply(result.plan)
-        return self._after(key, state, result, outcome)
+        outcome = await self._writer.apply(held.plan)
+        return self._after(key, state, result, outcome, uid)
 
-    def _after(self, key: TargetKey, state: _Target, result: Pass, outcome: Outcome) -> float | None:
-        if outcome.written:
-            planned = result.plan or Plan()
-            log.debug(
-                "%s: %d created, %d updated, %d deleted",
-                key,
-                len(planned.creates),
-                len(planned.updates),
-                len(planned.deletes),
-            )
-        state.refused.update(outcome.refused_addresses)
-        for address, message in outcome.refused_addresses.items():
-            log.warning("%s: the API server refuses %s: %s; it is left out", key, address, message)
-        new = outcome.foreign - state.foreign
-        state.foreign |= outcome.foreign
-        for name in sorted(new):
-            log.warning("%s: slice %s is not ours; another name is used", key, name)
-        for name, message in outcome.blocked.items():
-            if state.blocked.get(name) != message:
-                log.warning("%s: slice %s is refused: %s", key, name, message)
-        state.blocked = dict(outcome.blocked)
-        state.problem = "; ".join(f"slice {name} is refused: {why}" for name, why in sorted(outcome.blocked.items()))
-        if outcome.missing_namespace:
-            state.problem = f"namespace {key.namespace} does not exist or is being deleted"
-            log.warning("%s: %s", key, state.problem)
-            return 60.0
-        if outcome.error:
-            state.problem = outcome.error
-            log.warning("%s: %s", key, outcome.error)
-            return max(CONTENDED_FIRST, outcome.retry_after or 0.0)
-        if outcome.blocked:
-            return 60.0
-        if outcome.again:
+    def _after(self, key: TargetKey, state: _Target, result: Pass, outcome: Outcome, uid: str) -> float | None:
+        for text in state.writes.note(outcome, uid, self._clock.now()):
+            log.warning("%s: %s", key, text)
+        if outcome.failure is not None:
+            raise outcome.failure
+        if outcome.again or outcome.blocked or outcome.missing_namespace:
             return RECHECK
-        return result.again_after
+        if result.status == "removing":
+            self.forget(key)
+        return RECHECK if _waits_for_own_writes(result) else result.again_after
 
 
-def _input(
-    source: SourceSpec, view: SourceView, state: str, cluster: ClusterSpec | None, unreachable_for: float | None
-) -> SourceInput:
-    return SourceInput(
-        source,
-        view,
-        state,  # type: ignore[arg-type]
-        unreachable_for,
-        None if source.cluster == LOCAL or cluster is None else cluster.allowed_ports,
-        cluster.formerly if cluster is not None else (),
+def _sooner(one: float | None, other: float) -> float:
+    return max(0.0, other if one is None else min(one, other)) + 0.001
+
+
+def _waits_for_own_writes(result: Pass) -> bool:
+    """Whether what was just written lets something else begin: own writes wake nobody.
+
+    An address on its way to another source leaves the old one a while after it was seen at the new one;
+    the sources that failover has left go a while after the new one was.
+    """
+    desired = result.desired
+    return desired is not None and (
+        desired.memory.failover.active is not None
+        or any(group.exempt or (group.drop and group.endpoints) for group in desired.groups)
     )
 
 

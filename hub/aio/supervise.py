@@ -13,7 +13,9 @@ from hub.errors import HubError
 log = logging.getLogger(__name__)
 
 
-async def supervise(name: str, work: Callable[[], Awaitable[object]], clock: Clock, backoff: Backoff | None = None) -> None:
+async def supervise(
+    name: str, work: Callable[[], Awaitable[object]], clock: Clock, backoff: Backoff | None = None
+) -> None:
     """Run ``work`` for ever: when it ends or raises, wait and run it again.
 
     A HubError is an expected failure and logged as a warning; anything else is a defect and logged
@@ -26,11 +28,19 @@ async def supervise(name: str, work: Callable[[], Awaitable[object]], clock: Clo
             log.warning("%s ended; restarting", name)
         except HubError as error:
             log.warning("%s: %s", name, error)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not ours: of something it waited for. Passed on, it would end this task without a word.
+            log.exception("%s failed", name)
         except Exception:
             log.exception("%s failed", name)
         await clock.sleep(backoff.next(clock.now()))
 
 
-def spawn(group: asyncio.TaskGroup, name: str, work: Callable[[], Awaitable[object]], clock: Clock) -> asyncio.Task[None]:
+def spawn(
+    group: asyncio.TaskGroup, name: str, work: Callable[[], Awaitable[object]], clock: Clock
+) -> asyncio.Task[None]:
     """Start ``supervise(name, work)`` in ``group`` as a task of that name."""
     return group.create_task(supervise(name, work, clock), name=name)

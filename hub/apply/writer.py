@@ -8,23 +8,23 @@ returned as a value; only the loss of the lease or of the API ends a pass early.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hub.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from hub.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeader
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, ObjectKey, Slice
 from hub.plan.plan import Plan
-
-log = logging.getLogger(__name__)
 
 IN_FLIGHT = 16
 """Writes under way per hub: one API server's throughput no longer grows beyond (measured: 4 to 16)."""
 
 REQUEST_TIMEOUT = 10.0
 """Seconds one write may take."""
+
+NAMESPACE_ENDS = "unable to create new content"
+"""In the 403 of a namespace that is being deleted, before the place where long names cut the message off."""
 
 ENDPOINT_FIELD = re.compile(r"^endpoints\[(\d+)\]")
 
@@ -63,24 +63,27 @@ class Outcome:
     """What became of a plan.
 
     Attributes:
-        written: requests that succeeded.
+        done: (operation, slice) of each request that succeeded, in order.
         again: something changed under the plan; plan anew, soon.
-        refused_addresses: addresses the API server refused, with its message.
-        blocked: slices it refused for another reason -> message.
+        refused_addresses: addresses the API server refused -> its message.
+        blocked: slices it refused for another reason, with its message.
         foreign: names that are taken by slices that are not ours.
         missing_namespace: the namespace does not exist (any more), or is being deleted.
-        retry_after: seconds to wait before trying again; None = nothing failed.
-        error: the error that ended the pass early, in words.
+        failure: the answer that ended the pass early.
     """
 
-    written: int = 0
+    done: list[tuple[str, Slice]] = field(default_factory=list)
     again: bool = False
     refused_addresses: dict[str, str] = field(default_factory=dict)
-    blocked: dict[str, str] = field(default_factory=dict)
+    blocked: list[tuple[Slice, str]] = field(default_factory=list)
     foreign: set[str] = field(default_factory=set)
     missing_namespace: bool = False
-    retry_after: float | None = None
-    error: str = ""
+    failure: ApiError | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the rest of the plan cannot succeed either."""
+        return self.missing_namespace or self.failure is not None
 
 
 class Writer:
@@ -94,13 +97,18 @@ class Writer:
         self._api = api
         self._fence = fence
         self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._stopped = False
         self.writes = {"create": 0, "update": 0, "delete": 0}
+
+    def stop(self) -> None:
+        """Let what is under way end, and start no further request."""
+        self._stopped = True
 
     async def apply(self, plan: Plan) -> Outcome:
         """Write what the plan says, in its order.
 
         Raises:
-            NotLeader: the lease does not allow a write now.
+            NotLeader: the lease does not allow a write now, or this process is ending.
             ClusterUnreachable, CredentialError, …: the hub cluster's API is away.
         """
         outcome = Outcome()
@@ -108,7 +116,7 @@ class Writer:
             await self._one("create", self._api.create, each, outcome)
         for each in plan.updates:
             await self._one("update", self._api.update, each, outcome)
-        if not (outcome.blocked or outcome.foreign or outcome.again or outcome.refused_addresses or outcome.error):
+        if not (outcome.blocked or outcome.again or outcome.ended):  # never away before it is there
             for each in plan.deletes:
                 await self._one("delete", self._api.delete, each, outcome)
         return outcome
@@ -116,39 +124,38 @@ class Writer:
     async def _one(
         self, operation: str, send: Callable[[Slice, float], Awaitable[None]], value: Slice, outcome: Outcome
     ) -> None:
-        if outcome.missing_namespace or outcome.error:
+        if outcome.ended:
             return
-        key = ObjectKey(value.namespace, value.name)
         async with self._slots:
             try:
-                await send(value, min(REQUEST_TIMEOUT, self._fence.check()))
-            except AlreadyExists:
-                outcome.again = True
-                found = await self._api.reread(key, self._fence.check())
-                if found is not None and not _same_owner(found, value):
-                    outcome.foreign.add(value.name)
-            except Conflict:
-                outcome.again = True
-                await self._api.reread(key, self._fence.check())
-            except NotFound:
-                if operation == "create":
-                    outcome.missing_namespace = True
-                else:
-                    outcome.again = True
-                    await self._api.reread(key, self._fence.check())
+                await send(value, self._time())
+            except (AlreadyExists, Conflict, NotFound) as error:
+                await self._otherwise(operation, value, error, outcome)
             except Invalid as error:
                 _refused(value, error, outcome)
-            except Forbidden as error:
-                if "being terminated" in error.message:
+            except ApiError as error:
+                if isinstance(error, Forbidden) and NAMESPACE_ENDS in error.message:
                     outcome.missing_namespace = True
                 else:
-                    outcome.error = f"403: {error.message}"
-            except ApiError as error:
-                outcome.error = str(error)
-                outcome.retry_after = error.retry_after or 0.0
+                    outcome.failure = error
             else:
-                outcome.written += 1
+                outcome.done.append((operation, value))
                 self.writes[operation] += 1
+
+    async def _otherwise(self, operation: str, value: Slice, error: ApiError, outcome: Outcome) -> None:
+        """The slice is not as it was known: read it again, for the next plan."""
+        if operation == "create" and isinstance(error, NotFound):
+            outcome.missing_namespace = True
+            return
+        outcome.again = True
+        found = await self._api.reread(ObjectKey(value.namespace, value.name), self._time())
+        if isinstance(error, AlreadyExists) and found is not None and not _same_owner(found, value):
+            outcome.foreign.add(value.name)
+
+    def _time(self) -> float:
+        if self._stopped:
+            raise NotLeader("this hub is ending")
+        return min(REQUEST_TIMEOUT, self._fence.check())
 
 
 def _same_owner(found: Slice, value: Slice) -> bool:
@@ -170,4 +177,4 @@ def _refused(value: Slice, error: Invalid, outcome: Outcome) -> None:
     if blamed:
         outcome.again = True
     else:
-        outcome.blocked[value.name] = error.message
+        outcome.blocked.append((value, error.message))

@@ -1,9 +1,9 @@
 """Transport to one Kubernetes API server: a few kept connections, typed errors, limits everywhere.
 
 It speaks bytes and knows no kinds. Nothing here retries, but for one reload of the credentials after a
-401, and one fresh connection for a read whose kept one turned out to be closed: waiting and trying again is the business of the reflector and of the queue. No
-compression: a list is read once per start, identity costs the API server no CPU and leaves no
-decompression bomb.
+401, and one fresh connection for a read whose kept one turned out to be closed: waiting and trying again
+is the business of the reflector and of the queue. No compression: a list is read once per start,
+identity costs the API server no CPU and leaves no decompression bomb.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def api_error(
     """The typed error for an unsuccessful answer; a body that is no Status is not quoted."""
     status = _status(body)
     wait: float | None = None
-    if retry_after and retry_after.isdigit():
+    if retry_after and retry_after.isdecimal():
         wait = float(retry_after)
     elif status.details and status.details.retry_after_seconds:
         wait = float(status.details.retry_after_seconds)
@@ -130,7 +130,7 @@ def _status(body: bytes) -> Status:
             parts = protobuf.status(body)
             causes = [_Cause(field, message) for field, message in parts.causes]
             return Status("Status", "", parts.message, parts.reason, parts.code, _Details(causes, parts.retry_after))
-    with suppress(msgspec.DecodeError):
+    with suppress(ValueError, RecursionError):  # no JSON, no UTF-8; a body of nothing but brackets
         parsed = _decode_status(body)
         if parsed.kind == "Status":
             return parsed
@@ -164,6 +164,10 @@ class Stream:
         self._connection = connection
         self._server = server
 
+    def end(self) -> None:
+        """End it from this side: the reader sees a proper end."""
+        self._connection.end()
+
     async def line(self) -> bytes:
         """The next line, b"" at the end of the stream.
 
@@ -194,8 +198,10 @@ class Client:
         self._prefix = parts.path
         self._resolver = ClusterResolver(pool)
         self._idle: list[Connection] = []
-        self._open: set[Connection] = set()
+        self._open: dict[Connection, int] = {}
+        """With the generation of the certificate each was opened with."""
         self._generation = -1
+        self._closed = False
         fixed = f"Host: {parts.netloc}\r\nUser-Agent: endpointslice-hub/{__version__}\r\nAccept: "
         self._fixed = {kind: f"{fixed}{kind}\r\n" for kind in (JSON, protobuf.CONTENT_TYPE)}
 
@@ -209,6 +215,7 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections."""
+        self._closed = True
         for connection in list(self._open):
             connection.abort()
         self._open.clear()
@@ -229,6 +236,12 @@ class Client:
         """One request, its whole successful body.
 
         Args:
+            method: GET, POST, PUT or DELETE; only a GET is sent again where a kept connection was closed.
+            path: below the server's own path.
+            params: the query.
+            body: what is sent.
+            timeout: seconds for everything: credentials, connection, both tries after a 401.
+            limit: bytes of the answer's body.
             content_type: of the body and of the answer: JSON or protobuf.CONTENT_TYPE.
 
         Raises:
@@ -257,52 +270,57 @@ class Client:
         Raises:
             As :meth:`request`.
         """
-        connection: Connection | None = None
+        try:
+            connection = await self._open_watch(path, params)
+        except (ProtocolError, OSError) as error:
+            raise connection_error(error, self.server) from error
         loop = asyncio.get_running_loop()
-        timer: asyncio.TimerHandle | None = None
 
-        def check_silence(connection: Connection) -> None:
+        timer: asyncio.TimerHandle
+
+        def check_silence() -> None:
             nonlocal timer
             left = connection.heard_at + SILENCE_TIMEOUT - loop.time()
             if left <= 0:
                 connection.fail_silent()
             else:
-                timer = loop.call_later(left + 0.01, check_silence, connection)
+                timer = loop.call_later(left + 0.01, check_silence)
 
+        timer = loop.call_later(SILENCE_TIMEOUT, check_silence)
         try:
-            for attempt in (1, 2):
-                credentials = await self.access.headers()
-                raw = self._raw("GET", path, params, None, JSON, credentials)
-                async with asyncio.timeout(CONNECT_TIMEOUT):
-                    connection = await self._connection(fresh=True)
-                timer = loop.call_later(SILENCE_TIMEOUT, check_silence, connection)
-                head = await connection.start(raw, LINE_LIMIT, lines=True)
-                if 200 <= head.status < 300:
-                    break
-                answer = await self._error_body(connection)
-                timer.cancel()
-                connection.abort()
-                if not (head.status == 401 and attempt == 1 and await self.access.reload(credentials)):
-                    raise api_error(
-                        head.status, answer, f"watch {path}", phrase=head.reason[:64], retry_after=head.retry_after
-                    )
-            assert connection is not None  # noqa: S101 - the loop made it
             yield Stream(connection, self.server)
-        except (ProtocolError, OSError) as error:
-            raise connection_error(error, self.server) from error
         finally:
-            if timer is not None:
-                timer.cancel()
-            if connection is not None:
-                connection.abort()
-                self._open.discard(connection)
+            timer.cancel()
+            self._discard(connection)
+
+    async def _open_watch(self, path: str, params: Mapping[str, str]) -> Connection:
+        """A connection on which the head of a successful answer has arrived."""
+        for attempt in (1, 2):
+            credentials = await self.access.headers()
+            raw = self._raw("GET", path, params, None, JSON, credentials)
+            connection = await self._connection(fresh=True)
+            try:
+                async with asyncio.timeout(SILENCE_TIMEOUT):
+                    head = await connection.start(raw, LINE_LIMIT, lines=True)
+                if 200 <= head.status < 300:
+                    return connection
+                answer = await self._error_body(connection)
+            except BaseException:
+                self._discard(connection)
+                raise
+            self._discard(connection)
+            if head.status != 401 or attempt == 2 or not await self.access.reload(credentials):
+                break
+        raise api_error(head.status, answer, f"watch {path}", phrase=head.reason[:64], retry_after=head.retry_after)
 
     async def _error_body(self, connection: Connection) -> bytes:
-        """The lines of a refused watch; a Status is one line."""
+        """The body of a refused watch, as much of it as an error needs."""
+        body = b""
         with suppress(ProtocolError, OSError):
             async with asyncio.timeout(REQUEST_TIMEOUT):
-                return (await connection.line())[:ERROR_LIMIT]
-        return b""
+                while len(body) < ERROR_LIMIT and (line := await connection.line()):
+                    body += line + b"\n"
+        return (body + connection.unfinished)[:ERROR_LIMIT]
 
     def _raw(
         self,
@@ -342,7 +360,7 @@ class Client:
         except BaseException:  # cancelled or timed out: what is on its way belongs to nobody
             self._discard(connection)
             raise
-        if connection.usable and connection in self._open:
+        if connection.usable and self._open.get(connection) == self.access.generation:
             self._idle.append(connection)
         else:
             self._discard(connection)
@@ -350,14 +368,16 @@ class Client:
 
     def _discard(self, connection: Connection) -> None:
         connection.abort()
-        self._open.discard(connection)
+        self._open.pop(connection, None)
 
     async def _connection(self, *, fresh: bool = False) -> Connection:
-        if self._generation != self.access.generation:  # another certificate: nothing kept is right
+        self._check_open()
+        generation = self.access.generation
+        if self._generation != generation:  # another certificate: nothing kept is right
             for each in self._idle:
                 self._discard(each)
             self._idle.clear()
-            self._generation = self.access.generation
+            self._generation = generation
         now = asyncio.get_running_loop().time()
         while self._idle and not fresh:
             connection = self._idle.pop()
@@ -367,8 +387,17 @@ class Client:
         async with asyncio.timeout(CONNECT_TIMEOUT):
             addresses = await self._addresses()
             connection = await connect(addresses, self.access.ssl_context(), self.access.server_hostname or self._host)
-        self._open.add(connection)
+        try:
+            self._check_open()  # still
+        except ConnectionAbortedError:
+            connection.abort()
+            raise
+        self._open[connection] = generation
         return connection
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConnectionAbortedError("the client is closed")
 
     async def _addresses(self) -> list[tuple[socket.AddressFamily, str, int]]:
         with suppress(ValueError):

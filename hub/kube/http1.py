@@ -22,8 +22,14 @@ CHUNK_LINE_LIMIT = 1 << 10
 """Bytes of a chunk's size line (extensions included)."""
 PAUSE_ABOVE = 1 << 20
 """Bytes of unread watch lines at which reading pauses until half of them are consumed."""
+LINE_COST = 64
+"""What a waiting line costs beside its bytes: many tiny ones are bounded, too."""
+MAX_INFORMATIONAL = 5
+"""Answers 1xx before the real one, as many as Go's client takes."""
+ADDRESS_TIMEOUT = 3.0
+"""Seconds for one of several addresses; the last one has all the time the caller gives."""
 
-_STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})(?: ([^\r\n]*))?")
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9]\d\d)(?: ([^\r\n]*))?")
 _HEX = re.compile(rb"[0-9a-fA-F]{1,15}")
 
 
@@ -38,6 +44,8 @@ class Head:
 
     def __init__(self, block: bytes) -> None:
         lines = block.split(b"\r\n")
+        if block.count(b"\n") >= len(lines):
+            raise ProtocolError("a bare line feed in the headers")
         match = _STATUS_LINE.fullmatch(lines[0])
         if match is None:
             raise ProtocolError("no HTTP/1.1 status line")
@@ -51,7 +59,7 @@ class Head:
             name, colon, value = line.partition(b":")
             if not colon or not name or name[-1:] in b" \t" or line[:1] in b" \t":
                 raise ProtocolError("a malformed header")
-            self._header(name.lower(), value.strip())
+            self._header(name.lower(), value.strip(b" \t"))
         if self.chunked and self.length is not None:
             raise ProtocolError("both Content-Length and Transfer-Encoding")
 
@@ -88,8 +96,8 @@ class Connection(asyncio.Protocol):
         self._head: Head | None = None
         self._head_waiter: asyncio.Future[Head] | None = None
         self._body_waiter: asyncio.Future[None] | None = None
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._content = bytearray()
+        self._informational = 0
         self._limit = 0
         self._left = 0
         """Bytes left of the chunk, or of a body with Content-Length."""
@@ -97,13 +105,13 @@ class Connection(asyncio.Protocol):
         """Waiting for the line break that ends a chunk."""
         self._trailer = False
         self._lines: deque[bytes] | None = None
-        self._partial: list[bytes] = []
-        self._partial_size = 0
+        self._partial = bytearray()
         self._queued = 0
         self._paused = False
         self._complete = True
         self._error: Exception | None = None
         self._lost = False
+        self._lost_by: OSError = ConnectionResetError("connection closed by the peer")
         self.heard_at = 0.0
         self.usable = False
         self.served = 0
@@ -120,10 +128,11 @@ class Connection(asyncio.Protocol):
         """Ended by either side."""
         self.usable = False
         self._lost = True
-        if not self._complete and self._until_close():
+        self._lost_by = exc if isinstance(exc, OSError) else ConnectionResetError("connection closed by the peer")
+        if exc is None and not self._complete and self._until_close():
             self._finish()
             return
-        self._fail(exc if isinstance(exc, OSError) else ConnectionResetError("connection closed by the peer"))
+        self._fail(self._lost_by)
 
     def eof_received(self) -> bool:
         """The peer sends no more: nothing we do needs half-open connections."""
@@ -163,21 +172,10 @@ class Connection(asyncio.Protocol):
     # --- parsing ------------------------------------------------------------------------------------
 
     def _parse_head(self) -> bool:
-        """True once the head is complete; answers without a body are finished at once."""
-        while True:
-            end = self._buffer.find(b"\r\n\r\n")
-            if end < 0:
-                if len(self._buffer) > HEAD_LIMIT:
-                    raise ProtocolError(f"headers above {HEAD_LIMIT >> 10} KiB")
-                return False
-            if end > HEAD_LIMIT:
-                raise ProtocolError(f"headers above {HEAD_LIMIT >> 10} KiB")
-            head = Head(bytes(self._buffer[:end]))
-            del self._buffer[: end + 4]
-            if head.status == 101:
-                raise ProtocolError("an upgrade nobody asked for")
-            if head.status >= 200:
-                break  # 1xx announce the real one
+        """True once the head is complete and a body follows; answers without one are finished at once."""
+        head = self._take_head()
+        if head is None:
+            return False
         self._head = head
         if head.length is not None:
             if head.length > self._limit and self._lines is None:
@@ -189,6 +187,21 @@ class Connection(asyncio.Protocol):
             self._finish()
             return False
         return True
+
+    def _take_head(self) -> Head | None:
+        """The final head off the buffer (1xx only announce it); None while it is not complete."""
+        while True:
+            end = self._buffer.find(b"\r\n\r\n")
+            if end > HEAD_LIMIT or (end < 0 and len(self._buffer) > HEAD_LIMIT):
+                raise ProtocolError(f"headers above {HEAD_LIMIT >> 10} KiB")
+            if end < 0:
+                return None
+            head = Head(bytes(self._buffer[:end]))
+            del self._buffer[: end + 4]
+            if head.status == 101:
+                raise ProtocolError("an upgrade nobody asked for")
+            if head.status >= 200:
+                return head
 
     def _until_close(self) -> bool:
         """Whether the end of the connection is the proper end of the answer."""
@@ -213,16 +226,14 @@ class Connection(asyncio.Protocol):
         at = 0
         while True:
             if self._left:
-                end = at + self._left
-                if end > len(buffer):
-                    if at < len(buffer):
-                        self._left -= len(buffer) - at
-                        self._body(bytes(buffer[at:]))
+                piece = bytes(buffer[at : at + self._left])
+                at += len(piece)
+                self._left -= len(piece)
+                if piece:
+                    self._body(piece)
+                if self._left:
                     buffer.clear()
                     return
-                self._body(bytes(buffer[at:end]))
-                at = end
-                self._left = 0
                 self._between = True
             eol = buffer.find(b"\r\n", at, at + CHUNK_LINE_LIMIT)
             if eol < 0:
@@ -232,60 +243,54 @@ class Connection(asyncio.Protocol):
                 return
             line = bytes(buffer[at:eol])
             at = eol + 2
-            if self._between:
-                if line:
-                    raise ProtocolError("a chunk longer than it says")
-                self._between = False
-                continue
-            if self._trailer:
-                if line:
-                    continue
+            if self._last_line(line):
                 if at < len(buffer):
                     raise ProtocolError("bytes after the end of the answer")
                 buffer.clear()
                 self._finish()
                 return
-            size = line.partition(b";")[0].strip()
-            if not _HEX.fullmatch(size):
-                raise ProtocolError("a chunk without a size")
-            self._left = int(size, 16)
-            self._trailer = self._left == 0
+
+    def _last_line(self, line: bytes) -> bool:
+        """Take in a line between chunks; True if it is the empty one that ends the answer."""
+        if self._between:
+            if line:
+                raise ProtocolError("a chunk longer than it says")
+            self._between = False
+            return False
+        if self._trailer:
+            return not line
+        size = line.partition(b";")[0].strip(b" \t")
+        if not _HEX.fullmatch(size):
+            raise ProtocolError("a chunk without a size")
+        self._left = int(size, 16)
+        self._trailer = self._left == 0
+        return False
 
     def _body(self, data: bytes) -> None:
         if self._lines is not None:
             self._split(data)
             return
-        self._size += len(data)
-        if self._size > self._limit:
+        self._content += data  # not a list of parts: of tiny chunks it would weigh fifty times the limit
+        if len(self._content) > self._limit:
             raise ProtocolError(f"a body above {self._limit} bytes")
-        self._parts.append(data)
 
     def _split(self, data: bytes) -> None:
         """Cut a stream into lines; wake the reader."""
         assert self._lines is not None  # noqa: S101 - a stream has them
-        head, newline, rest = data.partition(b"\n")
-        if not newline:
-            self._partial.append(data)
-            self._partial_size += len(data)
-            if self._partial_size > self._limit:
+        *ended, rest = data.split(b"\n")
+        for line in ended:
+            if self._partial:
+                self._partial += line
+                line = bytes(self._partial)
+                self._partial.clear()
+            if len(line) > self._limit:
                 raise ProtocolError(f"a line above {self._limit} bytes")
-            return
-        if self._partial:
-            self._partial.append(head)
-            head = b"".join(self._partial)
-            self._partial = []
-            self._partial_size = 0
-        while True:
-            if head:
-                self._lines.append(head)
-                self._queued += len(head)
-            head, newline, tail = rest.partition(b"\n")
-            if not newline:
-                break
-            rest = tail
-        if rest:
-            self._partial = [rest]
-            self._partial_size = len(rest)
+            if line:
+                self._lines.append(line)
+                self._queued += len(line) + LINE_COST
+        self._partial += rest
+        if len(self._partial) > self._limit:
+            raise ProtocolError(f"a line above {self._limit} bytes")
         if self._queued > PAUSE_ABOVE and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
@@ -320,11 +325,23 @@ class Connection(asyncio.Protocol):
         self._fail(TimeoutError("silence"))
         self.abort()
 
+    def end(self) -> None:
+        """Take what has arrived for the whole answer, and close."""
+        if not self._complete:
+            self._complete = True
+            self.abort()
+            self._wake()
+
     def abort(self) -> None:
-        """Close at once."""
-        self.usable = False
+        """Close at once; an answer under way has failed."""
+        self._fail(ConnectionAbortedError("connection closed by us"))
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def unfinished(self) -> bytes:
+        """What came after the last line break of a stream."""
+        return bytes(self._partial)
 
     # --- the caller's side ----------------------------------------------------------------------------
 
@@ -340,9 +357,9 @@ class Connection(asyncio.Protocol):
         assert self._complete  # noqa: S101 - one request at a time
         self._head = None
         self._buffer.clear()
-        self._parts = []
-        self._size = self._left = self._queued = self._partial_size = 0
-        self._partial = []
+        self._content = bytearray()
+        self._left = self._queued = self._informational = 0
+        self._partial = bytearray()
         self._between = self._trailer = False
         self._limit = limit
         self._lines = deque() if lines else None
@@ -351,7 +368,10 @@ class Connection(asyncio.Protocol):
         self._body_waiter = None
         self._head_waiter = self._loop.create_future()
         self.heard_at = self._loop.time()
-        self._transport.write(request)
+        if self._lost:  # between the handshake and now: nobody would ever tell
+            self._fail(self._lost_by)
+        else:
+            self._transport.write(request)
         return self._head_waiter
 
     async def body(self) -> bytes:
@@ -365,7 +385,7 @@ class Connection(asyncio.Protocol):
             await self._body_waiter
         if self._error is not None:
             raise self._error
-        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        return bytes(self._content)
 
     async def line(self) -> bytes:
         """The next line of a stream, without its line break; b"" at its proper end.
@@ -383,7 +403,7 @@ class Connection(asyncio.Protocol):
             self._body_waiter = self._loop.create_future()
             await self._body_waiter
         line = lines.popleft()
-        self._queued -= len(line)
+        self._queued -= len(line) + LINE_COST
         if self._paused and self._queued < PAUSE_ABOVE // 2 and self._transport is not None:
             self._paused = False
             if not self._lost:
@@ -398,27 +418,35 @@ async def connect(
 ) -> Connection:
     """Connect to the first address that answers; the caller sets the deadline.
 
+    An address that does not answer leaves time for the next one.
+
     Raises:
         OSError, ssl.SSLError: none of them did; the last one's error.
     """
-    loop = asyncio.get_running_loop()
     last: OSError = OSError("the name has no address")
-    for family, host, port in addresses:
-        sock = _socket(family)
+    for count, (family, host, port) in enumerate(addresses, 1):
         try:
-            await loop.sock_connect(sock, (host, port))
-            _, connection = await loop.create_connection(
-                lambda: Connection(loop), sock=sock, ssl=context, server_hostname=server_hostname
-            )
-        except OSError as error:
-            sock.close()
+            async with asyncio.timeout(ADDRESS_TIMEOUT if count < len(addresses) else None):
+                return await _connect(family, host, port, context, server_hostname)
+        except OSError as error:  # TimeoutError is one
             last = error
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return connection
     raise last
+
+
+async def _connect(
+    family: socket.AddressFamily, host: str, port: int, context: ssl.SSLContext, server_hostname: str
+) -> Connection:
+    loop = asyncio.get_running_loop()
+    sock = _socket(family)
+    try:
+        await loop.sock_connect(sock, (host, port))
+        _, connection = await loop.create_connection(
+            lambda: Connection(loop), sock=sock, ssl=context, server_hostname=server_hostname
+        )
+    except BaseException:
+        sock.close()
+        raise
+    return connection
 
 
 def _socket(family: socket.AddressFamily) -> socket.socket:

@@ -11,9 +11,10 @@ k8s.io/apimachinery (meta/v1, runtime: ``Unknown``), stable by Kubernetes' API g
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Final, NamedTuple
 
-from hub.model import Endpoint, OwnerReference, Port, Slice
+from hub.model import Conditions, Endpoint, OwnerReference, Port, Slice
 
 CONTENT_TYPE: Final = "application/vnd.kubernetes.protobuf"
 MAGIC: Final = b"k8s\x00"
@@ -42,7 +43,14 @@ def _varint(value: int) -> bytes:
 
 def _bytes(number: int, value: bytes) -> bytes:
     """A length-delimited field: string, bytes or message."""
+    size = len(value)
+    if size < 0x80 and number < 16:  # nearly always
+        return _SHORT[number][size] + value
     return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+_SHORT: Final = [[bytes((number << 3 | 2, size)) for size in range(0x80)] for number in range(16)]
+"""Key and length of short fields, made once."""
 
 
 def _text(number: int, value: str | None) -> bytes:
@@ -54,7 +62,7 @@ def _int(number: int, value: int) -> bytes:
     return _varint(number << 3) + _varint(value)
 
 
-def _bool(number: int, value: bool | None) -> bytes:  # noqa: FBT001 - it is the value
+def _bool(number: int, value: bool | None) -> bytes:
     """An optional bool: None is absent, False is not."""
     return b"" if value is None else _int(number, int(value))
 
@@ -77,12 +85,15 @@ def _owner(owner: OwnerReference) -> bytes:
     )
 
 
+@cache
+def _conditions(conditions: Conditions) -> bytes:
+    return _bytes(2, _bool(1, conditions.ready) + _bool(2, conditions.serving) + _bool(3, conditions.terminating))
+
+
 def _endpoint(endpoint: Endpoint) -> bytes:
-    conditions, reference, hints = endpoint.conditions, endpoint.target_ref, endpoint.hints
+    reference, hints = endpoint.target_ref, endpoint.hints
     parts = [_bytes(1, address.encode()) for address in endpoint.addresses]
-    parts.append(
-        _bytes(2, _bool(1, conditions.ready) + _bool(2, conditions.serving) + _bool(3, conditions.terminating))
-    )
+    parts.append(_conditions(endpoint.conditions))
     parts.append(_text(3, endpoint.hostname))
     if reference is not None:
         parts.append(

@@ -26,7 +26,7 @@ from hub.errors import (
     HubError,
     UsageError,
 )
-from hub.kube.client import Client, api_error
+from hub.kube.client import Client, Stream, api_error
 from hub.kube.wire import Resource
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,8 @@ SHORT_WATCH = 1.0
 """A watch that ends sooner without a single event counts as a failure: the guard against hot loops."""
 LIST_TIMEOUT = 60.0
 """Seconds for one page."""
+LONGEST_RETRY_AFTER = 300.0
+"""Seconds; kube-apiserver asks for 32 at most, a proxy in maintenance for anything."""
 
 
 class Store(Protocol[T]):
@@ -102,7 +104,8 @@ class RelistSlots:
     async def take(self) -> AsyncIterator[None]:
         """Hold a slot, or go on without one when none came free in time."""
         try:
-            await asyncio.wait_for(self._semaphore.acquire(), self._patience)
+            async with asyncio.timeout(self._patience):
+                await self._semaphore.acquire()
         except TimeoutError:
             yield
             return
@@ -153,35 +156,41 @@ class Reflector(Generic[T]):
         self._page_size = page_size
         self._backoff = Backoff(rng=self._rng)
         self._expired_at: float | None = None
+        self._stream: Stream | None = None
+        self._asked = False
         self.resource_version = ""
         self.relists = 0
         self.events = 0
         self.skipped = 0
+
+    def list_again(self) -> None:
+        """Read a new list soon, although nothing is wrong with the watch."""
+        self._asked = True
+        if self._stream is not None:
+            self._stream.end()
 
     async def run(self) -> None:
         """List and watch until cancelled; never ends by itself and swallows every HubError into the observer."""
         silent = 0
         while True:
             try:
+                if self._asked:
+                    self._asked = False
+                    await self._list()
                 if not self.resource_version:
                     self._observer.listing()
                     await self._list()
                     silent = 0
                 started = self._clock.now()
-                before = self.events
-                try:
-                    heard = await self._watch()
-                except ClusterUnreachable as error:
-                    if error.kind != "timeout" or self._clock.now() - started < SHORT_WATCH * 10:
-                        raise
-                    heard = False  # silence: watch again from here; it is no failure by itself
-                    log.info("%s: watch silent, reconnecting", self._name)
+                before = (self.events, self.resource_version)
+                heard = await self._watch()
                 silent = 0 if heard else silent + 1
                 if silent >= 2:  # a watch at a version from the future answers 200 and stays silent
                     log.info("%s: silent twice, listing anew", self._name)
                     self.resource_version = ""
-                if self._clock.now() - started < SHORT_WATCH and self.events == before:
-                    raise BadAnswer(200, "", "the watch ended at once without an event", what=self._path)
+                still = self.events == before[0] or self.resource_version == before[1]
+                if still and self._clock.now() - started < SHORT_WATCH and not self._asked:
+                    raise BadAnswer(200, "", "the watch ended at once without anything new", what=self._path)
             except Expired as error:
                 log.info("%s: %s; listing anew", self._name, error)
                 self.resource_version = ""
@@ -191,7 +200,7 @@ class Reflector(Generic[T]):
                 self._observer.failed(error)
                 delay = self._backoff.next(self._clock.now())
                 if isinstance(error, ApiError) and error.retry_after is not None:
-                    delay = max(delay, error.retry_after)
+                    delay = max(delay, min(error.retry_after, LONGEST_RETRY_AFTER))
                 log.debug("%s: %s; again in %.1f s", self._name, error, delay)
                 await self._clock.sleep(delay)
 
@@ -212,6 +221,8 @@ class Reflector(Generic[T]):
                 objects.update(page)
                 if not token:
                     break
+                if token == params.get("continue"):
+                    raise BadAnswer(200, "", "a list that goes on with the same page for ever", what=self._path)
                 params["continue"] = token
                 await asyncio.sleep(0)
         self.relists += 1
@@ -220,7 +231,10 @@ class Reflector(Generic[T]):
         self._observer.answered()
 
     async def _watch(self) -> bool:
-        """Follow changes until the server ends the stream; True if a line arrived.
+        """Follow changes until the stream ends or falls silent; True if it ended after a line.
+
+        Silence means to watch again from here and is no failure by itself. A line that is no event is
+        skipped, unless it is the first: then this is no watch.
 
         Raises:
             Expired: the resourceVersion is too old (also as an ERROR event inside a 200).
@@ -236,9 +250,24 @@ class Reflector(Generic[T]):
         heard = False
         async with self._client.watch(self._path, params) as stream:
             self._observer.answered()
-            while line := await stream.line():
-                heard = True
-                self._handle(line)
+            self._stream = stream
+            try:
+                while line := await stream.line():
+                    try:
+                        self._handle(line)
+                    except BadAnswer:
+                        if not heard:
+                            raise
+                        self.skipped += 1
+                        log.warning("%s: skipped a line of the watch that is no event", self._name)
+                    heard = True
+            except ClusterUnreachable as error:
+                if error.kind != "timeout":
+                    raise
+                log.info("%s: watch silent, reconnecting", self._name)
+                return False
+            finally:
+                self._stream = None
         return heard
 
     def _handle(self, line: bytes) -> None:

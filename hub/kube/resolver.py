@@ -15,12 +15,14 @@ Address = tuple[socket.AddressFamily, str, int]
 
 LOOKUP_TIMEOUT = 5.0
 """Seconds a caller waits for a look-up; the thread behind it may take longer."""
+PATIENCE = 1.0
+"""Seconds a caller waits who has an older answer to fall back on: a lease is renewed within three."""
 FRESH_FOR = 30.0
 """Seconds an answer is used without asking again."""
 
 
 class LookupPool:
-    """Threads for look-ups, shared by all clusters. 32: more dead names than that still queue behind each other only."""
+    """Threads for look-ups, shared by all clusters. With more dead names than threads, names wait for each other."""
 
     def __init__(self, threads: int = 32) -> None:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="dns")
@@ -32,9 +34,12 @@ class LookupPool:
             OSError: the name does not resolve.
         """
         loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(
-            self._executor, lambda: socket.getaddrinfo(host, port, socket.AF_UNSPEC, socket.SOCK_STREAM)
-        )
+        try:
+            found = await loop.run_in_executor(
+                self._executor, lambda: socket.getaddrinfo(host, port, socket.AF_UNSPEC, socket.SOCK_STREAM)
+            )
+        except UnicodeError as error:  # an empty label, or one of more than 63 characters
+            raise socket.gaierror(socket.EAI_NONAME, "not a host name") from error
         return [(family, str(sockaddr[0]), int(sockaddr[1])) for family, _, _, _, sockaddr in found]
 
     def close(self) -> None:
@@ -66,14 +71,16 @@ class ClusterResolver:
             task = loop.create_task(self._pool.lookup(host, port), name=f"dns {host}")
             self._pending[key] = task
             task.add_done_callback(lambda done: self._finish(key, done))
-        try:
-            return await asyncio.wait_for(asyncio.shield(task), LOOKUP_TIMEOUT)
-        except (OSError, TimeoutError) as error:
-            if known:
-                return known[1]
-            if isinstance(error, TimeoutError):
-                raise socket.gaierror(socket.EAI_AGAIN, f"no answer within {LOOKUP_TIMEOUT:.0f} s") from error
-            raise
+        # Neither wait_for, which may swallow a cancellation, nor shield, which passes the task's own on to us.
+        await asyncio.wait({task}, timeout=PATIENCE if known else LOOKUP_TIMEOUT)
+        error: BaseException | None = socket.gaierror(socket.EAI_AGAIN, f"no answer within {LOOKUP_TIMEOUT:.0f} s")
+        if task.done() and not task.cancelled():
+            error = task.exception()
+        if error is None:
+            return task.result()
+        if known:
+            return known[1]
+        raise error
 
     def _finish(self, key: tuple[str, int], task: asyncio.Task[list[Address]]) -> None:
         self._pending.pop(key, None)

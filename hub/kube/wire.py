@@ -16,13 +16,10 @@ from hub.errors import BadAnswer
 from hub.kube import protobuf
 from hub.kube.client import Status
 from hub.model import (
-    Conditions,
     Endpoint,
-    Hints,
     Node,
     NodeAddress,
     ObjectKey,
-    ObjectReference,
     OwnerReference,
     Port,
     Service,

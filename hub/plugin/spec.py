@@ -310,7 +310,8 @@ class ProviderType:
         name: equals the entry point's name.
         open: called once per (cluster, configuration) with the context, the validated configuration
             and what ``shared`` yielded; an async context manager around the provider.
-        config: pydantic model or msgspec struct (0.15 s and 15 MB cheaper to import) of ``provider.config``; None where there is nothing to configure.
+        config: pydantic model, or msgspec struct (0.15 s and 15 MB cheaper to import), of ``provider.config``;
+            None where there is nothing to configure.
         shared: opened once per hub before the first ``open``; None where nothing is shared.
         brings_endpoints: True for an EndpointProvider.
         poll_interval: seconds between polls of all nodes; None = only when nodes change.

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from hub.aio.clock import Clock
-from hub.errors import KubeconfigError, NotFound
+from hub.errors import Forbidden, HubError, KubeconfigError, NotFound
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import ClusterAccess, KubeconfigPolicy, load_kubeconfig, parse_kubeconfig
 from hub.kube.resolver import LookupPool
-from hub.registry.spec import ClusterSpec, KubeconfigPath
+from hub.registry.spec import ClusterSpec, KubeconfigPath, KubeconfigSecret
 
 ReadSecretData = Callable[[str], Awaitable[Mapping[str, str]]]
 """Name -> base64 values of a Secret in the hub's --secrets-namespace; raises NotFound and the like."""
@@ -24,6 +26,10 @@ class Connector:
     """Loads kubeconfigs and makes clients, within what the hub's flags allow.
 
     Attributes:
+        clock: for the credentials.
+        pool: for look-ups of API servers' names.
+        allow_exec: programs that kubeconfigs may run.
+        denied_servers: API servers that no kubeconfig may lead to.
         read_secret: None where the hub cluster cannot be asked (``hub check`` without --online).
     """
 
@@ -44,24 +50,47 @@ class Connector:
         if source is None:
             raise KubeconfigError(f"cluster {spec.name} has no kubeconfig")
         if isinstance(source, KubeconfigPath):
-            policy = KubeconfigPolicy(
-                allow_exec=self.allow_exec, allow_files=True, denied_servers=self.denied_servers
-            )
+            policy = KubeconfigPolicy(allow_exec=self.allow_exec, allow_files=True, denied_servers=self.denied_servers)
             return await asyncio.to_thread(load_kubeconfig, source.path, policy=policy, context=source.context)
-        if self.read_secret is None:
-            raise KubeconfigError(f"cluster {spec.name}: its kubeconfig is in Secret {source.secret}, not read here")
-        try:
-            data = await self.read_secret(source.secret)
-            encoded = data[source.key]
-        except NotFound as error:
-            raise KubeconfigError(f"cluster {spec.name}: Secret {source.secret} does not exist; create it") from error
-        except KeyError:
-            raise KubeconfigError(f"cluster {spec.name}: Secret {source.secret} has no key {source.key!r}") from None
+        content = await self._secret(spec.name, source)
         policy = KubeconfigPolicy(allow_exec=self.allow_exec, allow_files=False, denied_servers=self.denied_servers)
-        return parse_kubeconfig(
-            base64.b64decode(encoded), origin=f"Secret {source.secret}", policy=policy, context=source.context
-        )
+        return parse_kubeconfig(content, origin=f"Secret {source.secret}", policy=policy, context=source.context)
+
+    async def _secret(self, cluster: str, source: KubeconfigSecret) -> bytes:
+        """The content of a Secret's key; whatever goes wrong is the hub cluster's matter, never the remote's."""
+        if self.read_secret is None:
+            raise KubeconfigError(f"cluster {cluster}: its kubeconfig is in Secret {source.secret}, not read here")
+        where = f"cluster {cluster}: Secret {source.secret} of the hub cluster"
+        try:
+            return base64.b64decode((await self.read_secret(source.secret))[source.key])
+        except NotFound as error:
+            raise KubeconfigError(f"{where} does not exist; create it") from error
+        except Forbidden as error:
+            raise KubeconfigError(
+                f"{where} may not be read: the hub's account lacks the rule «secrets {source.secret}: get»"
+            ) from error
+        except KeyError:
+            raise KubeconfigError(f"{where} has no key {source.key!r}") from None
+        except ValueError:
+            raise KubeconfigError(f"{where}: key {source.key!r} is not base64") from None
+        except HubError as error:
+            raise KubeconfigError(f"{where} cannot be read: {error}") from error
+
+    async def stamp(self, spec: ClusterSpec) -> object:
+        """Something cheap that differs once the entry's kubeconfig may say something else; None = cannot be told."""
+        if not isinstance(spec.kubeconfig, KubeconfigPath):
+            return None
+        return await asyncio.to_thread(_stamp, spec.kubeconfig.path)
 
     def client(self, access: ClusterAccess) -> Client:
         """A client with its own session, credentials and resolver."""
         return Client(Credentials(access, self.clock), self.pool)
+
+
+def _stamp(path: str) -> tuple[object, ...]:
+    """Changes with the file, its content, and what its path leads to (a mounted Secret's symlink flips)."""
+    try:
+        found = Path(path).stat()
+    except OSError as error:
+        return (error.errno,)
+    return os.path.realpath(path), found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size

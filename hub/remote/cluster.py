@@ -26,8 +26,12 @@ from hub.remote.status import ClusterStatus, State, in_words, state_after
 
 log = logging.getLogger(__name__)
 
-ACCESS_CHECK = 10.0
-"""Seconds between looks at the kubeconfig: a replaced one is in use within this time, without a restart."""
+ACCESS_CHECK = 5.0
+"""Seconds between looks at the kubeconfig: a replaced file is in use within this time, without a restart."""
+SECRET_CHECK = 30.0
+"""Seconds between reads of a kubeconfig's Secret while all is well; else as often as a file is looked at."""
+ACCESS_RETRY = 5.0
+"""Seconds between attempts to read an unusable kubeconfig, at most: reading costs little, and somebody is at it."""
 
 
 class RemoteCluster:
@@ -56,6 +60,8 @@ class RemoteCluster:
         self.answered_at: float | None = None
         self.started_at = clock.now()
         self.client: Client | None = None
+        self._reflector: Reflector[Node] | None = None
+        self._asked_at = clock.now()
         self._connector = connector
         self._clock = clock
         self._slots = slots
@@ -93,46 +99,72 @@ class RemoteCluster:
         """Wait until the first attempt has ended, one way or the other."""
         await self._settled.wait()
 
+    def list_again(self, every: float) -> None:
+        """Ask for a complete list although the watch is fine; at most one in ``every`` seconds."""
+        now = self._clock.now()
+        if self._reflector is not None and now - self._asked_at >= every:
+            self._asked_at = now
+            self._reflector.list_again()
+
     async def run(self) -> None:
         """Follow until cancelled."""
-        backoff = Backoff()
+        backoff = Backoff(cap=ACCESS_RETRY, jitter=0.2)
         while True:
+            stamp = await self._connector.stamp(self.spec)  # before reading: a change meanwhile is seen later
             try:
                 access = await self._connector.access(self.spec)
             except HubError as error:
                 self.failed(error)
                 await self._clock.sleep(backoff.next(self._clock.now()))
                 continue
-            await self._follow(access)
+            backoff.reset()
+            await self._follow(access, stamp)
 
-    async def _follow(self, access: ClusterAccess) -> None:
+    async def _follow(self, access: ClusterAccess, stamp: object) -> None:
         """Run the reflector until the kubeconfig says something else."""
         client = self._connector.client(access)
         self.client = client
-        name = self.spec.name
-        reflector = Reflector(
-            f"nodes of {name}", client, NODES, self._store, self, self._clock, slots=self._slots
-        )
-        task = asyncio.create_task(reflector.run(), name=f"nodes of {name}")
+        name = f"nodes of {self.spec.name}"
+        reflector = Reflector(name, client, NODES, self._store, self, self._clock, slots=self._slots)
+        self._reflector = reflector
+        follow = asyncio.create_task(reflector.run(), name=name)
+        replaced = asyncio.create_task(self._replaced(access, stamp), name=f"kubeconfig of {self.spec.name}")
+        tasks = (follow, replaced)
         try:
-            while not task.done():
-                await asyncio.wait({task}, timeout=ACCESS_CHECK)
-                with suppress(HubError):  # unreadable for the moment: the old one goes on
-                    if await self._connector.access(self.spec) != access:
-                        log.info("cluster %s: kubeconfig changed, connecting anew", name)
-                        return
-            await task
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+            log.info("cluster %s: kubeconfig changed, connecting anew", self.spec.name)
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-            self.client = None
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self.client = self._reflector = None
             await client.close()
+
+    async def _replaced(self, access: ClusterAccess, stamp: object) -> None:
+        """Return once the kubeconfig leads elsewhere, or as somebody else; an unreadable one does not count."""
+        read_at = self._clock.now()
+        while True:
+            await self._clock.sleep(ACCESS_CHECK)
+            now = await self._connector.stamp(self.spec)
+            if now is None:
+                if self.status.state is State.READY and self._clock.now() - read_at < SECRET_CHECK:
+                    continue
+            elif now == stamp:
+                continue
+            read_at = self._clock.now()
+            with suppress(HubError):
+                if await self._connector.access(self.spec) != access:
+                    return
+                stamp = now
 
     # --- the reflector's observer --------------------------------------------------------------
 
     def listing(self) -> None:
         """A list is needed: until it is there, nothing is said."""
+        self._until_now()
         if self.status.state in (State.PENDING, State.READY):
             self._set(State.SYNCING, "")
 
@@ -145,8 +177,14 @@ class RemoteCluster:
 
     def failed(self, error: HubError) -> None:
         """An attempt failed."""
+        self._until_now()
         self._set(state_after(error), in_words(error, self.spec.name, NODES.rule))
         self._settled.set()
+
+    def _until_now(self) -> None:
+        """A watch that stood until now was a complete answer until now."""
+        if self.status.state is State.READY:
+            self.answered_at = self._clock.now()
 
     def _set(self, state: State, error: str) -> None:
         old = self.status

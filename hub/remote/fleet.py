@@ -11,9 +11,9 @@ from typing import NamedTuple
 from hub.aio.clock import Clock
 from hub.aio.supervise import supervise
 from hub.kube.reflector import RelistSlots
-from hub.model import Node
+from hub.model import LOCAL, Node
 from hub.plugin.spec import ReadOnlyCluster
-from hub.registry.spec import ClusterSpec, ProviderRef, Registry
+from hub.registry.spec import ClusterSpec, Network, ProviderRef, Registry
 from hub.remote.access import Connector
 from hub.remote.cluster import RemoteCluster
 from hub.remote.source import Source
@@ -41,6 +41,9 @@ class Fleet:
     Args:
         on_change: called with a cluster's name when its views may have changed.
         api: read access to a cluster's Services and slices, by cluster name, for providers.
+
+    Attributes:
+        suspended: so many clusters are unreachable that the hub itself is the suspect.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Fleet:
     ) -> None:
         self.clusters: dict[str, RemoteCluster] = {}
         self.sources: dict[SourceKey, Source] = {}
+        self.suspended = False
         self._connector = connector
         self._host = host
         self._clock = clock
@@ -60,41 +64,36 @@ class Fleet:
         self._api = api
         self._slots = RelistSlots()
         self._tasks: dict[str | SourceKey, asyncio.Task[None]] = {}
-        self._specs: Mapping[str, ClusterSpec] = {}
-        self._denied: tuple[object, ...] = ()
 
-    def update(self, registry: Registry, denied: tuple[object, ...]) -> None:
-        """Follow exactly what this registry asks for.
+    def update(self, registry: Registry, service_cidrs: tuple[Network, ...] = ()) -> None:
+        """Follow exactly what this registry asks for; what is asked for already goes on undisturbed.
 
         Args:
-            denied: networks never published (the registry's and the hub cluster's own).
+            registry: what is wanted.
+            service_cidrs: the hub cluster's own, which no remote cluster's addresses may lie in.
         """
-        wanted_sources: dict[SourceKey, ClusterSpec] = {}
         specs = {name: spec for name, spec in registry.clusters.items() if spec.state != "frozen"}
-        for name, spec in specs.items():
-            if spec.provider is not None:
-                wanted_sources[SourceKey(name, spec.provider)] = spec
-        for target in registry.targets.values():
-            for source in target.sources:
-                if source.cluster in specs and source.provider.name:
-                    wanted_sources[SourceKey(source.cluster, source.provider)] = specs[source.cluster]
-        same_denied = denied == self._denied
-        for key in list(self.sources):
-            if wanted_sources.get(key) != self.sources[key].spec or not same_denied:
-                self._stop(key)
-                del self.sources[key]
-        for name in list(self.clusters):
-            new = specs.get(name)
-            if new is None or new.kubeconfig != self.clusters[name].spec.kubeconfig:
-                self._stop(name)
-                del self.clusters[name]
-        self._specs, self._denied = specs, denied
+        wanted = _wanted(registry, specs)
+        for name in [name for name, old in self.clusters.items() if not _same_access(old.spec, specs.get(name))]:
+            self._stop(name)
+            del self.clusters[name]
+            self._drop_sources([key for key in self.sources if key.cluster == name])
+        self._drop_sources(self.sources.keys() - wanted.keys())
         for name, spec in specs.items():
             if spec.kubeconfig is not None and name not in self.clusters:
                 self._start_cluster(spec)
-        for key, spec in wanted_sources.items():
-            if key not in self.sources:
-                self._start_source(key, spec)
+        for key, spec in wanted.items():
+            denied = registry.denied_cidrs if key.cluster == LOCAL else (*registry.denied_cidrs, *service_cidrs)
+            if key in self.sources:
+                self.sources[key].update(spec, denied)
+            else:
+                self._start_source(key, spec, denied)
+        self._note_suspicion()
+
+    def _drop_sources(self, keys: Iterable[SourceKey]) -> None:
+        for key in keys:
+            self._stop(key)
+            del self.sources[key]
 
     def _start_cluster(self, spec: ClusterSpec) -> None:
         name = spec.name
@@ -104,19 +103,19 @@ class Fleet:
             self._clock,
             self._slots,
             lambda changed, gone: self._nodes_changed(name, changed, gone),
-            lambda: self._on_change(name),
+            lambda: self._state_changed(name),
         )
         self.clusters[name] = cluster
         self._start(name, f"cluster {name}", cluster.run)
 
-    def _start_source(self, key: SourceKey, spec: ClusterSpec) -> None:
+    def _start_source(self, key: SourceKey, spec: ClusterSpec, denied: tuple[Network, ...]) -> None:
         source = Source(
             spec,
             key.provider,
             self.clusters.get(key.cluster),
             self._host,
             self._clock,
-            self._denied,
+            denied,
             lambda: self._on_change(key.cluster),
             self._api(key.cluster),
         )
@@ -135,10 +134,27 @@ class Fleet:
                 source.nodes_changed(changed, gone)
         self._on_change(name)
 
-    def suspended(self) -> bool:
-        """Whether so many clusters are unreachable that the hub itself is the suspect."""
+    def _state_changed(self, name: str) -> None:
+        """A cluster's state changed, and with it perhaps whom to suspect."""
+        if self._note_suspicion():
+            for each in self.clusters:  # the policies of all that are unreachable apply again, or no more
+                self._on_change(each)
+        else:
+            self._on_change(name)
+
+    def _note_suspicion(self) -> bool:
         unreachable = sum(each.status.state is State.UNREACHABLE for each in self.clusters.values())
-        return unreachable >= SUSPECT_COUNT and unreachable > SUSPECT_SHARE * len(self.clusters)
+        suspended = unreachable >= SUSPECT_COUNT and unreachable > SUSPECT_SHARE * len(self.clusters)
+        if suspended == self.suspended:
+            return False
+        self.suspended = suspended
+        if suspended:
+            log.warning(
+                "%d of %d clusters are unreachable: the hub is the suspect, unreachable policies are suspended",
+                unreachable,
+                len(self.clusters),
+            )
+        return True
 
     async def settled(self, seconds: float) -> None:
         """Wait until every source made its first statement or failed, at most ``seconds``."""
@@ -158,3 +174,20 @@ class Fleet:
         for task in tasks:
             with suppress(asyncio.CancelledError):
                 await task
+
+
+def _same_access(old: ClusterSpec, new: ClusterSpec | None) -> bool:
+    return new is not None and new.kubeconfig == old.kubeconfig
+
+
+def _wanted(registry: Registry, specs: Mapping[str, ClusterSpec]) -> dict[SourceKey, ClusterSpec]:
+    """Every source of the registry: each cluster's own provider, and those that targets ask for."""
+    wanted: dict[SourceKey, ClusterSpec] = {}
+    for name, spec in specs.items():
+        if spec.provider is not None:
+            wanted[SourceKey(name, spec.provider)] = spec
+    for target in registry.targets.values():
+        for each in target.sources:
+            if each.cluster in specs and each.provider.name:
+                wanted[SourceKey(each.cluster, each.provider)] = specs[each.cluster]
+    return wanted

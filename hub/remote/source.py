@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import msgspec
 
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
-from hub.desired.addresses import AddressPolicy
+from hub.desired.addresses import Accepted, AddressPolicy
 from hub.desired.snapshot import view_of_snapshot
 from hub.desired.view import ViewBuilder, ViewResult
 from hub.errors import HubError
 from hub.model import LOCAL, Node, Resolution, SourceView
 from hub.plugin.spec import GuardDefaults, ReadOnlyCluster
-from hub.registry.spec import ClusterSpec, NodePolicy, ProviderRef
+from hub.registry.spec import ClusterSpec, Network, NodePolicy, ProviderRef
 from hub.remote.cluster import RemoteCluster
 from hub.remote.status import State
 from hub.resolution.endpoints import EndpointWatch
@@ -43,7 +46,7 @@ class Source:
         remote: RemoteCluster | None,
         host: ProviderHost,
         clock: Clock,
-        denied: tuple[object, ...],
+        denied: tuple[Network, ...],
         on_change: Callable[[], None],
         api: ReadOnlyCluster | None = None,
     ) -> None:
@@ -53,7 +56,7 @@ class Source:
         self._remote = remote
         self._host = host
         self._clock = clock
-        self._addresses = AddressPolicy(spec.allowed_cidrs, denied, local=spec.name == LOCAL)  # type: ignore[arg-type]
+        self._addresses = AddressPolicy(spec.allowed_cidrs, denied, local=spec.name == LOCAL)
         self._on_change = on_change
         self._api = api
         self._resolver: Resolver | None = None
@@ -63,6 +66,8 @@ class Source:
         self._views: dict[NodePolicy, ViewResult] = {}
         self._built: dict[NodePolicy, tuple[int, int]] = {}
         """Versions of nodes and resolutions that the view in force was built from."""
+        self._good: dict[NodePolicy, SourceView] = {}
+        """The last complete statements: what is published where it is missing while there is none."""
         self._loaded = asyncio.Event()
 
     async def run(self) -> None:
@@ -88,12 +93,20 @@ class Source:
                 self._on_change()
                 await asyncio.Event().wait()
             else:
-                self._resolver = Resolver(
-                    self.spec.name, self.ref, self._host, self._on_change, api=self._api
-                )
+                self._resolver = Resolver(self.spec.name, self.ref, self._host, self._on_change, api=self._api)
                 self._resolver.replace(self._remote.nodes.values())
                 self._loaded.set()
                 await self._resolver.run()
+
+    def update(self, spec: ClusterSpec, denied: tuple[Network, ...]) -> None:
+        """Another registry entry with the same access and provider: nothing is asked again."""
+        addresses = AddressPolicy(spec.allowed_cidrs, denied, local=spec.name == LOCAL)
+        if addresses != self._addresses or spec.max_endpoints != self.spec.max_endpoints:
+            self._addresses = addresses
+            self._builders.clear()
+            self._built.clear()
+            self._good = {policy: _within(view, addresses) for policy, view in self._good.items()}
+        self.spec = spec
 
     def nodes_changed(self, changed: Iterable[Node], gone: Iterable[str]) -> None:
         """The cluster's nodes changed."""
@@ -139,33 +152,46 @@ class Source:
         """What this source offers under a node policy, now."""
         unknown = self._unknown()
         if unknown:
-            return self._kept(policy, ViewResult(SourceView(self.spec.name, unknown, {}), {}))
+            return self._without_statement(policy, unknown)
+        now = self._clock.wall()
+        version = self._version()
+        last = self._views.get(policy)
+        if last is not None and self._built.get(policy) == version and (last.wake_at is None or now < last.wake_at):
+            return last
+        result = self._build(policy, last, now)
+        good = self._good.get(policy)
+        if result.view.unknown is None:
+            self._good[policy] = result.view
+        elif good is not None:  # too many to be believed
+            result = replace(result, view=msgspec.structs.replace(good, unknown=result.view.unknown))
+        self._views[policy] = result
+        self._built[policy] = version
+        return result
+
+    def _version(self) -> tuple[int, int]:
+        """What a view is built from."""
+        if self._watch is not None:
+            return self._watch.version, -1
+        assert self._remote is not None  # noqa: S101 - _unknown() said so
+        return self._remote.version, self._resolver.version if self._resolver is not None else 0
+
+    def _build(self, policy: NodePolicy, last: ViewResult | None, now: float) -> ViewResult:
         if self._watch is not None and self._watch.snapshot is not None:
-            previous = self._views.get(policy)
-            result = view_of_snapshot(
+            return view_of_snapshot(
                 self.spec.name,
                 self._watch.snapshot,
-                previous.view if previous is not None else None,
+                last.view if last is not None else None,
                 self._addresses,
                 self.spec.max_endpoints,
                 same_cluster=self.spec.name == LOCAL,
                 exclude_addresses=policy.exclude_addresses,
             )
-        else:
-            assert self._remote is not None  # noqa: S101 - _unknown() said so
-            now = self._clock.wall()
-            version = (self._remote.version, self._resolver.version if self._resolver is not None else 0)
-            last = self._views.get(policy)
-            if last is not None and self._built.get(policy) == version and (last.wake_at is None or now < last.wake_at):
-                return last
-            self._built[policy] = version
-            builder = self._builders.get(policy)
-            if builder is None:
-                builder = ViewBuilder(self.spec.name, policy, self._addresses, self.spec.max_endpoints)
-                self._builders[policy] = builder
-            result = builder.build(self._remote.nodes, self.resolutions, now)
-        self._views[policy] = result
-        return result
+        assert self._remote is not None  # noqa: S101 - _unknown() said so
+        builder = self._builders.get(policy)
+        if builder is None:
+            builder = ViewBuilder(self.spec.name, policy, self._addresses, self.spec.max_endpoints)
+            self._builders[policy] = builder
+        return builder.build(self._remote.nodes, self.resolutions, now)
 
     def _unknown(self) -> str:
         """Why nothing may be said at all. A provider that fails leaves what it said before in force."""
@@ -177,10 +203,22 @@ class Source:
             return self.problem or "no nodes yet"
         return ""
 
-    def _kept(self, policy: NodePolicy, result: ViewResult) -> ViewResult:
+    def _without_statement(self, policy: NodePolicy, why: str) -> ViewResult:
+        """The last known good, marked as no statement; the same object for as long as nothing changes."""
         self._built.pop(policy, None)
+        good = self._good.get(policy)
         old = self._views.get(policy)
-        if old is not None and old.view == result.view:
+        if old is not None and old.view.unknown == why and (good is None or old.view.endpoints is good.endpoints):
             return old
-        self._views[policy] = result
+        view = SourceView(self.spec.name, why, {}) if good is None else msgspec.structs.replace(good, unknown=why)
+        result = self._views[policy] = ViewResult(view, {})
         return result
+
+
+def _within(view: SourceView, addresses: AddressPolicy) -> SourceView:
+    """What of a view may still be published."""
+    families = {
+        family: {address: each for address, each in content.items() if isinstance(addresses.check(address), Accepted)}
+        for family, content in view.endpoints.items()
+    }
+    return msgspec.structs.replace(view, endpoints=families)

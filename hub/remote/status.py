@@ -54,6 +54,8 @@ def in_words(error: HubError, cluster: str, rule: str) -> str:
     """What is wrong and what to do about it.
 
     Args:
+        error: what happened.
+        cluster: where.
         rule: the RBAC rule that the failed request needed, for a 403.
     """
     match error:

@@ -315,11 +315,8 @@ def test_once_says_what_may_not_be_written(world: World) -> None:
     result = world.run("run", "--once", "--registry", "clusters.yaml", "--kubeconfig", "reader")
 
     lines = errors(result)
-    assert [line.split(": ")[:3] for line in lines] == [
-        ["Error", "edge/checkout", "403"],
-        ["Error", "edge/payments", "403"],
-    ]
-    assert 'cannot create resource "endpointslices"' in lines[0]
+    assert [line.split(": ")[:2] for line in lines] == [["Error", "edge/checkout"], ["Error", "edge/payments"]]
+    assert all("403" in line and 'cannot create resource "endpointslices"' in line for line in lines)
     assert result.returncode == 3
 
 

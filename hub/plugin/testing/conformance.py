@@ -33,14 +33,13 @@ from typing import Any, ClassVar, Final, TypeVar, cast
 
 import msgspec
 import pluggy
-import msgspec
 import pytest
 
 from hub.errors import CredentialError, ProviderError
 from hub.model import Absent, Found, Node, NodeAddress, Resolution, Taint
 from hub.plugin import spec
-from hub.plugin.config import schema, validate
 from hub.plugin.answers import read_answer, read_snapshot
+from hub.plugin.config import schema, validate
 from hub.plugin.spec import ALL_FIELDS, API_VERSION, NAMESPACE, HubContext, ProviderType, Snapshot
 from hub.plugin.testing.contexts import LocalCluster, LocalHub
 

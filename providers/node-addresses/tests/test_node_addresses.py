@@ -17,7 +17,7 @@ def node(*addresses: tuple[str, str], name: str = "n1") -> Node:
 
 async def resolve(subject: Node, **config: object) -> Resolution:
     """What the provider says of one node."""
-    provider = NodeAddresses(NodeAddressesConfig.model_validate(config))
+    provider = NodeAddresses(validate(NodeAddressesConfig, config))
     return (await provider.resolve([subject]))[subject.name]
 
 
@@ -66,7 +66,7 @@ async def test_a_node_without_such_an_address_is_absent(reported: tuple[tuple[st
 def test_wrong_configuration_is_refused(config: dict[str, object]) -> None:
     """Empty lists, unknown families and unknown keys."""
     with pytest.raises(ValueError, match="validation error"):
-        NodeAddressesConfig.model_validate(config)
+        validate(NodeAddressesConfig, config)
 
 
 class TestConformance(ProviderConformance):

@@ -27,9 +27,9 @@ class NodeAddressesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
         families: IP families to take, in order of preference.
     """
 
-    types: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, description="Address types in order of preference.")] = (
-        "InternalIP",
-    )
+    types: Annotated[
+        tuple[str, ...], msgspec.Meta(min_length=1, description="Address types in order of preference.")
+    ] = ("InternalIP",)
     families: Annotated[tuple[Family, ...], msgspec.Meta(min_length=1, description="IP families to take.")] = (
         "IPv4",
         "IPv6",

@@ -1,0 +1,313 @@
+"""One run of one subject on a world: start it, change nodes, send heartbeats, stop it, and say what it took.
+
+The figures, the same for every subject:
+
+* ``converge_s``: from the start of the process until every Service publishes every node of its cluster.
+* ``first_p50_ms``, ``all_p50_ms``, ``all_p99_ms``: from the request that turns a node not Ready, or Ready again, until
+  the first and until all of the Services of its cluster show it.
+* ``rss_mb``, ``rss_end_mb``, ``rss_peak_mb``: resident memory after the start, after everything, and at its peak.
+* ``cpu_per_heartbeat_ms``: CPU time, user and system, for each of the heartbeats (which change nothing that matters).
+* ``writes_start``, ``writes_per_flip``, ``heartbeat_writes``: write requests on EndpointSlices, as the API
+  server counts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.subjects import SUBJECTS
+from benchmarks.world import SLICES, STRATEGIC, Backend, World, address, bounded
+from tests.support.apiserver.process import Process
+
+Result = dict[str, Any]
+
+FLIP_LIMIT = 30.0
+"""Seconds after which a change that does not show up counts as missed."""
+BETWEEN_FLIPS = 0.25
+STOP_GRACE = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long and how often is measured.
+
+    Attributes:
+        flips: nodes that turn not Ready and Ready again.
+        heartbeats: at least so many, rounded down to whole rounds over all nodes; at least one round.
+        settle: seconds of rest before CPU time and memory are read.
+        limit: seconds the start may take.
+    """
+
+    flips: int = 100
+    heartbeats: int = 10_000
+    settle: float = 2.0
+    limit: float = 180.0
+
+
+# --- what the harness sees -------------------------------------------------------------------------
+
+
+class _Conditions(msgspec.Struct, gc=False):
+    ready: bool | None = None
+
+
+class _Endpoint(msgspec.Struct, gc=False):
+    addresses: list[str]
+    conditions: _Conditions = msgspec.field(default_factory=_Conditions)
+
+
+class _Meta(msgspec.Struct, gc=False):
+    name: str
+    labels: dict[str, str] = {}
+
+
+class _Slice(msgspec.Struct):
+    metadata: _Meta
+    endpoints: list[_Endpoint] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: _Slice
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
+
+
+class Published:
+    """Which addresses each Service publishes as ready, kept from a watch of its slices."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self._slices: dict[str, dict[str, list[str]]] = {}
+        self._addresses: dict[str, Counter[str]] = {}
+
+    def take(self, line: bytes) -> None:
+        """One line of the watch."""
+        event = _decode_event(line)
+        meta = event.object.metadata
+        service = meta.labels.get("kubernetes.io/service-name", "")
+        slices = self._slices.setdefault(service, {})
+        addresses = self._addresses.setdefault(service, Counter())
+        for each in slices.pop(meta.name, ()):
+            addresses[each] -= 1
+            if not addresses[each]:
+                del addresses[each]
+        if event.type != "DELETED":
+            ready = [
+                one
+                for each in event.object.endpoints or ()
+                if each.conditions.ready is not False
+                for one in each.addresses
+            ]
+            slices[meta.name] = ready
+            addresses.update(ready)
+        self.changed.set()
+
+    def count(self, service: str) -> int:
+        """How many different addresses a Service publishes."""
+        return len(self._addresses.get(service, ()))
+
+    def has(self, service: str, address: str) -> bool:
+        """Whether a Service publishes an address."""
+        return address in self._addresses.get(service, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """A process and its children: resident memory now and at its peak in MB, CPU seconds."""
+
+    rss: float
+    peak: float
+    cpu: float
+
+
+def usage(pid: int) -> Usage:
+    """What a process and its children use, from /proc."""
+    kilobytes = Counter[str]()
+    ticks = 0
+    for each in _tree(pid):
+        for line in Path(f"/proc/{each}/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in {"VmRSS", "VmHWM"}:
+                kilobytes[name] += int(value.split()[0])
+        # After the name in parentheses: field 14 to 17 of stat(5) are utime, stime, cutime, cstime.
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        ticks += sum(map(int, fields[11:15]))
+    return Usage(kilobytes["VmRSS"] / 1024, kilobytes["VmHWM"] / 1024, ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def _tree(pid: int) -> list[int]:
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            for child in (task / "children").read_text().split():
+                found += _tree(int(child))
+    return found
+
+
+def p99(values: Sequence[float]) -> float:
+    """The 99th percentile, by nearest rank; 0.0 of nothing."""
+    return sorted(values)[max(0, math.floor(len(values) * 0.99) - 1)] if values else 0.0
+
+
+# --- one run ---------------------------------------------------------------------------------------
+
+
+async def run(world: World, subject: str, round_number: int, effort: Effort) -> Result:
+    """Measure one subject; ``converged`` is False where the rest could not be measured.
+
+    Raises:
+        KitUnavailable: the subject cannot be built.
+    """
+    argv = SUBJECTS[subject](world)
+    version = await _empty(world)
+    published = Published()
+    watch = asyncio.create_task(world.hub.watch(SLICES, version, published.take), name="the harness's watch")
+    process = Process(subject, argv, world.folder / f"{subject}.log")
+    try:
+        await asyncio.sleep(0.3)  # the watch is open
+        return await _Run(world, subject, round_number, effort, published, process).measure()
+    finally:
+        await asyncio.to_thread(process.stop, STOP_GRACE)
+        watch.cancel()
+        with suppress(asyncio.CancelledError):
+            await watch
+
+
+async def _empty(world: World) -> str:
+    """Remove what the last subject published; the version to watch from."""
+    await world.hub.call("DELETE", SLICES)
+    while True:
+        found = await world.hub.call("GET", SLICES)
+        if not found["items"]:
+            return str(found["metadata"]["resourceVersion"])
+        await asyncio.sleep(0.1)
+
+
+class _Run:
+    def __init__(
+        self, world: World, subject: str, round_number: int, effort: Effort, published: Published, process: Process
+    ) -> None:
+        self.world = world
+        self.effort = effort
+        self.published = published
+        self.process = process
+        row = world.row
+        self.result: Result = {
+            "subject": subject,
+            "clusters": row.clusters,
+            "nodes": row.nodes,
+            "services": row.clusters * row.services,
+            "round": round_number,
+            "flips": effort.flips,
+        }
+
+    async def measure(self) -> Result:
+        """All figures, in the order in which they are taken."""
+        before = await self.world.hub.slice_writes()
+        await self._start()
+        if not self.result["converged"]:
+            self.result["log"] = self.process.log_tail(5)
+            return self.result
+        await asyncio.sleep(self.effort.settle)
+        started = await self.world.hub.slice_writes()
+        self.result["writes_start"] = started - before
+        self.result["rss_mb"] = round(usage(self.process.pid).rss, 1)
+        await self._flips()
+        flipped = await self.world.hub.slice_writes()
+        self.result["writes_per_flip"] = round((flipped - started) / (2 * self.effort.flips), 2)
+        await self._heartbeats()
+        self.result["heartbeat_writes"] = await self.world.hub.slice_writes() - flipped
+        return self.result
+
+    async def _start(self) -> None:
+        nodes, backends = self.world.row.nodes, self.world.backends
+        begin = time.perf_counter()
+        self.process.start()
+        converged = await self._until(
+            lambda: all(self.published.count(each.service) == nodes for each in backends), self.effort.limit
+        )
+        self.result["converged"] = converged
+        self.result["converge_s"] = round(time.perf_counter() - begin, 3)
+
+    async def _flips(self) -> None:
+        first: list[float] = []
+        last: list[float] = []
+        missed = 0
+        row = self.world.row
+        rng = random.Random(7)  # the same nodes for everybody
+        for _ in range(self.effort.flips):
+            cluster, number = rng.randrange(row.clusters), rng.randrange(row.nodes)
+            mine = [each for each in self.world.backends if each.cluster == f"c{cluster}"]
+            for ready in (False, True):
+                times = await self._flip(cluster, number, mine, ready=ready)
+                first.append(times[0])
+                last.append(times[1])
+                missed += not times[2]
+            await asyncio.sleep(BETWEEN_FLIPS)
+        self.result["first_p50_ms"] = round(statistics.median(first), 1)
+        self.result["all_p50_ms"] = round(statistics.median(last), 1)
+        self.result["all_p99_ms"] = round(p99(last), 1)
+        self.result["missed"] = missed
+
+    async def _flip(self, cluster: int, number: int, mine: list[Backend], *, ready: bool) -> tuple[float, float, bool]:
+        """Milliseconds until the first and until all Services show it, and whether they do."""
+        has = self.published.has
+        ip = address(cluster, number)
+        condition = {"type": "Ready", "status": str(ready)}
+        begin = time.perf_counter()
+        await self._patch(cluster, number, condition)
+        seen = await self._until(lambda: any(has(each.service, ip) == ready for each in mine), FLIP_LIMIT)
+        first = time.perf_counter()
+        seen = seen and await self._until(lambda: all(has(each.service, ip) == ready for each in mine), FLIP_LIMIT)
+        return (first - begin) * 1e3, (time.perf_counter() - begin) * 1e3, seen
+
+    async def _heartbeats(self) -> None:
+        row = self.world.row
+        rounds = max(1, self.effort.heartbeats // (row.clusters * row.nodes))
+        beats = [(r, c, n) for r in range(rounds) for n in range(row.nodes) for c in range(row.clusters)]
+        before = usage(self.process.pid)
+        now = datetime.now(UTC)  # later than all beats before: a patch that changes nothing would be no event
+
+        async def beat(r: int, c: int, n: int) -> None:
+            stamp = (now + timedelta(seconds=r)).strftime("%Y-%m-%dT%H:%M:%SZ")
+            await self._patch(c, n, {"type": "Ready", "status": "True", "lastHeartbeatTime": stamp})
+
+        await bounded((lambda b=b: beat(*b) for b in beats), 16)
+        await asyncio.sleep(self.effort.settle)
+        after = usage(self.process.pid)
+        self.result["cpu_per_heartbeat_ms"] = round((after.cpu - before.cpu) / len(beats) * 1e3, 3)
+        self.result["rss_end_mb"] = round(after.rss, 1)
+        self.result["rss_peak_mb"] = round(after.peak, 1)
+
+    async def _patch(self, cluster: int, number: int, condition: dict[str, str]) -> None:
+        path = f"/api/v1/nodes/c{cluster}-worker-{number}/status"
+        await self.world.remotes[cluster].call("PATCH", path, {"status": {"conditions": [condition]}}, STRATEGIC)
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait for what the watch shows; False after ``seconds``, or when the subject has ended."""
+        end = time.perf_counter() + seconds
+        while not condition():
+            self.published.changed.clear()
+            left = end - time.perf_counter()
+            if left <= 0 or not self.process.alive:
+                return False
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, 1.0)):
+                    await self.published.changed.wait()
+        return True

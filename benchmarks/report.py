@@ -1,0 +1,163 @@
+"""From single runs to the table of medians and ratios. Pure: no servers, no clock."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks.world import Row
+
+Result = Mapping[str, Any]
+
+ROWS = (Row(4, 500, 25), Row(10, 1000, 10))
+QUICK = Row(2, 20, 2)
+BEGIN, END = "<!-- bench: begin (make bench ARGS=--write-docs) -->", "<!-- bench: end -->"
+COMMAND_GOAL = 0.5
+"""Seconds that ``import hub.cli`` and ``hub check`` may take."""
+
+
+class Figure(NamedTuple):
+    """A figure of the table.
+
+    Attributes:
+        key: its name in results.
+        title: its name in tables.
+        digits: after the point.
+    """
+
+    key: str
+    title: str
+    digits: int
+
+
+FIGURES = (
+    Figure("converge_s", "start-up to all slices right, s", 2),
+    Figure("all_p50_ms", "change → all slices, p50, ms", 1),
+    Figure("all_p99_ms", "change → all slices, p99, ms", 1),
+    Figure("rss_end_mb", "memory at the end, MB", 0),
+    Figure("rss_peak_mb", "memory at its peak, MB", 0),
+    Figure("cpu_per_heartbeat_ms", "CPU per node heartbeat, ms", 3),
+    Figure("writes_per_flip", "writes per change", 2),
+    Figure("heartbeat_writes", "writes by heartbeats", 0),
+)
+
+GOALS: Mapping[Row, Mapping[str, float]] = {
+    ROWS[0]: dict.fromkeys((each.key for each in FIGURES[:6]), 1.0) | {"converge_s": 1.2},
+    ROWS[1]: {
+        "converge_s": 1.0,
+        "all_p50_ms": 0.9,
+        "all_p99_ms": 1.0,
+        "rss_end_mb": 0.9,
+        "rss_peak_mb": 0.9,
+        "cpu_per_heartbeat_ms": 0.8,
+    },
+}
+"""The most that hub / goref may be."""
+
+
+def absolute_goal(row: Row, key: str) -> float | None:
+    """What the hub's own figure must be, for those that are counts."""
+    return {"writes_per_flip": float(row.services), "heartbeat_writes": 0.0}.get(key)
+
+
+def medians(runs: Iterable[Result]) -> dict[str, dict[str, float]]:
+    """Subject -> figure -> median over its runs that converged and missed nothing."""
+    by_subject: dict[str, list[Result]] = {}
+    for each in runs:
+        if good(each):
+            by_subject.setdefault(each["subject"], []).append(each)
+    return {
+        subject: {figure.key: statistics.median(each[figure.key] for each in found) for figure in FIGURES}
+        for subject, found in by_subject.items()
+    }
+
+
+def good(run: Result) -> bool:
+    """Whether a run measured what it should."""
+    return bool(run["converged"]) and not run["missed"]
+
+
+def ratio(one: float | None, other: float | None) -> float | None:
+    """``one`` / ``other``; None where one is missing or nothing is divided by."""
+    return one / other if one is not None and other else None
+
+
+def row_of(run: Result) -> Row:
+    """The row a run belongs to."""
+    return Row(run["clusters"], run["nodes"], run["services"] // run["clusters"])
+
+
+def table(row: Row, runs: Sequence[Result]) -> list[str]:
+    """A Markdown table of one row: medians, ratios, goals."""
+    found = medians(runs)
+    lines = [
+        "| figure | goref | hub | floor | hub / goref | goal | hub / floor |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for figure in FIGURES:
+        values = {subject: found.get(subject, {}).get(figure.key) for subject in ("goref", "hub", "floor")}
+        to_goref = ratio(values["hub"], values["goref"])
+        cells = [
+            figure.title,
+            *(_number(values[subject], figure.digits) for subject in ("goref", "hub", "floor")),
+            _number(to_goref, 2),
+            _goal(row, figure, values["hub"], to_goref),
+            _number(ratio(values["hub"], values["floor"]), 2),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _goal(row: Row, figure: Figure, value: float | None, to_goref: float | None) -> str:
+    """The goal, and whether it is reached."""
+    exact = absolute_goal(row, figure.key)
+    if exact is not None:
+        text = f"{exact:g}"
+        return text if value is None else f"{text} {'✓' if value == exact else '✗'}"
+    goal = GOALS.get(row, {}).get(figure.key)
+    if goal is None:
+        return "–"
+    text = f"≤ {goal:.1f}"
+    # As printed: 1.004 reads 1.00 and is called reached.
+    return text if to_goref is None else f"{text} {'✓' if round(to_goref, 2) <= goal else '✗'}"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def document(report: Mapping[str, Any]) -> str:
+    """The measured part of docs/performance.md: machine, tables, commands."""
+    machine = report["machine"]
+    lines = [
+        f"Measured on {report['date']}: {machine['cores']} cores, {machine['memory_gb']} GB memory, {machine['arch']},",
+        f"Python {machine['python']}, Go {machine['go']}, Kubernetes {machine['kubernetes']}, etcd {machine['etcd']}.",
+    ]
+    for row in dict.fromkeys(map(row_of, report["runs"])):
+        runs = [each for each in report["runs"] if row_of(each) == row]
+        rounds = max(each["round"] for each in runs) + 1
+        heading = f"**{row}** ({rounds} {'round' if rounds == 1 else 'rounds'} of {runs[0]['flips']} flips, medians)"
+        lines += ["", heading, "", *table(row, runs)]
+        bad = [each for each in runs if not good(each)]
+        if bad:
+            lines += ["", f"Not counted: {len(bad)} of {len(runs)} runs, which did not finish or missed changes."]
+    if report["commands"]:
+        lines += ["", "| command | median, s | goal |", "|---|---|---|"]
+        for name, seconds in report["commands"].items():
+            verdict = "✓" if seconds < COMMAND_GOAL else "✗"
+            lines.append(f"| `{name}` | {seconds:.2f} | < {COMMAND_GOAL} {verdict} |")
+    return "\n".join(lines)
+
+
+def replace_block(page: str, text: str) -> str:
+    """A page with the text between its marks replaced.
+
+    Raises:
+        ValueError: the page lacks the marks.
+    """
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page has no {BEGIN} … {END}")
+    return f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}"

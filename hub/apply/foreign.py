@@ -1,0 +1,99 @@
+"""Tells of slices that others wrote for our Services; consumers mix their endpoints with ours.
+
+They are never touched, and not watched either: one list per target now and then, from the API server's
+cache, is all it costs. A leftover Endpoints object is the usual cause (the mirroring controller copies it).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from hub.aio.clock import Clock
+from hub.errors import HubError
+from hub.kube.client import Client
+from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, LABEL_SERVICE_NAME, Finding, TargetKey
+
+log = logging.getLogger(__name__)
+
+PERIOD = 600.0
+"""Seconds between two looks at one target."""
+PACE = 0.2
+"""Seconds between two looks: five lists a second at most."""
+IDLE = 5.0
+"""Seconds until a target is noticed that was published for the first time."""
+TIMEOUT = 10.0
+LISTED = 20
+"""Names in a finding."""
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Item(msgspec.Struct):
+    metadata: _Meta
+
+
+class _List(msgspec.Struct):
+    items: tuple[_Item, ...] | None = None
+
+
+_decode = msgspec.json.Decoder(_List).decode
+
+
+class ForeignSlices:
+    """Looks at one target after the other.
+
+    Args:
+        owners: values of the owner label that are ours.
+        targets: those that are published by this process now.
+        report: called with a target and what was found, each time it was looked at.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        owners: Callable[[], tuple[str, ...]],
+        targets: Callable[[], Collection[TargetKey]],
+        report: Callable[[TargetKey, tuple[Finding, ...]], None],
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._owners = owners
+        self._targets = targets
+        self._report = report
+        self._looked: dict[TargetKey, float] = {}
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            now = self._clock.now()
+            targets = self._targets()
+            self._looked = {key: at for key, at in self._looked.items() if key in targets}
+            key = min(targets, key=lambda each: (self._looked.get(each, float("-inf")), each), default=None)
+            if key is None or self._looked.get(key, float("-inf")) > now - PERIOD:
+                await self._clock.sleep(IDLE)
+                continue
+            self._looked[key] = now
+            try:
+                self._report(key, await self._look(key))
+            except (HubError, msgspec.DecodeError) as error:
+                log.debug("%s: foreign slices: %s", key, error)
+            await self._clock.sleep(PACE)
+
+    async def _look(self, key: TargetKey) -> tuple[Finding, ...]:
+        selector = f"{LABEL_SERVICE_NAME}={key.name},{LABEL_OWNER} notin ({','.join(self._owners())})"
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{key.namespace}/endpointslices"
+        params = {"labelSelector": selector, "resourceVersion": "0"}
+        found = _decode(await self._client.request("GET", path, params=params, timeout=TIMEOUT)).items or ()
+        if not found:
+            return ()
+        names = tuple(sorted(each.metadata.name for each in found))
+        makers = sorted({(each.metadata.labels or {}).get(LABEL_MANAGED_BY, "nobody named") for each in found})
+        message = f"{len(names)} slices of others are published for this Service too, managed by {', '.join(makers)}"
+        return (Finding("ForeignEndpoints", message, names[:LISTED]),)

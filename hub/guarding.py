@@ -1,0 +1,121 @@
+"""The guard at work: its memory, its policies and its answers, for the groups of one target.
+
+:mod:`hub.plan.guard` decides; here is what it needs from around it: which policy holds for a source (the
+registry's, else the provider type's own, else the default), which complete answer a group comes from, and
+the question to ask again while an empty answer is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from hub.aio.clock import Clock
+from hub.model import EndpointGroup, Finding, GroupKey, TargetKey
+from hub.plan.guard import GuardMemory, Withheld, guard
+from hub.plan.plan import state_of
+from hub.plan.record import decode, encode
+from hub.plugin.spec import GuardDefaults
+from hub.registry.spec import GuardPolicy, SourceSpec, TargetSpec
+from hub.remote.fleet import Fleet, SourceKey
+
+ASK_AGAIN = 10.0
+"""Seconds between lists of a watched source while its answer is empty and something is published."""
+
+NO_APPROVALS: Collection[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """What may be published of a target.
+
+    Attributes:
+        groups: after the guard.
+        states: the encoded record of each group, for its slices.
+        withheld: what is held back, by group.
+        wakes: seconds until the guard wants to look again.
+    """
+
+    groups: tuple[EndpointGroup, ...]
+    states: Mapping[GroupKey, str]
+    withheld: Mapping[GroupKey, Withheld]
+    findings: tuple[Finding, ...]
+    wakes: tuple[float, ...]
+
+
+class Guarding:
+    """Guards all targets of one hub.
+
+    Args:
+        approvals: the hashes that are approved now.
+    """
+
+    def __init__(
+        self, fleet: Fleet, clock: Clock, approvals: Callable[[], Collection[str]] = lambda: NO_APPROVALS
+    ) -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._approvals = approvals
+
+    def check(
+        self,
+        target: TargetKey,
+        spec: TargetSpec,
+        groups: tuple[EndpointGroup, ...],
+        memories: dict[GroupKey, GuardMemory],
+    ) -> Guarded:
+        """Let each group through, or hold back what must not go yet. Updates ``memories``."""
+        sources = {source.cluster: source for source in spec.sources}
+        now, wall, approvals = self._clock.now(), self._clock.wall(), self._approvals()
+        passed: list[EndpointGroup] = []
+        states: dict[GroupKey, str] = {}
+        withheld: dict[GroupKey, Withheld] = {}
+        findings: list[Finding] = []
+        wakes: list[float] = []
+        for group in groups:
+            source = sources.get(group.key.cluster)
+            if source is None:  # the registry dropped it: that was decided elsewhere
+                passed.append(group)
+                continue
+            policy, answer = self._policy(source)
+            known = memories.get(group.key)
+            record = decode(state_of(group)) if known is None else known.record
+            verdict = guard(
+                target, group, policy, record, known, answer=answer, approvals=approvals, now=now, wall=wall
+            )
+            memories[group.key] = verdict.memory
+            passed.append(verdict.group)
+            if text := encode(verdict.record):
+                states[group.key] = text
+            findings.extend(verdict.findings)
+            if verdict.wake_at is not None:
+                wakes.append(verdict.wake_at - now)
+            if verdict.withheld is not None:
+                withheld[group.key] = verdict.withheld
+                if verdict.withheld.kind == "EmptyResultHeld":
+                    self._ask_again(source)
+                    wakes.append(ASK_AGAIN)
+        for key in memories.keys() - {group.key for group in groups}:
+            del memories[key]
+        return Guarded(tuple(passed), states, withheld, tuple(findings), tuple(wakes))
+
+    def _policy(self, source: SourceSpec) -> tuple[GuardPolicy, int]:
+        """The policy in force for a source, and the number of its last complete answer."""
+        unit = self._fleet.sources.get(SourceKey(source.cluster, source.provider))
+        if unit is None:
+            return source.guard, 0
+        return effective(source.guard, source.guard_set, unit.guard), unit.answers
+
+    def _ask_again(self, source: SourceSpec) -> None:
+        cluster = self._fleet.clusters.get(source.cluster)
+        if cluster is not None:
+            cluster.list_again(ASK_AGAIN)
+
+
+def effective(policy: GuardPolicy, written: frozenset[str], defaults: GuardDefaults) -> GuardPolicy:
+    """The registry's word counts; where it says nothing, the provider type's does; then the hub's default."""
+    if defaults.empty_results is not None and "empty_results" not in written:
+        policy = replace(policy, empty_results=defaults.empty_results)
+    if defaults.max_removal is not None and "max_removal" not in written:
+        policy = replace(policy, max_removal=None if defaults.max_removal == "off" else defaults.max_removal)
+    return policy

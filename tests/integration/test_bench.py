@@ -1,0 +1,30 @@
+"""The benchmark runs. What it measures here means nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import report
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.usefixtures("server_fleet")  # for its mark, and to be skipped where there are no API servers
+def test_quick_benchmark_has_all_figures(tmp_path: Path) -> None:
+    """A small run of the hub and the floor starts its own servers, finishes, and has every figure of the table."""
+    file = tmp_path / "result.json"
+    argv = [sys.executable, "benchmarks/bench.py", "--quick", "--subjects", "hub,floor", "--save", str(file)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    found = json.loads(file.read_text())
+    assert [run["subject"] for run in found["runs"]] == ["hub", "floor"]
+    for run in found["runs"]:
+        assert {figure.key for figure in report.FIGURES} <= run.keys()
+        assert (run["heartbeat_writes"], run["writes_per_flip"]) == (0, 2.0)
+    assert found["machine"]["kubernetes"].startswith("1.")
+    assert report.document(found) in done.stdout

@@ -1,0 +1,96 @@
+"""``hub demo`` as a newcomer meets it: a process of its own, nothing but the package."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import eventually
+
+Demo = subprocess.Popen[str]
+Start = Callable[..., Demo]
+SUMMARY = "demo: 3 clusters, 21 nodes, 4 services: "
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start ``hub demo`` without a terminal, with its files in ``tmp_path``."""
+    running: list[Demo] = []
+
+    def demo(*arguments: str) -> Demo:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hub", "demo", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONIOENCODING": "utf-8"},
+        )
+        running.append(process)
+        return process
+
+    yield demo
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def peers(pid: int) -> set[IPv4Address | IPv6Address]:
+    """Addresses a process is connected or connecting to, as the kernel lists them."""
+    inodes = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            inodes.add(str(descriptor.readlink()).removeprefix("socket:[").removesuffix("]"))
+    found = set()
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            address = fields[2].partition(":")[0]
+            if fields[9] in inodes and set(address) != {"0"}:
+                words = (bytes.fromhex(address[i : i + 8])[::-1] for i in range(0, len(address), 8))
+                found.add(ip_address(b"".join(words)))
+    return found
+
+
+def test_demo_ends_by_itself_and_says_how_it_went(start: Start, tmp_path: Path) -> None:
+    """``hub demo --for 8s`` without a terminal prints plain lines, one summary, and ends with 0; all on loopback."""
+    demo = start("--for", "8s")
+    seen: set[IPv4Address | IPv6Address] = set()
+    while demo.poll() is None:
+        with suppress(FileNotFoundError):
+            seen |= peers(demo.pid)
+        time.sleep(0.1)
+    out, err = demo.communicate()
+    assert (demo.returncode, err) == (0, ""), out
+    lines = out.splitlines()
+    assert lines[-1].startswith(SUMMARY)
+    assert lines[-1].endswith(", 0 endpoints lost; published = expected")
+    assert "\x1b" not in out
+    assert any(
+        "payments-us: its API server is gone → unknown is not empty: its 14 endpoints stay" in line for line in lines
+    )
+    assert any("payments-us: its API server is back → 1 endpoint into" in line for line in lines)
+    assert seen == {IPv4Address("127.0.0.1")}
+    folder = next(tmp_path.glob("hub-demo-*"))
+    assert str(folder) in lines[0]
+    assert (folder / "clusters.yaml").exists()
+    assert "Unreachable" in (folder / "hub.log").read_text()
+
+
+def test_demo_ends_cleanly_when_interrupted(start: Start, tmp_path: Path) -> None:
+    """Ctrl-C ends an endless show with its summary and 0, not with a traceback."""
+    demo = start()
+    eventually(lambda: " leads" in "".join(log.read_text() for log in tmp_path.glob("hub-demo-*/hub.log")), timeout=20)
+    demo.send_signal(signal.SIGINT)
+    out, err = demo.communicate(timeout=20)
+    assert (demo.returncode, err) == (0, "")
+    assert out.splitlines()[-1].startswith(SUMMARY)

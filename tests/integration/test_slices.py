@@ -1,0 +1,503 @@
+"""What the slices of a Service look like, for every kind of Service and registry entry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hub.apply import foreign
+from tests.support.api import Object
+from tests.support.apiserver.server import ApiServer
+from tests.support.hub import RunningHub, World, add_node
+from tests.support.waiting import eventually
+
+CLUSTER = "multicluster.kubernetes.io/source-cluster"
+SERVICES = "/api/v1/namespaces/edge/services"
+FAST_FAILOVER = {"minReady": 1, "after": "1s", "failbackAfter": "1s"}
+
+
+@pytest.fixture
+def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
+    """Clusters eu and us with one node each; no Service yet."""
+    made = World(tmp_path, hub_cluster, dict(zip(("eu", "us"), remote_clusters, strict=False))).prepare()
+    add_node(made.remotes["eu"], "n1", "10.1.0.1", "fd00:1::1", zone="eu-a")
+    add_node(made.remotes["us"], "m1", "10.2.0.1")
+    made.write()
+    return made
+
+
+@pytest.fixture
+def running(world: World) -> Iterator[RunningHub]:
+    """A hub that has published eu's node for the Service ``payments``."""
+    world.add_service()
+    with RunningHub(world) as hub:
+        world.awaits("10.1.0.1")
+        yield hub
+
+
+def by_cluster(world: World, service: str = "payments") -> dict[str, list[str]]:
+    """Published addresses by source cluster."""
+    found: dict[str, list[str]] = {}
+    for each in world.slices(service):
+        addresses = [address for endpoint in each["endpoints"] or () for address in endpoint["addresses"]]
+        found.setdefault(each["metadata"]["labels"][CLUSTER], []).extend(addresses)
+    return {name: sorted(addresses) for name, addresses in found.items() if addresses}
+
+
+# --- what a slice holds ------------------------------------------------------------------------------
+
+
+def test_a_slice_says_whose_it_is(running: RunningHub, world: World) -> None:
+    """Labels, annotation and ownerReference are those of the design, and no other."""
+    (slice_,) = world.slices()
+    service = world.hub_cluster.api.get(f"{SERVICES}/payments")
+
+    assert slice_["metadata"]["labels"] == {
+        "kubernetes.io/service-name": "payments",
+        "endpointslice.kubernetes.io/managed-by": "endpointslice-hub",
+        "endpointslice-hub/owner": "default",
+        CLUSTER: "eu",
+    }
+    assert slice_["metadata"]["annotations"]["endpointslice-hub/lease"] == "default/endpointslice-hub-default"
+    assert slice_["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Service", "name": "payments", "uid": service["metadata"]["uid"]}
+    ]
+
+
+def test_an_endpoint_names_its_node_and_zone(running: RunningHub, world: World) -> None:
+    """All three conditions, zone and targetRef; no nodeName, which would mean a local node."""
+    (slice_,) = world.slices()
+
+    assert slice_["endpoints"] == [
+        {
+            "addresses": ["10.1.0.1"],
+            "conditions": {"ready": True, "serving": True, "terminating": False},
+            "targetRef": {"kind": "Node", "name": "n1"},
+            "zone": "eu-a",
+        }
+    ]
+    assert slice_["ports"] == [{"name": "https", "port": 30443, "protocol": "TCP"}]
+
+
+def test_labels_of_the_service_follow(running: RunningHub, world: World) -> None:
+    """A Service's own labels are copied when they change; reserved ones are not."""
+    labels = {"team": "a", "endpointslice-hub/owner": "mallory"}
+
+    world.hub_cluster.api.patch(f"{SERVICES}/payments", {"metadata": {"labels": labels}})
+
+    eventually(lambda: world.slices()[0]["metadata"]["labels"].get("team") == "a")
+    assert world.slices()[0]["metadata"]["labels"]["endpointslice-hub/owner"] == "default"
+
+
+def test_ports_of_the_service_follow(running: RunningHub, world: World) -> None:
+    """Another targetPort is one write, in place."""
+    mark = world.hub_cluster.audit_mark()
+    ports = [{"name": "https", "port": 443, "targetPort": 31000}]
+
+    world.hub_cluster.api.patch(f"{SERVICES}/payments", {"spec": {"ports": ports}})
+
+    eventually(lambda: [each["port"] for each in world.slices()[0]["ports"]] == [31000])
+    assert [each.verb for each in world.writes(mark)] == ["update"]
+
+
+def test_ports_of_the_registry_win(running: RunningHub, world: World) -> None:
+    """A port written in the registry entry is taken, also outside allowedPorts; the Service lends its name."""
+    world.write(services=[world.service(ports=[{"port": 9443, "appProtocol": "https"}])])
+
+    eventually(lambda: world.slices()[0]["ports"][0]["port"] == 9443)
+    assert world.slices()[0]["ports"] == [
+        {"name": "https", "port": 9443, "protocol": "TCP", "appProtocol": "https"}
+    ]
+
+
+def test_a_port_outside_the_range_is_refused_and_nothing_removed(running: RunningHub, world: World) -> None:
+    """PortNotAllowed: what is published stays."""
+    world.hub_cluster.api.patch(
+        f"{SERVICES}/payments", {"spec": {"ports": [{"name": "https", "port": 443, "targetPort": 22}]}}
+    )
+
+    eventually(lambda: "PortNotAllowed" in running.findings())
+    assert world.published() == ["10.1.0.1"]
+
+
+def test_both_families_have_slices_of_their_own(world: World) -> None:
+    """A dual-stack Service gets an IPv4 and an IPv6 slice."""
+    world.add_service(ipFamilyPolicy="RequireDualStack", ipFamilies=["IPv4", "IPv6"])
+
+    with RunningHub(world):
+        world.awaits("10.1.0.1", "fd00:1::1")
+
+    assert {each["addressType"]: each["endpoints"][0]["addresses"] for each in world.slices()} == {
+        "IPv4": ["10.1.0.1"],
+        "IPv6": ["fd00:1::1"],
+    }
+
+
+def test_a_headless_service_gets_hostnames(world: World) -> None:
+    """The headless label, and the node's name as hostname."""
+    world.add_service(clusterIP="None")
+
+    with RunningHub(world):
+        world.awaits("10.1.0.1")
+
+    (slice_,) = world.slices()
+    assert slice_["metadata"]["labels"]["service.kubernetes.io/headless"] == ""
+    assert slice_["endpoints"][0]["hostname"] == "n1"
+
+
+def test_names_of_63_characters_work(world: World) -> None:
+    """The longest Service, cluster and namespace names stay under every limit."""
+    cluster, service = "c" * 63, "s" * 63
+    (world.folder / cluster).write_bytes((world.folder / "eu").read_bytes())
+    world.add_service(service)
+    world.write(clusters=[world.cluster(cluster)], services=[world.service(service, cluster)])
+
+    with RunningHub(world):
+        world.awaits("10.1.0.1", service=service)
+
+
+def test_more_than_a_slice_holds_goes_into_several(world: World) -> None:
+    """endpointsPerSlice bounds every slice."""
+    for number in range(2, 6):
+        add_node(world.remotes["eu"], f"n{number}", f"10.1.0.{number}")
+    world.add_service()
+    world.write(services=[world.service(endpointsPerSlice=2)])
+
+    with RunningHub(world):
+        world.awaits(*(f"10.1.0.{number}" for number in range(1, 6)))
+
+    assert sorted(len(each["endpoints"]) for each in world.slices()) == [1, 2, 2]
+
+
+# --- several clusters ----------------------------------------------------------------------------------
+
+
+def test_merge_publishes_every_source(world: World) -> None:
+    """One slice per source cluster, all at once."""
+    world.add_service()
+    world.write(services=[world.service("payments", "eu", "us")])
+
+    with RunningHub(world):
+        world.awaits("10.1.0.1", "10.2.0.1")
+
+    assert by_cluster(world) == {"eu": ["10.1.0.1"], "us": ["10.2.0.1"]}
+
+
+def test_an_address_of_two_clusters_is_published_once(world: World) -> None:
+    """Who publishes it keeps it, AddressConflict says so, and its withdrawal hands it over without a gap."""
+    world.add_service()
+    world.write(services=[world.service("payments", "us", "eu")])
+
+    with RunningHub(world) as hub:
+        world.awaits("10.1.0.1", "10.2.0.1")
+        add_node(world.remotes["us"], "m2", "10.1.0.1")
+        eventually(lambda: "AddressConflict" in hub.findings())
+        assert hub.findings()["AddressConflict"].objects == ("10.1.0.1",)
+        assert by_cluster(world) == {"eu": ["10.1.0.1"], "us": ["10.2.0.1"]}
+        world.remotes["eu"].api.delete("/api/v1/nodes/n1")
+        seen = watch_until(world, {"us": ["10.1.0.1", "10.2.0.1"]})
+
+    assert all("10.1.0.1" in sum(each.values(), []) for each in seen)
+
+
+def test_failover_switches_when_nothing_is_ready_and_back(world: World) -> None:
+    """The second source takes over after ``after`` and hands back after ``failbackAfter``; never a moment of none."""
+    world.add_service()
+    world.write(
+        clusters=[
+            world.cluster("eu", nodes={"notReadyGrace": "0s", "maxNotReady": "100%"}),
+            world.cluster("us"),
+        ],
+        services=[world.service("payments", "eu", "us", strategy="failover", failover=FAST_FAILOVER)],
+    )
+    with RunningHub(world):
+        world.awaits("10.1.0.1")
+        world.remotes["eu"].api.delete("/api/v1/nodes/n1")
+        seen = watch_until(world, {"us": ["10.2.0.1"]})
+        add_node(world.remotes["eu"], "n2", "10.1.0.2")
+        seen += watch_until(world, {"eu": ["10.1.0.2"]})
+
+    assert {} not in seen[1:]
+
+
+def watch_until(world: World, wanted: dict[str, list[str]]) -> list[dict[str, list[str]]]:
+    """Everything that was published on the way there."""
+    seen = []
+
+    def check() -> bool:
+        seen.append(by_cluster(world))
+        return seen[-1] == wanted
+
+    eventually(check, 15, every=0.02)
+    return seen
+
+
+# --- Services that are no targets ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"selector": {"app": "x"}}, "SelectorPresent"),
+        ({"type": "ExternalName", "externalName": "example.org", "ports": []}, "ExternalName"),
+    ],
+)
+def test_a_service_that_cannot_be_a_target_is_refused(world: World, spec: Object, reason: str) -> None:
+    """A Service with a selector, or an ExternalName, gets no slice and a clear reason."""
+    world.add_service(**spec)
+
+    with RunningHub(world) as hub:
+        eventually(lambda: reason in hub.findings())
+        assert world.slices() == []
+
+
+def test_a_missing_service_is_waited_for(world: World) -> None:
+    """Nothing happens until it is created; then its endpoints are there at once."""
+    with RunningHub(world) as hub:
+        eventually(lambda: hub.status() == "the Service does not exist")
+        world.add_service()
+        world.awaits("10.1.0.1", timeout=1.0)
+
+
+def test_a_selector_that_appears_leaves_the_slices(running: RunningHub, world: World) -> None:
+    """A target that ceases to be one keeps what is published."""
+    world.hub_cluster.api.patch(f"{SERVICES}/payments", {"spec": {"selector": {"app": "x"}}})
+
+    eventually(lambda: "SelectorPresent" in running.findings())
+    assert world.published() == ["10.1.0.1"]
+
+
+def test_a_recreated_service_keeps_its_slices(running: RunningHub, world: World) -> None:
+    """A new UID: the ownerReference is replaced in place by one write, nothing is removed."""
+    before, mark = world.slices(), world.hub_cluster.audit_mark()
+
+    world.hub_cluster.api.delete(f"{SERVICES}/payments")
+    uid = world.add_service()["metadata"]["uid"]
+
+    eventually(lambda: [each["metadata"]["ownerReferences"][0]["uid"] for each in world.slices()] == [uid])
+    assert [each["metadata"]["uid"] for each in world.slices()] == [each["metadata"]["uid"] for each in before]
+    assert [each.verb for each in world.writes(mark)] == ["update"]
+
+
+def test_a_paused_target_is_left_alone(running: RunningHub, world: World) -> None:
+    """The annotation freezes a target; without it the target catches up."""
+    paused = {"metadata": {"annotations": {"endpointslice-hub/paused": "true"}}}
+    world.hub_cluster.api.patch(f"{SERVICES}/payments", paused)
+    eventually(lambda: running.status() == "paused")
+    mark = world.hub_cluster.audit_mark()
+
+    add_node(world.remotes["eu"], "n2", "10.1.0.2")
+    assert world.writes(mark, settle=0.5) == []
+    paused["metadata"]["annotations"]["endpointslice-hub/paused"] = "false"
+    world.hub_cluster.api.patch(f"{SERVICES}/payments", paused)
+
+    world.awaits("10.1.0.1", "10.1.0.2")
+
+
+# --- what may be published -------------------------------------------------------------------------------
+
+
+def test_service_cidrs_of_the_hub_cluster_are_never_published(running: RunningHub, world: World) -> None:
+    """A node that reports a ClusterIP of the hub cluster is left out, though allowedCIDRs would let it in."""
+    add_node(world.remotes["eu"], "n2", "10.96.0.1")
+    add_node(world.remotes["eu"], "n3", "10.1.0.3")
+
+    world.awaits("10.1.0.1", "10.1.0.3")
+
+
+def test_without_service_cidrs_the_hub_goes_on(world: World) -> None:
+    """An account that may not list them still publishes, at once."""
+    world.hub_cluster.kubeconfig(world.kubeconfig, "nobody")
+    rules: list[Object] = [
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["*"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]},
+    ]
+    world.hub_cluster.grant("nobody", *rules)
+    world.add_service()
+
+    with RunningHub(world):
+        world.awaits("10.1.0.1", timeout=3.0)
+
+
+def test_upsert_only_removes_nothing(world: World) -> None:
+    """policy: upsert-only adds and changes; what is gone stays, also after a restart and without the source."""
+    world.add_service()
+    world.write(services=[world.service(policy="upsert-only")])
+    with RunningHub(world):
+        world.awaits("10.1.0.1")
+        world.remotes["eu"].api.delete("/api/v1/nodes/n1")
+        add_node(world.remotes["eu"], "n2", "10.1.0.2")
+        world.awaits("10.1.0.1", "10.1.0.2")
+
+    world.write(services=[world.service("payments", "us", policy="upsert-only")])
+    with RunningHub(world):
+        world.awaits("10.1.0.1", "10.1.0.2", "10.2.0.1")
+
+
+# --- slices of others ------------------------------------------------------------------------------------
+
+
+def test_foreign_slices_of_the_service_are_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ForeignEndpoints names them and their maker; they are not touched, and the report ends with them."""
+    monkeypatch.setattr(foreign, "PERIOD", 0.2)
+    monkeypatch.setattr(foreign, "IDLE", 0.1)
+    world.add_service()
+    labels = {"kubernetes.io/service-name": "payments", "endpointslice.kubernetes.io/managed-by": "somebody"}
+    body = {"metadata": {"name": "theirs", "labels": labels}, "addressType": "IPv4", "endpoints": []}
+    theirs = world.hub_cluster.api.post(world.slice_path("").rstrip("/"), body)
+
+    with RunningHub(world) as hub:
+        eventually(lambda: "ForeignEndpoints" in hub.findings())
+        finding = hub.findings()["ForeignEndpoints"]
+        assert (finding.objects, "managed by somebody" in finding.message) == (("theirs",), True)
+        assert world.hub_cluster.api.get(world.slice_path("theirs")) == theirs
+        world.hub_cluster.api.delete(world.slice_path("theirs"))
+        eventually(lambda: "ForeignEndpoints" not in hub.findings())
+
+
+# --- owners ----------------------------------------------------------------------------------------------
+
+
+def test_slices_of_a_previous_owner_are_adopted(world: World) -> None:
+    """The owner label is rewritten in place, by one write for each slice; nothing is removed."""
+    world.add_service()
+    with RunningHub(world):
+        world.awaits("10.1.0.1")
+    before, mark = world.slices(), world.hub_cluster.audit_mark()
+    world.write(owner="new", previousOwners=["default"])
+
+    with RunningHub(world):
+        eventually(lambda: world.slices()[0]["metadata"]["labels"]["endpointslice-hub/owner"] == "new")
+        assert [each.verb for each in world.writes(mark)] == ["update"]
+
+    (slice_,) = world.slices()
+    assert slice_["metadata"]["uid"] == before[0]["metadata"]["uid"]
+    assert slice_["metadata"]["annotations"]["endpointslice-hub/lease"] == "default/endpointslice-hub-new"
+
+
+def test_another_owner_needs_a_restart(running: RunningHub, world: World) -> None:
+    """A reload with another owner is rejected: the last good registry stays in force."""
+    mark = world.hub_cluster.audit_mark()
+
+    world.write(owner="new")
+
+    eventually(lambda: running.hub.rejected is not None)
+    assert "restart the hub" in str(running.hub.rejected)
+    assert world.writes(mark) == []
+
+
+# --- garbage, by label -------------------------------------------------------------------------------------
+
+
+def test_a_service_gone_from_the_file_loses_its_slices_after_the_grace(running: RunningHub, world: World) -> None:
+    """Not before --removal-grace is over."""
+    world.add_service("other")
+
+    world.write(services=[world.service("other")])
+    written = time.monotonic()
+    eventually(lambda: world.slices() == [], 5)
+
+    assert 0.5 <= time.monotonic() - written < 4.0
+    world.awaits("10.1.0.1", service="other")
+
+
+def test_orphans_are_collected_at_the_start(world: World) -> None:
+    """What the registry dropped while no hub ran goes too, found by its labels."""
+    world.add_service()
+    with RunningHub(world):
+        world.awaits("10.1.0.1")
+    world.write(services=[world.service("other")])
+
+    with RunningHub(world):
+        eventually(lambda: world.slices() == [], 5)
+
+
+def test_a_source_gone_from_the_file_loses_its_slices_after_the_grace(world: World) -> None:
+    """Also while it cannot be reached; the other source's slices are not written."""
+    world.add_service()
+    world.write(services=[world.service("payments", "eu", "us")])
+    with RunningHub(world, removal_grace=1.5) as hub:
+        world.awaits("10.1.0.1", "10.2.0.1")
+        world.remotes["us"].kill()
+        eventually(lambda: hub.state("us").startswith("Unreachable"))
+        mark = world.hub_cluster.audit_mark()
+        world.write(clusters=[world.cluster("eu")], services=[world.service()])
+        eventually(lambda: "RemovalPending" in hub.findings())
+        assert by_cluster(world) == {"eu": ["10.1.0.1"], "us": ["10.2.0.1"]}
+        eventually(lambda: by_cluster(world) == {"eu": ["10.1.0.1"]}, 5)
+        assert [each.verb for each in world.writes(mark)] == ["delete"]
+
+
+def test_a_renamed_cluster_keeps_its_slices(running: RunningHub, world: World) -> None:
+    """``formerly``: the source label is rewritten in place, nothing is removed."""
+    before, mark = world.slices(), world.hub_cluster.audit_mark()
+    renamed = {**world.cluster("europe", formerly=["eu"]), "kubeconfig": {"path": "eu"}}
+
+    world.write(clusters=[renamed], services=[world.service("payments", "europe")])
+
+    eventually(lambda: by_cluster(world) == {"europe": ["10.1.0.1"]})
+    assert [each.verb for each in world.writes(mark)] == ["update"]
+    assert world.slices()[0]["metadata"]["uid"] == before[0]["metadata"]["uid"]
+
+
+# --- hot reload --------------------------------------------------------------------------------------------
+
+
+def test_a_reload_touches_only_what_changed(running: RunningHub, world: World) -> None:
+    """A second service is published within 2 s; the first one's slices and the connections stay."""
+    world.add_service("other")
+    before, lists, mark = world.versions(), running.cluster("eu").lists, world.hub_cluster.audit_mark()
+
+    world.write(services=[world.service(), world.service("other")])
+
+    world.awaits("10.1.0.1", service="other", timeout=2.5)
+    assert [each.verb for each in world.writes(mark)] == ["create"]
+    assert (world.versions(), running.cluster("eu").lists) == (before, lists)
+
+
+def test_other_allowed_cidrs_apply_without_asking_again(running: RunningHub, world: World) -> None:
+    """A cluster's changed address policy is applied to what is known; no new list, no new provider."""
+    lists = running.cluster("eu").lists
+    add_node(world.remotes["eu"], "n2", "10.9.0.2")
+    world.awaits("10.1.0.1", "10.9.0.2")
+
+    world.write(clusters=[world.cluster("eu", allowedCIDRs=["10.1.0.0/16"]), world.cluster("us")])
+
+    world.awaits("10.1.0.1")
+    assert running.cluster("eu").lists == lists
+
+
+def test_a_rejected_file_changes_nothing(running: RunningHub, world: World) -> None:
+    """The last good registry stays in force, and a repaired file is taken."""
+    mark = world.hub_cluster.audit_mark()
+    world.write_text("version: 1\nclusters: [")
+
+    eventually(lambda: running.hub.rejected is not None)
+    add_node(world.remotes["eu"], "n2", "10.1.0.2")
+    world.awaits("10.1.0.1", "10.1.0.2")
+    assert [each.verb for each in world.writes(mark)] == ["update"]
+    world.write()
+    eventually(lambda: running.hub.rejected is None)
+
+
+def test_a_broken_entry_freezes_that_entry_only(world: World) -> None:
+    """An error inside one cluster's entry: its slices stay as they are, the others follow."""
+    world.add_service()
+    world.write(services=[world.service("payments", "eu", "us")])
+    with RunningHub(world):
+        world.awaits("10.1.0.1", "10.2.0.1")
+        world.write(
+            clusters=[world.cluster("eu", allowedCIDRs=["nonsense"]), world.cluster("us")],
+            services=[world.service("payments", "eu", "us")],
+        )
+        time.sleep(1.5)
+        world.remotes["eu"].api.delete("/api/v1/nodes/n1")
+        add_node(world.remotes["us"], "m2", "10.2.0.2")
+        world.awaits("10.1.0.1", "10.2.0.1", "10.2.0.2")
+        time.sleep(1.0)
+
+    assert by_cluster(world) == {"eu": ["10.1.0.1"], "us": ["10.2.0.1", "10.2.0.2"]}

@@ -1,0 +1,304 @@
+"""A running hub between real API servers: what it writes, and above all what it does not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hub.apply import repeats
+from tests.support.api import Object
+from tests.support.apiserver.server import ApiServer
+from tests.support.hub import RunningHub, World, add_node, heartbeat
+from tests.support.waiting import eventually
+
+DRIFT: Object = {"endpoints": [{"addresses": ["10.99.0.1"], "conditions": {"ready": True}}]}
+
+
+@pytest.fixture
+def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
+    """The clusters ``eu`` and ``us``, an empty Service ``payments``, a registry that publishes eu."""
+    made = World(tmp_path, hub_cluster, dict(zip(("eu", "us"), remote_clusters, strict=False))).prepare()
+    made.add_service()
+    made.write()
+    return made
+
+
+@pytest.fixture
+def running(world: World) -> Iterator[RunningHub]:
+    """A hub at work, with one node of eu published."""
+    add_node(world.remotes["eu"], "n1", "10.1.0.1")
+    with RunningHub(world) as hub:
+        world.awaits("10.1.0.1")
+        yield hub
+
+
+# --- no needless write -----------------------------------------------------------------------------
+
+
+def test_a_hub_needs_no_more_than_its_few_rights(running: RunningHub, world: World) -> None:
+    """With RBAC that allows Services, slices, Leases, ServiceCIDRs and remote Nodes, nothing is refused."""
+    for server in (world.hub_cluster, *world.remotes.values()):
+        assert [each for each in server.requests(user="hub") if each.status in (401, 403)] == []
+
+
+def test_a_restart_adopts_without_a_write(world: World) -> None:
+    """Slices of a previous run are taken over as they are."""
+    for number in range(1, 4):
+        add_node(world.remotes["eu"], f"n{number}", f"10.1.0.{number}")
+    with RunningHub(world):
+        world.awaits("10.1.0.1", "10.1.0.2", "10.1.0.3")
+    before, mark = world.versions(), world.hub_cluster.audit_mark()
+
+    with RunningHub(world) as again:
+        eventually(lambda: again.state("eu") == "Ready: " and again.hub.elector.is_leader)
+        assert world.writes(mark, settle=1.0) == []
+
+    assert world.versions() == before
+
+
+def test_heartbeats_write_nothing(running: RunningHub, world: World) -> None:
+    """Nodes that report nothing new cost no request."""
+    mark, before = world.hub_cluster.audit_mark(), running.cluster("eu").version
+
+    for number in range(50):
+        heartbeat(world.remotes["eu"], "n1", f"2026-01-02T00:00:{number:02}Z")
+
+    assert world.writes(mark, settle=0.5) == []
+    assert running.cluster("eu").version == before
+
+
+def test_one_of_a_thousand_costs_one_write(world: World) -> None:
+    """A node that changes among 1,000 is exactly one PUT of one slice of 100."""
+    eu = world.remotes["eu"]
+    for number in range(1000):
+        add_node(eu, f"n{number}", f"10.1.{number // 250}.{number % 250 + 1}")
+    with RunningHub(world):
+        eventually(lambda: len(world.published()) == 1000, 20)
+        assert len(world.slices()) == 10
+        mark = world.hub_cluster.audit_mark()
+        address = [{"type": "InternalIP", "address": "10.2.0.1"}]
+        eu.api.patch("/api/v1/nodes/n500/status", {"status": {"addresses": address}}, "application/merge-patch+json")
+        eventually(lambda: "10.2.0.1" in world.published())
+        assert [(each.verb, each.status) for each in world.writes(mark)] == [("update", 200)]
+
+
+# --- somebody else writes our slices --------------------------------------------------------------
+
+
+def test_an_edited_slice_is_repaired_at_once(running: RunningHub, world: World) -> None:
+    """Somebody else's edit is undone by one write."""
+    (slice_,) = world.slices()
+    mark = world.hub_cluster.audit_mark()
+
+    world.hub_cluster.api.patch(world.slice_path(slice_["metadata"]["name"]), DRIFT)
+
+    world.awaits("10.1.0.1", timeout=1.0)
+    assert [each.verb for each in world.writes(mark)] == ["update"]
+
+
+def test_a_deleted_slice_is_made_again_at_once(running: RunningHub, world: World) -> None:
+    """Somebody else's deletion is undone by one write."""
+    (slice_,) = world.slices()
+    mark = world.hub_cluster.audit_mark()
+
+    world.hub_cluster.api.delete(world.slice_path(slice_["metadata"]["name"]))
+
+    world.awaits("10.1.0.1", timeout=1.0)
+    assert [each.verb for each in world.writes(mark)] == ["create"]
+
+
+def test_removed_labels_are_set_back(running: RunningHub, world: World) -> None:
+    """A label of the Service that somebody took from the slice comes back."""
+    service = "/api/v1/namespaces/edge/services/payments"
+    world.hub_cluster.api.patch(service, {"metadata": {"labels": {"team": "a"}}})
+    eventually(lambda: world.slices()[0]["metadata"]["labels"].get("team") == "a")
+
+    path = world.slice_path(world.slices()[0]["metadata"]["name"])
+    world.hub_cluster.api.patch(path, {"metadata": {"labels": {"team": None}}})
+
+    eventually(lambda: world.slices()[0]["metadata"]["labels"].get("team") == "a")
+
+
+def test_a_slice_under_another_clusters_name_is_replaced(running: RunningHub, world: World) -> None:
+    """Where somebody gave a slice to a cluster that is no source, its addresses move to a slice of their own."""
+    label = "multicluster.kubernetes.io/source-cluster"
+    path = world.slice_path(world.slices()[0]["metadata"]["name"])
+
+    world.hub_cluster.api.patch(path, {"metadata": {"labels": {label: "x"}}})
+
+    eventually(lambda: [each["metadata"]["labels"][label] for each in world.slices()] == ["eu"])
+    assert world.published() == ["10.1.0.1"]
+
+
+def test_a_contended_slice_is_repaired_with_growing_delays(running: RunningHub, world: World) -> None:
+    """Who keeps undoing our writes is answered after 0, 1 and 2 s, and reported."""
+    path = world.slice_path(world.slices()[0]["metadata"]["name"])
+    delays = []
+    for _ in range(3):
+        world.hub_cluster.api.patch(path, DRIFT)
+        started = time.monotonic()
+        world.awaits("10.1.0.1", timeout=5.0)
+        delays.append(time.monotonic() - started)
+
+    assert [round(delay) for delay in delays] == [0, 1, 2]
+    world.hub_cluster.api.patch(path, DRIFT)
+    eventually(lambda: "SliceContended" in running.findings())
+    assert running.findings()["SliceContended"].objects == (path.rpartition("/")[2],)
+
+
+def test_a_new_endpoint_reaches_a_contended_slice_at_once(running: RunningHub, world: World) -> None:
+    """Contention holds back repetitions, never news."""
+    path = world.slice_path(world.slices()[0]["metadata"]["name"])
+    for _ in range(3):
+        world.hub_cluster.api.patch(path, DRIFT)
+        world.awaits("10.1.0.1", timeout=5.0)
+    world.hub_cluster.api.patch(path, DRIFT)
+
+    add_node(world.remotes["eu"], "n2", "10.1.0.2")
+
+    world.awaits("10.1.0.1", "10.1.0.2", timeout=1.0)
+
+
+def test_an_annotation_of_a_tool_is_left_alone(running: RunningHub, world: World) -> None:
+    """What others annotate neither costs a write nor gets lost with the next one."""
+    path = world.slice_path(world.slices()[0]["metadata"]["name"])
+    mark = world.hub_cluster.audit_mark()
+
+    world.hub_cluster.api.patch(path, {"metadata": {"annotations": {"tool.example/seen": "yes"}}})
+    assert world.writes(mark) == []
+    add_node(world.remotes["eu"], "n2", "10.1.0.2")
+
+    world.awaits("10.1.0.1", "10.1.0.2")
+    assert world.slices()[0]["metadata"]["annotations"]["tool.example/seen"] == "yes"
+
+
+def test_a_conflict_is_read_again_and_planned_anew(
+    running: RunningHub, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A foreign write between our read and our PUT: 409, one GET, one PUT of the right thing, no blind retry."""
+    path = world.slice_path(world.slices()[0]["metadata"]["name"])
+    local = running.hub.local
+    # The watch is late: the foreign write is not seen before ours starts.
+    monkeypatch.setattr(local.slices, "upsert", lambda *_: None)
+    mark = world.hub_cluster.audit_mark()
+    world.hub_cluster.api.patch(path, {"metadata": {"annotations": {"tool.example/seen": "yes"}}})
+
+    add_node(world.remotes["eu"], "n2", "10.1.0.2")
+
+    world.awaits("10.1.0.1", "10.1.0.2")
+    time.sleep(0.3)
+    requests = [each for each in world.hub_cluster.requests(mark, "hub") if each.resource == "endpointslices"]
+    assert [(each.verb, each.status) for each in requests] == [("update", 409), ("get", 200), ("update", 200)]
+    assert world.slices()[0]["metadata"]["annotations"]["tool.example/seen"] == "yes"
+
+
+def test_a_foreign_slice_with_our_name_is_left_alone(world: World) -> None:
+    """The next free name is used, ForeignSlice is reported, and not one byte of the other slice changes."""
+    add_node(world.remotes["eu"], "n1", "10.1.0.1")
+    with RunningHub(world):
+        world.awaits("10.1.0.1")
+    (ours,) = world.slices()
+    name = ours["metadata"]["name"]
+    world.hub_cluster.api.delete(world.slice_path(name))
+    collection = world.slice_path(name).rpartition("/")[0]
+    meta = {"name": name, "labels": {"kubernetes.io/service-name": "payments"}}
+    foreign = world.hub_cluster.api.post(
+        collection, {"metadata": meta, "addressType": "IPv4", "endpoints": [{"addresses": ["10.5.5.5"]}]}
+    )
+
+    with RunningHub(world) as hub:
+        world.awaits("10.1.0.1")
+        eventually(lambda: "ForeignSlice" in hub.findings())
+        assert hub.findings()["ForeignSlice"].objects == (name,)
+
+    assert [each["metadata"]["name"] for each in world.slices()] == [f"{name[:-1]}1"]
+    assert world.hub_cluster.api.get(world.slice_path(name)) == foreign
+
+
+def test_slices_of_another_hub_are_left_alone(running: RunningHub, world: World) -> None:
+    """A slice with our owner and another lease belongs to another hub: OwnerConflict."""
+    path = world.slice_path(world.slices()[0]["metadata"]["name"])
+    lease = {"endpointslice-hub/lease": "other/endpointslice-hub-default"}
+
+    theirs = world.hub_cluster.api.patch(path, {"metadata": {"annotations": lease}})
+
+    eventually(lambda: "OwnerConflict" in running.findings())
+    world.awaits("10.1.0.1", "10.1.0.1")
+    assert world.hub_cluster.api.get(path) == theirs
+
+
+# --- refusals ---------------------------------------------------------------------------------------
+
+
+def test_a_refused_address_is_dropped_alone(world: World) -> None:
+    """A 422 that names an endpoint: that one is left out and reported, the others are published."""
+    (world.folder / "inventory.json").write_text(
+        '[{"name": "a", "private_ip": "0.0.0.0", "ready": true, "worker": true},'
+        ' {"name": "b", "private_ip": "10.1.0.2", "ready": true, "worker": true}]'
+    )
+    provider = {"name": "inventory", "config": {"file": "inventory.json", "interval": "1s"}}
+    world.write(services=[world.service(sources=[{"cluster": "local", "provider": provider}])])
+
+    with RunningHub(world) as hub:
+        world.awaits("10.1.0.2")
+        eventually(lambda: "InvalidAddressSkipped" in hub.findings())
+        mark = world.hub_cluster.audit_mark()
+        assert hub.findings()["InvalidAddressSkipped"].objects == ("0.0.0.0",)
+        assert world.writes(mark, settle=1.0) == []
+
+
+def test_a_refused_slice_is_tried_again_with_growing_delays(
+    running: RunningHub, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An admission policy that names no endpoint blocks its slice only; when it goes, the slice follows."""
+    monkeypatch.setattr(repeats, "FIRST", 0.5)
+    world.write(services=[world.service(sources=[{"cluster": "eu"}, {"cluster": "us"}])])
+    refuse_slices(world.hub_cluster, "!('10.2.0.1' in object.endpoints.map(e, e.addresses[0]))")
+    mark = world.hub_cluster.audit_mark()
+
+    add_node(world.remotes["us"], "m1", "10.2.0.1")
+    eventually(lambda: "SliceRefused" in running.findings())
+    add_node(world.remotes["eu"], "n2", "10.1.0.2")
+    world.awaits("10.1.0.1", "10.1.0.2")
+    time.sleep(2.0)
+
+    assert "not in this cluster" in running.status()
+    assert 2 <= sum(each.status == 422 for each in world.writes(mark)) <= 4
+    world.hub_cluster.api.delete(f"{POLICIES}bindings/slices")
+    world.awaits("10.1.0.1", "10.1.0.2", "10.2.0.1")
+
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicy"
+
+
+def refuse_slices(server: ApiServer, expression: str) -> None:
+    """An admission policy for slices, in force when this returns."""
+    rules = [
+        {
+            "apiGroups": ["discovery.k8s.io"],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": ["endpointslices"],
+        }
+    ]
+    spec = {
+        "matchConstraints": {"resourceRules": rules},
+        "validations": [{"expression": expression, "message": "not in this cluster"}],
+    }
+    server.api.post(f"{POLICIES[:-1]}ies", {"metadata": {"name": "slices"}, "spec": spec})
+    binding = {"policyName": "slices", "validationActions": ["Deny"]}
+    server.api.post(f"{POLICIES}bindings", {"metadata": {"name": "slices"}, "spec": binding})
+    probe = {"addressType": "IPv4", "endpoints": [{"addresses": ["10.2.0.1"]}], "metadata": {"name": "probe"}}
+
+    def refused() -> bool:
+        try:
+            server.api.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", probe, dryRun="All")
+        except Exception:
+            return True
+        return False
+
+    eventually(refused)
+

@@ -1,0 +1,318 @@
+"""The real hub beside real API servers: in this process, in a thread of its own, or as a process.
+
+A test stays plain blocking code and looks at the hub from outside: at the API servers, at their audit logs, and, read
+only, at the state of a hub in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from hub.app import Hub, Options, assemble
+from hub.model import Finding, TargetKey
+from hub.remote.cluster import RemoteCluster
+from tests.support.api import Object
+from tests.support.apiserver.audit import Request
+from tests.support.apiserver.server import ApiServer
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+OURS = "endpointslice.kubernetes.io/managed-by=endpointslice-hub"
+HUB_RULES: tuple[Object, ...] = (
+    {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
+    {
+        "apiGroups": ["discovery.k8s.io"],
+        "resources": ["endpointslices"],
+        "verbs": ["get", "list", "watch", "create", "update", "delete"],
+    },
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
+    {"apiGroups": ["networking.k8s.io"], "resources": ["servicecidrs"], "verbs": ["list"]},
+)
+"""All the hub needs in the hub cluster."""
+NODE_RULES: tuple[Object, ...] = ({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},)
+"""All the hub needs in a remote cluster."""
+SECRET_RULES: tuple[Object, ...] = ({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},)
+READY_SINCE = "2026-01-01T00:00:00Z"
+
+
+def node(name: str, *addresses: str, ready: bool = True, zone: str = "", **meta: Any) -> Object:
+    """A Node with InternalIPs."""
+    labels = {**meta.pop("labels", {}), **({"topology.kubernetes.io/zone": zone} if zone else {})}
+    condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": READY_SINCE}
+    return {
+        "metadata": {"name": name, "labels": labels, **meta},
+        "status": {
+            "conditions": [condition],
+            "addresses": [{"type": "InternalIP", "address": address} for address in addresses],
+        },
+    }
+
+
+def add_node(server: ApiServer, name: str, *addresses: str, **more: Any) -> None:
+    """Create a Node, its status too."""
+    body = node(name, *addresses, **more)
+    server.api.post("/api/v1/nodes", {"metadata": body["metadata"]})
+    server.api.patch(f"/api/v1/nodes/{name}/status", {"status": body["status"]})
+
+
+def heartbeat(server: ApiServer, name: str, stamp: str) -> None:
+    """What a kubelet reports every few minutes: nothing new."""
+    condition = {"type": "MemoryPressure", "status": "False", "lastHeartbeatTime": stamp}
+    kind = "application/strategic-merge-patch+json"
+    server.api.patch(f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}}, kind)
+
+
+@dataclass(slots=True)
+class World:
+    """A hub cluster, remote clusters, and the folder with the registry and the kubeconfigs.
+
+    Attributes:
+        remotes: by the name the registry has for them.
+        registry: as it was last written.
+    """
+
+    folder: Path
+    hub_cluster: ApiServer
+    remotes: Mapping[str, ApiServer]
+    registry: Object = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """The registry file."""
+        return self.folder / "clusters.yaml"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The hub's own."""
+        return self.folder / "hub.kubeconfig"
+
+    def prepare(self) -> Self:
+        """Accounts with no more rights than the hub needs, and their kubeconfigs."""
+        self.hub_cluster.grant("hub", *HUB_RULES)
+        self.hub_cluster.kubeconfig(self.kubeconfig, "hub")
+        for name, server in self.remotes.items():
+            server.grant("hub", *NODE_RULES)
+            server.kubeconfig(self.folder / name, "hub")
+        return self
+
+    # --- the registry ---------------------------------------------------------------------------------
+
+    def cluster(self, name: str, **more: Any) -> Object:
+        """A registry entry of a cluster."""
+        entry = {
+            "name": name,
+            "kubeconfig": {"path": name},
+            "allowedCIDRs": ["10.0.0.0/8", "fd00::/8"],
+            "provider": {"name": "node-addresses"},
+            **more,
+        }
+        return {key: value for key, value in entry.items() if value is not None}
+
+    @staticmethod
+    def service(name: str = "payments", *clusters: str, **more: Any) -> Object:
+        """A registry entry of a service."""
+        entry = {"name": name, "namespace": "edge", "sources": [{"cluster": each} for each in clusters or ("eu",)]}
+        return {**entry, **more}
+
+    def write(self, clusters: Sequence[Object] = (), services: Sequence[Object] = (), **more: Any) -> Object:
+        """Write the registry; all remotes and the service ``payments`` of cluster eu by default."""
+        self.registry = {
+            "version": 1,
+            "clusters": list(clusters) or [self.cluster(name) for name in self.remotes],
+            "services": list(services) or [self.service()],
+            **more,
+        }
+        self.write_text(yaml.safe_dump(self.registry, sort_keys=False))
+        return self.registry
+
+    def write_text(self, text: str) -> None:
+        """Replace the registry file at once, as an editor does."""
+        new = self.folder / ".clusters.new"
+        new.write_text(text)
+        new.rename(self.path)
+
+    # --- the hub cluster --------------------------------------------------------------------------------
+
+    def add_service(self, name: str = "payments", namespace: str = "edge", **spec: Any) -> Object:
+        """A Service in the hub cluster; without a selector unless asked for."""
+        meta = {"name": name, **spec.pop("metadata", {})}
+        ports = [{"name": "https", "port": 443, "targetPort": 30443}]
+        body = {"metadata": meta, "spec": {"ports": ports, **spec}}
+        return self.hub_cluster.api.post(f"/api/v1/namespaces/{namespace}/services", body)
+
+    def slices(self, service: str = "payments", namespace: str = "edge", selector: str = OURS) -> list[Object]:
+        """Slices of a Service by name; those of hubs unless asked otherwise."""
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+        found = self.hub_cluster.api.list(path, labelSelector=f"kubernetes.io/service-name={service},{selector}")
+        return sorted(found, key=lambda each: str(each["metadata"]["name"]))
+
+    def published(self, service: str = "payments", namespace: str = "edge") -> list[str]:
+        """Its published addresses, sorted; one that is published twice is there twice."""
+        return sorted(
+            address
+            for each in self.slices(service, namespace)
+            for endpoint in each["endpoints"] or ()
+            for address in endpoint["addresses"]
+        )
+
+    def versions(self, service: str = "payments") -> dict[str, str]:
+        """ResourceVersion of each slice of a Service."""
+        return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in self.slices(service)}
+
+    def slice_path(self, name: str, namespace: str = "edge") -> str:
+        """Where a slice lives."""
+        return f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/{name}"
+
+    def writes(self, mark: int, settle: float = 0.3) -> list[Request]:
+        """Writes of slices by the hub's account since a mark, once the log has settled."""
+        time.sleep(settle)
+        return [
+            each
+            for each in self.hub_cluster.requests(mark, "hub")
+            if each.writes and each.resource == "endpointslices"
+        ]
+
+    def awaits(self, *addresses: str, service: str = "payments", timeout: float = 10.0) -> None:
+        """Wait until exactly these addresses are published."""
+        wanted = sorted(addresses)
+
+        def check() -> bool:
+            assert self.published(service) == wanted
+            return True
+
+        eventually(check, timeout)
+
+
+class RunningHub:
+    """A hub in this process, in a thread with a loop of its own; a context manager that stops it in good order."""
+
+    def __init__(self, world: World, **options: Any) -> None:
+        options.setdefault("removal_grace", 0.5)
+        self._options = Options(registry=str(world.path), kubeconfig=str(world.kubeconfig), **options)
+        self._thread = threading.Thread(target=self._main, name="hub")
+        self._started = threading.Event()
+        self._error: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._hub: Hub | None = None
+
+    @property
+    def hub(self) -> Hub:
+        """The hub; look, do not touch."""
+        assert self._hub is not None
+        return self._hub
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._started.wait(20)
+        if self._error is not None:
+            raise self._error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """As SIGTERM does; returns when it is over."""
+        if self._thread.is_alive() and self._loop is not None and self._stop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "the hub does not stop"
+        if self._error is not None:
+            raise self._error
+
+    def cluster(self, name: str) -> RemoteCluster:
+        """A remote cluster's unit."""
+        return self.hub.fleet.clusters[name]
+
+    def state(self, name: str) -> str:
+        """A remote cluster's state and error: ``Ready: ``."""
+        status = self.cluster(name).status
+        return f"{status.state}: {status.error}"
+
+    def findings(self, service: str = "payments", namespace: str = "edge") -> dict[str, Finding]:
+        """What the last pass over a target found, by reason."""
+        last = self.hub.reconciler.last(TargetKey(namespace, service))
+        return {each.reason: each for each in last.findings} if last is not None else {}
+
+    def status(self, service: str = "payments", namespace: str = "edge") -> str:
+        """Why nothing is decided for a target, or why the last write failed."""
+        key = TargetKey(namespace, service)
+        last = self.hub.reconciler.last(key)
+        return (last.status if last is not None else "") or self.hub.reconciler.problem(key)
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._started.set()
+
+    async def _run(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with assemble(self._options) as self._hub:
+            self._started.set()
+            await self._hub.run(self._stop)
+
+
+class HubProcess:
+    """``hub run`` as a process; a context manager that kills it if it is still there."""
+
+    def __init__(self, world: World, *arguments: str) -> None:
+        self._argv = [sys.executable, "-m", "hub", "run", "--registry", str(world.path)]
+        self._argv += ["--kubeconfig", str(world.kubeconfig), "--removal-grace", "1s"]
+        self._argv += ["--health-probe-bind-address", "0", *arguments]
+        self._folder = world.folder
+        self.log = world.folder / f"hub-{time.monotonic_ns()}.log"
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        with self.log.open("wb") as log:
+            self._child = subprocess.Popen(
+                self._argv,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """``kill -9``."""
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait(10)
+
+    def terminate(self) -> tuple[int, float]:
+        """SIGTERM: exit code, and seconds until the end."""
+        assert self._child is not None
+        started = time.monotonic()
+        self._child.send_signal(signal.SIGTERM)
+        return self._child.wait(15), time.monotonic() - started
+
+
+@contextlib.contextmanager
+def frozen(server: ApiServer) -> Iterator[None]:
+    """An API server that accepts connections and never answers."""
+    server.pause()
+    try:
+        yield
+    finally:
+        server.resume()

@@ -1,0 +1,1038 @@
+"""The client against a TLS server that sends exactly the bytes a test wants, at the worst moment it wants."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+import struct
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import uvloop
+
+from hub import errors
+from hub.aio.clock import SystemClock
+from hub.kube import client as client_module
+from hub.kube import http1
+from hub.kube.client import Client
+from hub.kube.credentials import CHECK_INTERVAL, Credentials
+from hub.kube.kubeconfig import Auth, ClientCertificate, ClusterAccess, Token, TokenFile
+from hub.kube.resolver import LookupPool
+from hub.kube.secret import Secret
+from tests.support.apiserver.pki import Authority, Certificate
+
+AUTHORITY = Authority("test-ca")
+OTHER = Authority("other-ca")
+SERVER = AUTHORITY.server("127.0.0.1", "api.test")
+CLIENTS = {name: AUTHORITY.client(name) for name in ("one", "two")}
+NODES = "/api/v1/nodes"
+
+Answer = bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+def ok(body: bytes = b"{}") -> bytes:
+    """A whole answer."""
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def chunk(data: bytes) -> bytes:
+    """One chunk."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def status(code: int, message: str = "no", *, reason: str = "", header: str = "", **details: Any) -> bytes:
+    """A refusal as an API server words it."""
+    parts = {"kind": "Status", "metadata": {}, "message": message, "reason": reason, "code": code, "details": details}
+    body = json.dumps(parts).encode() + b"\n"
+    head = f"HTTP/1.1 {code} Refused\r\n{header}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    """Hang up instead of answering."""
+    writer.transport.abort()
+
+
+async def hang(_: asyncio.StreamWriter) -> None:
+    """Never answer."""
+    await asyncio.Event().wait()
+
+
+def reset(first: bytes = b"") -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
+    """Send the beginning of an answer, then a RST."""
+
+    async def act(writer: asyncio.StreamWriter) -> None:
+        writer.write(first)
+        await writer.drain()
+        await asyncio.sleep(0.02)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    return act
+
+
+def then_hang(*pieces: bytes, pause: float = 0.0) -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
+    """Send something, then nothing for ever."""
+
+    async def act(writer: asyncio.StreamWriter) -> None:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(pause)
+        await asyncio.Event().wait()
+
+    return act
+
+
+def server_context(certificate: Certificate, trusts: Authority | None = None) -> ssl.SSLContext:
+    """A server that shows ``certificate`` and, with ``trusts``, wants one of that authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(certificate.pem + certificate.key_pem)
+        file.flush()
+        context.load_cert_chain(file.name)
+    if trusts is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=trusts.pem)
+    return context
+
+
+class RawServer:
+    """Gives the n-th request the n-th answer, whatever was asked; then ``{}`` for ever.
+
+    Attributes:
+        requests: head and body of each request.
+        peers: common names of the client certificates, one per connection.
+    """
+
+    def __init__(self, certificate: Certificate = SERVER, *, trusts: Authority | None = None) -> None:
+        self._tls = server_context(certificate, trusts)
+        self.script: list[Answer] = []
+        self.requests: list[bytes] = []
+        self.peers: list[str] = []
+        self.port = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def connections(self) -> int:
+        """Handshakes so far."""
+        return len(self.peers)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"https://127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0.01)  # transports close in the loop's next rounds
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        shown = writer.get_extra_info("peercert") or {"subject": ()}
+        self.peers.append("".join(value for part in shown["subject"] for _, value in part))
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = next(
+                    (int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length:")), 0
+                )
+                self.requests.append(head + await reader.readexactly(length))
+                answer = self.script.pop(0) if self.script else ok()
+                if isinstance(answer, bytes):
+                    writer.write(answer)
+                    await writer.drain()
+                else:
+                    await answer(writer)
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        finally:
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[RawServer]:
+    """A server with a good certificate."""
+    async with RawServer() as raw:
+        yield raw
+
+
+@pytest.fixture
+def pool() -> Iterator[LookupPool]:
+    """Threads for names."""
+    lookups = LookupPool(4)
+    yield lookups
+    lookups.close()
+
+
+class FakeClock(SystemClock):
+    """The system's clock, ahead by as much as a test wants."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
+def made(
+    url: str,
+    pool: LookupPool,
+    auth: Auth | None = None,
+    *,
+    ca: Authority = AUTHORITY,
+    clock: SystemClock | None = None,
+    name: str | None = None,
+) -> Client:
+    """A client with real credentials."""
+    auth = auth or Token(Secret("secret-token"))
+    access = ClusterAccess(url, auth, "kubeconfig test", ca_data=ca.pem.encode(), tls_server_name=name)
+    return Client(Credentials(access, clock or SystemClock()), pool)
+
+
+@pytest.fixture
+async def client(server: RawServer, pool: LookupPool) -> AsyncIterator[Client]:
+    """A client of the server."""
+    async with made(server.url, pool) as client:
+        yield client
+    await asyncio.sleep(0.01)
+
+
+@contextmanager
+def unreachable(kind: str, *words: str) -> Iterator[None]:
+    """Expect ClusterUnreachable of a kind, in these words."""
+    with pytest.raises(errors.ClusterUnreachable) as caught:
+        yield
+    assert caught.value.kind == kind
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what the other side does."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - the condition is the test's own
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def silent_listener() -> AsyncIterator[int]:
+    """A port that accepts (the kernel does) and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+# --- what is asked -------------------------------------------------------------------------------
+
+
+async def test_get_is_a_plain_request(server: RawServer, client: Client) -> None:
+    """A GET names host, agent, answer and credentials, and asks for no compression and no other treatment."""
+    assert await client.request("GET", NODES, params={"limit": "5", "continue": "a/b+c=="}) == b"{}"
+    line, *headers = server.requests[0].decode().split("\r\n")
+    assert line == "GET /api/v1/nodes?limit=5&continue=a%2Fb%2Bc%3D%3D HTTP/1.1"
+    assert sorted(header.partition(":")[0] for header in headers if header) == [
+        "Accept",
+        "Authorization",
+        "Host",
+        "User-Agent",
+    ]
+    assert f"Host: 127.0.0.1:{server.port}" in headers
+    assert "Authorization: Bearer secret-token" in headers
+
+
+async def test_body_is_sent_with_its_length_and_type(server: RawServer, client: Client) -> None:
+    """A POST carries its body."""
+    await client.request("POST", NODES, body=b'{"kind":"Node"}')
+    head, _, body = server.requests[0].partition(b"\r\n\r\n")
+    assert body == b'{"kind":"Node"}'
+    assert b"Content-Type: application/json\r\nContent-Length: 15" in head
+
+
+async def test_path_of_the_server_comes_first(server: RawServer, pool: LookupPool) -> None:
+    """A server behind a path (a proxy of many clusters) gets it in every request."""
+    async with made(f"{server.url}/k8s/clusters/c-1", pool) as client:
+        await client.request("GET", NODES)
+    assert server.requests[0].startswith(b"GET /k8s/clusters/c-1/api/v1/nodes HTTP/1.1\r\n")
+
+
+# --- kept connections ----------------------------------------------------------------------------
+
+
+async def test_connection_is_kept(server: RawServer, client: Client) -> None:
+    """One request after the other needs one handshake."""
+    for method in ("GET", "POST", "PUT", "DELETE", "GET"):
+        await client.request(method, NODES, body=b"{}" if method in ("POST", "PUT") else None)
+    assert (len(server.requests), server.connections) == (5, 1)
+
+
+async def test_requests_at_once_have_connections_of_their_own(server: RawServer, client: Client) -> None:
+    """Nothing waits behind somebody else's answer, and all connections are kept."""
+    for _ in range(2):
+        await asyncio.gather(*(client.request("GET", NODES) for _ in range(3)))
+    assert (len(server.requests), server.connections) == (6, 3)
+
+
+async def test_connection_idle_for_too_long_is_not_used(
+    server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection the server may be about to close is closed by us first."""
+    monkeypatch.setattr(client_module, "KEEP_IDLE", 0.0)
+    await client.request("GET", NODES)
+    await client.request("POST", NODES, body=b"{}")
+    assert server.connections == 2
+
+
+async def test_connection_closed_while_idle_is_replaced(server: RawServer, client: Client) -> None:
+    """A close that has arrived costs a write nothing."""
+
+    async def answer_and_close(writer: asyncio.StreamWriter) -> None:
+        writer.write(ok())
+        await writer.drain()
+        writer.transport.abort()
+
+    server.script = [answer_and_close]
+    await client.request("GET", NODES)
+    await asyncio.sleep(0.02)
+    assert await client.request("POST", NODES, body=b"{}") == b"{}"
+    assert (len(server.requests), server.connections) == (2, 2)
+
+
+@pytest.mark.parametrize("gone", [close, reset(), reset(b"HTTP/1.1 200 OK\r\nContent-Le"), reset(ok(b"long")[:-1])])
+async def test_read_on_a_connection_just_closed_is_sent_once_more(
+    server: RawServer, client: Client, gone: Answer
+) -> None:
+    """The close and the question crossed: a GET is asked again, on a new connection."""
+    server.script = [ok(), gone, ok(b"second")]
+    await client.request("GET", NODES)
+    assert await client.request("GET", NODES) == b"second"
+    assert (len(server.requests), server.connections) == (3, 2)
+
+
+async def test_read_is_sent_once_more_only_once(server: RawServer, client: Client) -> None:
+    """A server that hangs up twice is not asked a third time."""
+    server.script = [ok(), close, close]
+    await client.request("GET", NODES)
+    with unreachable("reset", "connection lost"):
+        await client.request("GET", NODES)
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+async def test_write_on_a_connection_just_closed_is_never_sent_again(
+    server: RawServer, client: Client, method: str
+) -> None:
+    """It may have been done: what became of a write is the caller's to find out."""
+    server.script = [ok(), close]
+    await client.request("GET", NODES)
+    with unreachable("reset"):
+        await client.request(method, NODES, body=b"{}")
+    assert len(server.requests) == 2
+
+
+async def test_read_on_a_new_connection_is_not_sent_again(server: RawServer, client: Client) -> None:
+    """A server that hangs up on a fresh connection has said something."""
+    server.script = [close]
+    with unreachable("reset"):
+        await client.request("GET", NODES)
+    assert len(server.requests) == 1
+
+
+async def test_bytes_on_an_idle_connection_are_never_an_answer(server: RawServer, client: Client) -> None:
+    """What a server pushes unasked ends the connection and reaches nobody."""
+
+    async def push(writer: asyncio.StreamWriter) -> None:
+        writer.write(ok(b"asked"))
+        await writer.drain()
+        await asyncio.sleep(0.02)
+        writer.write(ok(b"pushed"))
+
+    server.script = [push, ok(b"second")]
+    assert await client.request("GET", NODES) == b"asked"
+    await asyncio.sleep(0.05)
+    assert await client.request("GET", NODES) == b"second"
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200", ok(b"late")[:-2]])
+async def test_connection_of_a_cancelled_request_is_not_used_again(
+    server: RawServer, client: Client, sent: bytes
+) -> None:
+    """The answer to a request that was given up is never taken for the next one's."""
+    server.script = [then_hang(sent), ok(b"mine")]
+    task = asyncio.create_task(client.request("GET", NODES))
+    await until(lambda: len(server.requests) == 1)
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await client.request("GET", NODES) == b"mine"
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200", ok(b"late")[:-2]])
+async def test_connection_of_a_timed_out_request_is_not_used_again(
+    server: RawServer, client: Client, sent: bytes
+) -> None:
+    """A timeout is plain words for the caller, and the connection is gone."""
+    server.script = [then_hang(sent), ok(b"mine")]
+    with unreachable("timeout", server.url, "no answer in time"):
+        await client.request("GET", NODES, timeout=0.05)
+    assert await client.request("GET", NODES) == b"mine"
+    assert server.connections == 2
+
+
+async def test_timeout_covers_a_dripping_answer(server: RawServer, client: Client) -> None:
+    """A server that sends a byte now and then does not prolong anything."""
+    server.script = [then_hang(*[b"%c" % byte for byte in ok(b"x" * 99)], pause=0.01)]
+    with unreachable("timeout"):
+        await client.request("GET", NODES, timeout=0.1)
+
+
+async def test_close_ends_requests_under_way(server: RawServer, client: Client) -> None:
+    """A closed client leaves nobody waiting, and does not open another connection to try again."""
+    server.script = [ok(), hang]
+    await client.request("GET", NODES)
+    task = asyncio.create_task(client.request("GET", NODES))
+    await until(lambda: len(server.requests) == 2)
+    await client.close()
+    with unreachable("reset"):
+        await task
+    assert server.connections == 1
+
+
+async def test_closed_client_asks_nothing(server: RawServer, client: Client) -> None:
+    """After close there is no way back."""
+    await client.close()
+    with unreachable("reset"):
+        await client.request("GET", NODES)
+    assert server.connections == 0
+
+
+async def test_client_closed_while_connecting_leaves_no_connection(server: RawServer, client: Client) -> None:
+    """A handshake that ends after close is dropped."""
+    task = asyncio.create_task(client.request("GET", NODES))
+    await asyncio.sleep(0)
+    await client.close()
+    with unreachable("reset"):
+        await task
+    assert client._open == {}
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b",
+        STREAM + b"zz\r\n",
+        ok() + b"more",
+        b"HTTP/1.1 200 OK\r\nX: " + b"y" * (65 << 10) + b"\r\n\r\n",
+    ],
+    ids=["ssh", "two lengths", "gzip", "chunk size", "more", "headers"],
+)
+async def test_answer_that_is_none_is_a_bad_answer(server: RawServer, client: Client, answer: bytes) -> None:
+    """What is not the HTTP we accept is told apart from no answer, names the server, and costs the connection."""
+    server.script = [answer]
+    with pytest.raises(errors.BadAnswer, match="not an acceptable answer") as caught:
+        await client.request("GET", NODES)
+    assert server.url in str(caught.value)
+    assert await client.request("GET", NODES) == b"{}"
+    assert server.connections == 2
+
+
+async def test_body_above_the_limit_is_a_bad_answer(server: RawServer, client: Client) -> None:
+    """The caller's limit holds."""
+    server.script = [ok(b"x" * 101), ok(b"x" * 100)]
+    with pytest.raises(errors.BadAnswer, match="a body above 100 bytes"):
+        await client.request("GET", NODES, limit=100)
+    assert len(await client.request("GET", NODES, limit=100)) == 100
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+async def test_redirect_is_not_followed(server: RawServer, client: Client, code: int) -> None:
+    """A redirect is an error: credentials go to the server of the kubeconfig and to nobody else."""
+    async with RawServer() as elsewhere:
+        where = f"HTTP/1.1 {code} Moved\r\nLocation: {elsewhere.url}/steal\r\nContent-Length: 0\r\n\r\n"
+        server.script = [where.encode()]
+        with pytest.raises(errors.ApiError) as caught:
+            await client.request("GET", NODES)
+        assert (caught.value.status, len(server.requests), elsewhere.connections) == (code, 1, 0)
+
+
+async def test_no_content_is_an_empty_body(server: RawServer, client: Client) -> None:
+    """204 is a success without a body."""
+    server.script = [b"HTTP/1.1 204 No Content\r\n\r\n"]
+    assert await client.request("DELETE", NODES) == b""
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "kind"),
+    [
+        (400, "BadRequest", errors.ApiError),
+        (401, "Unauthorized", errors.Unauthorized),
+        (403, "Forbidden", errors.Forbidden),
+        (404, "NotFound", errors.NotFound),
+        (409, "Conflict", errors.Conflict),
+        (409, "AlreadyExists", errors.AlreadyExists),
+        (410, "Expired", errors.Expired),
+        (422, "Invalid", errors.Invalid),
+        (429, "TooManyRequests", errors.TooManyRequests),
+        (500, "InternalError", errors.ServerFault),
+        (504, "Timeout", errors.ServerFault),
+    ],
+)
+async def test_refusal_is_typed(
+    server: RawServer, client: Client, code: int, reason: str, kind: type[errors.ApiError]
+) -> None:
+    """Status code and reason choose the error; its message names what was asked and what the server said."""
+    server.script = [status(code, "no because", reason=reason)]
+    with pytest.raises(errors.ApiError) as caught:
+        await client.request("GET", NODES)
+    assert type(caught.value) is kind
+    assert str(caught.value) == f"GET {NODES}: {code} {reason}: no because"
+
+
+async def test_refusal_keeps_the_connection(server: RawServer, client: Client) -> None:
+    """A 404 is an answer like any other."""
+    server.script = [status(404)]
+    with pytest.raises(errors.NotFound):
+        await client.request("GET", NODES)
+    await client.request("GET", NODES)
+    assert server.connections == 1
+
+
+async def test_causes_of_a_422_are_kept(server: RawServer, client: Client) -> None:
+    """Field paths and messages of an invalid object come through."""
+    causes = [{"field": "endpoints[0].addresses[0]", "message": "must be a valid IP", "reason": "FieldValueInvalid"}]
+    server.script = [status(422, causes=causes)]
+    with pytest.raises(errors.Invalid) as caught:
+        await client.request("POST", NODES, body=b"{}")
+    assert caught.value.causes == (("endpoints[0].addresses[0]", "must be a valid IP"),)
+
+
+async def test_429_in_plain_text_has_its_retry_after(server: RawServer, client: Client) -> None:
+    """The API server's own 429 is text; its wait is in the header."""
+    text = b"Too many requests, please try again later.\n"
+    head = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: %d\r\n\r\n" % len(text)
+    server.script = [head + text]
+    with pytest.raises(errors.TooManyRequests) as caught:
+        await client.request("GET", NODES)
+    assert (caught.value.retry_after, caught.value.message) == (7.0, "Too Many Requests")
+
+
+async def test_retry_after_of_a_status_counts_without_the_header(server: RawServer, client: Client) -> None:
+    """504s of the API server say in their details how long to wait."""
+    server.script = [status(504, retryAfterSeconds=1)]
+    with pytest.raises(errors.ServerFault) as caught:
+        await client.request("GET", NODES)
+    assert caught.value.retry_after == 1.0
+
+
+@pytest.mark.parametrize("value", ["Fri, 31 Dec 1999 23:59:59 GMT", "-1", "1.5", "\xb2", "1_0", ""])
+async def test_retry_after_that_is_no_number_is_ignored(server: RawServer, client: Client, value: str) -> None:
+    """Dates and nonsense do not get in the way of the error itself."""
+    server.script = [f"HTTP/1.1 503 Busy\r\nRetry-After: {value}\r\nContent-Length: 0\r\n\r\n".encode("latin-1")]
+    with pytest.raises(errors.ServerFault) as caught:
+        await client.request("GET", NODES)
+    assert caught.value.retry_after is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>secret page</html>",
+        b'{"kind":"Pod","message":"secret page"}',
+        b'{"kind":"Status","message":"secret page \xff"}',
+        b'{"kind":"Status","message":"secret page","x":' + b"[" * 50_000,
+        b"",
+    ],
+    ids=["html", "other kind", "no utf-8", "brackets", "empty"],
+)
+async def test_body_that_is_no_status_is_not_quoted(server: RawServer, client: Client, body: bytes) -> None:
+    """Only the API server's own words get into messages; whatever else a 502 carries breaks nothing."""
+    server.script = [b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)]
+    with pytest.raises(errors.ServerFault, match=r"502 : Bad Gateway$"):
+        await client.request("GET", NODES)
+
+
+async def test_message_of_a_status_is_cut(server: RawServer, client: Client) -> None:
+    """A Status may quote a whole object: 256 characters of it are enough."""
+    server.script = [status(500, "x" * 9999)]
+    with pytest.raises(errors.ServerFault) as caught:
+        await client.request("GET", NODES)
+    assert len(caught.value.message) == 256
+
+
+# --- credentials ---------------------------------------------------------------------------------
+
+
+async def test_401_reloads_the_credentials_once(server: RawServer, pool: LookupPool, tmp_path: Path) -> None:
+    """A token rotated on disk is in use with the second try of the same request."""
+    file = tmp_path / "token"
+    file.write_text("old")
+    async with made(server.url, pool, TokenFile(file)) as client:
+        await client.request("GET", NODES)
+        file.write_text("new")
+        server.script = [status(401), ok(b"fine")]
+        assert await client.request("PUT", NODES, body=b"{}") == b"fine"
+    sent = [request.partition(b"Bearer ")[2].partition(b"\r\n")[0] for request in server.requests]
+    assert sent == [b"old", b"old", b"new"]
+
+
+async def test_401_again_is_the_callers(server: RawServer, pool: LookupPool, tmp_path: Path) -> None:
+    """A new token that is refused, too, is not followed by a third try."""
+    file = tmp_path / "token"
+    file.write_text("old")
+    async with made(server.url, pool, TokenFile(file)) as client:
+        await client.request("GET", NODES)
+        file.write_text("new")
+        server.script = [status(401), status(401)]
+        with pytest.raises(errors.Unauthorized):
+            await client.request("GET", NODES)
+    assert len(server.requests) == 3
+
+
+async def test_401_without_other_credentials_is_not_tried_again(server: RawServer, client: Client) -> None:
+    """The same token would get the same answer."""
+    server.script = [status(401)]
+    with pytest.raises(errors.Unauthorized):
+        await client.request("GET", NODES)
+    assert len(server.requests) == 1
+
+
+async def test_401_of_a_watch_reloads_the_credentials_once(server: RawServer, pool: LookupPool, tmp_path: Path) -> None:
+    """Watches do as requests do, and leave no connection behind."""
+    file = tmp_path / "token"
+    file.write_text("old")
+    async with made(server.url, pool, TokenFile(file)) as client:
+        await client.request("GET", NODES)
+        file.write_text("new")
+        server.script = [status(401), STREAM + chunk(b"event\n")]
+        async with client.watch(NODES, {"watch": "true"}) as stream:
+            assert await stream.line() == b"event"
+            assert len(client._open) == 2
+    assert b"Bearer new" in server.requests[-1]
+
+
+def write_pair(folder: Path, pair: Certificate) -> ClientCertificate:
+    """A client certificate in files."""
+    certificate, key = folder / "tls.crt", folder / "tls.key"
+    certificate.write_text(pair.pem)
+    key.write_text(pair.key_pem)
+    return ClientCertificate(certificate, key)
+
+
+async def test_rotated_certificate_opens_new_connections(pool: LookupPool, tmp_path: Path) -> None:
+    """Nothing is sent on a connection that was opened with an earlier certificate, not even one that was busy."""
+    clock = FakeClock()
+    async with RawServer(trusts=AUTHORITY) as server:
+        auth = write_pair(tmp_path, CLIENTS["one"])
+        async with made(server.url, pool, auth, clock=clock) as client:
+            await asyncio.gather(client.request("GET", NODES), client.request("GET", NODES))
+            release = asyncio.Event()
+
+            async def later(writer: asyncio.StreamWriter) -> None:
+                await release.wait()
+                writer.write(ok())
+
+            server.script = [later]
+            busy = asyncio.create_task(client.request("GET", NODES))
+            await until(lambda: len(server.requests) == 3)
+            write_pair(tmp_path, CLIENTS["two"])
+            clock.ahead += CHECK_INTERVAL + 1
+            await client.request("GET", NODES)
+            release.set()
+            await busy
+            await asyncio.gather(client.request("GET", NODES), client.request("GET", NODES))
+            assert server.peers == ["one", "one", "two", "two"]
+            assert len(client._open) == 2
+
+
+async def test_client_certificate_that_is_not_accepted_is_said_so(pool: LookupPool, tmp_path: Path) -> None:
+    """TLS 1.3 tells only after the handshake; it is still a certificate, not a lost connection."""
+    tls = server_context(SERVER, trusts=OTHER)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:
+            accepted, _ = listener.accept()
+            with accepted, suppress(ssl.SSLError):  # blocking: asyncio's server would not send its alert
+                tls.wrap_socket(accepted, server_side=True)
+
+        port, auth = listener.getsockname()[1], write_pair(tmp_path, CLIENTS["one"])
+        async with made(f"https://127.0.0.1:{port}", pool, auth) as client, asyncio.TaskGroup() as group:
+            group.create_task(asyncio.to_thread(refuse))
+            with pytest.raises(errors.CertificateRejected, match="TLS failed: TLSV1_ALERT_UNKNOWN_CA"):
+                await client.request("GET", NODES, timeout=2)
+
+
+# --- no answer -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("certificate", "ca", "name", "words"),
+    [
+        (SERVER, OTHER, None, "unable to get local issuer certificate"),
+        (AUTHORITY.server("127.0.0.1", lifetime=timedelta(hours=-1)), AUTHORITY, None, "certificate has expired"),
+        (AUTHORITY.server("other.test"), AUTHORITY, None, "IP address mismatch"),
+        (SERVER, AUTHORITY, "other.test", "Hostname mismatch"),
+    ],
+    ids=["authority", "expired", "address", "name"],
+)
+async def test_server_certificate_that_is_not_accepted_is_said_so(
+    pool: LookupPool, certificate: Certificate, ca: Authority, name: str | None, words: str
+) -> None:
+    """Wrong authority, date or name: CertificateRejected, with the reason, and nothing is sent."""
+    async with RawServer(certificate) as server, made(server.url, pool, ca=ca, name=name) as client:
+        with pytest.raises(errors.CertificateRejected, match=words) as caught:
+            await client.request("GET", NODES)
+        assert server.url in str(caught.value)
+        assert server.requests == []
+
+
+async def test_server_name_of_the_kubeconfig_is_what_is_verified(server: RawServer, pool: LookupPool) -> None:
+    """``tls-server-name`` replaces the host in verification."""
+    async with made(server.url, pool, name="api.test") as client:
+        assert await client.request("GET", NODES) == b"{}"
+
+
+async def test_server_without_tls_is_said_so(pool: LookupPool) -> None:
+    """A plain HTTP port is a TLS failure, in words."""
+
+    async def plain(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.transport.abort()
+
+    server = await asyncio.start_server(plain, "127.0.0.1", 0)
+    async with server, made(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}", pool) as client:
+        with pytest.raises(errors.CertificateRejected, match="TLS failed"):
+            await client.request("GET", NODES)
+
+
+async def test_refused_connection_is_said_so(pool: LookupPool) -> None:
+    """Nobody listens."""
+    async with silent_listener() as port:
+        pass
+    async with made(f"https://127.0.0.1:{port}", pool) as client:
+        with unreachable("refused", f"https://127.0.0.1:{port}: connection refused"):
+            await client.request("GET", NODES)
+
+
+@pytest.mark.parametrize("sent", [b"", ok(b"long")[:-1], STREAM + chunk(b"{")])
+async def test_reset_connection_is_said_so(server: RawServer, client: Client, sent: bytes) -> None:
+    """Wherever in an answer the connection breaks, it is a lost connection and no answer."""
+    server.script = [reset(sent)]
+    with unreachable("reset", f"{server.url}: connection lost"):
+        await client.request("GET", NODES)
+
+
+async def test_server_that_hangs_up_in_the_handshake_is_said_so(pool: LookupPool) -> None:
+    """A port that closes at once is a lost connection."""
+
+    async def gone(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    server = await asyncio.start_server(gone, "127.0.0.1", 0)
+    async with server, made(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}", pool) as client:
+        with unreachable("reset"):
+            await client.request("GET", NODES)
+
+
+@pytest.mark.parametrize("watch", [False, True])
+async def test_server_that_never_shakes_hands_is_a_timeout(
+    pool: LookupPool, monkeypatch: pytest.MonkeyPatch, watch: bool
+) -> None:
+    """A frozen server accepts and says nothing: noticed after the connect timeout, by requests and watches."""
+    monkeypatch.setattr(client_module, "CONNECT_TIMEOUT", 0.05)
+    async with silent_listener() as port, made(f"https://127.0.0.1:{port}", pool) as client:
+        with unreachable("timeout", "no answer in time"):
+            if watch:
+                async with client.watch(NODES, {}):
+                    pass
+            else:
+                await client.request("GET", NODES)
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+class Names:
+    """What names resolve to; a name without addresses does not exist."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.addresses: dict[str, list[str]] = {}
+        self.asked: list[str] = []
+        real = socket.getaddrinfo
+
+        def resolve(host: Any, port: Any, *args: Any, **more: Any) -> Any:
+            if host not in self.addresses:
+                return real(host, port, *args, **more)
+            self.asked.append(host)
+            if not self.addresses[host]:
+                raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+            return [
+                (socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+                for address in self.addresses[host]
+            ]
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Names:
+    """Names of a test's own."""
+    return Names(monkeypatch)
+
+
+async def test_name_that_does_not_resolve_is_said_so(pool: LookupPool, names: Names) -> None:
+    """DNS failures name the server and are of a kind of their own."""
+    names.addresses["api.test"] = []
+    async with made("https://api.test", pool) as client:
+        with unreachable("dns", "https://api.test: the name does not resolve (Name or service not known)"):
+            await client.request("GET", NODES)
+
+
+async def test_name_is_verified_as_it_is_written(server: RawServer, pool: LookupPool, names: Names) -> None:
+    """A server given by name is connected to by address and verified by name."""
+    names.addresses["api.test"] = ["127.0.0.1"]
+    async with made(f"https://api.test:{server.port}", pool) as client:
+        await client.request("GET", NODES)
+    assert f"Host: api.test:{server.port}".encode() in server.requests[0]
+
+
+@pytest.mark.parametrize("first", ["127.0.0.2", "::1"])
+async def test_next_address_is_tried_where_one_refuses(
+    server: RawServer, pool: LookupPool, names: Names, first: str
+) -> None:
+    """A name with a dead address works while another one lives."""
+    names.addresses["api.test"] = [first, "127.0.0.1"]
+    async with made(f"https://api.test:{server.port}", pool) as client:
+        assert await client.request("GET", NODES) == b"{}"
+
+
+async def test_next_address_is_tried_where_one_is_silent(
+    server: RawServer, pool: LookupPool, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address that swallows everything does not use up the time of the one behind it."""
+    monkeypatch.setattr(http1, "ADDRESS_TIMEOUT", 0.05)
+    names.addresses["api.test"] = ["127.0.0.2", "127.0.0.1"]
+    with socket.create_server(("127.0.0.2", server.port)):
+        async with made(f"https://api.test:{server.port}", pool) as client:
+            assert await client.request("GET", NODES, timeout=2) == b"{}"
+
+
+async def test_address_of_a_family_without_sockets_is_passed_over(server: RawServer) -> None:
+    """A host without IPv6 skips the addresses it cannot use."""
+    context = ssl.create_default_context(cadata=AUTHORITY.pem)
+    strange = (socket.AF_ASH, "127.0.0.1", server.port)
+    connection = await http1.connect([strange, (socket.AF_INET, "127.0.0.1", server.port)], context, "127.0.0.1")
+    assert connection.usable
+    connection.abort()
+
+
+@pytest.mark.parametrize("address", ["169.254.169.254", "fe80::1", "0.0.0.0"])
+async def test_name_that_leads_to_a_forbidden_address_is_refused(pool: LookupPool, names: Names, address: str) -> None:
+    """DNS does not open what a kubeconfig may not name: metadata services and link-local addresses."""
+    names.addresses["api.test"] = ["127.0.0.1", address]
+    async with made("https://api.test", pool) as client:
+        with pytest.raises(errors.KubeconfigError, match=f"leads to {address}"):
+            await client.request("GET", NODES)
+
+
+# --- watches -------------------------------------------------------------------------------------
+
+
+async def test_watch_gives_lines_until_the_end(server: RawServer, client: Client) -> None:
+    """Lines come one by one, b"" is the end."""
+    server.script = [STREAM + chunk(b"one\ntwo\nth") + chunk(b"ree\n") + b"0\r\n\r\n"]
+    async with client.watch(NODES, {"watch": "true", "resourceVersion": "5"}) as stream:
+        assert [await stream.line() for _ in range(4)] == [b"one", b"two", b"three", b""]
+    assert server.requests[0].startswith(b"GET /api/v1/nodes?watch=true&resourceVersion=5 HTTP/1.1\r\n")
+
+
+async def test_watch_has_a_connection_of_its_own(server: RawServer, client: Client) -> None:
+    """A watch takes no kept connection, leaves none, and ends with its block."""
+    server.script = [ok(), then_hang(STREAM, chunk(b"one\n"))]
+    await client.request("GET", NODES)
+    async with client.watch(NODES, {}) as stream:
+        assert await stream.line() == b"one"
+        assert server.connections == 2
+    assert len(client._open) == 1
+    await client.request("GET", NODES)
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+@pytest.mark.parametrize("indent", [None, 2])
+async def test_refused_watch_is_a_typed_error(server: RawServer, client: Client, indent: int | None, end: str) -> None:
+    """The Status of a refused watch is read however it is laid out."""
+    body = json.dumps({"kind": "Status", "message": "too old", "reason": "Expired"}, indent=indent) + end
+    server.script = [f"HTTP/1.1 410 Gone\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()]
+    with pytest.raises(errors.Expired, match="410 Expired: too old"):
+        async with client.watch(NODES, {}):
+            pass
+    assert client._open == {}
+
+
+async def test_refused_watch_in_plain_text_has_its_retry_after(server: RawServer, client: Client) -> None:
+    """429 of a watch: the wait is known, the text is not quoted."""
+    server.script = [b"HTTP/1.1 429 Slow\r\nRetry-After: 3\r\nContent-Length: 5\r\n\r\nwait\n"]
+    with pytest.raises(errors.TooManyRequests, match=r": Slow$") as caught:
+        async with client.watch(NODES, {}):
+            pass
+    assert caught.value.retry_after == 3.0
+
+
+async def test_refused_watch_whose_body_never_ends_is_still_an_error(server: RawServer, client: Client) -> None:
+    """An endless page instead of a Status is read no further than a Status would be long."""
+    page = STREAM.replace(b"200 OK", b"503 Busy") + chunk(b"x\n" * 40_000)
+    server.script = [then_hang(page)]
+    with pytest.raises(errors.ServerFault):
+        async with asyncio.timeout(2), client.watch(NODES, {}):
+            pass
+
+
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200", STREAM, STREAM + chunk(b"half a li")])
+async def test_silence_is_a_timeout(
+    server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """A watch that says nothing for too long has ended, before its head, after it, and in mid-line."""
+    monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 0.1)
+    server.script = [then_hang(sent)]
+    with unreachable("timeout"):
+        async with asyncio.timeout(2), client.watch(NODES, {}) as stream:
+            await stream.line()
+    assert client._open == {}
+
+
+async def test_any_byte_ends_the_silence(server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bookmarks, or parts of a long line, keep a watch alive."""
+    monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 0.2)
+    server.script = [then_hang(STREAM, *[chunk(b"x")] * 8, chunk(b"\n"), pause=0.05)]
+    async with client.watch(NODES, {}) as stream:
+        assert await stream.line() == b"x" * 8
+
+
+@pytest.mark.parametrize(
+    "end",
+    [reset(STREAM + chunk(b"one\n") + chunk(b"tw")), then_hang(STREAM + chunk(b"one\n") + b"xyz\r\n")],
+    ids=["reset", "garbage"],
+)
+async def test_broken_watch_gives_its_lines_first(server: RawServer, client: Client, end: Answer) -> None:
+    """What had arrived whole is delivered before the error."""
+    server.script = [end]
+    async with client.watch(NODES, {}) as stream:
+        assert await stream.line() == b"one"
+        with pytest.raises((errors.ClusterUnreachable, errors.BadAnswer)):
+            await stream.line()
+
+
+async def test_line_above_the_limit_is_a_bad_answer(
+    server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event larger than any object is refused."""
+    monkeypatch.setattr(client_module, "LINE_LIMIT", 100)
+    server.script = [then_hang(STREAM + chunk(b"x" * 101))]
+    async with client.watch(NODES, {}) as stream:
+        with pytest.raises(errors.BadAnswer, match="a line above 100 bytes"):
+            await stream.line()
+
+
+async def test_errors_of_the_reader_are_its_own(server: RawServer, client: Client) -> None:
+    """A timeout the reader sets itself is not taken for the server's."""
+    server.script = [then_hang(STREAM)]
+    with pytest.raises(TimeoutError):
+        async with client.watch(NODES, {}) as stream, asyncio.timeout(0.05):
+            await stream.line()
+    assert client._open == {}
+
+
+LINE = b"x" * 999
+
+
+async def slow_reader(server: RawServer, client: Client) -> None:
+    """A server that sends 32 MB at once, a reader that does not read at first."""
+    sent = 0
+
+    async def flood(writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(STREAM)
+        for _ in range(320):
+            writer.write(chunk((LINE + b"\n") * 100))
+            await writer.drain()
+            sent += 100_000
+        writer.write(b"0\r\n\r\n")
+
+    server.script = [flood]
+    async with client.watch(NODES, {}) as stream:
+        assert await stream.line() == LINE
+        await until(lambda: sent > 1_000_000)
+        before = -1
+        while before != sent:
+            before = sent
+            await asyncio.sleep(0.1)
+        held = sum(map(len, stream._connection._lines or ()))
+        assert held < 2 * http1.PAUSE_ABOVE
+        assert sent < 24_000_000  # the rest is in the sockets' buffers
+        count = 1
+        while line := await stream.line():
+            assert line == LINE
+            count += 1
+        assert count == 32_000
+
+
+async def test_slow_reader_holds_up_the_server_and_not_our_memory(server: RawServer, client: Client) -> None:
+    """While nobody reads, reading from the socket pauses; later everything arrives."""
+    await slow_reader(server, client)
+
+
+def test_transport_works_on_uvloop() -> None:
+    """On the loop the hub runs on, connections are kept, renewed, paused and given up just the same."""
+
+    async def main() -> None:
+        pool = LookupPool(1)
+        async with RawServer() as server, made(server.url, pool) as client:
+            server.script = [ok(), close, ok(b"second"), then_hang(ok(b"late")[:-2])]
+            await client.request("GET", NODES)
+            assert await client.request("GET", NODES) == b"second"
+            with unreachable("timeout"):
+                await client.request("GET", NODES, timeout=0.05)
+            await slow_reader(server, client)
+            server.script = [reset(STREAM + chunk(b"one\n"))]
+            async with client.watch(NODES, {}) as stream:
+                assert await stream.line() == b"one"
+                with unreachable("reset"):
+                    await stream.line()
+            async with made(server.url, pool, ca=OTHER) as stranger:
+                with pytest.raises(errors.CertificateRejected):
+                    await stranger.request("GET", NODES)
+        with unreachable("refused"):
+            async with made(server.url, pool) as client:
+                await client.request("GET", NODES)
+        pool.close()
+        await asyncio.sleep(0.05)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

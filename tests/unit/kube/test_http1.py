@@ -1,0 +1,649 @@
+"""The HTTP/1.1 parser, fed by hand: what it accepts, what it refuses, and that every peer's bytes are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.kube.http1 import HEAD_LIMIT, PAUSE_ABOVE, Connection, Head, ProtocolError
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+LIMIT = 1000
+
+
+class Wire(asyncio.Transport):
+    """The transport as a connection sees it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+        self.aborted = False
+        self.reading = True
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += bytes(data)
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class Peer:
+    """A connection with its transport, and a server's side to play."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit: int = LIMIT, *, lines: bool = False) -> None:
+        self.loop = loop
+        self.wire = Wire()
+        self.connection = Connection(loop)
+        self.connection.connection_made(self.wire)
+        self.ask(limit, lines=lines)
+
+    def ask(self, limit: int = LIMIT, *, lines: bool = False) -> None:
+        """Start a request."""
+        self.head = self.connection.start(b"GET / HTTP/1.1\r\n\r\n", limit, lines=lines)
+
+    def send(self, *pieces: bytes) -> Peer:
+        """Bytes arrive."""
+        for piece in pieces:
+            self.connection.data_received(piece)
+        return self
+
+    def end(self, error: Exception | None = None) -> Peer:
+        """The connection ends."""
+        self.connection.connection_lost(error)
+        return self
+
+    def body(self) -> bytes:
+        """Wait for the answer's body; the head must be there."""
+        self.head.result()
+        return self.loop.run_until_complete(self.connection.body())
+
+    def line(self) -> bytes:
+        """Wait for the next line."""
+        return self.loop.run_until_complete(self.connection.line())
+
+    def lines(self) -> list[bytes]:
+        """All lines up to the end of the stream."""
+        return list(iter(self.line, b""))
+
+
+LOOP = asyncio.new_event_loop()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _loop() -> Iterator[None]:
+    """One loop for all: nothing in here waits."""
+    yield
+    LOOP.close()
+
+
+def peer(limit: int = LIMIT, *, lines: bool = False) -> Peer:
+    """A connection with a request under way."""
+    return Peer(LOOP, limit, lines=lines)
+
+
+def chunks(*parts: bytes) -> bytes:
+    """A whole chunked body."""
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (*parts, b""))
+
+
+def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
+    """``data`` in pieces."""
+    edges = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
+    return [data[a:b] for a, b in pairwise(edges)]
+
+
+# --- the head ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"",
+        b"HTTP/2 200 OK",
+        b"HTTP/1.2 200 OK",
+        b"http/1.1 200 OK",
+        b"HTTP/1.1 20 OK",
+        b"HTTP/1.1 2000 OK",
+        b"HTTP/1.1 099 Low",
+        b"HTTP/1.1 2x0 OK",
+        b"HTTP/1.1  200 OK",
+        b"HTTP/1.1200 OK",
+        b" HTTP/1.1 200 OK",
+        b"HTTP/1.1 200 OK\n",
+        b"SSH-2.0-OpenSSH_9.6",
+        b'{"kind":"Status"}',
+    ],
+)
+def test_status_line_that_is_none_is_refused(block: bytes) -> None:
+    """Only HTTP/1.0 and 1.1 with a three-digit status pass."""
+    with pytest.raises(ProtocolError, match=r"status line|line feed"):
+        Head(block)
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "reason"),
+    [
+        (b"HTTP/1.1 200 OK", 200, "OK"),
+        (b"HTTP/1.1 200", 200, ""),
+        (b"HTTP/1.1 200 ", 200, ""),
+        (b"HTTP/1.0 404 Not Found", 404, "Not Found"),
+        (b"HTTP/1.1 599 \xe4\xff", 599, "\xe4\xff"),
+    ],
+)
+def test_status_line_is_read(line: bytes, status: int, reason: str) -> None:
+    """The reason may be missing, empty or any bytes."""
+    head = Head(line)
+    assert (head.status, head.reason) == (status, reason)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"no colon",
+        b": no name",
+        b"",
+        b"Content-Length : 5",
+        b"Content-Length\t: 5",
+        b" folded: line",
+        b"\tfolded: line",
+        b"X: a\nContent-Length: 5",
+    ],
+)
+def test_malformed_header_is_refused(header: bytes) -> None:
+    """Folded lines, spaces before the colon and bare line feeds mean different things to different readers."""
+    with pytest.raises(ProtocolError):
+        Head(OK + header)
+
+
+@pytest.mark.parametrize("value", [b"", b"-1", b"+5", b"5,5", b"0x5", b"5 5", b"1e3", b"\xb2", b"1" * 16])
+def test_content_length_that_is_no_number_is_refused(value: bytes) -> None:
+    """Content-Length is up to fifteen digits."""
+    with pytest.raises(ProtocolError, match="bad Content-Length"):
+        Head(OK + b"Content-Length: " + value)
+
+
+def test_content_length_twice_must_agree() -> None:
+    """The same length twice is one, two lengths are an attack."""
+    assert Head(OK + b"Content-Length: 5\r\ncontent-length:5").length == 5
+    with pytest.raises(ProtocolError, match="bad Content-Length"):
+        Head(OK + b"Content-Length: 5\r\nContent-Length: 6")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_length_and_chunks_together_are_refused(order: int) -> None:
+    """An answer with Content-Length and Transfer-Encoding has two ends."""
+    both = [b"Content-Length: 5", b"Transfer-Encoding: chunked"][::order]
+    with pytest.raises(ProtocolError, match="both"):
+        Head(OK + b"\r\n".join(both))
+
+
+@pytest.mark.parametrize("value", [b"gzip", b"gzip, chunked", b"chunked, chunked", b"", b"identity", b"\x0bchunked"])
+def test_other_transfer_encodings_are_refused(value: bytes) -> None:
+    """Chunked is the only one."""
+    with pytest.raises(ProtocolError, match="Transfer-Encoding"):
+        Head(OK + b"Transfer-Encoding: " + value)
+
+
+def test_transfer_encoding_twice_is_refused() -> None:
+    """Two headers are two encodings."""
+    with pytest.raises(ProtocolError, match="Transfer-Encoding"):
+        Head(OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked")
+
+
+@pytest.mark.parametrize("value", [b"gzip", b"deflate", b"br", b"GZIP", b"identity, gzip"])
+def test_compressed_answer_is_refused(value: bytes) -> None:
+    """Nobody asked for compression, and there is nothing here that a bomb could blow up."""
+    with pytest.raises(ProtocolError, match="compressed"):
+        Head(OK + b"Content-Encoding: " + value)
+
+
+def test_identity_is_no_compression() -> None:
+    """``Content-Encoding: identity`` says nothing."""
+    assert Head(OK + b"Content-Encoding: Identity").status == 200
+
+
+@pytest.mark.parametrize(
+    ("block", "close"),
+    [
+        (b"HTTP/1.1 200 OK", False),
+        (b"HTTP/1.0 200 OK", True),
+        (b"HTTP/1.1 200 OK\r\nConnection: Close", True),
+        (b"HTTP/1.1 200 OK\r\nConnection: keep-alive", False),
+        (b"HTTP/1.0 200 OK\r\nConnection: keep-alive", True),
+    ],
+)
+def test_connection_is_kept_by_version_and_header(block: bytes, close: bool) -> None:
+    """HTTP/1.1 stays open unless the peer says close; HTTP/1.0 never does."""
+    assert Head(block).close is close
+
+
+def test_retry_after_is_cut() -> None:
+    """Retry-After is kept as text, and not much of it."""
+    assert Head(OK + b"Retry-After:  7").retry_after == "7"
+    assert Head(OK + b"Retry-After: " + b"9" * 99).retry_after == "9" * 64
+
+
+@pytest.mark.parametrize("name", [b"x-one", b"X-Two", b"Audit-Id"])
+def test_unknown_headers_are_ignored(name: bytes) -> None:
+    """What we do not know does not matter."""
+    assert Head(OK + name + b": x: y").status == 200
+
+
+def test_head_at_the_limit_is_read() -> None:
+    """Headers of exactly 64 KiB are fine."""
+    filler = b"X: " + b"y" * (HEAD_LIMIT - len(OK) - 3 - len(b"\r\nContent-Length: 0"))
+    assert peer().send(OK + filler + b"\r\nContent-Length: 0\r\n\r\n").body() == b""
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_head_above_the_limit_is_refused(ended: bool) -> None:
+    """One byte more is not, whether it ends or goes on."""
+    other = peer().send((OK + b"X: ").ljust(HEAD_LIMIT + 1, b"y") + b"\r\n\r\n" * ended)
+    assert other.wire.aborted
+    with pytest.raises(ProtocolError, match="headers above 64 KiB"):
+        other.head.result()
+
+
+def test_head_that_never_ends_is_refused_while_it_grows() -> None:
+    """A peer that drips header lines is cut off at the limit."""
+    other = peer().send(OK, *[b"X: y\r\n"] * (HEAD_LIMIT // 6))
+    assert isinstance(other.head.exception(), ProtocolError)
+
+
+def test_informational_answers_are_skipped() -> None:
+    """1xx announce the real answer."""
+    early = b"HTTP/1.1 103 Early Hints\r\nContent-Length: 7\r\n\r\n"
+    other = peer().send(b"HTTP/1.1 100 Continue\r\n\r\n" + early + OK + b"Content-Length: 2\r\n\r\nhi")
+    assert (other.head.result().status, other.body()) == (200, b"hi")
+
+
+def test_informational_answers_without_end_are_refused() -> None:
+    """A peer that announces for ever is cut off."""
+    other = peer().send(*[b"HTTP/1.1 100 Continue\r\n\r\n"] * 6)
+    with pytest.raises(ProtocolError, match="announcements"):
+        other.head.result()
+
+
+def test_upgrade_is_refused() -> None:
+    """101 answers something we never ask."""
+    with pytest.raises(ProtocolError, match="upgrade"):
+        peer().send(b"HTTP/1.1 101 Switching Protocols\r\n\r\n").head.result()
+
+
+# --- bodies --------------------------------------------------------------------------------------
+
+ANSWERS = {
+    "length": OK + b"Content-Length: 11\r\n\r\nhello world",
+    "chunked": CHUNKED + chunks(b"hello", b" ", b"world"),
+    "extensions": CHUNKED + b'5;a=b\r\nhello\r\n006 ; c="d"\r\n world\r\n0;last\r\n\r\n',
+    "trailers": CHUNKED + b"B\r\nhello world\r\n0\r\nX: y\r\nZ: w\r\n\r\n",
+    "until close": b"HTTP/1.1 200 OK\r\n\r\nhello world",
+    "HTTP/1.0": b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nhello world",
+    "after 1xx": b"HTTP/1.1 100 Continue\r\n\r\n" + CHUNKED + chunks(b"hello world"),
+    "line breaks": OK + b"Content-Length: 11\r\nX: y\r\n\r\nhello world",
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_body_is_the_same_byte_by_byte(name: str) -> None:
+    """An answer that arrives in single bytes is the one that arrives at once."""
+    assert peer().send(*cut(ANSWERS[name], range(999))).end().body() == b"hello world"
+
+
+@given(st.sampled_from(sorted(ANSWERS)), st.lists(st.integers(0, 200), max_size=8))
+def test_body_does_not_depend_on_where_it_is_cut(name: str, places: list[int]) -> None:
+    """Packets may end anywhere."""
+    assert peer().send(*cut(ANSWERS[name], places)).end().body() == b"hello world"
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40), max_size=12), st.lists(st.integers(0, 800), max_size=8))
+def test_chunked_body_is_what_was_chunked(parts: list[bytes], places: list[int]) -> None:
+    """Whatever the chunks, line breaks in them included."""
+    assert peer().send(*cut(CHUNKED + chunks(*parts), places)).body() == b"".join(parts)
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        OK,
+        b"HTTP/1.1 204 No Content\r\n",
+        b"HTTP/1.0 500 Oops\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"Content-Length: 5\r\n",
+        b"Content-Length: 99999\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"\r\n",
+        b"\n",
+        b"0\r\n\r\n",
+        b"5\r\nhello\r\n",
+        b"ffffffffffffff\r\n",
+        b"hello",
+        b"{}\n",
+    ]
+)
+
+
+@given(st.lists(FRAGMENTS | st.binary(max_size=20), max_size=12), st.lists(st.integers(0, 400), max_size=4))
+def test_garbage_ends_in_an_error_or_a_bounded_answer(parts: list[bytes], places: list[int]) -> None:
+    """Whatever a peer sends before it hangs up, a request ends, with a ProtocolError, an OSError or a small body."""
+    other = peer(8).send(*cut(b"".join(parts), places)).end()
+    with suppress(ProtocolError, OSError):
+        assert len(other.body()) <= 8
+
+
+@given(st.lists(FRAGMENTS | st.binary(max_size=20), max_size=12), st.lists(st.integers(0, 400), max_size=4))
+def test_garbage_ends_a_stream_or_gives_bounded_lines(parts: list[bytes], places: list[int]) -> None:
+    """The same of a stream: it ends, and no line is above the limit or empty."""
+    other = peer(8, lines=True).send(*cut(b"".join(parts), places)).end()
+    with suppress(ProtocolError, OSError):
+        other.head.result()
+        assert all(0 < len(line) <= 8 for line in other.lines())
+
+
+@pytest.mark.parametrize(
+    "size", [b"", b"g", b"-1", b"+5", b"0x5", b"5 5", b" ", b";", b"\xb2", b"f" * 16, b"5\n", b"\n5"]
+)
+def test_bad_chunk_size_is_refused(size: bytes) -> None:
+    """A chunk's size is hexadecimal digits and nothing else."""
+    other = peer().send(CHUNKED + size + b"\r\nhello\r\n")
+    assert other.wire.aborted
+    with pytest.raises(ProtocolError, match="chunk without a size"):
+        other.body()
+
+
+def test_chunk_line_above_the_limit_is_refused() -> None:
+    """Chunk extensions may not grow for ever."""
+    with pytest.raises(ProtocolError, match="chunk without a size"):
+        peer().send(CHUNKED + b"5;" + b"x" * 1100).body()
+
+
+@pytest.mark.parametrize("after", [b"x\r\n", b"world\r\n"])
+def test_chunk_longer_than_its_size_is_refused(after: bytes) -> None:
+    """After a chunk comes a line break."""
+    with pytest.raises(ProtocolError, match="longer than it says"):
+        peer().send(CHUNKED + b"5\r\nhello" + after).body()
+
+
+@pytest.mark.parametrize("start", [OK + b"Content-Length: 10\r\n\r\n", CHUNKED + b"a\r\n", OK + b"\r\n"])
+def test_body_at_the_limit_is_read(start: bytes) -> None:
+    """The limit itself is allowed."""
+    end = b"\r\n0\r\n\r\n" if start.startswith(CHUNKED) else b""
+    assert peer(10).send(start + b"x" * 10 + end).end().body() == b"x" * 10
+
+
+@pytest.mark.parametrize("start", [CHUNKED + b"fffffff\r\n", OK + b"\r\n"])
+def test_body_above_the_limit_is_refused(start: bytes) -> None:
+    """A body without an announced length is refused when it passes the limit."""
+    other = peer(10).send(start, b"x" * 10)
+    assert not other.wire.aborted
+    other.send(b"x")
+    assert other.wire.aborted
+    with pytest.raises(ProtocolError, match="body above 10 bytes"):
+        other.body()
+
+
+def test_announced_length_above_the_limit_is_refused_at_once() -> None:
+    """Nothing of a body is read that is too long anyway."""
+    with pytest.raises(ProtocolError, match="body above 10 bytes"):
+        peer(10).send(OK + b"Content-Length: 11\r\n\r\n").head.result()
+
+
+def test_body_of_tiny_chunks_weighs_what_it_holds() -> None:
+    """A peer cannot multiply its bytes in our memory by sending them two by two."""
+    other = peer(1 << 20).send(CHUNKED)
+    piece = b"2\r\nxx\r\n" * 1000
+    tracemalloc.start()
+    for _ in range(20):
+        other.send(piece)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 80_000  # 40,000 bytes in 20,000 chunks
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 204 No Content\r\n\r\n", OK + b"Content-Length: 0\r\n\r\n"])
+def test_answer_without_a_body_is_complete_with_its_head(head: bytes) -> None:
+    """204 and a length of 0 wait for nothing."""
+    assert peer().send(head).body() == b""
+
+
+# --- ends ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"HTTP/1.1 200",
+        OK + b"Content-Length: 5\r\n\r\nhell",
+        OK + b"Content-Length: 5\r\n\r\n",
+        CHUNKED,
+        CHUNKED + b"5\r\nhello",
+        CHUNKED + b"5\r\nhello\r\n",
+        CHUNKED + b"5\r\nhello\r\n0\r\n",
+        CHUNKED + b"5\r\nhello\r\n0\r\nX: y\r\n",
+    ],
+)
+def test_answer_cut_short_is_an_error(data: bytes) -> None:
+    """An answer that does not reach its own end is none."""
+    with pytest.raises(ConnectionResetError):
+        peer().send(data).end().body()
+
+
+def test_reset_before_the_end_keeps_its_error() -> None:
+    """What the system said about the connection is what the caller hears."""
+    with pytest.raises(TimeoutError, match="user timeout"):
+        peer().send(CHUNKED).end(TimeoutError("user timeout")).body()
+
+
+def test_body_until_close_ended_by_a_reset_is_an_error() -> None:
+    """Only a proper end ends an answer that has no other: a reset cuts it."""
+    with pytest.raises(ConnectionResetError):
+        peer().send(OK + b"\r\nhell").end(ConnectionResetError(104, "reset")).body()
+
+
+def test_body_until_close_ended_by_us_is_an_error() -> None:
+    """Giving up is not the end of an answer either."""
+    other = peer().send(OK + b"\r\nhell")
+    other.connection.abort()
+    with pytest.raises(ConnectionAbortedError):
+        other.end().body()
+
+
+@pytest.mark.parametrize(
+    "answer", [OK + b"Content-Length: 2\r\n\r\nhi", CHUNKED + chunks(b"hi")], ids=["length", "chunked"]
+)
+def test_extra_bytes_in_the_same_packet_are_refused(answer: bytes) -> None:
+    """More than the answer says is not an answer."""
+    other = peer().send(answer + b"x")
+    assert other.wire.aborted
+    with pytest.raises(ProtocolError, match=r"more bytes|bytes after"):
+        other.body()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [OK + b"Content-Length: 2\r\n\r\nhi", CHUNKED + chunks(b"hi"), b"HTTP/1.1 204 No Content\r\n\r\n"],
+    ids=["length", "chunked", "204"],
+)
+def test_bytes_nobody_asked_for_end_an_idle_connection(answer: bytes) -> None:
+    """An answer before its question would be taken for the next one's: the connection is of no more use."""
+    other = peer().send(answer, OK + b"Content-Length: 4\r\n\r\nevil")
+    assert (other.wire.aborted, other.connection.usable) == (True, False)
+
+
+def test_second_answer_behind_an_empty_one_is_dropped_with_the_connection() -> None:
+    """What follows a 204 in the same packet is never read as an answer."""
+    other = peer().send(b"HTTP/1.1 204 No Content\r\n\r\n" + OK + b"Content-Length: 4\r\n\r\nevil")
+    assert (other.body(), other.connection.usable) == (b"", False)
+
+
+@pytest.mark.parametrize("answer", ["length", "chunked", "trailers", "after 1xx"])
+def test_complete_answer_leaves_the_connection_usable(answer: str) -> None:
+    """The next request gets the next answer."""
+    other = peer().send(ANSWERS[answer])
+    assert (other.body(), other.connection.usable, other.connection.served) == (b"hello world", True, 1)
+    other.ask()
+    assert other.send(OK + b"Content-Length: 2\r\n\r\nhi").body() == b"hi"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+def test_connection_the_peer_wants_closed_is_not_usable(answer: bytes) -> None:
+    """We close first, rather than race the peer."""
+    other = peer().send(answer)
+    assert (other.connection.usable, other.wire.aborted) == (False, True)
+
+
+def test_peer_that_closes_an_idle_connection_makes_it_unusable() -> None:
+    """An ended connection carries no further request."""
+    assert peer().send(ANSWERS["length"]).end().connection.usable is False
+
+
+@pytest.mark.parametrize("error", [None, ConnectionResetError("reset")])
+def test_request_on_a_connection_lost_after_its_handshake_fails_at_once(error: Exception | None) -> None:
+    """A peer that hangs up before the request is sent is noticed, not waited for."""
+    connection = Connection(LOOP)
+    connection.connection_made(Wire())
+    connection.connection_lost(error)
+    assert isinstance(connection.start(b"GET", LIMIT).exception(), ConnectionResetError)
+
+
+# --- streams -------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"")), max_size=12),
+    st.lists(st.integers(1, 400), max_size=6),
+    st.lists(st.integers(0, 800), max_size=6),
+)
+def test_lines_do_not_depend_on_chunks_or_packets(lines: list[bytes], chunking: list[int], places: list[int]) -> None:
+    """A stream's lines are its lines, however they are cut; empty ones do not count."""
+    body = b"".join(line + b"\n" for line in lines)
+    stream = CHUNKED + chunks(*(piece for piece in cut(body, chunking) if piece))
+    assert peer(lines=True).send(*cut(stream, places)).lines() == [line for line in lines if line]
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 5])
+def test_line_at_the_limit_is_read(pieces: int) -> None:
+    """The limit itself is allowed, in one chunk or in several."""
+    size = 10 // pieces
+    assert peer(10, lines=True).send(
+        CHUNKED, *[b"%x\r\n%b\r\n" % (size, b"x" * size)] * pieces, b"1\r\n\n\r\n"
+    ).line() == (b"x" * 10)
+
+
+@pytest.mark.parametrize("data", [b"x" * 11, b"x" * 11 + b"\n", b"ok\n" + b"x" * 11, b"ok\n" + b"x" * 11 + b"\n"])
+def test_line_above_the_limit_is_refused(data: bytes) -> None:
+    """One byte more is not, whether the line has ended or not."""
+    other = peer(10, lines=True).send(CHUNKED + b"%x\r\n%b\r\n" % (len(data), data))
+    assert other.wire.aborted
+    with pytest.raises(ProtocolError, match="line above 10 bytes"):
+        other.lines()
+
+
+def test_line_above_the_limit_in_pieces_is_refused() -> None:
+    """What has arrived of a line counts."""
+    other = peer(10, lines=True).send(CHUNKED, *[b"1\r\nx\r\n"] * 11)
+    with pytest.raises(ProtocolError, match="line above 10 bytes"):
+        other.line()
+
+
+def test_lines_before_a_broken_end_are_delivered_first() -> None:
+    """An error does not take with it what had arrived whole."""
+    other = peer(lines=True).send(CHUNKED + b"9\r\none\ntwo\nt\r\n").end()
+    assert [other.line(), other.line()] == [b"one", b"two"]
+    with pytest.raises(ConnectionResetError):
+        other.line()
+
+
+def test_half_a_line_at_the_end_is_no_line() -> None:
+    """What follows the last line break is not delivered, and can be looked at."""
+    other = peer(lines=True).send(CHUNKED + chunks(b"one\ntw", b"o"))
+    assert (other.lines(), other.connection.unfinished) == ([b"one"], b"two")
+
+
+def test_line_wakes_the_reader() -> None:
+    """A reader that waits gets the line when it arrives."""
+
+    async def read() -> bytes:
+        other = peer(lines=True)
+        LOOP.call_later(0.001, other.send, CHUNKED + b"4\r\none\n\r\n")
+        return await other.connection.line()
+
+    assert LOOP.run_until_complete(read()) == b"one"
+
+
+def flood(line: bytes, count: int) -> bytes:
+    """A chunk of many lines."""
+    data = (line + b"\n") * count
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def test_reading_pauses_under_a_slow_consumer_and_goes_on() -> None:
+    """With a megabyte unread the peer has to wait until half of it is consumed."""
+    other = peer(1 << 16, lines=True).send(CHUNKED)
+    sent = 0
+    while other.wire.reading:
+        other.send(flood(b"x" * 999, 10))
+        sent += 10
+    assert 0.8 * PAUSE_ABOVE < sent * 1000 < 1.2 * PAUSE_ABOVE
+    taken = 0
+    while not other.wire.reading:
+        assert other.line() == b"x" * 999
+        taken += 1
+    assert 0.4 * sent < taken < 0.6 * sent
+
+
+def test_tiny_lines_count_for_what_they_weigh() -> None:
+    """A flood of one-byte lines pauses long before a million of them are in memory."""
+    other = peer(lines=True).send(CHUNKED)
+    for sent in range(1, 1000):
+        other.send(flood(b"x", 100))
+        if not other.wire.reading:
+            assert sent * 100 < PAUSE_ABOVE // 50
+            return
+    pytest.fail("never paused")
+
+
+def test_paused_connection_that_is_lost_is_not_resumed() -> None:
+    """What had arrived is still delivered; a closed transport is left alone."""
+    other = peer(lines=True).send(CHUNKED + flood(b"x" * 500, 3000)).end()
+    for _ in range(3000):
+        assert other.line() == b"x" * 500
+    assert not other.wire.reading
+
+
+def test_many_lines_in_one_packet_take_time_in_proportion() -> None:
+    """Splitting is linear: a flood of line breaks does not hold up the loop."""
+    other = peer(lines=True)
+    started = time.perf_counter()
+    other.send(CHUNKED + flood(b"x", 300_000))
+    assert time.perf_counter() - started < 2
+
+
+def test_silence_is_a_timeout() -> None:
+    """A stream that is given up ends in TimeoutError."""
+    other = peer(lines=True).send(CHUNKED)
+    other.connection.fail_silent()
+    with pytest.raises(TimeoutError):
+        other.line()
+    assert other.wire.aborted

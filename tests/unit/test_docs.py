@@ -1,0 +1,153 @@
+"""The documentation says what is so: examples load, links lead somewhere, lists are complete."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmarks import report
+from hub.kube.wire import NODES, SERVICES, SLICES
+from hub.registry.load import load
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+ADRS = sorted((DOCS / "adr").glob("[0-9]*.md"))
+BLOCK = re.compile(r"^ *```yaml\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)[^)]*\)")
+
+
+def blocks() -> Iterator[tuple[str, str]]:
+    """Name and text of every yaml block."""
+    for page in PAGES:
+        for number, match in enumerate(BLOCK.finditer(page.read_text())):
+            yield f"{page.relative_to(ROOT)}-{number}", textwrap.dedent(match["text"])
+
+
+def is_manifest(text: str) -> bool:
+    """Whether a block is meant for kubectl; every other block is a registry."""
+    return text.startswith("apiVersion:")
+
+
+REGISTRIES = [pytest.param(text, id=name) for name, text in blocks() if not is_manifest(text)]
+MANIFESTS = [pytest.param(text, id=name) for name, text in blocks() if is_manifest(text)]
+
+
+@pytest.mark.parametrize("text", REGISTRIES)
+def test_registry_example_loads(tmp_path: Path, text: str) -> None:
+    """A registry in the documentation is whole and without a problem."""
+    file = tmp_path / "clusters.yaml"
+    file.write_text(text)
+    assert load(file).strict().targets
+
+
+@pytest.mark.parametrize("text", MANIFESTS)
+def test_manifest_example_parses(text: str) -> None:
+    """A manifest in the documentation consists of Kubernetes objects with names."""
+    for document in yaml.safe_load_all(text):
+        assert document["kind"]
+        assert document["metadata"]["name"]
+
+
+def test_readme_has_both_kinds_of_examples() -> None:
+    """The README shows a registry of ten lines, and what the hub must be allowed."""
+    readme = [text for name, text in blocks() if name.startswith("README.md")]
+    registries = [text for text in readme if not is_manifest(text)]
+    assert [len(text.strip().splitlines()) for text in registries] == [10]
+
+
+@pytest.mark.parametrize(
+    ("role", "rule"),
+    [
+        ("endpointslice-hub-remote", NODES.rule),
+        ("endpointslice-hub", SERVICES.rule),
+        ("endpointslice-hub", SLICES.rule),
+        ("endpointslice-hub", "leases.coordination.k8s.io: get, create, update"),
+        ("endpointslice-hub", "servicecidrs.networking.k8s.io: list"),
+    ],
+)
+def test_readme_grants_what_errors_ask_for(role: str, rule: str) -> None:
+    """The roles of the README have exactly the rules that the hub names when one is missing."""
+    resource, _, verbs = rule.partition(": ")
+    name, _, group = resource.partition(".")
+    assert granted(role).get((group, name)) == verbs.split(", ")
+
+
+def granted(role: str) -> dict[tuple[str, str], list[str]]:
+    """(API group, resource) -> verbs of the roles of that name in the README."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for _, text in (each for each in blocks() if each[0].startswith("README.md") and is_manifest(each[1])):
+        for document in yaml.safe_load_all(text):
+            if document["metadata"]["name"] == role:
+                for rule in document.get("rules", ()):
+                    found |= {(g, r): rule["verbs"] for g in rule["apiGroups"] for r in rule["resources"]}
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    """Every relative link of a page leads to something in the repository."""
+    broken = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
+    assert broken == []
+
+
+def test_index_lists_every_page() -> None:
+    """docs/index.md leads to every page but those of the decisions, which have an index of their own."""
+    listed = {(DOCS / link).resolve() for link in LINK.findall((DOCS / "index.md").read_text())}
+    pages = {page for page in DOCS.rglob("*.md") if page not in ADRS and page != DOCS / "index.md"}
+    assert pages - listed == set()
+
+
+def test_decisions_are_listed() -> None:
+    """The index of the decisions has each of them, with its number, and no other."""
+    listed = [link for link in LINK.findall((DOCS / "adr" / "README.md").read_text()) if link[0].isdigit()]
+    assert listed == [page.name for page in ADRS]
+
+
+@pytest.mark.parametrize("page", ADRS, ids=lambda page: page.stem)
+def test_decision_has_its_three_parts(page: Path) -> None:
+    """A decision has its number in the title, a context, a decision and consequences, on one page."""
+    text = page.read_text()
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
+    assert text.startswith(f"# {page.name[:4]} ")
+    assert len(text.splitlines()) <= 70
+
+
+def test_every_dependency_has_its_reason() -> None:
+    """The decision on dependencies has one line for each of pyproject.toml, and none for others."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = names(project["project"]["dependencies"]) + names(project["dependency-groups"]["dev"])
+    rows = re.findall(
+        r"^\| ([a-z][a-z0-9-]*) \| (.+) \|$", (DOCS / "adr" / "0001-dependencies.md").read_text(), re.MULTILINE
+    )
+    assert sorted(name for name, reason in rows if name != "dependency") == sorted(wanted)
+
+
+def names(requirements: list[Any]) -> list[str]:
+    """The distributions' names."""
+    return [re.split(r"[^\w.-]", each)[0] for each in requirements]
+
+
+def test_performance_has_a_place_for_results() -> None:
+    """bench.py --write-docs finds the marks it replaces the text between."""
+    page = (DOCS / "performance.md").read_text()
+    assert report.replace_block(report.replace_block(page, "one"), "two").count("two") == page.count("two") + 1
+
+
+def test_performance_states_the_goals_that_are_checked() -> None:
+    """The rows of the goals in docs/performance.md are the benchmark's."""
+    page = (DOCS / "performance.md").read_text()
+    for row, goals in report.GOALS.items():
+        [line] = [each for each in page.splitlines() if each.startswith(f"| {row} |")]
+        written = [float(number) for number in re.findall(r"≤ ([0-9.]+)", line)]
+        in_order = ("converge_s", "all_p50_ms", "all_p99_ms", "rss_end_mb", "cpu_per_heartbeat_ms")
+        assert written == [goals[key] for key in in_order]
+        assert goals["rss_end_mb"] == goals["rss_peak_mb"]
+        assert f"equal ({row.services})" in line
