@@ -354,10 +354,11 @@ class LocalCluster:
         """
         key = ObjectKey(value.namespace, value.name)
         with self.slices.writing(key):
+            binary = self._protobuf  # another write may switch meanwhile
             try:
                 found = decode_identity(await self._send(method, path, value, timeout))
             except ApiError as error:
-                if error.status not in (406, 415) or not self._protobuf:
+                if error.status not in (406, 415) or not binary:
                     raise
                 log.info("the hub cluster's API does not take protobuf: writing JSON")
                 self._protobuf = False

@@ -231,12 +231,17 @@ def standing(cluster: str, claims: Sequence[Claim], min_ready: int) -> Standing:
     """How a source stands, over its families: ready where any of them is."""
     return Standing(
         cluster,
-        known=all(claim.known for claim in claims),
+        known=all(claim.known and (claim.wanted or not _unresolved(claim)) for claim in claims),
         offers=any(claim.wanted for claim in claims),
         ready=any(_ready(claim.wanted.values(), min_ready) for claim in claims),
         published=any(claim.published for claim in claims),
         serving=any(_ready(claim.published.endpoints.values(), min_ready) for claim in claims),
     )
+
+
+def _unresolved(claim: Claim) -> bool:
+    """Nodes are there, and where they are is not known yet: with nothing to offer, that is no statement."""
+    return claim.view is not None and bool(claim.view.unknown_nodes)
 
 
 def _ready(endpoints: Iterable[Endpoint], count: int) -> bool:

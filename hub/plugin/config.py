@@ -36,5 +36,7 @@ def validate(model: type[BaseModel | msgspec.Struct], values: Mapping[str, Any])
 def schema(model: type[BaseModel | msgspec.Struct]) -> dict[str, Any]:
     """The model's JSON Schema."""
     if issubclass(model, msgspec.Struct):
-        return msgspec.json.schema(model)
+        _, parts = msgspec.json.schema_components((model,))
+        whole: dict[str, Any] = parts.pop(model.__name__)
+        return {**whole, "$defs": parts} if parts else whole
     return model.model_json_schema()

@@ -53,6 +53,7 @@ class Source:
         self.spec = spec
         self.ref = ref
         self.guard = GuardDefaults()
+        self._polls = False
         self._remote = remote
         self._host = host
         self._clock = clock
@@ -83,6 +84,7 @@ class Source:
                 await self._clock.sleep(backoff.next(self._clock.now()))
                 continue
             self.guard = kind.guard
+            self._polls = kind.poll_interval is not None
             if kind.brings_endpoints:
                 self._watch = EndpointWatch(self.spec.name, self.ref, self._host, self._on_change, api=self._api)
                 self._loaded.set()
@@ -141,6 +143,8 @@ class Source:
         """Complete, successful answers so far: lists of Nodes, or the provider's snapshots."""
         if self._watch is not None:
             return self._watch.answers
+        if self._resolver is not None and self._polls:
+            return self._resolver.answers
         return self._remote.lists if self._remote is not None else 0
 
     @property

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -94,3 +97,27 @@ def test_demo_ends_cleanly_when_interrupted(start: Start, tmp_path: Path) -> Non
     out, err = demo.communicate(timeout=20)
     assert (demo.returncode, err) == (0, "")
     assert out.splitlines()[-1].startswith(SUMMARY)
+
+
+def test_demo_draws_a_table_on_a_terminal(tmp_path: Path) -> None:
+    """On a terminal there is a live table, and the summary stands below it."""
+    parent, child = pty.openpty()
+    termios.tcsetwinsize(child, (40, 120))
+    with subprocess.Popen(
+        [sys.executable, "-m", "hub", "demo", "--for", "3s"],
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        env={**os.environ, "TMPDIR": str(tmp_path), "TERM": "xterm", "PYTHONIOENCODING": "utf-8"},
+    ) as demo:
+        os.close(child)
+        shown = b""
+        with suppress(OSError):  # how a terminal says that the other side is gone
+            while more := os.read(parent, 65536):
+                shown += more
+        os.close(parent)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    assert demo.returncode == 0, text
+    assert re.search(r"edge/payments +21/21 +7/7 +7/7 +7/7", text)
+    assert re.search(r"payments-us +Ready", text)
+    assert text.rstrip().splitlines()[-1].startswith(SUMMARY)

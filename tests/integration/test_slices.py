@@ -138,7 +138,7 @@ def test_both_families_have_slices_of_their_own(world: World) -> None:
 
 def test_a_headless_service_gets_hostnames(world: World) -> None:
     """The headless label, and the node's name as hostname."""
-    world.add_service(clusterIP="None")
+    world.add_service(clusterIP="None", ipFamilyPolicy="SingleStack", ipFamilies=["IPv4"])
 
     with RunningHub(world):
         world.awaits("10.1.0.1")
@@ -295,6 +295,21 @@ def test_a_paused_target_is_left_alone(running: RunningHub, world: World) -> Non
     world.hub_cluster.api.patch(f"{SERVICES}/payments", paused)
 
     world.awaits("10.1.0.1", "10.1.0.2")
+
+
+def test_a_namespace_being_deleted_makes_no_storm(world: World) -> None:
+    """No slice can be created any more: a clear status and a handful of attempts, however much happens."""
+    world.hub_cluster.api.post("/api/v1/namespaces", {"metadata": {"name": "doomed"}})
+    world.add_service(namespace="doomed")
+    world.write(services=[world.service(namespace="doomed", endpointsPerSlice=1)])
+    with RunningHub(world) as hub:
+        eventually(lambda: world.published(namespace="doomed") == ["10.1.0.1"])
+        mark = world.hub_cluster.audit_mark()
+        world.hub_cluster.api.delete("/api/v1/namespaces/doomed")
+        for number in range(2, 22):
+            add_node(world.remotes["eu"], f"n{number}", f"10.1.0.{number}")
+        eventually(lambda: hub.status(namespace="doomed") == "its namespace does not exist or is being deleted")
+        assert 1 <= len(world.writes(mark, settle=1.0)) <= 3
 
 
 # --- what may be published -------------------------------------------------------------------------------

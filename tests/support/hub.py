@@ -190,7 +190,8 @@ class World:
         wanted = sorted(addresses)
 
         def check() -> bool:
-            assert self.published(service) == wanted
+            found = self.published(service)
+            assert found == wanted, f"{found}, not {wanted}, is published"
             return True
 
         eventually(check, timeout)

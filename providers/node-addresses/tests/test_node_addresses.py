@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hub_provider_node_addresses
+import msgspec
 import pytest
 from hub_provider_node_addresses import NodeAddresses, NodeAddressesConfig
 
 from hub.plugin import Absent, Found, Node, NodeAddress, Resolution
+from hub.plugin.config import validate
 from hub.plugin.testing.conformance import ProviderConformance
 
 
@@ -65,7 +67,7 @@ async def test_a_node_without_such_an_address_is_absent(reported: tuple[tuple[st
 @pytest.mark.parametrize("config", [{"types": []}, {"families": []}, {"families": ["IPv5"]}, {"type": ["InternalIP"]}])
 def test_wrong_configuration_is_refused(config: dict[str, object]) -> None:
     """Empty lists, unknown families and unknown keys."""
-    with pytest.raises(ValueError, match="validation error"):
+    with pytest.raises(msgspec.ValidationError):
         validate(NodeAddressesConfig, config)
 
 

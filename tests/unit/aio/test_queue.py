@@ -1,20 +1,19 @@
-"""The keyed queue in virtual time: what it promises about keys, delays and whoever stops waiting."""
+"""The keyed queue in virtual time: what it promises about keys, delays, and whoever stops waiting."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.aio.queue import RETRY_BASE, RETRY_CAP, KeyedQueue
+from hub.aio.queue import RETRY_CAP, KeyedQueue
 from tests.unit.resolution.virtual import LoopClock, VirtualLoop
-
-Test = Callable[[], Coroutine[Any, Any, None]]
 
 
 def simulate(main: Coroutine[Any, Any, None]) -> None:
@@ -23,25 +22,360 @@ def simulate(main: Coroutine[Any, Any, None]) -> None:
         runner.run(main)
 
 
+def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """A test in virtual time."""
+
+    @functools.wraps(test)
+    def run() -> None:
+        simulate(test())
+
+    return run
+
+
 def now() -> float:
     """Virtual seconds."""
     return asyncio.get_running_loop().time()
 
 
-@pytest.fixture(autouse=True)
-def _virtual(request: pytest.FixtureRequest) -> None:
-    """Tests in here that are coroutines run in virtual time, see pytestmark."""
-
-
-def queue(seed: int = 0) -> KeyedQueue[str]:
+def queue() -> KeyedQueue[str]:
     """A queue."""
-    return KeyedQueue(LoopClock(), random.Random(seed))
+    return KeyedQueue(LoopClock(), random.Random(0))
 
 
-async def drain(q: KeyedQueue[str]) -> list[str]:
-    """Keys that are ready now, worked on."""
+async def work(q: KeyedQueue[str]) -> list[str]:
+    """Work on the keys that are ready, in their order."""
     keys = []
     while len(q):
         keys.append(await q.get())
         q.done(keys[-1])
     return keys
+
+
+async def arrival(q: KeyedQueue[str]) -> float:
+    """Seconds until the next key."""
+    started = now()
+    q.done(await q.get())
+    return now() - started
+
+
+# --- keys ----------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_keys_come_in_order_and_once() -> None:
+    """A key added many times is worked on once, where it was first."""
+    q = queue()
+    for key in "abcab":
+        q.add(key)
+    assert await work(q) == ["a", "b", "c"]
+
+
+@virtual
+async def test_waiting_getter_gets_the_key() -> None:
+    """A key that arrives later wakes who waits."""
+    q = queue()
+    asyncio.get_running_loop().call_later(5, q.add, "a")
+    assert await arrival(q) == 5
+
+
+@virtual
+async def test_key_added_while_in_work_comes_again_afterwards() -> None:
+    """What changed during a pass gets a pass of its own, one however often it changed, and never two at a time."""
+    q = queue()
+    q.add("a")
+    key = await q.get()
+    for _ in range(3):
+        q.add("a")
+    assert len(q) == 0
+    q.done(key)
+    assert await work(q) == ["a"]
+
+
+@virtual
+async def test_key_in_work_does_not_hold_up_others() -> None:
+    """Other keys go past it."""
+    q = queue()
+    q.add("a")
+    await q.get()
+    q.add("a")
+    q.add("b")
+    assert await q.get() == "b"
+
+
+@virtual
+async def test_done_without_news_leaves_nothing() -> None:
+    """A finished key does not come back by itself."""
+    q = queue()
+    q.add("a")
+    q.done(await q.get())
+    assert q.idle
+
+
+@virtual
+async def test_queue_knows_what_it_does() -> None:
+    """Ready, working and idle are told apart; delayed keys are neither ready nor forgotten."""
+    q = queue()
+    states = [(len(q), q.working, q.idle)]
+    q.add_after("a", 1)
+    states.append((len(q), q.working, q.idle))
+    q.add("a")
+    states.append((len(q), q.working, q.idle))
+    await q.get()
+    states.append((len(q), q.working, q.idle))
+    assert states == [(0, False, True), (0, False, False), (1, False, False), (0, True, False)]
+
+
+# --- delays --------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_delayed_key_comes_when_it_is_due() -> None:
+    """And not before."""
+    q = queue()
+    q.add_after("a", 7)
+    assert await arrival(q) == pytest.approx(7, abs=0.002)
+    assert q.idle
+
+
+@pytest.mark.parametrize("delays", [(7, 3, 5), (3, 7, 5), (5, 7, 3)])
+def test_earliest_delay_wins_and_counts_once(delays: tuple[float, ...]) -> None:
+    """Several delays of one key are one request, at the earliest time."""
+
+    async def main() -> None:
+        q = queue()
+        for delay in delays:
+            q.add_after("a", delay)
+        assert await arrival(q) == pytest.approx(3, abs=0.002)
+        await asyncio.sleep(20)
+        assert q.idle
+
+    simulate(main())
+
+
+@virtual
+async def test_add_overtakes_a_delay() -> None:
+    """A key wanted now does not come a second time when its delay ends."""
+    q = queue()
+    q.add_after("a", 5)
+    q.add("a")
+    assert await work(q) == ["a"]
+    await asyncio.sleep(10)
+    assert q.idle
+
+
+@virtual
+async def test_delay_of_a_ready_key_is_nothing_new() -> None:
+    """A key that will be worked on anyway is not delayed."""
+    q = queue()
+    q.add("a")
+    q.add_after("a", 5)
+    assert await work(q) == ["a"]
+    assert q.idle
+
+
+@pytest.mark.parametrize("delay", [0, -1])
+def test_delay_of_nothing_is_now(delay: float) -> None:
+    """A due time in the past is the present."""
+
+    async def main() -> None:
+        q = queue()
+        q.add_after("a", delay)
+        assert await work(q) == ["a"]
+
+    simulate(main())
+
+
+@virtual
+async def test_delay_that_ends_during_a_pass_makes_another() -> None:
+    """A key in work whose delay ends is dirty."""
+    q = queue()
+    q.add("a")
+    key = await q.get()
+    q.add_after(key, 1)
+    await asyncio.sleep(2)
+    assert len(q) == 0
+    q.done(key)
+    assert await work(q) == ["a"]
+
+
+@virtual
+async def test_delays_of_many_keys_end_in_order_of_time() -> None:
+    """One timer serves them all."""
+    q = queue()
+    for key, delay in {"c": 3, "a": 1, "d": 4, "b": 2}.items():
+        q.add_after(key, delay)
+    order = [await q.get() for _ in range(4)]
+    assert order == ["a", "b", "c", "d"]
+
+
+@virtual
+async def test_discarded_key_is_forgotten() -> None:
+    """A target that is gone is not worked on, whether it was ready, delayed or had failed."""
+    q = queue()
+    q.add("a")
+    q.add_after("b", 1)
+    q.retry("c")
+    for key in "abcd":
+        q.discard(key)
+    await asyncio.sleep(100)
+    assert q.idle
+    assert q.retry("c") < 2
+
+
+@virtual
+async def test_discarded_key_in_work_does_not_come_again() -> None:
+    """What it was asked for meanwhile is dropped, too."""
+    q = queue()
+    q.add("a")
+    key = await q.get()
+    q.add("a")
+    q.discard("a")
+    q.done(key)
+    assert q.idle
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_retries_grow_to_a_cap() -> None:
+    """1 s doubled up to a minute, stretched by a fifth at most."""
+    q = queue()
+    delays = [q.retry("a") for _ in range(9)]
+    plain = [1, 2, 4, 8, 16, 32, RETRY_CAP, RETRY_CAP, RETRY_CAP]
+    assert all(want <= delay <= 1.2 * want for want, delay in zip(plain, delays, strict=True))
+
+
+@virtual
+async def test_failed_key_comes_again_after_its_delay() -> None:
+    """The delay that is returned is the one that is waited."""
+    q = queue()
+    delay = q.retry("a")
+    assert await arrival(q) == pytest.approx(delay, abs=0.002)
+
+
+@virtual
+async def test_success_starts_the_growth_anew() -> None:
+    """Only failures in a row count."""
+    q = queue()
+    for _ in range(5):
+        q.retry("a")
+    q.forget("a")
+    assert q.retry("a") <= 1.2
+
+
+@virtual
+async def test_failures_of_one_key_do_not_slow_down_another() -> None:
+    """Each key has a count of its own."""
+    q = queue()
+    for _ in range(5):
+        q.retry("a")
+    assert q.retry("b") <= 1.2
+
+
+@virtual
+async def test_servers_wish_is_a_minimum() -> None:
+    """Retry-After is honoured, our own growth too."""
+    q = queue()
+    assert q.retry("a", at_least=17) == 17
+    q.retry("a", 0)
+    assert q.retry("a", at_least=0.1) >= 4
+
+
+# --- those who stop waiting ----------------------------------------------------------------------
+
+
+@virtual
+async def test_wake_up_of_a_cancelled_getter_goes_to_the_next() -> None:
+    """Woken and cancelled in the same moment, a getter passes the key on."""
+    q = queue()
+    first, second = asyncio.create_task(q.get()), asyncio.create_task(q.get())
+    await asyncio.sleep(0)
+    q.add("a")
+    first.cancel()
+    assert await second == "a"
+    assert first.cancelled()
+
+
+@virtual
+async def test_key_of_a_cancelled_getter_stays_for_a_later_one() -> None:
+    """With nobody else waiting, the key waits."""
+    q = queue()
+    first = asyncio.create_task(q.get())
+    await asyncio.sleep(0)
+    q.add("a")
+    first.cancel()
+    await asyncio.sleep(0)
+    assert await work(q) == ["a"]
+
+
+class Model:
+    """What is asked for, what is in work, and workers that come and go."""
+
+    def __init__(self) -> None:
+        self.queue = queue()
+        self.wanted: set[str] = set()
+        self.working: list[str] = []
+        self.getters: list[asyncio.Task[None]] = []
+
+    async def get(self) -> None:
+        """A worker takes one key."""
+        key = await self.queue.get()
+        assert key in self.wanted, "a key nobody asked for"
+        assert key not in self.working, "one key in two hands"
+        self.wanted.discard(key)
+        self.working.append(key)
+
+    async def do(self, operation: str, key: str, number: int) -> None:
+        """One step."""
+        if operation == "add":
+            self.wanted.add(key)
+            self.queue.add(key)
+        elif operation == "later":
+            self.wanted.add(key)
+            self.queue.add_after(key, number / 10)
+        elif operation == "retry":
+            self.wanted.add(key)
+            self.queue.retry(key)
+        elif operation == "get":
+            self.getters.append(asyncio.create_task(self.get()))
+        elif operation == "cancel" and self.getters:
+            self.getters.pop(number % len(self.getters)).cancel()
+        elif operation == "done" and self.working:
+            self.queue.done(self.working.pop(number % len(self.working)))
+        elif operation == "pause":
+            await asyncio.sleep(number / 20)
+
+    async def finish(self) -> None:
+        """All workers leave; a new one takes what is left."""
+        for getter in self.getters:
+            getter.cancel()
+        for outcome in await asyncio.gather(*self.getters, return_exceptions=True):
+            assert outcome is None or isinstance(outcome, asyncio.CancelledError), outcome
+        while self.wanted or self.working:
+            for key in self.working:
+                self.queue.done(key)
+            self.working.clear()
+            if self.wanted:
+                await asyncio.wait_for(self.get(), 200)
+        assert self.queue.idle
+
+
+STEPS = st.tuples(
+    st.sampled_from(["add", "add", "later", "retry", "get", "get", "cancel", "cancel", "done", "pause"]),
+    st.sampled_from("abc"),
+    st.integers(0, 30),
+)
+
+
+@given(st.lists(STEPS, max_size=60))
+def test_no_key_is_lost_or_doubled_whoever_is_cancelled(steps: list[tuple[str, str, int]]) -> None:
+    """Whatever is added, delayed, cancelled and finished: every wish is met, in one hand at a time."""
+
+    async def main() -> None:
+        model = Model()
+        for step in steps:
+            await model.do(*step)
+        await model.finish()
+
+    simulate(main())

@@ -49,6 +49,6 @@ async def test_show_ends_when_it_is_told_to(tmp_path: Path) -> None:
     """An endless show ends at the stop, with a verdict."""
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(1.5, stop.set)
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(20.0):
         verdict = await show(World(tmp_path), Watching(), None, stop)
     assert verdict.ok, verdict.text

@@ -578,6 +578,13 @@ def test_failover_of_an_unknown_source() -> None:
     assert [names(it.run(*lost, after=1000)) for _ in range(3)] == [{"eu": "ab"}] * 3
 
 
+def test_failover_waits_for_a_source_whose_nodes_are_not_resolved_yet() -> None:
+    """A provider that is slower than the next source's is no reason to start on that one."""
+    it = two(strategy="failover", failover=FailoverPolicy())
+    assert names(it.run(view("eu", "", unknown_nodes={"a", "b"}), view("us", "c"))) == {}
+    assert names(it.run(view("eu", "ab"), view("us", "c"))) == {"eu": "ab"}
+
+
 def test_failover_of_an_unreachable_source() -> None:
     """With ``unreachable: not-ready`` an outage fails over."""
     spec = build.source("eu", unreachable=UnreachablePolicy(600.0, "not-ready"))

@@ -1,0 +1,121 @@
+"""The two encodings of a slice, judged by a real API server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hub.aio.clock import SystemClock
+from hub.errors import Conflict, Invalid
+from hub.kube.client import Client
+from hub.kube.credentials import Credentials
+from hub.kube.kubeconfig import load_hub_access
+from hub.kube.resolver import LookupPool
+from hub.local import LocalCluster
+from hub.model import (
+    DRAINING,
+    FAILED,
+    LABEL_MANAGED_BY,
+    LABEL_OWNER,
+    LABEL_SERVICE_NAME,
+    MANAGED_BY,
+    PUBLISHED,
+    Endpoint,
+    Hints,
+    NamedHint,
+    ObjectKey,
+    ObjectReference,
+    OwnerReference,
+    Port,
+    Slice,
+)
+from tests.support.api import Object
+from tests.support.apiserver.server import ApiServer
+
+FULL = Slice(
+    "edge",
+    "full",
+    "IPv4",
+    (
+        Endpoint(
+            ("10.0.0.1",),
+            PUBLISHED,
+            hostname="one",
+            node_name="node-1",
+            target_ref=ObjectReference("Node", "node-1", "", "u-1"),
+            zone="zone-a",
+            hints=Hints((NamedHint("zone-a"),), (NamedHint("node-1"),)),
+        ),
+        Endpoint(("10.0.0.2",), DRAINING),
+        Endpoint(("10.0.0.3",), FAILED, zone="z" * 63),
+    ),
+    (Port("https", 30443, "TCP", "https"), Port("", 53, "UDP")),
+    {LABEL_SERVICE_NAME: "payments", LABEL_MANAGED_BY: MANAGED_BY, LABEL_OWNER: "default", "team": "t" * 63},
+    {"endpointslice-hub/lease": "default/x", "note": "ü" * 200},
+    (OwnerReference("v1", "Service", "payments", "b7f6c1de-0000-4000-8000-000000000001", controller=False),),
+)
+
+
+@pytest.fixture
+async def local(tmp_path: Path, hub_cluster: ApiServer):
+    """The hub cluster as the hub sees it."""
+    path = tmp_path / "kubeconfig"
+    hub_cluster.kubeconfig(path)
+    pool, clock = LookupPool(), SystemClock()
+    async with Client(Credentials(load_hub_access(path), clock), pool) as client:
+        yield LocalCluster(client, clock, ("default",), lambda _: None)
+    pool.close()
+
+
+def content(stored: Object) -> Object:
+    """An object without what differs between two objects of the same content."""
+    meta = stored["metadata"]
+    for key in ("uid", "resourceVersion", "creationTimestamp", "managedFields", "name"):
+        meta.pop(key, None)
+    return stored
+
+
+async def test_both_encodings_store_the_same(local: LocalCluster, hub_cluster: ApiServer) -> None:
+    """Every field the hub writes arrives alike by protobuf and by JSON."""
+    from msgspec.structs import replace
+
+    await local.create(replace(FULL, name="binary"), 5.0)
+    local._protobuf = False
+    await local.create(replace(FULL, name="text"), 5.0)
+    path = "/apis/discovery.k8s.io/v1/namespaces/edge/endpointslices/"
+    binary, text = (hub_cluster.api.get(path + name) for name in ("binary", "text"))
+    assert content(binary) == content(text)
+
+
+async def test_what_is_stored_is_what_was_sent(local: LocalCluster) -> None:
+    """Read again, a slice equals the one in the store: the next pass has nothing to write."""
+    await local.create(FULL, 5.0)
+    known = local.slices.get(ObjectKey("edge", "full"))
+    assert known is not None
+    assert known.uid
+    await local.reread(ObjectKey("edge", "full"), 5.0)
+    assert local.slices.get(ObjectKey("edge", "full")) == known
+
+
+async def test_a_refused_slice_names_the_endpoint(local: LocalCluster) -> None:
+    """A 422 in protobuf carries the field path as one in JSON does."""
+    from msgspec.structs import replace
+
+    with pytest.raises(Invalid) as caught:
+        await local.create(replace(FULL, endpoints=(*FULL.endpoints, Endpoint(("127.0.0.1",), PUBLISHED))), 5.0)
+    assert [path for path, _ in caught.value.causes] == ["endpoints[3].addresses[0]"]
+
+
+async def test_a_stale_write_conflicts(local: LocalCluster, hub_cluster: ApiServer) -> None:
+    """Somebody wrote since: 409, and what is stored stays theirs."""
+    await local.create(FULL, 5.0)
+    known = local.slices.get(ObjectKey("edge", "full"))
+    assert known is not None
+    path = "/apis/discovery.k8s.io/v1/namespaces/edge/endpointslices/full"
+    theirs = hub_cluster.api.get(path)
+    theirs["endpoints"] = theirs["endpoints"][:1]
+    hub_cluster.api.put(path, theirs)
+    with pytest.raises(Conflict):
+        await local.update(known, 5.0)
+    assert len(hub_cluster.api.get(path)["endpoints"]) == 1

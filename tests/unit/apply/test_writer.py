@@ -1,0 +1,155 @@
+"""How a plan is carried out, and what every kind of answer means."""
+
+from __future__ import annotations
+
+import pytest
+
+from hub.apply.writer import REQUEST_TIMEOUT, Free, Writer
+from hub.errors import AlreadyExists, ApiError, ClusterUnreachable, Conflict, Forbidden, Invalid, NotFound, NotLeader
+from hub.model import LABEL_OWNER, ObjectKey, Slice
+from hub.plan.plan import Plan
+from tests.support import build
+
+A, B, C = (build.slice(f"s-{n}", build.endpoints(3, 10 * n)) for n in range(3))
+FULL = Plan((A,), (B,), (C,))
+
+
+class Api:
+    """Answers each write as it is told to, and notes what it was asked."""
+
+    def __init__(self, *answers: Exception | None, found: Slice | None = None) -> None:
+        self.answers = list(answers)
+        self.found = found
+        self.calls: list[str] = []
+        self.timeouts: list[float] = []
+
+    def _answer(self, call: str, value: Slice, timeout: float) -> None:
+        self.calls.append(f"{call} {value.name}")
+        self.timeouts.append(timeout)
+        answer = self.answers.pop(0) if self.answers else None
+        if answer is not None:
+            raise answer
+
+    async def create(self, value: Slice, timeout: float) -> None:  # noqa: ASYNC109
+        self._answer("create", value, timeout)
+
+    async def update(self, value: Slice, timeout: float) -> None:  # noqa: ASYNC109
+        self._answer("update", value, timeout)
+
+    async def delete(self, value: Slice, timeout: float) -> None:  # noqa: ASYNC109
+        self._answer("delete", value, timeout)
+
+    async def reread(self, key: ObjectKey, timeout: float) -> Slice | None:  # noqa: ASYNC109
+        self.calls.append(f"reread {key.name}")
+        return self.found
+
+
+class Lease:
+    """A right to write that ends after some requests."""
+
+    def __init__(self, left: int, seconds: float = 5.0) -> None:
+        self.left = left
+        self.seconds = seconds
+
+    def check(self) -> float:
+        """As the elector's."""
+        if not self.left:
+            raise NotLeader("somebody else leads")
+        self.left -= 1
+        return self.seconds
+
+
+async def test_creates_come_before_updates_before_deletes() -> None:
+    """An endpoint is never away before it is where it goes."""
+    api = Api()
+    outcome = await Writer(api, Free()).apply(FULL)
+    assert api.calls == ["create s-0", "update s-1", "delete s-2"]
+    assert outcome.done == [("create", A), ("update", B), ("delete", C)]
+
+
+async def test_a_conflict_is_read_again_and_nothing_deleted() -> None:
+    """No blind retry: the next plan decides."""
+    api = Api(None, Conflict(409))
+    outcome = await Writer(api, Free()).apply(FULL)
+    assert api.calls == ["create s-0", "update s-1", "reread s-1"]
+    assert (outcome.again, outcome.foreign) == (True, set())
+
+
+async def test_a_name_somebody_else_has_is_foreign() -> None:
+    """AlreadyExists by a slice that is not ours."""
+    api = Api(AlreadyExists(409), found=build.slice("s-0", labels={LABEL_OWNER: "other"}))
+    outcome = await Writer(api, Free()).apply(Plan(creates=(A,)))
+    assert (outcome.foreign, outcome.again) == ({"s-0"}, True)
+
+
+async def test_our_own_slice_of_that_name_is_just_read_again() -> None:
+    """A create whose answer was lost is found by the next plan."""
+    outcome = await Writer(Api(AlreadyExists(409), found=A), Free()).apply(Plan(creates=(A,)))
+    assert (outcome.foreign, outcome.again) == (set(), True)
+
+
+async def test_a_refusal_that_names_an_endpoint_blames_its_address() -> None:
+    """By the index in the field path; the message is kept."""
+    error = Invalid(422, "Invalid", "bad", causes=(("endpoints[1].addresses[0]", "no loopback"),))
+    outcome = await Writer(Api(error), Free()).apply(Plan(creates=(A,)))
+    assert outcome.refused_addresses == {A.endpoints[1].address: "no loopback"}
+    assert (outcome.blocked, outcome.again) == ([], True)
+
+
+@pytest.mark.parametrize("field", ["", "ports[0].port", "endpoints[99].addresses[0]", "endpoints"])
+async def test_any_other_refusal_blocks_that_slice_only(field: str) -> None:
+    """The rest of the plan goes on, but for deletions."""
+    api = Api(Invalid(422, "Invalid", "bad", causes=((field, "why"),)))
+    outcome = await Writer(api, Free()).apply(FULL)
+    assert outcome.blocked == [(A, "bad")]
+    assert api.calls == ["create s-0", "update s-1"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [NotFound(404), Forbidden(403, "Forbidden", "s is forbidden: unable to create new content in namespace x because")],
+)
+async def test_a_namespace_that_ends_ends_the_pass(error: ApiError) -> None:
+    """Missing, or being deleted."""
+    api = Api(error)
+    outcome = await Writer(api, Free()).apply(FULL)
+    assert (outcome.missing_namespace, api.calls) == (True, ["create s-0"])
+
+
+async def test_any_other_answer_ends_the_pass() -> None:
+    """The error is handed on, with its Retry-After."""
+    error = ApiError(429, "TooManyRequests", "slow", retry_after=7.0)
+    api = Api(error)
+    outcome = await Writer(api, Free()).apply(FULL)
+    assert (outcome.failure, api.calls) == (error, ["create s-0"])
+
+
+async def test_an_api_that_is_away_is_the_callers_matter() -> None:
+    """No answer is no outcome."""
+    with pytest.raises(ClusterUnreachable):
+        await Writer(Api(ClusterUnreachable("gone")), Free()).apply(FULL)
+
+
+async def test_every_request_is_fenced() -> None:
+    """The lease is asked before each one, and bounds its time."""
+    api = Api()
+    with pytest.raises(NotLeader):
+        await Writer(api, Lease(2)).apply(FULL)
+    assert (api.calls, api.timeouts) == (["create s-0", "update s-1"], [5.0, 5.0])
+
+
+async def test_a_long_lease_allows_no_longer_request() -> None:
+    """Ten seconds are the most."""
+    api = Api()
+    await Writer(api, Lease(9, 60.0)).apply(Plan(creates=(A,)))
+    assert api.timeouts == [REQUEST_TIMEOUT]
+
+
+async def test_a_stopped_writer_starts_nothing() -> None:
+    """Whatever the lease says."""
+    api = Api()
+    writer = Writer(api, Free())
+    writer.stop()
+    with pytest.raises(NotLeader):
+        await writer.apply(FULL)
+    assert api.calls == []

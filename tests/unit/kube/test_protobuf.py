@@ -1,0 +1,81 @@
+"""The protobuf encoding of slices, and what is read of answers; the real API server judges it in integration."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.kube import protobuf
+from hub.kube.protobuf import MAGIC, ProtobufError, SliceEncoder
+from hub.model import PUBLISHED, Endpoint, Slice
+
+
+def message(*fields: tuple[int, bytes | int]) -> bytes:
+    """A protobuf message of these fields."""
+    out = b""
+    for number, value in fields:
+        if isinstance(value, int):
+            out += bytes((number << 3,)) + varint(value)
+        else:
+            out += bytes((number << 3 | 2,)) + varint(len(value)) + value
+    return out
+
+
+def varint(value: int) -> bytes:
+    """A number as protobuf has it."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*out, value))
+
+
+def test_identity_is_read_past_everything_else() -> None:
+    """Uid and resourceVersion of an object whose other fields nobody looks at."""
+    meta = message((1, b"name"), (5, b"uid-1"), (6, b"4711"), (11, b"labels"))
+    body = MAGIC + message((1, b"type"), (2, message((1, meta), (2, b"endpoint"))))
+    assert protobuf.identity(body) == ("uid-1", "4711")
+
+
+def test_status_is_read_with_its_causes() -> None:
+    """What an error needs: message, reason, code, causes and the time to wait."""
+    cause = message((1, b"FieldValueInvalid"), (2, b"must be valid"), (3, b"endpoints[3].addresses[0]"))
+    details = message((1, b"x"), (4, cause), (5, 7))
+    body = MAGIC + message((2, message((2, b"Failure"), (3, b"no"), (4, b"Invalid"), (5, details), (6, 422))))
+    assert protobuf.status(body) == ("no", "Invalid", 422, 7, (("endpoints[3].addresses[0]", "must be valid"),))
+
+
+def test_an_endpoint_is_encoded_once_however_many_slices_hold_it() -> None:
+    """Encoding twice gives the same bytes, from the same object."""
+    shared = Endpoint(("10.0.0.1",), PUBLISHED)
+    encoder = SliceEncoder()
+    one = encoder.encode(Slice("edge", "a", "IPv4", (shared,)))
+    other = encoder.encode(Slice("edge", "b", "IPv4", (shared,)))
+    assert one.replace(b"\x0a\x01a", b"\x0a\x01b") == other
+    assert len(encoder._endpoints) == 1
+
+
+def test_long_fields_have_long_lengths() -> None:
+    """More than 127 bytes take a second byte of length."""
+    name = "n" * 200
+    assert varint(200) + name.encode() in SliceEncoder().encode(Slice("edge", name, "IPv4"))
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", MAGIC + b"\x12", MAGIC + b"\x12\x05ab", MAGIC + b"\x0d1234", MAGIC + b"\xff" * 12]
+)
+def test_what_is_no_message_is_refused(body: bytes) -> None:
+    """Cut short, of another encoding, or of a wire type Kubernetes does not use."""
+    with pytest.raises(ProtobufError):
+        protobuf.status(body)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
+    """Hostile answers end as a ProtobufError or as text, never as another error."""
+    for read in (protobuf.identity, protobuf.status):
+        with suppress(ProtobufError, UnicodeDecodeError):
+            read(MAGIC + data)

@@ -1,0 +1,358 @@
+"""From the API's JSON to our values: everything optional may be missing or null, and what is not a list is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hub.errors import BadAnswer
+from hub.kube.wire import NODES, SERVICES, SLICES, Resource, decode_identity, decode_slice, encode_slice
+from hub.model import Conditions, Endpoint, Node, NodeAddress, ObjectKey, OwnerReference, Port, Slice, Taint
+from hub.plugin.testing import make_node, make_service, make_slice
+
+RESOURCES = {"NodeList": NODES, "ServiceList": SERVICES, "EndpointSliceList": SLICES}
+
+AsJson = dict[str, Any]
+
+
+def page(kind: str, *items: AsJson, version: str = "7", token: str | None = None) -> bytes:
+    """A list as the API sends it."""
+    metadata = {"resourceVersion": version} | ({"continue": token} if token is not None else {})
+    return json.dumps({"kind": kind, "apiVersion": "v1", "metadata": metadata, "items": list(items)}).encode()
+
+
+def event(kind: str, obj: Any) -> bytes:
+    """A line of a watch."""
+    return json.dumps({"type": kind, "object": obj}).encode()
+
+
+def versioned(obj: AsJson, version: str = "9") -> AsJson:
+    """With a resourceVersion."""
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}
+
+
+def nodes(*items: AsJson) -> dict[str, Node]:
+    """Decoded Nodes."""
+    return NODES.list_page(page("NodeList", *items))[0]
+
+
+# --- lists ---------------------------------------------------------------------------------------
+
+
+def test_list_gives_objects_by_key_version_and_token() -> None:
+    """A page of cluster-scoped objects is keyed by name."""
+    objects, version, token = NODES.list_page(page("NodeList", make_node("n1"), make_node("n2"), token="more"))
+    assert (list(objects), version, token) == (["n1", "n2"], "7", "more")
+
+
+def test_namespaced_objects_are_keyed_by_namespace_and_name() -> None:
+    """Two Services of one name are two."""
+    objects, _, _ = SERVICES.list_page(page("ServiceList", make_service("a", "web"), make_service("b", "web")))
+    assert list(objects) == [ObjectKey("a", "web"), ObjectKey("b", "web")]
+
+
+@pytest.mark.parametrize("items", ["null", "[]"])
+@pytest.mark.parametrize("kind", RESOURCES)
+def test_list_of_nothing_is_empty(kind: str, items: str) -> None:
+    """Go writes an empty list as null or []; the token may be missing."""
+    body = f'{{"kind":"{kind}","metadata":{{"resourceVersion":"7"}},"items":{items}}}'.encode()
+    assert RESOURCES[kind].list_page(body) == ({}, "7", "")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>Please log in</html>",
+        b"null",
+        b"[]",
+        b'"NodeList"',
+        page("NodeList", make_node("n1"))[:-1],
+        page("NodeList") + b"x",
+        page("PodList"),
+        page("List"),
+        page(""),
+        page("NodeList", version=""),
+        b'{"kind":"NodeList","items":[]}',
+        b'{"kind":"NodeList","metadata":{"resourceVersion":"7"}}',
+        b'{"kind":"NodeList","metadata":{"resourceVersion":7},"items":[]}',
+        b'{"kind":"NodeList","metadata":{"resourceVersion":"7"},"items":[{}]}',
+        b'{"kind":"NodeList","metadata":{"resourceVersion":"7"},"items":[null]}',
+        b'{"kind":"NodeList","metadata":{"resourceVersion":"7"},"items":{}}',
+        b'{"kind":"Status","metadata":{},"status":"Failure","code":500}',
+    ],
+)
+def test_list_that_is_none_is_a_bad_answer(body: bytes) -> None:
+    """Garbage, cut, of another kind, without a version: never an empty list."""
+    with pytest.raises(BadAnswer, match="/api/v1/nodes"):
+        NODES.list_page(body)
+
+
+ODD_BYTES = {
+    "no utf-8": b'{"kind":"NodeList","metadata":{"resourceVersion":"\xff"},"items":[]}',
+    "brackets": b'{"x":' + b"[" * 100_000,
+}
+
+
+@pytest.mark.xfail(strict=True, reason="UnicodeDecodeError and RecursionError are not msgspec.DecodeError")
+@pytest.mark.parametrize("name", ODD_BYTES)
+def test_list_of_odd_bytes_is_a_bad_answer(name: str) -> None:
+    """What the decoder stumbles over in its own ways is garbage as well."""
+    with pytest.raises(BadAnswer):
+        NODES.list_page(ODD_BYTES[name])
+
+
+# --- events --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
+def test_event_gives_type_key_object_and_version(kind: str) -> None:
+    """The three that carry an object."""
+    found = NODES.event(event(kind, versioned(make_node("n1"))))
+    assert (found.type, found.key, found.object.name, found.resource_version) == (kind, "n1", "n1", "9")
+
+
+def test_bookmark_is_a_version_without_an_object() -> None:
+    """A bookmark's object is empty but for its resourceVersion."""
+    found = NODES.event(event("BOOKMARK", {"kind": "Node", "metadata": {"resourceVersion": "9"}}))
+    assert (found.type, found.object, found.resource_version) == ("BOOKMARK", None, "9")
+
+
+@pytest.mark.xfail(strict=True, reason="_Meta.creation_timestamp does not take null")
+@pytest.mark.parametrize("resource", [NODES, SLICES, SERVICES], ids=lambda resource: resource.name)
+def test_bookmark_of_an_older_server_is_one(resource: Resource[Any]) -> None:
+    """Up to Kubernetes 1.33 a bookmark's creationTimestamp is null: Go had no way to leave it out."""
+    line = event("BOOKMARK", {"metadata": {"resourceVersion": "9", "creationTimestamp": None}, "spec": {}})
+    assert resource.event(line).resource_version == "9"
+
+
+def test_bookmark_with_annotations_is_one_too() -> None:
+    """The end of a streaming list is marked in a bookmark's annotations."""
+    meta = {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
+    assert SLICES.event(event("BOOKMARK", {"metadata": meta})).resource_version == "9"
+
+
+def test_error_event_has_its_status() -> None:
+    """410 comes as a Status inside a successful stream, and moves no version."""
+    found = NODES.event(event("ERROR", {"kind": "Status", "metadata": {}, "code": 410, "message": "too old"}))
+    assert found.status is not None
+    assert (found.type, found.status.code, found.status.message, found.resource_version) == (
+        "ERROR",
+        410,
+        "too old",
+        "",
+    )
+
+
+@pytest.mark.parametrize("spec", [5, {"taints": 5}, {"unschedulable": "yes"}])
+def test_object_of_an_unknown_shape_has_key_and_version_only(spec: Any) -> None:
+    """One odd object does not stop the watch: it is known by name, and the version moves on."""
+    found = NODES.event(event("MODIFIED", {**versioned(make_node("n1")), "spec": spec}))
+    assert (found.type, found.key, found.object, found.resource_version) == ("MODIFIED", "n1", None, "9")
+
+
+def test_event_of_an_unknown_type_has_no_object() -> None:
+    """What Kubernetes may invent some day."""
+    assert NODES.event(event("RENAMED", versioned(make_node("n1")))).object is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"garbage",
+        b"{}",
+        b"[]",
+        b"null",
+        b'{"type":"ADDED"}',
+        b'{"type":"ADDED","object":null}',
+        b'{"type":"ADDED","object":{}}',
+        b'{"type":5,"object":{"metadata":{}}}',
+        b'{"type":"ERROR","object":null}',
+        event("ADDED", make_node("n1"))[:-2],
+    ],
+)
+@pytest.mark.parametrize("resource", [NODES, SLICES, SERVICES], ids=lambda resource: resource.name)
+def test_line_that_is_no_event_is_a_bad_answer(resource: Resource[Any], line: bytes) -> None:
+    """Half a line, an empty one, other JSON."""
+    with pytest.raises(BadAnswer):
+        resource.event(line)
+
+
+ODD_LINES = {
+    "no utf-8": b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}',
+    "brackets": b'{"type":"ADDED","object":{"x":' + b"[" * 100_000,
+}
+
+
+@pytest.mark.xfail(strict=True, reason="UnicodeDecodeError and RecursionError are not msgspec.DecodeError")
+@pytest.mark.parametrize("name", ODD_LINES)
+def test_line_of_odd_bytes_is_a_bad_answer(name: str) -> None:
+    """What the decoder stumbles over in its own ways is garbage as well."""
+    with pytest.raises(BadAnswer):
+        NODES.event(ODD_LINES[name])
+
+
+@pytest.mark.xfail(strict=True, reason="UnicodeDecodeError and RecursionError are not msgspec.DecodeError")
+@pytest.mark.parametrize("name", ODD_LINES)
+def test_peek_at_odd_bytes_finds_nothing(name: str) -> None:
+    """A look at a line raises nothing, whatever is in it."""
+    assert SLICES.peek is not None
+    assert SLICES.peek(ODD_LINES[name])[1] == ""
+
+
+def test_peek_finds_key_and_version() -> None:
+    """Enough to recognise an echo."""
+    assert SLICES.peek is not None
+    line = event("MODIFIED", versioned(make_slice("edge", "web-1", "web", ["10.0.0.1"])))
+    assert SLICES.peek(line) == (ObjectKey("edge", "web-1"), "9")
+
+
+@pytest.mark.parametrize("line", [b"garbage", b"{}", event("ERROR", {"kind": "Status", "code": 410})])
+def test_peek_at_what_is_no_object_finds_nothing(line: bytes) -> None:
+    """Errors and garbage are looked at properly."""
+    assert SLICES.peek is not None
+    assert SLICES.peek(line)[1] == ""
+
+
+# --- Nodes ---------------------------------------------------------------------------------------
+
+
+def test_node_is_reduced_to_what_matters() -> None:
+    """Everything the hub looks at, and nothing else."""
+    wire = make_node(
+        "n1",
+        "10.7.0.1",
+        external="203.0.113.1",
+        labels={"a": "b"},
+        taints=[{"key": "k", "effect": "NoSchedule"}],
+        provider_id="aws:///eu-1a/i-1",
+        unschedulable=True,
+        since="2026-01-01T00:00:00Z",
+        bulk=True,
+    )
+    wire["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
+    found = nodes(wire)["n1"]
+    assert (found.ready, found.ready_since) == ("True", "2026-01-01T00:00:00Z")
+    assert {NodeAddress("InternalIP", "10.7.0.1"), NodeAddress("ExternalIP", "203.0.113.1")} <= set(found.addresses)
+    assert (found.labels["a"], found.provider_id, found.unschedulable) == ("b", "aws:///eu-1a/i-1", True)
+    assert Taint("k", "NoSchedule") in found.taints
+    assert found.deleting
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        {"metadata": {"name": "n1"}},
+        {"metadata": {"name": "n1", "labels": None}, "spec": None, "status": None},
+        {"metadata": {"name": "n1"}, "spec": {"taints": None}, "status": {"addresses": None, "conditions": None}},
+        {"metadata": {"name": "n1"}, "status": {"conditions": [{"type": "MemoryPressure", "status": "False"}]}},
+    ],
+)
+def test_node_without_anything_is_unknown(wire: AsJson) -> None:
+    """A Node whose kubelet has not reported has no addresses, and its readiness is Unknown."""
+    assert nodes(wire)["n1"] == Node("n1")
+
+
+@pytest.mark.parametrize("ready", ["True", "False", "Unknown"])
+def test_readiness_is_the_ready_condition(ready: str) -> None:
+    """As it is written."""
+    assert nodes(make_node("n1", ready=ready))["n1"].ready == ready
+
+
+def test_label_strings_are_shared() -> None:
+    """A fleet repeats the same labels: they are in memory once."""
+    found = nodes(make_node("n1", labels={"zone-of": "eu-central"}), make_node("n2", labels={"zone-of": "eu-central"}))
+    assert found["n1"].labels["zone-of"] is found["n2"].labels["zone-of"]
+
+
+# --- Services ------------------------------------------------------------------------------------
+
+
+def service(**spec: Any) -> Any:
+    """A decoded Service with this spec."""
+    body = page("ServiceList", {"metadata": {"namespace": "edge", "name": "web", "uid": "u"}, "spec": spec})
+    return SERVICES.list_page(body)[0][ObjectKey("edge", "web")]
+
+
+@pytest.mark.parametrize(("selector", "has"), [(None, False), ({}, False), ({"a": "b"}, True)])
+def test_service_with_a_selector_is_told_apart(selector: Any, has: bool) -> None:
+    """An empty selector is none."""
+    assert service(selector=selector).selector is has
+
+
+def test_headless_service_has_no_cluster_ips() -> None:
+    """``None`` is not an address."""
+    found = service(clusterIP="None", clusterIPs=["None"])
+    assert (found.headless, found.cluster_ips) == (True, ())
+
+
+def test_service_ports_may_be_named_or_numbered() -> None:
+    """A targetPort is a number, a name or missing."""
+    ports = [{"port": 80, "targetPort": 8080}, {"port": 443, "targetPort": "tls", "nodePort": 30443}, {"port": 1}]
+    assert [port.target_port for port in service(ports=ports).ports] == [8080, "tls", None]
+    assert [port.node_port for port in service(ports=ports).ports] == [None, 30443, None]
+
+
+def test_service_without_families_is_ipv4() -> None:
+    """Of ExternalName Services ipFamilies is null."""
+    assert service(ipFamilies=None).families == ("IPv4",)
+
+
+# --- EndpointSlices ------------------------------------------------------------------------------
+
+FULL = Slice(
+    "edge",
+    "web-1",
+    "IPv4",
+    (Endpoint(("10.0.0.1",), Conditions(ready=True, serving=None, terminating=False), zone="eu-1"),),
+    (Port("https", 443, "TCP"),),
+    {"kubernetes.io/service-name": "web"},
+    {"a": "b"},
+    (OwnerReference("v1", "Service", "web", "u"),),
+    "uid-1",
+    "9",
+)
+
+
+def test_slice_survives_a_round_trip() -> None:
+    """What is encoded is what is decoded."""
+    assert decode_slice(encode_slice(FULL)) == FULL
+
+
+@pytest.mark.parametrize("nothing", ["null", "[]"])
+def test_slice_without_endpoints_and_ports_is_empty(nothing: str) -> None:
+    """The API writes an empty list as null."""
+    found = decode_slice(
+        f'{{"metadata":{{"name":"a"}},"addressType":"IPv6","endpoints":{nothing},"ports":{nothing}}}'.encode()
+    )
+    assert (found.address_type, found.endpoints, found.ports) == ("IPv6", (), ())
+
+
+def test_missing_conditions_stay_missing() -> None:
+    """``ready`` unknown is not ``ready`` false."""
+    body = json.dumps({"metadata": {"name": "a"}, "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {}}]})
+    assert decode_slice(body.encode()).endpoints[0].conditions == Conditions(None, None, None)
+
+
+@pytest.mark.parametrize("body", [b"", b"garbage", b"{}", b'{"metadata":{},"endpoints":[{}]}'])
+def test_slice_that_is_none_is_a_bad_answer(body: bytes) -> None:
+    """A write's answer that does not decode tells nothing."""
+    with pytest.raises(BadAnswer):
+        decode_slice(body)
+
+
+def test_identity_is_uid_and_version() -> None:
+    """All a write needs of its answer."""
+    assert decode_identity(b'{"metadata":{"uid":"u","resourceVersion":"9"},"spec":5}') == ("u", "9")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b'{"metadata":{"uid":"u"}}', b'{"kind":"Status","metadata":{}}', b"k8s\0"]
+)
+def test_identity_of_nothing_is_a_bad_answer(body: bytes) -> None:
+    """Without a resourceVersion the next write would be blind."""
+    with pytest.raises(BadAnswer):
+        decode_identity(body)
