@@ -22,6 +22,7 @@ import msgspec
 from hub.aio.clock import Clock, SystemClock
 from hub.aio.queue import KeyedQueue
 from hub.aio.supervise import spawn, supervise
+from hub.approvals import Approvals
 from hub.apply.foreign import ForeignSlices
 from hub.apply.writer import Fence, Free, Writer
 from hub.errors import ApiError, BadAnswer, HubError, NotLeader, Problem, RegistryError
@@ -133,6 +134,9 @@ class Hub:
         self.elector = Elector(KubeLease(client, options.namespace, name), _identity(), clock)
         fence: Fence = self.elector if options.leader_elect else Free()
         self.writer = Writer(self.local, fence)
+        self.approvals = Approvals(
+            client, clock, options.namespace, self.registry.owner, lambda: self._wake(self._all())
+        )
         self.reconciler = Reconciler(
             lambda: self.registry,
             self.fleet,
@@ -141,6 +145,7 @@ class Hub:
             clock,
             lease=self.lease,
             removal_grace=options.removal_grace,
+            approvals=self.approvals.valid,
         )
         self.cidrs = ServiceCidrs(client, clock, self._cidrs_changed)
         self.foreign = ForeignSlices(client, clock, self._owners, self._published, self._foreign_found)
@@ -233,6 +238,7 @@ class Hub:
             tasks = [
                 spawn(group, "Service CIDRs of the hub cluster", self.cidrs.run, self.clock),
                 spawn(group, "foreign slices", self.foreign.run, self.clock),
+                spawn(group, "approvals", self.approvals.run, self.clock),
                 spawn(group, "services of the hub cluster", self.local.follow_services, self.clock),
                 spawn(group, "slices of the hub cluster", self.local.follow_slices, self.clock),
                 spawn(
@@ -343,6 +349,7 @@ class Hub:
         try:
             await self._local_or_error()
             await self.cidrs.look()
+            await self.approvals.look()
             await self.fleet.settled(self.options.settle)
             yield
         finally:

@@ -44,11 +44,15 @@ class SliceStore:
         self._on_change = on_change
         self._by_target: dict[TargetKey, dict[str, Slice]] = {}
         self._by_key: dict[ObjectKey, Slice] = {}
-        self._buried: dict[str, str] = {}
-        """uid -> name of slices this process deleted, until the watch says so too."""
+        self._buried: set[str] = set()
+        """uids of slices this process deleted, until the watch or a list says so too."""
         self._deferred: dict[ObjectKey, list[Callable[[], None]]] = {}
         """Slices with a write under way -> events on them that wait for its end."""
         self._pool: dict[Endpoint, Endpoint] = {}
+        self._listed = ""
+        """resourceVersion of the last list: whatever is not newer is in it, or was gone by then."""
+        self._seen = ""
+        """The newest resourceVersion that a list or the watch brought."""
         self.lists = 0
 
     def of(self, target: TargetKey) -> Mapping[str, Slice]:
@@ -70,14 +74,27 @@ class SliceStore:
     # --- the reflector's side --------------------------------------------------------------------
 
     def replace(self, objects: dict[Any, Slice], resource_version: str) -> None:
-        """A complete list; slices this process wrote after it was taken stay."""
+        """A complete list; slices this process wrote after it was taken stay.
+
+        A list that is older than what the watch has brought before comes from an etcd restored from a
+        backup: then only the list counts, whatever the versions say.
+        """
         self.lists += 1
         old = self._by_key
-        for key, value in old.items():
-            if key not in objects and newer(value.resource_version, resource_version):
-                objects[key] = value
+        if self._seen and newer(self._seen, resource_version):
+            log.warning("hub cluster: its history has gone back; everything is compared anew")
+            old = {}
+            self._buried.clear()
+            gone = {value.target for key, value in self._by_key.items() if key not in objects}
+        else:
+            for key, value in old.items():
+                if key not in objects and newer(value.resource_version, resource_version):
+                    objects[key] = value
+            self._buried &= {value.uid for value in objects.values()}
+            gone = {value.target for key, value in old.items() if key not in objects}
+        self._listed = self._seen = resource_version
         self._by_key, self._by_target = {}, {}
-        changed: set[TargetKey] = {value.target for key, value in old.items() if key not in objects}
+        changed: set[TargetKey] = gone
         for key, value in objects.items():
             known = old.get(key)
             if known is not None and not newer(value.resource_version, known.resource_version):
@@ -89,6 +106,7 @@ class SliceStore:
 
     def knows(self, key: Any, resource_version: str) -> bool:
         """An echo of what this process wrote last."""
+        self._note(resource_version)
         known = self._by_key.get(key)
         return known is not None and known.resource_version == resource_version
 
@@ -102,16 +120,20 @@ class SliceStore:
 
     def upsert(self, key: Any, value: Slice, resource_version: str) -> None:
         """A slice is new or changed, by us or by somebody else."""
+        self._note(resource_version)
         known = self._by_key.get(key)
+        if self._listed and not newer(resource_version, self._listed):
+            return  # held back for a write's sake, and a list came in between
         if value.uid in self._buried or (known is not None and not newer(resource_version, known.resource_version)):
             return
         value = self._pooled(value)
         self._put(key, value)
         self._notify({value.target} if known is None else {value.target, known.target})
 
-    def delete(self, key: Any, value: Slice, resource_version: str) -> None:  # noqa: ARG002 - a Store
+    def delete(self, key: Any, value: Slice, resource_version: str) -> None:
         """A slice is gone."""
-        self._buried.pop(value.uid, None)
+        self._note(resource_version)
+        self._buried.discard(value.uid)
         known = self._by_key.get(key)
         if known is not None and known.uid == value.uid:
             self._drop(key)
@@ -131,25 +153,42 @@ class SliceStore:
 
     def wrote(self, value: Slice) -> None:
         """The server accepted a write; ``value`` has its uid and resourceVersion."""
+        if self._listed and not newer(value.resource_version, self._listed):
+            return  # a list has come since, and knows what became of it
         self._put(ObjectKey(value.namespace, value.name), value)
 
     def deleted(self, value: Slice) -> None:
-        """This process deleted a slice."""
-        self._buried[value.uid] = value.name
+        """This process deleted a slice; where it is not known any more, the watch has said so before."""
         key = ObjectKey(value.namespace, value.name)
         known = self._by_key.get(key)
         if known is not None and known.uid == value.uid:
+            self._buried.add(value.uid)
             self._drop(key)
 
-    def read(self, key: ObjectKey, value: Slice | None) -> None:
-        """A slice was read again after a conflict; None = it does not exist."""
+    def read(self, key: ObjectKey, value: Slice | None, before: Slice | None) -> None:
+        """A slice was read again after a conflict.
+
+        Args:
+            key: which.
+            value: as it was read; None = it does not exist.
+            before: as it was known when the reading began.
+        """
+        known = self._by_key.get(key)
+        if known is not None and known is not before:
+            overtaken = value is None or not newer(value.resource_version, known.resource_version)
+            if overtaken:  # the watch was faster
+                return
         if value is None:
-            if key in self._by_key:
+            if known is not None:
                 self._drop(key)
         else:
             self._put(key, self._pooled(value))
 
     # --- inside ----------------------------------------------------------------------------------
+
+    def _note(self, version: str) -> None:
+        if not self._seen or newer(version, self._seen):
+            self._seen = version
 
     def _put(self, key: ObjectKey, value: Slice) -> None:
         old = self._by_key.get(key)
@@ -313,11 +352,12 @@ class LocalCluster:
             restart = asyncio.create_task(self._restart.wait(), name="owners changed")
             try:
                 await asyncio.wait({task, restart}, return_when=asyncio.FIRST_COMPLETED)
+                if task.done():
+                    task.result()
             finally:
                 for each in (task, restart):
                     each.cancel()
-                    with suppress(asyncio.CancelledError):
-                        await each
+                await asyncio.gather(task, restart, return_exceptions=True)
 
     async def wait_synced(self, poll: float = 0.01) -> None:
         """Wait until both pictures are complete."""
@@ -392,11 +432,12 @@ class LocalCluster:
 
     async def reread(self, key: ObjectKey, timeout: float) -> Slice | None:  # noqa: ASYNC109 - bounds the request
         """GET a slice and enter it; None where it does not exist."""
+        before = self.slices.get(key)
         try:
             found = decode_slice(await self.client.request("GET", self._path(key.namespace, key.name), timeout=timeout))
         except NotFound:
-            self.slices.read(key, None)
+            self.slices.read(key, None, before)
             return None
         ours = found.labels.get(LABEL_MANAGED_BY) == MANAGED_BY and found.labels.get(LABEL_OWNER) in self._owners
-        self.slices.read(key, found if ours else None)
+        self.slices.read(key, found if ours else None, before)
         return found

@@ -282,6 +282,14 @@ class Service(msgspec.Struct, frozen=True):
         return TargetKey(self.namespace, self.name)
 
 
+class ConfigMap(msgspec.Struct, frozen=True):
+    """What the hub keeps of a ConfigMap. ``data`` is read-only."""
+
+    namespace: str
+    name: str
+    data: dict[str, str] = {}
+
+
 # --- snapshots ---------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ what it saw and did, and when it wants to run again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from hub.aio.clock import Clock
@@ -17,7 +17,7 @@ from hub.apply.memory import WriteMemory
 from hub.apply.writer import Outcome, Writer
 from hub.desired.target import Desired, Refused, TargetMemory, Waiting, desire
 from hub.desired.view import ViewResult
-from hub.guarding import Guarding
+from hub.guarding import NO_APPROVALS, Guarding
 from hub.inputs import Inputs, Remembered
 from hub.local import LocalCluster
 from hub.model import (
@@ -106,6 +106,7 @@ class Reconciler:
     Args:
         lease: name of the lease that allows this hub to write, as put on every slice.
         removal_grace: seconds before slices go that the registry no longer asks for.
+        approvals: the hashes that are approved now.
     """
 
     def __init__(
@@ -118,10 +119,11 @@ class Reconciler:
         *,
         lease: str,
         removal_grace: float = 60.0,
+        approvals: Callable[[], Collection[str]] = lambda: NO_APPROVALS,
     ) -> None:
         self._registry = registry
         self._inputs = Inputs(fleet, clock, removal_grace)
-        self._guarding = Guarding(fleet, clock)
+        self._guarding = Guarding(fleet, clock, approvals)
         self._local = local
         self._writer = writer
         self._clock = clock

@@ -27,6 +27,7 @@ from hub.kube.kubeconfig import address_refusal
 from hub.kube.resolver import ClusterResolver, LookupPool
 
 JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
 CONNECT_TIMEOUT = 10.0
 REQUEST_TIMEOUT = 30.0
 SILENCE_TIMEOUT = 80.0
@@ -204,6 +205,7 @@ class Client:
         self._closed = False
         fixed = f"Host: {parts.netloc}\r\nUser-Agent: endpointslice-hub/{__version__}\r\nAccept: "
         self._fixed = {kind: f"{fixed}{kind}\r\n" for kind in (JSON, protobuf.CONTENT_TYPE)}
+        self._fixed[MERGE_PATCH] = self._fixed[JSON]  # the answer to a patch is an object
 
     async def __aenter__(self) -> Self:
         return self
@@ -236,13 +238,14 @@ class Client:
         """One request, its whole successful body.
 
         Args:
-            method: GET, POST, PUT or DELETE; only a GET is sent again where a kept connection was closed.
+            method: GET, POST, PUT, PATCH or DELETE; only a GET is sent again where a kept connection was closed.
             path: below the server's own path.
             params: the query.
             body: what is sent.
             timeout: seconds for everything: credentials, connection, both tries after a 401.
             limit: bytes of the answer's body.
-            content_type: of the body and of the answer: JSON or protobuf.CONTENT_TYPE.
+            content_type: of the body and of the answer: JSON or protobuf.CONTENT_TYPE; or MERGE_PATCH,
+                answered in JSON.
 
         Raises:
             ApiError: the server said no, or said something that is not an answer.

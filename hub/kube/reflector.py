@@ -27,7 +27,7 @@ from hub.errors import (
     UsageError,
 )
 from hub.kube.client import Client, Stream, api_error
-from hub.kube.wire import Resource
+from hub.kube.wire import Event, Resource
 
 log = logging.getLogger(__name__)
 
@@ -273,13 +273,32 @@ class Reflector(Generic[T]):
     def _handle(self, line: bytes) -> None:
         if self._echoes is not None and self._resource.peek is not None:
             key, version = self._resource.peek(line)
-            if version and self._echoes.defers(key, lambda: self._handle(line)):
+            if version and self._echoes.defers(key, lambda: self._handle_late(line)):
+                self.resource_version = version
+                self.events += 1
                 return
             if version and self._echoes.knows(key, version):
                 self.resource_version = version
                 self.events += 1
                 return
-        event = self._resource.event(line)
+        self._enter(self._resource.event(line))
+
+    def _handle_late(self, line: bytes) -> None:
+        """An event that the store had deferred: the watch has gone on since, and its reader is not the caller."""
+        assert self._echoes is not None  # noqa: S101 - it deferred
+        assert self._resource.peek is not None  # noqa: S101 - as it could not have without
+        if self._echoes.knows(*self._resource.peek(line)):
+            return
+        went_on = self.resource_version
+        try:
+            self._enter(self._resource.event(line))
+        except HubError as error:
+            self.skipped += 1
+            log.warning("%s: skipped an event of the watch: %s", self._name, error)
+        finally:
+            self.resource_version = went_on
+
+    def _enter(self, event: Event) -> None:
         if event.type == "ERROR" and event.status is not None:
             raise api_error(event.status.code or 500, b"", f"watch {self._path}", phrase=event.status.message)
         if event.resource_version:

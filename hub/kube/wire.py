@@ -16,6 +16,7 @@ from hub.errors import BadAnswer
 from hub.kube import protobuf
 from hub.kube.client import Status
 from hub.model import (
+    ConfigMap,
     Endpoint,
     Node,
     NodeAddress,
@@ -280,6 +281,18 @@ def _service(wire: _WireService) -> Service:
     )
 
 
+# --- ConfigMap ---------------------------------------------------------------------------------
+
+
+class _WireConfigMap(msgspec.Struct):
+    metadata: _Meta
+    data: dict[str, str] | None = None
+
+
+def _config_map(wire: _WireConfigMap) -> ConfigMap:
+    return ConfigMap(wire.metadata.namespace, wire.metadata.name, wire.data or {})
+
+
 # --- resources ---------------------------------------------------------------------------------
 
 
@@ -300,7 +313,12 @@ def _resource(
     rule: str,
     peek: Callable[[bytes], tuple[Any, str]] | None = None,
 ) -> Resource[T]:
-    kind = {"nodes": "NodeList", "services": "ServiceList", "endpointslices": "EndpointSliceList"}[name]
+    kind = {
+        "nodes": "NodeList",
+        "services": "ServiceList",
+        "endpointslices": "EndpointSliceList",
+        "configmaps": "ConfigMapList",
+    }[name]
     kinds = msgspec.defstruct(
         "List",
         [("items", list[wire] | None), ("metadata", _ListMeta), ("kind", str, "")],  # type: ignore[valid-type]
@@ -372,7 +390,12 @@ SERVICES: Resource[Service] = _resource(
     "/api/v1/services", "services", _WireService, _service, _namespaced, "services: get, list, watch"
 )
 
+CONFIG_MAPS: Resource[ConfigMap] = _resource(
+    "/api/v1/configmaps", "configmaps", _WireConfigMap, _config_map, _namespaced, "configmaps: get, list, watch"
+)
+
 _decode_slice = msgspec.json.Decoder(_WireSlice).decode
+_decode_config_map = msgspec.json.Decoder(_WireConfigMap).decode
 
 
 def decode_identity(body: bytes) -> protobuf.Identity:
@@ -404,3 +427,15 @@ def decode_slice(body: bytes) -> Slice:
         return _slice(_decode_slice(body))
     except msgspec.DecodeError as error:
         raise BadAnswer(200, "", f"an EndpointSlice that does not decode ({error})") from error
+
+
+def decode_config_map(body: bytes) -> ConfigMap:
+    """One ConfigMap, as returned by GET.
+
+    Raises:
+        BadAnswer: it is none.
+    """
+    try:
+        return _config_map(_decode_config_map(body))
+    except msgspec.DecodeError as error:
+        raise BadAnswer(200, "", f"a ConfigMap that does not decode ({error})") from error

@@ -20,9 +20,22 @@ from hub.errors import Problem, RegistryError
 from hub.registry.file import Loaded, read, refusal
 
 SECONDS: Final = 30
-"""CPU time and wait for one file; 500 clusters and 2,000 services take 1 s."""
+"""Wait for one file; 500 clusters and 2,000 services take 1 s."""
+CPU_SECONDS: Final = 20
+"""CPU time for one file: less than the wait, so that content that costs too much and a machine that is too
+busy are told apart."""
+REASON: Final = 200
+"""Characters of the reason the process gave for its end."""
 MEMORY: Final = 1 << 30
 """Address space of the process; 500 clusters and 2,000 services take 200 MB."""
+
+
+class Unchecked(RegistryError):
+    """The file may be good: there was no process, or not enough time, to check it."""
+
+
+def _unchecked(path: str, message: str) -> Unchecked:
+    return Unchecked(refusal(path, message).problems)
 
 
 class Check:
@@ -31,33 +44,44 @@ class Check:
     Args:
         content: the file's bytes.
         path: names them in messages; relative paths in them start at its folder.
+
+    Raises:
+        Unchecked: no process can be started.
     """
 
     def __init__(self, content: bytes, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
         self._content = content
-        self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "hub.registry.isolated", self._path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        # -P: whoever may write into the folder the hub was started in does not choose what is imported.
+        command = [sys.executable, "-P", "-m", "hub.registry.isolated", self._path]
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise _unchecked(self._path, f"could not be checked: no process for it: {error.strerror}") from error
 
     def outcome(self) -> Loaded:
         """Wait for it. Blocking.
 
         Raises:
+            Unchecked: there was no time to check it.
             RegistryError: the file cannot be used at all.
         """
         with self._process as process:
             try:
-                answer, _ = process.communicate(self._content, timeout=SECONDS)
+                answer, reason = process.communicate(self._content, timeout=SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
-                raise refusal(self._path, f"could not be checked within {SECONDS} s") from None
+                raise _unchecked(self._path, f"could not be checked within {SECONDS} s") from None
         if process.returncode != 0 or not answer:
-            raise refusal(self._path, f"could not be checked: the checker ended with {process.returncode}")
+            last = (reason.decode(errors="replace").strip().rpartition("\n")[2] or "no reason given")[:REASON]
+            message = f"could not be checked: the checker ended with {process.returncode}: {last}"
+            raise refusal(self._path, message)
         found: Loaded | tuple[Problem, ...] = pickle.loads(answer)  # noqa: S301 - from our own process
         if isinstance(found, tuple):
             raise RegistryError(found)
@@ -85,7 +109,7 @@ def loads(content: bytes, path: str | os.PathLike[str]) -> Loaded:
 def main() -> None:
     """The process: bytes on stdin, a pickled :class:`Loaded` or the problems on stdout."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     from hub.registry import load
 
     try:

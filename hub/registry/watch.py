@@ -21,6 +21,9 @@ from hub.registry.file import Loaded, read
 INTERVAL: Final = 1.0
 """Seconds between looks: a change is picked up within 2 s, reading included."""
 
+CHECK_AGAIN: Final = 60.0
+"""Seconds until a file is checked again that could not be: the machine was too busy, or out of processes."""
+
 Signature = tuple[object, ...]
 
 
@@ -51,6 +54,7 @@ class RegistryWatcher:
         self._check = check or isolated.loads
         self._signature: Signature | None = None
         self._settled = False
+        self._again_at: float | None = None
 
     async def run(self) -> None:
         """Poll for ever."""
@@ -71,7 +75,8 @@ class RegistryWatcher:
         tick of the file system's clock leaves the same signature.
         """
         signature = _signature(self._path)
-        if signature == self._signature and self._settled:
+        again = self._again_at is not None and self._clock.now() >= self._again_at
+        if signature == self._signature and self._settled and not again:
             return None
         self._settled = signature == self._signature
         self._signature = signature
@@ -80,11 +85,16 @@ class RegistryWatcher:
         except RegistryError as error:
             return self._unless_seen(str(error), error)
         digest = hashlib.sha256(content).hexdigest()
-        if digest == self._seen:
+        if digest == self._seen and not again:
             return None
+        first = digest != self._seen
         self._seen = digest
+        self._again_at = None
         try:
             return self._check(content, self._path)
+        except isolated.Unchecked as error:
+            self._again_at = self._clock.now() + CHECK_AGAIN
+            return error if first else None
         except RegistryError as error:
             return error
 

@@ -40,6 +40,7 @@ HUB_RULES: tuple[Object, ...] = (
     },
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
     {"apiGroups": ["networking.k8s.io"], "resources": ["servicecidrs"], "verbs": ["list"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]},
 )
 """All the hub needs in the hub cluster."""
 NODE_RULES: tuple[Object, ...] = ({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},)

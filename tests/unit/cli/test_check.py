@@ -159,10 +159,9 @@ def test_a_hub_takes_as_many_files_as_it_may(monkeypatch: pytest.MonkeyPatch) ->
     assert asked == [(resource.RLIMIT_NOFILE, (limits.ENOUGH, 1 << 20))]
 
 
-def test_check_of_the_example_finds_nothing_but_missing_providers() -> None:
-    """clusters.example.yaml is good wherever all of its providers are installed."""
+def test_check_of_the_example_finds_nothing() -> None:
+    """clusters.example.yaml is good as it is, with the providers of this repository."""
     result = CliRunner().invoke(cli, ["check", str(ROOT / "clusters.example.yaml")])
 
-    *problems, summary = result.stdout.splitlines()
-    assert all("no installed distribution provides it" in line for line in problems)
-    assert summary.endswith("; 3 clusters, 3 services")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1].endswith("clusters.example.yaml: ok; 3 clusters, 2 services")

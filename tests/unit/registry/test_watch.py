@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hub.errors import RegistryError
+from hub.errors import Problem, RegistryError
 from hub.registry import watch
 from hub.registry.file import Loaded
-from hub.registry.load import load
-from hub.registry.watch import INTERVAL, RegistryWatcher
+from hub.registry.isolated import Unchecked
+from hub.registry.load import load, loads
+from hub.registry.watch import CHECK_AGAIN, INTERVAL, RegistryWatcher
 
 GOOD = "version: 1\nowner: one\n"
 OTHER = "version: 1\nowner: two\n"
@@ -23,9 +24,10 @@ class QuickClock:
 
     def __init__(self) -> None:
         self.slept: list[float] = []
+        self.time = 0.0
 
     def now(self) -> float:
-        return 0.0
+        return self.time
 
     def wall(self) -> float:
         return 0.0
@@ -90,6 +92,30 @@ async def test_broken_file_is_reported_and_so_is_its_repair(tmp_path: Path) -> N
     await look(watcher)
 
     assert reported == ["one", "error", "one"]
+
+
+async def test_file_that_could_not_be_checked_is_checked_again(tmp_path: Path) -> None:
+    """A machine too busy for the check does not make a good file a bad one for ever; it is reported once."""
+    path = tmp_path / "clusters.yaml"
+    path.write_text(GOOD)
+    watcher, reported = follow(path)
+    tries: list[bytes] = []
+
+    def check(content: bytes, name: str) -> Loaded:
+        tries.append(content)
+        if len(tries) < 3:
+            raise Unchecked((Problem(name, 0, 0, "", "could not be checked"),))
+        return loads(content, name)
+
+    watcher._check, clock = check, watcher._clock
+    assert isinstance(clock, QuickClock)
+    await look(watcher)
+    assert len(tries) == 1
+    for _ in range(3):
+        clock.time += CHECK_AGAIN
+        await look(watcher)
+
+    assert (len(tries), reported) == (3, ["error", "one"])
 
 
 async def test_missing_file_is_reported_and_so_is_its_return(tmp_path: Path) -> None:

@@ -1,0 +1,674 @@
+"""The reflector against a simulated cluster that fails in every way a watch can fail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from hub import errors
+from hub.aio.clock import SystemClock
+from hub.errors import HubError
+from hub.kube import client as client_module
+from hub.kube.client import Client
+from hub.kube.credentials import Credentials
+from hub.kube.kubeconfig import ClusterAccess, Token
+from hub.kube.reflector import LONGEST_RETRY_AFTER, Reflector, RelistSlots
+from hub.kube.resolver import LookupPool
+from hub.kube.secret import Secret
+from hub.kube.wire import NODES, SLICES, Resource
+from hub.model import ObjectKey
+from hub.plugin.testing import SimulatedCluster, make_node, make_service, make_slice
+
+
+class Noted(SystemClock):
+    """A clock that notes waits and hardly waits.
+
+    Attributes:
+        slept: seconds of each wait.
+        rate: how much faster its time runs.
+    """
+
+    def __init__(self, rate: float = 1.0) -> None:
+        self.slept: list[float] = []
+        self.rate = rate
+
+    def now(self) -> float:
+        return super().now() * self.rate
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.sleep(0.005)
+
+
+class Kept:
+    """A store, and the observer beside it.
+
+    Attributes:
+        objects: what it holds.
+        sizes: how many that were, after each change.
+        told: what the observer heard, in words.
+    """
+
+    def __init__(self) -> None:
+        self.objects: dict[Any, Any] = {}
+        self.sizes: list[int] = []
+        self.replaced = 0
+        self.told: list[str] = []
+        self.errors: list[HubError] = []
+
+    def replace(self, objects: dict[Any, Any], resource_version: str) -> None:
+        self.replaced += 1
+        self.objects = objects
+        self.sizes.append(len(objects))
+
+    def upsert(self, key: Any, value: Any, resource_version: str) -> None:
+        self.objects[key] = value
+        self.sizes.append(len(self.objects))
+
+    def delete(self, key: Any, value: Any, resource_version: str) -> None:
+        del self.objects[key]
+        self.sizes.append(len(self.objects))
+
+    def listing(self) -> None:
+        self.told.append("listing")
+
+    def answered(self) -> None:
+        self.told.append("answered")
+
+    def failed(self, error: HubError) -> None:
+        self.told.append("failed")
+        self.errors.append(error)
+
+
+class Follower:
+    """A running reflector and everything around it."""
+
+    def __init__(self, reflector: Reflector[Any], kept: Kept, clock: Noted, client: Client) -> None:
+        self.reflector = reflector
+        self.kept = kept
+        self.clock = clock
+        self.client = client
+        self.task = asyncio.create_task(reflector.run())
+
+    @property
+    def names(self) -> list[str]:
+        """What is in the store."""
+        return sorted(map(str, self.kept.objects))
+
+    def failed_with(self, kind: type[HubError]) -> bool:
+        """Whether the observer heard of such an error."""
+        return any(isinstance(error, kind) for error in self.kept.errors)
+
+
+@pytest.fixture
+async def sim() -> AsyncIterator[SimulatedCluster]:
+    """A cluster with five Nodes, serving."""
+    cluster = SimulatedCluster("eu")
+    for number in range(1, 6):
+        cluster.nodes.add(make_node(f"n{number}", f"10.7.0.{number}"))
+    async with cluster:
+        yield cluster
+
+
+@pytest.fixture
+def pool() -> Iterator[LookupPool]:
+    """Threads for names."""
+    lookups = LookupPool(1)
+    yield lookups
+    lookups.close()
+
+
+def client_of(sim: SimulatedCluster, pool: LookupPool) -> Client:
+    """A client with real credentials."""
+    access = ClusterAccess(sim.url, Token(Secret(sim.token)), "test", ca_data=sim.ca_pem.encode())
+    return Client(Credentials(access, SystemClock()), pool)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for what the reflector does."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - the condition is the test's own
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def following(
+    sim: SimulatedCluster,
+    pool: LookupPool,
+    *,
+    resource: Resource[Any] = NODES,
+    kept: Kept | None = None,
+    rate: float = 1.0,
+    started: bool = True,
+    **more: Any,
+) -> AsyncIterator[Follower]:
+    """A reflector of a cluster; with ``started`` it watches already."""
+    kept, clock = kept or Kept(), Noted(rate)
+    async with client_of(sim, pool) as client:
+        follower = Follower(Reflector("nodes of eu", client, resource, kept, kept, clock, **more), kept, clock, client)
+        try:
+            if started:
+                await until(lambda: sim.streams() or follower.task.done())
+            yield follower
+            assert not follower.task.done(), follower.task
+        finally:
+            follower.task.cancel()
+            await asyncio.gather(follower.task, return_exceptions=True)
+    await asyncio.sleep(0.01)
+
+
+def asked(sim: SimulatedCluster) -> tuple[int, int]:
+    """Lists and watches so far."""
+    return sim.requests["list", "nodes"], sim.requests["watch", "nodes"]
+
+
+# --- list and watch ------------------------------------------------------------------------------
+
+
+async def test_store_has_the_list_and_then_the_changes(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """One list, one watch, and every change arrives."""
+    async with following(sim, pool) as follower:
+        assert follower.names == ["n1", "n2", "n3", "n4", "n5"]
+        sim.nodes.add(make_node("n6"))
+        sim.nodes.delete("n1")
+        sim.nodes.set_ready("n2", ready=False)
+        await until(lambda: follower.kept.objects["n2"].ready == "False")
+        assert follower.names == ["n2", "n3", "n4", "n5", "n6"]
+        assert (asked(sim), follower.kept.told) == ((1, 1), ["listing", "answered", "answered"])
+
+
+async def test_list_is_read_in_pages_and_kept_at_once(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """However many pages, the store is replaced once, with all of them."""
+    async with following(sim, pool, page_size=2) as follower:
+        assert (follower.names, follower.kept.replaced, sim.requests["list", "nodes"]) == (
+            ["n1", "n2", "n3", "n4", "n5"],
+            1,
+            3,
+        )
+
+
+async def test_change_between_the_pages_is_not_missed(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """The pages are one state, and the watch goes on from exactly there."""
+    sim.latency = 0.02
+    async with following(sim, pool, page_size=2, started=False) as follower:
+        await until(lambda: sim.requests["list", "nodes"] == 2)
+        sim.nodes.delete("n1")
+        sim.nodes.add(make_node("n0"))
+        await until(lambda: follower.names == ["n0", "n2", "n3", "n4", "n5"])
+        assert follower.kept.replaced == 1
+
+
+async def test_only_what_is_asked_for_arrives(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """Selectors and a namespace hold for the list and for the watch."""
+    for namespace, name, owner in [("a", "s1", "us"), ("a", "s2", "them"), ("b", "s3", "us")]:
+        sim.slices.add(make_slice(namespace, name, "web", ["10.0.0.1"], labels={"owner": owner}))
+    select = {"labelSelector": "owner=us"}
+    async with following(sim, pool, resource=SLICES, params=select, namespace="a") as follower:
+        assert list(follower.kept.objects) == [ObjectKey("a", "s1")]
+        for namespace, name, owner in [("b", "s4", "us"), ("a", "s5", "them"), ("a", "s6", "us")]:
+            sim.slices.add(make_slice(namespace, name, "web", ["10.0.0.1"], labels={"owner": owner}))
+        await until(lambda: len(follower.kept.objects) == 2)
+        assert list(follower.kept.objects) == [ObjectKey("a", "s1"), ObjectKey("a", "s6")]
+
+
+async def test_empty_list_is_an_answer(pool: LookupPool) -> None:
+    """No Nodes is a state like any other."""
+    async with SimulatedCluster("empty") as sim, following(sim, pool) as follower:
+        assert (follower.kept.replaced, follower.kept.objects) == (1, {})
+
+
+async def test_cancelled_reflector_leaves_no_stream(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """The end of a cluster's unit ends its watch."""
+    async with following(sim, pool):
+        pass
+    await until(lambda: sim.streams() == 0)
+
+
+async def test_echo_of_our_own_write_is_not_decoded(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """What the store has in this very state is dropped, and the version moves on all the same."""
+
+    class Echoes(Kept):
+        def knows(self, key: Any, resource_version: str) -> bool:
+            return key == ObjectKey("a", "ours")
+
+        def defers(self, key: Any, again: Callable[[], None]) -> bool:
+            return False
+
+    async with following(sim, pool, resource=SLICES, kept=Echoes()) as follower:
+        sim.slices.add(make_slice("a", "ours", "web", ["10.0.0.1"]))
+        await until(lambda: follower.reflector.resource_version == str(sim.version))
+        sim.slices.add(make_slice("a", "theirs", "web", ["10.0.0.1"]))
+        await until(lambda: follower.kept.objects)
+        assert list(follower.kept.objects) == [ObjectKey("a", "theirs")]
+
+
+# --- bookmarks and versions ----------------------------------------------------------------------
+
+
+async def test_bookmarks_move_the_version(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """While nothing happens to our kind the version still follows the cluster's, so that it does not expire."""
+    sim.bookmark_interval = 0.05
+    async with following(sim, pool) as follower:
+        sim.put(make_service("edge", "web"))
+        await until(lambda: follower.reflector.resource_version == str(sim.version))
+        sim.compact()
+        sim.cut_stream()
+        await until(lambda: sim.requests["watch", "nodes"] == 2)
+        await asyncio.sleep(0.05)
+        assert (sim.requests["list", "nodes"], follower.kept.replaced) == (1, 1)
+
+
+async def test_expired_version_in_the_stream_means_a_new_list(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """410 relists at once, and the store keeps what it has until the list is complete."""
+    async with following(sim, pool, page_size=1) as follower:
+        sim.cut_stream(how="expire")
+        await until(lambda: follower.kept.replaced == 2)
+        assert (set(follower.kept.sizes), follower.clock.slept, follower.kept.errors) == ({5}, [], [])
+        assert follower.kept.told[:5] == ["listing", "answered", "answered", "listing", "answered"]
+
+
+async def test_expired_version_at_the_start_of_a_watch_means_a_new_list(
+    sim: SimulatedCluster, pool: LookupPool
+) -> None:
+    """After an outage that was too long, what changed meanwhile is found by the list, deletions too."""
+    async with following(sim, pool) as follower:
+        await sim.stop()
+        sim.nodes.delete("n1")
+        sim.nodes.add(make_node("n6"))
+        sim.compact()
+        await sim.start()
+        await until(lambda: follower.kept.replaced == 2)
+        assert follower.names == ["n2", "n3", "n4", "n5", "n6"]
+
+
+async def test_expired_page_means_a_new_list(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """A list whose pages are forgotten while it is read starts over; half a list is never kept."""
+    sim.latency = 0.02
+    async with following(sim, pool, page_size=2, started=False) as follower:
+        await until(lambda: sim.requests["list", "nodes"] == 2)
+        sim.nodes.delete("n1")
+        sim.compact()
+        await until(lambda: follower.kept.replaced)
+        assert (follower.names, follower.kept.sizes) == (["n2", "n3", "n4", "n5"], [4])
+
+
+async def test_versions_that_expire_again_and_again_are_waited_for(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """A server that answers every watch with 410 is not listed in a loop."""
+    sim.refuse(410, verb="watch")
+    async with following(sim, pool, started=False) as follower:
+        await until(lambda: len(follower.clock.slept) == 4)
+        assert follower.clock.slept[-1] > 4 * follower.clock.slept[0] * 0.5
+        assert sim.requests["list", "nodes"] <= 6
+
+
+async def test_restored_backup_is_noticed_by_its_silence(
+    sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watch from a version of the future says nothing, for ever: twice silent means a new list."""
+    monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 0.1)
+    version = sim.version
+    async with following(sim, pool, rate=100) as follower:
+        for _ in range(5):
+            sim.nodes.delete("n5")
+            sim.nodes.add(make_node("n5"))
+        sim.nodes.delete("n5")
+        await until(lambda: len(follower.names) == 4)
+        sim.restore(version)
+        await until(lambda: follower.names == ["n1", "n2", "n3", "n4", "n5"])
+
+
+# --- silence -------------------------------------------------------------------------------------
+
+
+async def test_silence_once_is_another_watch_and_no_failure(
+    sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody promises bookmarks: the watch goes on where it was, at once, without a list."""
+    monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 0.1)
+    async with following(sim, pool, rate=100) as follower:
+        await until(lambda: sim.requests["watch", "nodes"] == 2)
+        sim.nodes.add(make_node("n6"))
+        await until(lambda: "n6" in follower.names)
+        assert (sim.requests["list", "nodes"], follower.clock.slept, follower.kept.errors) == (1, [], [])
+
+
+async def test_silence_twice_is_a_new_list(
+    sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two watches without a word may be ones that will never say any."""
+    monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 0.1)
+    async with following(sim, pool, rate=100) as follower:
+        await until(lambda: follower.kept.replaced == 2)
+        assert (sim.requests["watch", "nodes"], follower.kept.errors) == (2, [])
+
+
+async def test_silence_after_words_does_not_count_with_the_next(
+    sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bookmarks between two silences show that the version is good."""
+    monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 0.2)
+    sim.bookmark_interval = 0.05
+    async with following(sim, pool):
+        await asyncio.sleep(0.5)
+        assert asked(sim) == (1, 1)
+
+
+async def test_server_that_accepts_no_more_is_a_failure_and_no_silence(
+    sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frozen server is told to the observer with the first connection that times out, and costs no list."""
+    monkeypatch.setattr(client_module, "CONNECT_TIMEOUT", 0.05)
+    async with following(sim, pool, rate=1000) as follower:  # as if each timeout took a minute
+        port = int(sim.url.rpartition(":")[2])
+        await sim.stop()
+        follower.kept.errors.clear()
+        with socket.create_server(("127.0.0.1", port)):
+            await until(lambda: len(follower.kept.errors) > 3)
+        assert {error.kind for error in follower.kept.errors[2:] if isinstance(error, errors.ClusterUnreachable)} == {
+            "timeout"
+        }
+        assert len(follower.clock.slept) >= len(follower.kept.errors) - 1
+        await sim.start()
+        await until(lambda: sim.streams())
+        assert sim.requests["list", "nodes"] == 1
+
+
+async def test_watch_without_a_head_is_a_failure_and_no_silence(
+    sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that takes the request and does not answer has failed, however long it took to see that."""
+    monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 0.05)
+    sim.hang(verb="watch")
+    async with following(sim, pool, rate=1000, started=False) as follower:
+        await until(lambda: len(follower.kept.errors) == 3)
+        assert (sim.requests["list", "nodes"], len(follower.clock.slept)) == (1, 3)
+
+
+# --- broken streams ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["reset", "half-line"])
+async def test_broken_stream_goes_on_where_it_was(sim: SimulatedCluster, pool: LookupPool, how: Any) -> None:
+    """A cut watch is watched again from the last version seen: nothing is lost, nothing is listed."""
+    async with following(sim, pool) as follower:
+        sim.nodes.add(make_node("n6"))
+        await until(lambda: "n6" in follower.names)
+        sim.cut_stream(how=how)
+        sim.nodes.add(make_node("n7"))
+        await until(lambda: "n7" in follower.names)
+        assert (follower.names, asked(sim)) == (["n1", "n2", "n3", "n4", "n5", "n6", "n7"], (1, 2))
+        assert [error.kind for error in follower.kept.errors if isinstance(error, errors.ClusterUnreachable)] == [
+            "reset"
+        ]
+
+
+async def test_watch_that_ends_after_an_event_goes_on_at_once(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """The server's own timeout is the normal end of a watch."""
+    async with following(sim, pool) as follower:
+        sim.nodes.add(make_node("n6"))
+        await until(lambda: "n6" in follower.names)
+        sim.cut_stream(how="end")
+        await until(lambda: sim.requests["watch", "nodes"] == 2)
+        assert (follower.clock.slept, follower.kept.errors, sim.requests["list", "nodes"]) == ([], [], 1)
+
+
+async def test_line_that_is_no_event_is_skipped(
+    sim: SimulatedCluster, pool: LookupPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Garbage between events costs a warning and nothing else."""
+    async with following(sim, pool) as follower:
+        sim.nodes.add(make_node("n6"))
+        for line in (b"garbage", b'{"type":"MODI', b"[]"):
+            sim.inject(line)
+        sim.nodes.add(make_node("n7"))
+        await until(lambda: "n7" in follower.names)
+        assert (follower.reflector.skipped, asked(sim), follower.kept.errors) == (3, (1, 1), [])
+    assert caplog.text.count("skipped a line of the watch that is no event") == 3
+
+
+async def test_object_that_does_not_decode_is_skipped_with_its_version(
+    sim: SimulatedCluster, pool: LookupPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One odd object does not hold up the others, and is not asked for again and again."""
+    async with following(sim, pool) as follower:
+        version = str(sim.version + 1)
+        sim.inject(
+            json.dumps(
+                {"type": "MODIFIED", "object": {"metadata": {"name": "n1", "resourceVersion": version}, "spec": 5}}
+            ).encode()
+        )
+        await until(lambda: follower.reflector.skipped == 1)
+        assert (follower.reflector.resource_version, asked(sim)) == (version, (1, 1))
+    assert "skipped an event of type MODIFIED" in caplog.text
+
+
+async def test_page_instead_of_a_watch_is_a_failure(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """A proxy's login page is not read on in the hope of events, and costs no list."""
+    sim.garbage(2, verb="watch", body=b"<html>\n<body>\nPlease log in\n")
+    async with following(sim, pool) as follower:
+        assert [type(error) for error in follower.kept.errors] == [errors.BadAnswer] * 2
+        assert (len(follower.clock.slept), follower.reflector.skipped, asked(sim)) == (2, 0, (1, 3))
+
+
+async def test_error_in_the_stream_is_a_failure_with_the_servers_words(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """Anything but 410 waits and watches again from the same version."""
+    async with following(sim, pool) as follower:
+        sim.inject(b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd is unwell"}}')
+        await until(lambda: sim.requests["watch", "nodes"] == 2)
+        assert [str(error) for error in follower.kept.errors] == ["watch /api/v1/nodes: 500 : etcd is unwell"]
+        assert (len(follower.clock.slept), sim.requests["list", "nodes"]) == (1, 1)
+
+
+# --- loops that must not be hot ------------------------------------------------------------------
+
+
+def event_at(version: int) -> bytes:
+    """An event that is nothing new."""
+    node = {**make_node("n1"), "metadata": {"name": "n1", "resourceVersion": str(version)}}
+    return json.dumps({"type": "ADDED", "object": node}).encode() + b"\n"
+
+
+@pytest.mark.parametrize("body", ["nothing", "the same event", "a bookmark"])
+async def test_watches_that_end_at_once_are_waited_for(sim: SimulatedCluster, pool: LookupPool, body: str) -> None:
+    """A server that ends every watch at once, with nothing or with nothing new, is asked less and less often."""
+    bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d"}}}\n' % sim.version
+    bodies = {"nothing": b"", "the same event": event_at(sim.version), "a bookmark": bookmark}
+    sim.garbage(None, verb="watch", body=bodies[body], content_type="application/json")
+    async with following(sim, pool, started=False) as follower:
+        await until(lambda: len(follower.clock.slept) == 8)
+        assert follower.failed_with(errors.BadAnswer)
+        assert sim.requests["watch", "nodes"] <= 9  # each was followed by a wait
+        assert sim.requests["list", "nodes"] <= 5
+        if body != "a bookmark":
+            assert follower.clock.slept[7] >= 30
+
+
+async def test_list_that_never_ends_is_refused(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """A page that leads to itself is not read for ever."""
+    page = {"kind": "NodeList", "metadata": {"resourceVersion": "5", "continue": "again"}, "items": []}
+    sim.garbage(None, verb="list", body=json.dumps(page).encode(), content_type="application/json")
+    async with following(sim, pool, started=False) as follower:
+        await until(lambda: len(follower.clock.slept) == 2)
+        assert follower.failed_with(errors.BadAnswer)
+        assert sim.requests["list", "nodes"] <= 6
+
+
+# --- refusals ------------------------------------------------------------------------------------
+
+
+async def test_429_of_a_watch_waits_as_long_as_asked_and_lists_nothing(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """An overloaded server is not asked for a list on top."""
+    sim.fail_next(2, status=429, verb="watch", retry_after=17)
+    async with following(sim, pool) as follower:
+        assert all(delay >= 17 for delay in follower.clock.slept)
+        assert (len(follower.clock.slept), asked(sim)) == (2, (1, 3))
+        assert follower.failed_with(errors.TooManyRequests)
+
+
+async def test_wish_for_a_very_long_wait_is_not_granted(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """A proxy's Retry-After of a day does not switch a cluster off for a day."""
+    sim.fail_next(1, status=503, verb="watch", retry_after=86400)
+    async with following(sim, pool) as follower:
+        assert follower.clock.slept == [LONGEST_RETRY_AFTER]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
+async def test_refused_watch_keeps_version_and_store(sim: SimulatedCluster, pool: LookupPool, status: int) -> None:
+    """Whatever the server says no to, what is known stays, and the watch is tried again from there."""
+    async with following(sim, pool) as follower:
+        sim.fail_next(3, status=status, verb="watch")
+        sim.cut_stream()
+        await until(lambda: len(follower.kept.errors) == 4 and sim.streams())
+        assert (sim.requests["list", "nodes"], follower.kept.replaced, len(follower.names)) == (1, 1, 5)
+
+
+async def test_refused_list_keeps_the_store(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """A list that fails half-way changes nothing; the next one does."""
+    async with following(sim, pool, page_size=2) as follower:
+        sim.fail_next(1, status=503, verb="list")
+        sim.cut_stream(how="expire")
+        await until(lambda: follower.kept.replaced == 2)
+        assert set(follower.kept.sizes) == {5}
+        assert follower.kept.told[3:7] == ["listing", "failed", "listing", "answered"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>Please log in</html>",
+        b"",
+        b'{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":[]}',
+        b'{"kind":"NodeList","metadata":{},"items":[]}',
+        b'{"kind":"NodeList","metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"n1"}},',
+    ],
+    ids=["page", "nothing", "other kind", "no version", "cut short"],
+)
+async def test_answer_that_is_no_list_does_not_empty_the_store(
+    sim: SimulatedCluster, pool: LookupPool, body: bytes
+) -> None:
+    """Status 200 and something else is a failure, never an empty cluster."""
+    async with following(sim, pool) as follower:
+        sim.garbage(2, verb="list", body=body)
+        sim.cut_stream(how="expire")
+        await until(lambda: follower.kept.replaced == 2)
+        assert set(follower.kept.sizes) == {5}
+        assert [type(error) for error in follower.kept.errors] == [errors.BadAnswer] * 2
+
+
+async def test_outage_keeps_version_and_store(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """A server that is away for a while is watched again where it was, without a list."""
+    async with following(sim, pool) as follower:
+        await sim.stop()
+        await until(lambda: len(follower.kept.errors) >= 3)
+        assert len(follower.names) == 5
+        sim.nodes.add(make_node("n6"))
+        await sim.start()
+        await until(lambda: "n6" in follower.names)
+        kinds = [error.kind for error in follower.kept.errors if isinstance(error, errors.ClusterUnreachable)]
+        assert (set(kinds[1:]), sim.requests["list", "nodes"]) == ({"refused"}, 1)
+
+
+async def test_failures_wait_longer_and_longer(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """From below two seconds to half a minute and more, and never twice the same."""
+    sim.refuse(500)
+    async with following(sim, pool, started=False) as follower:
+        await until(lambda: len(follower.clock.slept) >= 8)
+        assert follower.clock.slept[0] < 1.6
+        assert all(30 <= delay < 60 for delay in follower.clock.slept[6:])
+
+
+async def test_error_of_our_own_ends_the_run(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """A defect is not mistaken for a failure of the cluster: the supervisor gets to see it."""
+
+    class Broken(Kept):
+        def replace(self, objects: dict[Any, Any], resource_version: str) -> None:
+            raise ZeroDivisionError
+
+    kept = Broken()
+    async with client_of(sim, pool) as client:
+        with pytest.raises(ZeroDivisionError):
+            await Reflector("x", client, NODES, kept, kept, Noted()).run()
+    await asyncio.sleep(0.01)
+
+
+async def test_nothing_is_logged_while_nothing_happens(
+    sim: SimulatedCluster, pool: LookupPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bookmarks and events are no news."""
+    caplog.set_level(logging.INFO)
+    sim.bookmark_interval = 0.02
+    async with following(sim, pool):
+        sim.nodes.heartbeat("n1")
+        await asyncio.sleep(0.1)
+    assert [record for record in caplog.records if record.name.startswith("hub")] == []
+
+
+# --- slots ---------------------------------------------------------------------------------------
+
+
+async def test_slots_bound_how_many_lists_are_read_at_once() -> None:
+    """The third has to wait for the first."""
+    slots, inside, most = RelistSlots(2, patience=5), 0, 0
+
+    async def read() -> None:
+        nonlocal inside, most
+        async with slots.take():
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0.01)
+            inside -= 1
+
+    await asyncio.gather(*(read() for _ in range(6)))
+    assert most == 2
+
+
+async def test_slot_is_waited_for_only_so_long() -> None:
+    """Slow clusters in all the slots do not keep a fast one from starting."""
+    slots = RelistSlots(1, patience=0.02)
+    async with slots.take(), asyncio.timeout(1), slots.take():
+        pass
+
+
+async def test_slots_come_back_from_whoever_is_cancelled() -> None:
+    """Waiting for one or holding one."""
+    slots = RelistSlots(1, patience=5)
+
+    async def hold() -> None:
+        async with slots.take():
+            await asyncio.Event().wait()
+
+    holder, waiter = asyncio.create_task(hold()), asyncio.create_task(hold())
+    await asyncio.sleep(0.01)
+    waiter.cancel()
+    holder.cancel()
+    await asyncio.gather(holder, waiter, return_exceptions=True)
+    async with asyncio.timeout(1), slots.take():
+        pass
+
+
+@pytest.mark.parametrize("rounds", range(5))
+async def test_cancellation_is_not_lost_to_a_slot(rounds: int) -> None:
+    """A reflector cancelled in the very moment it gets its slot is cancelled, and the slot is free."""
+    slots = RelistSlots(1, patience=5)
+
+    async def wait() -> None:
+        async with slots.take():
+            await asyncio.Event().wait()
+
+    async with slots.take():
+        waiter = asyncio.create_task(wait())
+        await asyncio.sleep(0.01)
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(waiter, 1)
+    async with asyncio.timeout(1), slots.take():
+        pass
