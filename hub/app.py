@@ -22,9 +22,9 @@ import msgspec
 from hub.aio.clock import Clock, SystemClock
 from hub.aio.queue import KeyedQueue
 from hub.aio.supervise import spawn, supervise
-from hub.approvals import Approvals
 from hub.apply.foreign import ForeignSlices
 from hub.apply.writer import Fence, Free, Writer
+from hub.approvals import Approvals
 from hub.errors import ApiError, BadAnswer, HubError, NotLeader, Problem, RegistryError
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials

@@ -83,7 +83,7 @@ class Inputs:
         return unit.view(source.nodes)
 
     def gather(
-        self, spec: TargetSpec, registry: Registry, ours: tuple[Slice, ...], memory: Remembered, active: str | None
+        self, spec: TargetSpec, registry: Registry, ours: tuple[Slice, ...], memory: Remembered, active: str
     ) -> Gathered:
         """The inputs of one pass over one target; ``active`` is the source that failover has chosen, if any."""
         inputs: list[SourceInput] = []

@@ -249,9 +249,7 @@ class Reconciler:
             taken=taken,
         )
         again_after = max(0.0, min(wakes)) + 0.001 if wakes else None
-        return Pass(
-            key, planned, "", desired, ours, sources.unknown, tuple(findings), again_after, guarded.withheld
-        )
+        return Pass(key, planned, "", desired, ours, sources.unknown, tuple(findings), again_after, guarded.withheld)
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -309,7 +307,7 @@ def _waits_for_own_writes(result: Pass) -> bool:
     """
     desired = result.desired
     return desired is not None and (
-        desired.memory.failover.active is not None
+        desired.memory.failover.active != ""
         or any(group.exempt or (group.drop and group.endpoints) for group in desired.groups)
     )
 

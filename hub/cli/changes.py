@@ -13,6 +13,7 @@ import click
 
 from hub.app import Hub
 from hub.cli.render import count, document, one_line
+from hub.cli.withheld import Held, held
 from hub.model import Conditions, Endpoint, Finding, Port, Slice
 from hub.plan.plan import EndpointChange, Plan, apply_plan, endpoint_changes
 from hub.reconcile import Pass
@@ -57,6 +58,7 @@ class ServiceChange:
         lines: endpoints, sorted by cluster, family and address.
         others: changes that are about whole slices: ports, labels, owner.
         unknown: source -> why it makes no statement.
+        withheld: what the guard holds back.
     """
 
     name: str
@@ -66,6 +68,7 @@ class ServiceChange:
     slices: Mapping[str, int]
     unknown: Mapping[str, str]
     findings: tuple[Finding, ...]
+    withheld: tuple[Held, ...] = ()
 
     @property
     def changes(self) -> bool:
@@ -73,8 +76,8 @@ class ServiceChange:
         return any(self.slices[kind] for kind in ("create", "update", "delete"))
 
 
-def service_change(result: Pass) -> ServiceChange:
-    """A pass in words."""
+def service_change(result: Pass, flags: str = "") -> ServiceChange:
+    """A pass in words; ``flags`` are what an approving command needs."""
     planned = result.plan or Plan()
     ports = _ports(apply_plan(result.observed, planned)) if planned.writes else {}
     before = _ports(result.observed) if planned.writes else {}
@@ -92,6 +95,7 @@ def service_change(result: Pass) -> ServiceChange:
         },
         dict(sorted(result.unknown.items())),
         result.findings,
+        held(result, flags),
     )
 
 
@@ -173,9 +177,9 @@ def _listed(ports: tuple[Port, ...]) -> str:
 # --- printing --------------------------------------------------------------------------------------
 
 
-def print_plan(results: Iterable[Pass], output: Any = "table") -> bool:
+def print_plan(results: Iterable[Pass], output: Any = "table", flags: str = "") -> bool:
     """Print what passes come to; whether anything would change."""
-    services = [service_change(each) for each in results if each.status != "gone"]
+    services = [service_change(each, flags) for each in results if each.status != "gone"]
     if output != "table":
         click.echo(document("Plan", _document(services), output))
         return any(each.changes for each in services)
@@ -196,13 +200,24 @@ def _print_service(service: ServiceChange) -> None:
         click.echo("  " + click.style(one_line(str(line)), fg=COLOURS[line.kind]))
     for other in service.others:
         click.echo("  " + click.style(f"~ {one_line(other)}", fg="yellow"))
-    for cluster, reason in service.unknown.items():
-        click.echo("  " + click.style(f"? {cluster}: unknown, nothing is removed: {one_line(reason)}", fg="magenta"))
-    for finding in service.findings:
-        click.echo(f"  ! {finding.reason}: {one_line(finding.message)}{_objects(finding)}")
+    for text in _notes(service):
+        click.echo(text)
     if service.changes:
         numbers = ", ".join(f"{service.slices[kind]} to {kind}" for kind in ("create", "update", "delete"))
         click.echo(f"  slices: {numbers}, {service.slices['unchanged']} unchanged")
+
+
+def _notes(service: ServiceChange) -> Iterable[str]:
+    """What is unknown, what is withheld, what else was found; what is withheld is no finding once more."""
+    for cluster, reason in service.unknown.items():
+        yield "  " + click.style(f"? {cluster}: unknown, nothing is removed: {one_line(reason)}", fg="magenta")
+    for each in service.withheld:
+        for line in each.lines():
+            yield "  " + click.style(one_line(line) if line.startswith("=") else f"  {one_line(line)}", fg="magenta")
+    shown = {each.message for each in service.withheld}
+    for finding in service.findings:
+        if finding.message not in shown:
+            yield f"  ! {finding.reason}: {one_line(finding.message)}{_objects(finding)}"
 
 
 def _objects(finding: Finding) -> str:
@@ -221,6 +236,9 @@ def _summary(services: Sequence[ServiceChange]) -> str:
         f"{len(services) - len(changing)} unchanged",
         "endpoints: " + ", ".join(f"{number} {kind}" for kind, number in kinds.items()),
     ]
+    withheld = sum(len(held.addresses) for each in services for held in each.withheld)
+    if withheld:
+        parts.append(f"withheld: {count(withheld, 'removal')}")
     if unknown:
         parts.append(f"unknown: {', '.join(sorted(unknown))}")
     return "Plan: " + "; ".join(parts)
@@ -249,6 +267,7 @@ def _document(services: Sequence[ServiceChange]) -> dict[str, Any]:
                 "others": list(each.others),
                 "slices": dict(each.slices),
                 "unknown": [{"cluster": name, "reason": why} for name, why in each.unknown.items()],
+                "withheld": [held.data() for held in each.withheld],
                 "findings": [
                     {"reason": finding.reason, "message": finding.message, "objects": list(finding.objects)}
                     for finding in each.findings

@@ -16,7 +16,7 @@ class Exit(IntEnum):
 
     OK = 0
     CHANGES = 1
-    """``plan``: something would change; ``check``: the file has problems."""
+    """``plan``: something would change; ``check``: the file has problems; ``why``: nobody knows it."""
     UNKNOWN = 2
     """The answer is incomplete: a source made no statement. Also a wrong flag or argument."""
     ERROR = 3

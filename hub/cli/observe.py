@@ -9,6 +9,7 @@ from hub.app import Hub, Options, assemble
 from hub.cli.changes import print_plan, unknown_sources
 from hub.cli.exits import Exit
 from hub.cli.render import Output, warn
+from hub.cli.withheld import approving_flags
 from hub.errors import UsageError
 from hub.model import TargetKey
 
@@ -21,8 +22,8 @@ async def plan(options: Options, names: Iterable[str], output: Output) -> int:
     """
     async with assemble(options) as hub, hub.observing():
         warn_of_problems(hub)
-        results = [hub.reconciler.decide(key) for key in _chosen(hub, names)]
-        changes = print_plan(results, output)
+        results = [hub.reconciler.decide(key) for key in chosen(hub, names)]
+        changes = print_plan(results, output, approving_flags(hub))
         unknown = unknown_sources(hub, results)
     if unknown:
         return Exit.UNKNOWN
@@ -35,7 +36,12 @@ def warn_of_problems(hub: Hub) -> None:
         warn(str(problem))
 
 
-def _chosen(hub: Hub, names: Iterable[str]) -> list[TargetKey]:
+def chosen(hub: Hub, names: Iterable[str] = ()) -> list[TargetKey]:
+    """The named targets, or all.
+
+    Raises:
+        UsageError: a name is not known.
+    """
     known = {*hub.registry.targets, *hub.registry.broken_targets, *hub.local.slices.targets()}
     wanted = [TargetKey(*name.split("/", 1)) for name in names]
     for key in wanted:

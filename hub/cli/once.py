@@ -16,6 +16,7 @@ from hub.cli.changes import print_plan, unknown_sources
 from hub.cli.exits import Exit
 from hub.cli.observe import warn_of_problems
 from hub.cli.render import count, one_line
+from hub.cli.withheld import approving_flags
 from hub.errors import NotLeader
 from hub.reconcile import Pass
 
@@ -44,7 +45,7 @@ async def once(options: Options) -> int:
         failed = _failures(hub, passes)
         unknown = unknown_sources(hub, passes)
         if options.dry_run:
-            print_plan(passes)
+            print_plan(passes, flags=approving_flags(hub))
         else:
             done = ", ".join(f"{number} {kind}d" for kind, number in hub.writer.writes.items())
             click.echo(f"{count(len(passes), 'service')}; slices: {done}")

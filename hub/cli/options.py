@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_NAMESPACE: Final = "default"
+DEFAULT_OWNER: Final = "default"
 
 
 @dataclass(slots=True)
@@ -47,6 +48,23 @@ def namespace(text: str) -> str:
 def service(text: str) -> str:
     """``namespace/name``."""
     return str(_checked("object_name", text))
+
+
+def owner(text: str) -> str:
+    """A value of the owner label."""
+    return str(_checked("owner", text))
+
+
+def approvable(text: str) -> str:
+    """``namespace/name``, ``cluster/NAME`` or ``registry``."""
+    return text if text == "registry" else service(text)
+
+
+def withheld_hash(text: str) -> str:
+    """What the hub shows beside what it withholds."""
+    if not 8 <= len(text) <= 64 or not set(text) <= set("0123456789abcdef"):
+        raise click.BadParameter(f"{text!r} is not a hash as 'hub plan' and 'hub status' show it")
+    return text
 
 
 def _checked(function: str, text: str) -> Any:
@@ -123,21 +141,25 @@ registry = click.option(
 )
 
 
+kubeconfig = click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    type=click.Path(),
+    help="Access to the hub cluster. [default: in-cluster, then $KUBECONFIG, then ~/.kube/config]",
+)
+lease_namespace = click.option(
+    "--lease-namespace",
+    metavar="NAMESPACE",
+    type=namespace,
+    help="The hub's own namespace, where its Lease is. [default: the Pod's, then default]",
+)
+
+
 def hub_access(function: F) -> F:
     """Everything that says how the hub reaches clusters, and what a registry may make it do."""
     options = (
-        click.option(
-            "--kubeconfig",
-            metavar="FILE",
-            type=click.Path(),
-            help="Access to the hub cluster. [default: in-cluster, then $KUBECONFIG, then ~/.kube/config]",
-        ),
-        click.option(
-            "--lease-namespace",
-            metavar="NAMESPACE",
-            type=namespace,
-            help="The hub's own namespace, where its Lease is. [default: the Pod's, then default]",
-        ),
+        kubeconfig,
+        lease_namespace,
         click.option(
             "--secrets-namespace",
             metavar="NAMESPACE",

@@ -28,11 +28,11 @@ the commands; `hub COMMAND --help` says the same.
   | code | meaning |
   |---|---|
   | 0 | done; nothing found |
-  | 1 | `plan`: something would change; `check`: the file has problems |
+  | 1 | `plan`: something would change; `check`: the file has problems; `why`: nobody knows it |
   | 2 | a source is unknown, so that the answer is incomplete; also a wrong flag or argument |
   | 3 | error: a file, a context, a permission, an API server |
   | 70 | a defect of the hub; `-v` shows the traceback |
-  | 130 | interrupted |
+  | 130 | interrupted, or not confirmed |
 
   An unknown source wins over changes: what is printed is what can be said without it. A cluster in
   `state: frozen` is unknown on purpose and changes no exit code.

@@ -52,7 +52,7 @@ async def nodes(options: Options, cluster: str | None, output: Output) -> int:
         _check(hub, cluster)
         async with hub.observing():
             warn_of_problems(hub)
-            found = [_inspect(hub, *each) for each in _sources(hub, cluster)]
+            found = inspected(hub, cluster)
     if output == "table":
         for number, each in enumerate(found):
             click.echo(("\n" if number else "") + _text(each))
@@ -60,6 +60,11 @@ async def nodes(options: Options, cluster: str | None, output: Output) -> int:
         click.echo(document("Nodes", {"sources": [_data(each) for each in found]}, output))
     unknown = [each for each in found if each.unknown is not None and not each.on_purpose]
     return Exit.UNKNOWN if unknown else Exit.OK
+
+
+def inspected(hub: Hub, cluster: str | None = None) -> list[Inspected]:
+    """The sources of all clusters or of one, in the order of the file."""
+    return [_inspect(hub, *each) for each in _sources(hub, cluster)]
 
 
 def _check(hub: Hub, cluster: str | None) -> None:

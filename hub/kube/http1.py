@@ -28,6 +28,8 @@ MAX_INFORMATIONAL = 5
 """Answers 1xx before the real one, as many as Go's client takes."""
 ADDRESS_TIMEOUT = 3.0
 """Seconds for one of several addresses; the last one has all the time the caller gives."""
+HANDSHAKE_TIMEOUT = 10.0
+"""Seconds for TLS, where the caller has given up before: the connection is closed then."""
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9]\d\d)(?: ([^\r\n]*))?")
 _HEX = re.compile(rb"[0-9a-fA-F]{1,15}")
@@ -202,6 +204,9 @@ class Connection(asyncio.Protocol):
                 raise ProtocolError("an upgrade nobody asked for")
             if head.status >= 200:
                 return head
+            self._informational += 1
+            if self._informational > MAX_INFORMATIONAL:
+                raise ProtocolError("announcements without an answer")
 
     def _until_close(self) -> bool:
         """Whether the end of the connection is the proper end of the answer."""
@@ -440,13 +445,32 @@ async def _connect(
     sock = _socket(family)
     try:
         await loop.sock_connect(sock, (host, port))
-        _, connection = await loop.create_connection(
-            lambda: Connection(loop), sock=sock, ssl=context, server_hostname=server_hostname
-        )
     except BaseException:
         sock.close()
         raise
+    # From here on the socket belongs to a transport. A handshake that is cancelled half-way can leave that
+    # registered with a socket that is closed, and whose number another one gets: so it ends by itself.
+    made = asyncio.ensure_future(
+        loop.create_connection(
+            lambda: Connection(loop),
+            sock=sock,
+            ssl=context,
+            server_hostname=server_hostname,
+            ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
+        )
+    )
+    try:
+        _, connection = await asyncio.shield(made)
+    except asyncio.CancelledError:
+        made.add_done_callback(_not_wanted)
+        raise
     return connection
+
+
+def _not_wanted(made: asyncio.Future[tuple[asyncio.Transport, Connection]]) -> None:
+    """Nobody waits for this connection any more."""
+    if not made.cancelled() and made.exception() is None:
+        made.result()[1].abort()
 
 
 def _socket(family: socket.AddressFamily) -> socket.socket:

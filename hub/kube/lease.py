@@ -33,7 +33,13 @@ class _Lease(msgspec.Struct, rename="camel"):
     kind: str = "Lease"
 
 
-_decode = msgspec.json.Decoder(_Lease).decode
+class _Answer(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    kind: str = ""
+
+
+_decode = msgspec.json.Decoder(_Answer).decode
 
 
 class KubeLease:
@@ -84,8 +90,12 @@ class KubeLease:
 def _record(body: bytes) -> LeaseRecord:
     try:
         lease = _decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BadAnswer(200, "", f"a Lease that does not decode ({error})") from error
+    if lease.kind != "Lease" or not lease.metadata.resource_version:
+        # Without a version the next renewal would overwrite whoever holds it by then.
+        found = lease.kind or "something without a kind"
+        raise BadAnswer(200, "", f"{found} instead of a Lease with a resourceVersion")
     spec = lease.spec
     return LeaseRecord(
         spec.holder_identity or "",

@@ -32,6 +32,9 @@ from hub.model import (
 T = TypeVar("T")
 K = TypeVar("K")
 
+UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
+"""What the decoder raises: its own error, and what is no UTF-8 or nested beyond reason."""
+
 
 class Resource(NamedTuple, Generic[T]):
     """How one kind is fetched and decoded.
@@ -68,7 +71,8 @@ class _Meta(msgspec.Struct, rename="camel", gc=False):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    creation_timestamp: str = ""
+    creation_timestamp: str | None = None
+    """null in bookmarks of Kubernetes up to 1.33."""
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
@@ -147,7 +151,7 @@ def _node(wire: _WireNode) -> Node:
         meta.name,
         ready,
         since,
-        intern(meta.creation_timestamp),
+        intern(meta.creation_timestamp or ""),
         _shared(meta.labels),
         tuple([NodeAddress(intern(a.type), a.address) for a in status.addresses or ()]),
         spec.provider_id,
@@ -330,7 +334,7 @@ def _resource(
     def list_page(body: bytes) -> tuple[dict[Any, T], str, str]:
         try:
             page = decode_list(body)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise BadAnswer(200, "", f"a list of {name} that does not decode ({error})", what=path) from error
         if page.kind != kind:
             raise BadAnswer(200, "", f"{page.kind or 'something without a kind'} instead of a {kind}", what=path)
@@ -346,7 +350,7 @@ def _resource(
             if kind in ("ADDED", "MODIFIED", "DELETED"):
                 meta = decoded.object.metadata
                 return Event(kind, key(meta), reduce(decoded.object), meta.resource_version)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             pass
         return _odd_event(line, key)
 
@@ -360,7 +364,7 @@ def _odd_event(line: bytes, key: Callable[[_Meta], Any]) -> Event:
         if decoded.type == "ERROR":
             return Event("ERROR", None, None, "", _decode_status(decoded.object))
         meta = _decode_meta_only(decoded.object).metadata
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise BadAnswer(200, "", "a watch event that is no JSON event") from error
     return Event(decoded.type, key(meta), None, meta.resource_version)
 
@@ -372,7 +376,7 @@ def _peek_slice(line: bytes) -> tuple[ObjectKey, str]:
     """Most events on our slices are echoes of our own writes: 8 µs to tell, instead of 60 to decode."""
     try:
         meta = _decode_event_meta(line).object.metadata
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return ObjectKey("", ""), ""
     return _namespaced(meta), meta.resource_version
 
@@ -410,7 +414,7 @@ def decode_identity(body: bytes) -> protobuf.Identity:
         else:
             meta = _decode_meta_only(body).metadata
             found = protobuf.Identity(meta.uid, meta.resource_version)
-    except (msgspec.DecodeError, ValueError) as error:
+    except UNDECODABLE as error:
         raise BadAnswer(200, "", f"an object that does not decode ({error})") from error
     if not found.resource_version:
         raise BadAnswer(200, "", "an object without a resourceVersion")
@@ -425,7 +429,7 @@ def decode_slice(body: bytes) -> Slice:
     """
     try:
         return _slice(_decode_slice(body))
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise BadAnswer(200, "", f"an EndpointSlice that does not decode ({error})") from error
 
 
@@ -437,5 +441,5 @@ def decode_config_map(body: bytes) -> ConfigMap:
     """
     try:
         return _config_map(_decode_config_map(body))
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise BadAnswer(200, "", f"a ConfigMap that does not decode ({error})") from error

@@ -81,7 +81,7 @@ class Memory:
         if isinstance(before, Absent):
             return said
         since = self._absent_since.setdefault(name, now)
-        if now - since >= self.window:
+        if now >= since + self.window:  # as confirm_at() says it: the difference may round to less
             del self._absent_since[name]
             return said
         return before if isinstance(before, Found) else Unknown(f"to be confirmed: {said.reason}")

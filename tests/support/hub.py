@@ -181,9 +181,7 @@ class World:
         """Writes of slices by the hub's account since a mark, once the log has settled."""
         time.sleep(settle)
         return [
-            each
-            for each in self.hub_cluster.requests(mark, "hub")
-            if each.writes and each.resource == "endpointslices"
+            each for each in self.hub_cluster.requests(mark, "hub") if each.writes and each.resource == "endpointslices"
         ]
 
     def awaits(self, *addresses: str, service: str = "payments", timeout: float = 10.0) -> None:
@@ -259,7 +257,7 @@ class RunningHub:
     def _main(self) -> None:
         try:
             asyncio.run(self._run())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again where the test waits for it
             self._error = error
         finally:
             self._started.set()

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from benchmarks import report
-from hub.kube.wire import NODES, SERVICES, SLICES
+from hub.kube.wire import CONFIG_MAPS, NODES, SERVICES, SLICES
 from hub.registry.load import load
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +71,7 @@ def test_readme_has_both_kinds_of_examples() -> None:
         ("endpointslice-hub", SLICES.rule),
         ("endpointslice-hub", "leases.coordination.k8s.io: get, create, update"),
         ("endpointslice-hub", "servicecidrs.networking.k8s.io: list"),
+        ("endpointslice-hub", CONFIG_MAPS.rule),
     ],
 )
 def test_readme_grants_what_errors_ask_for(role: str, rule: str) -> None:

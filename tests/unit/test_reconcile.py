@@ -13,6 +13,7 @@ from hub.desired.view import ViewResult
 from hub.errors import Forbidden
 from hub.local import LocalCluster, ServiceStore, SliceStore
 from hub.model import LABEL_OWNER, Finding, ObjectKey, Slice, SourceView, TargetKey
+from hub.plugin.spec import GuardDefaults
 from hub.reconcile import BURST, RATE, Reconciler, Tokens
 from hub.registry.spec import ClusterSpec, Registry, TargetSpec
 from hub.remote.fleet import Fleet, SourceKey
@@ -43,7 +44,7 @@ class Unit:
 
     def __init__(self, view: SourceView) -> None:
         self.now = view
-        self.guard = SimpleNamespace(empty_results=None, max_removal="default")
+        self.guard = GuardDefaults()
         self.answers = 10
 
     def view(self, _: object) -> ViewResult:
@@ -79,7 +80,9 @@ class Hub:
         """A registry with the clusters these targets name."""
         names = {source.cluster for target in targets for source in target.sources}
         clusters = {name: ClusterSpec(name, None, allowed_ports=((1, 65535),)) for name in names}
-        return Registry("default", {**clusters, **more.pop("clusters", {})}, {each.key: each for each in targets}, **more)
+        return Registry(
+            "default", {**clusters, **more.pop("clusters", {})}, {each.key: each for each in targets}, **more
+        )
 
     def offer(self, view: SourceView) -> None:
         """What a cluster's source says from now on."""
@@ -112,9 +115,7 @@ class Hub:
             raise self.error
         self.version += 1
         self.sent.append(f"{operation} {value.name}")
-        self.slices.wrote(
-            msgspec.structs.replace(value, uid=f"uid-{value.name}", resource_version=str(self.version))
-        )
+        self.slices.wrote(msgspec.structs.replace(value, uid=f"uid-{value.name}", resource_version=str(self.version)))
 
 
 @pytest.fixture
@@ -145,7 +146,7 @@ async def test_slices_of_an_earlier_run_are_adopted_as_they_are(hub: Hub) -> Non
 
 
 async def test_a_previous_owners_slice_is_relabelled_whatever_its_lease(hub: Hub) -> None:
-    """previousOwners says that they are ours; their lease was another one by necessity."""
+    """The key previousOwners says that they are ours; their lease was another one by necessity."""
     hub.registry = hub.registry_of(build.target("eu"), previous_owners=("old",))
     hub.observe(ours(owner="old", lease="hub/old"))
     await hub.reconciler.reconcile(KEY)
@@ -240,9 +241,7 @@ async def test_a_slice_that_somebody_keeps_editing_is_set_back_less_and_less_oft
     waits = []
     for _ in range(3):
         hub.version += 1
-        edited = msgspec.structs.replace(
-            hub.slices.of(KEY)[name], endpoints=(), resource_version=str(hub.version)
-        )
+        edited = msgspec.structs.replace(hub.slices.of(KEY)[name], endpoints=(), resource_version=str(hub.version))
         hub.slices.upsert(ObjectKey("edge", name), edited, str(hub.version))
         wait = await hub.reconciler.reconcile(KEY) or 0.0
         waits.append(round(wait))

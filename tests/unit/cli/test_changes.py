@@ -124,6 +124,7 @@ def test_print_plan_as_json_has_a_stable_shape(capsys: pytest.CaptureFixture[str
                 "others": [],
                 "slices": {"create": 1, "update": 0, "delete": 0, "unchanged": 0},
                 "unknown": [{"cluster": "us", "reason": "dead"}],
+                "withheld": [],
                 "findings": [],
             }
         ],

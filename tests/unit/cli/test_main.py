@@ -36,6 +36,18 @@ USAGE_MISTAKES = [
     (["plan", "--registry", "x", "payments"], "is not a Service"),
     (["plan", "--registry", "x", "-o", "xml"], "is not one of"),
     (["demo", "--for", "3"], "is not a duration"),
+    (["approve", "payments", "abcdef012345"], "is not a Service"),
+    (["approve", "edge/payments"], "Error: Missing argument 'HASH'"),
+    (["approve", "edge/payments", "ABCDEF012345"], "is not a hash"),
+    (["approve", "registry", "abc"], "is not a hash"),
+    (["approve", "registry", "abcdef012345", "--owner", "a/b"], "is not a label value"),
+    (["pause", "payments"], "is not a Service"),
+    (["resume"], "Error: Missing argument 'NAMESPACE/SERVICE'"),
+    (["purge"], "Error: Missing option '--owner'"),
+    (["purge", "--owner", ""], "--owner"),
+    (["status"], "Error: Missing option '--registry'"),
+    (["why", "--registry", "x"], "Error: Missing argument"),
+    (["why", "a", "--registry", "x", "-o", "yaml"], "is not one of"),
     (["schema", "x"], "unexpected extra argument"),
 ]
 

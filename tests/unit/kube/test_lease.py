@@ -115,7 +115,6 @@ async def test_garbage_is_no_lease(sim: SimulatedCluster, lease: KubeLease, body
         await lease.get()
 
 
-@pytest.mark.xfail(strict=True, reason="kind and resourceVersion are not looked at")
 @pytest.mark.parametrize(
     "body",
     [

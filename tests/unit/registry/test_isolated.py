@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def test_outcome_is_that_of_the_check_here() -> None:
 
 def test_problems_come_back_with_their_places() -> None:
     """A file that cannot be used is refused with line and column."""
-    with pytest.raises(RegistryError, match="clusters.yaml:1:10"):
+    with pytest.raises(RegistryError, match=r"clusters\.yaml:1:10"):
         isolated.loads(b"version: 7\n", "clusters.yaml")
 
 
@@ -37,9 +38,9 @@ def test_folder_the_hub_was_started_in_is_not_imported_from(tmp_path: Path, monk
 
 def test_end_of_the_checker_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the process said last is in the message."""
-    monkeypatch.setattr(isolated.sys, "executable", "/bin/ls")
+    monkeypatch.setattr(sys, "executable", "/bin/ls")
 
-    with pytest.raises(RegistryError, match=r"could not be checked: the checker ended with 2: /bin/ls"):
+    with pytest.raises(RegistryError, match=r"could not be checked: the checker ended with 2: Try '/bin/ls --help'"):
         isolated.loads(GOOD, "clusters.yaml")
 
 

@@ -1,0 +1,126 @@
+"""``hub approve``, ``pause``, ``resume`` and ``purge``: what an operator tells a hub, through the hub cluster."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from hub.cli import logs
+from hub.cli.exits import Exit
+from hub.cli.options import (
+    DEFAULT_OWNER,
+    Settings,
+    approvable,
+    kubeconfig,
+    lease_namespace,
+    own_namespace,
+    service,
+    verbose,
+    withheld_hash,
+)
+from hub.cli.options import owner as owner_label
+from hub.cli.render import count
+
+
+@click.command(short_help="Let happen what a hub withholds.")
+@click.argument("subject", metavar="NAMESPACE/SERVICE|cluster/NAME|registry", type=approvable)
+@click.argument("name", metavar="HASH", type=withheld_hash)
+@click.option(
+    "--owner",
+    type=owner_label,
+    metavar="OWNER",
+    default=DEFAULT_OWNER,
+    show_default=True,
+    help="The owner of the hub's registry.",
+)
+@kubeconfig
+@lease_namespace
+@verbose
+@click.pass_context
+def approve(
+    ctx: click.Context, /, subject: str, name: str, owner: str, kubeconfig: str | None, lease_namespace: str | None
+) -> int:
+    """Let happen what a hub withholds: the removals that HASH stands for, or fewer of them.
+
+    `hub plan` and `hub status` show the hash and the whole command. An approval is good for an hour and is
+    kept in the ConfigMap endpointslice-hub-approvals-OWNER of the hub's namespace; a running hub acts on it
+    at once.
+
+    Exit codes: 0 ok, 3 error.
+    """
+    logs.quiet(ctx.ensure_object(Settings).verbose)
+    from hub.cli.operations import approve as write
+
+    asyncio.run(write(kubeconfig, lease_namespace or own_namespace(), owner, subject, name))
+    return Exit.OK
+
+
+@click.command(short_help="Leave the slices of a Service as they are.")
+@click.argument("target", metavar="NAMESPACE/SERVICE", type=service)
+@kubeconfig
+@verbose
+@click.pass_context
+def pause(ctx: click.Context, /, target: str, kubeconfig: str | None) -> int:
+    """Leave the slices of a Service as they are until `hub resume`, whatever happens to its sources.
+
+    Sets the annotation endpointslice-hub/paused on the Service.
+
+    Exit codes: 0 ok, 3 error.
+    """
+    return _annotate(ctx, target, kubeconfig, paused=True)
+
+
+@click.command(short_help="Follow the sources of a paused Service again.")
+@click.argument("target", metavar="NAMESPACE/SERVICE", type=service)
+@kubeconfig
+@verbose
+@click.pass_context
+def resume(ctx: click.Context, /, target: str, kubeconfig: str | None) -> int:
+    """Follow the sources of a paused Service again. The guard judges what has changed since.
+
+    Removes the annotation endpointslice-hub/paused from the Service.
+
+    Exit codes: 0 ok, 3 error.
+    """
+    return _annotate(ctx, target, kubeconfig, paused=False)
+
+
+def _annotate(ctx: click.Context, target: str, kubeconfig: str | None, *, paused: bool) -> int:
+    logs.quiet(ctx.ensure_object(Settings).verbose)
+    from hub.cli.operations import set_paused
+
+    asyncio.run(set_paused(kubeconfig, target, paused=paused))
+    click.echo(f"{target}: {f'paused, until: hub resume {target}' if paused else 'not paused'}")
+    return Exit.OK
+
+
+@click.command(short_help="Delete all slices of an owner.")
+@click.option(
+    "--owner", type=owner_label, metavar="OWNER", required=True, help="The owner whose slices go: all of them."
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="List them, delete nothing.")
+@kubeconfig
+@verbose
+@click.pass_context
+def purge(ctx: click.Context, /, owner: str, yes: bool, dry_run: bool, kubeconfig: str | None) -> int:
+    """Delete all slices of an owner, in every namespace; slices of others are never touched.
+
+    Stop the hub first: a running one writes its slices again. Nothing guards this: consumers lose every
+    endpoint of the owner. Lists the slices and asks before it deletes them.
+
+    Exit codes: 0 ok, 3 error, 130 not confirmed.
+    """
+    logs.quiet(ctx.ensure_object(Settings).verbose)
+    from hub.cli.operations import delete_slices, list_slices, print_slices
+
+    found = asyncio.run(list_slices(kubeconfig, owner))
+    print_slices(found)
+    if not found:
+        click.echo(f"no slices of owner {owner}")
+    elif not dry_run:
+        if not yes:
+            click.confirm(f"Delete {count(len(found), 'slice')} of owner {owner}?", abort=True, err=True)
+        click.echo(f"{count(asyncio.run(delete_slices(kubeconfig, owner, found)), 'slice')} deleted")
+    return Exit.OK

@@ -1,0 +1,170 @@
+"""A reload keeps what is still asked for, and a view keeps the last known good."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from hub.aio.clock import SystemClock
+from hub.errors import ClusterUnreachable, KubeconfigError
+from hub.kube.kubeconfig import ClusterAccess
+from hub.model import Node, TargetKey
+from hub.registry.spec import ClusterSpec, KubeconfigPath, NodePolicy, ProviderRef, Registry, TargetSpec
+from hub.remote.access import Connector
+from hub.remote.fleet import Fleet, SourceKey
+from hub.remote.source import Source
+from hub.remote.status import State
+from hub.resolution.catalog import Catalog
+from hub.resolution.host import ProviderHost
+from tests.support import build
+
+PROVIDER = ProviderRef("node-addresses")
+KEY = SourceKey("eu", PROVIDER)
+
+
+class NoAccess(Connector):
+    """Kubeconfigs that never arrive: the test plays the API servers' part."""
+
+    async def access(self, spec: ClusterSpec) -> ClusterAccess:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def cluster(name: str = "eu", path: str = "", **more: Any) -> ClusterSpec:
+    """A cluster of a registry."""
+    networks = more.pop("allowed_cidrs", build.networks("10.0.0.0/8"))
+    return ClusterSpec(name, PROVIDER, KubeconfigPath(path or f"/{name}"), allowed_cidrs=networks, **more)
+
+
+def registry(*clusters: ClusterSpec, **more: Any) -> Registry:
+    """A registry of clusters alone."""
+    targets: dict[TargetKey, TargetSpec] = {}
+    return Registry("default", {each.name: each for each in clusters}, targets, **more)
+
+
+@pytest.fixture
+def changed() -> list[str]:
+    """Clusters that were reported as changed."""
+    return []
+
+
+@pytest.fixture
+async def fleet(changed: list[str]) -> AsyncIterator[Fleet]:
+    """A fleet whose connector reaches nobody."""
+    clock = SystemClock()
+    host = ProviderHost(Catalog(), clock=clock, folder="/")
+    made = Fleet(NoAccess(clock, cast("Any", None)), host, clock, changed.append)
+    yield made
+    await made.close()
+    await host.close()
+
+
+async def lists(fleet: Fleet, nodes: Iterable[Node]) -> Source:
+    """Cluster eu answers with these nodes, and its provider resolves them."""
+    unit, source = fleet.clusters["eu"], fleet.sources[KEY]
+    await source._loaded.wait()
+    unit._store.replace({node.name: node for node in nodes}, "1")
+    unit.answered()
+    async with asyncio.timeout(10):
+        await source.settled()
+    return source
+
+
+async def test_an_unchanged_entry_goes_on_undisturbed(fleet: Fleet) -> None:
+    """The same units, not equal ones."""
+    fleet.update(registry(cluster("eu"), cluster("us")))
+    before = {**fleet.clusters, **fleet.sources}
+    fleet.update(registry(cluster("eu"), cluster("us"), cluster("ap")))
+    assert {key: each for key, each in {**fleet.clusters, **fleet.sources}.items() if key in before} == before
+    assert len(fleet.clusters) == 3
+
+
+async def test_another_kubeconfig_starts_that_cluster_anew(fleet: Fleet) -> None:
+    """With its sources, and nobody else's."""
+    fleet.update(registry(cluster("eu"), cluster("us")))
+    eu, us, source = fleet.clusters["eu"], fleet.clusters["us"], fleet.sources[KEY]
+    fleet.update(registry(cluster("eu", "/other"), cluster("us")))
+    assert fleet.clusters["eu"] is not eu
+    assert fleet.sources[KEY] is not source
+    assert fleet.clusters["us"] is us
+
+
+async def test_a_frozen_cluster_is_not_contacted(fleet: Fleet) -> None:
+    """Its units are stopped."""
+    fleet.update(registry(cluster("eu")))
+    fleet.update(registry(cluster("eu", state="frozen")))
+    assert (fleet.clusters, fleet.sources) == ({}, {})
+
+
+async def test_most_clusters_unreachable_is_suspicious(fleet: Fleet, changed: list[str]) -> None:
+    """Two at least, and more than 30 %; whenever that changes, all clusters are looked at again."""
+    fleet.update(registry(*(cluster(name) for name in "abcdef")))
+    fleet.clusters["a"].failed(ClusterUnreachable("gone"))
+    assert (fleet.suspended, changed[-1]) == (False, "a")
+    changed.clear()
+    fleet.clusters["b"].failed(ClusterUnreachable("gone"))
+    assert (fleet.suspended, sorted(set(changed) & set("abcdef"))) == (True, list("abcdef"))
+    changed.clear()
+    fleet.clusters["b"].failed(KubeconfigError("broken"))
+    assert (fleet.suspended, sorted(set(changed) & set("abcdef"))) == (False, list("abcdef"))
+
+
+async def test_unreachable_counts_from_the_end_of_the_last_watch(fleet: Fleet) -> None:
+    """Not from its start, which may be ten minutes ago."""
+    fleet.update(registry(cluster("eu")))
+    await lists(fleet, [build.node("n1", "10.0.0.1")])
+    unit = fleet.clusters["eu"]
+    assert unit.status.state is State.READY
+    unit.answered_at = 0.0  # the watch began when the machine did
+    unit.failed(ClusterUnreachable("gone"))
+    assert (unit.unreachable_for() or 0.0) < 5.0
+
+
+async def test_an_unknown_view_holds_the_last_known_good(fleet: Fleet) -> None:
+    """Marked as no statement, with the very endpoints, and the same object each time."""
+    fleet.update(registry(cluster("eu")))
+    source = await lists(fleet, [build.node("n1", "10.0.0.1")])
+    good = source.view(NodePolicy()).view
+    assert (good.unknown, list(good.endpoints["IPv4"])) == (None, ["10.0.0.1"])
+    fleet.clusters["eu"].failed(ClusterUnreachable("gone"))
+    unknown = source.view(NodePolicy()).view
+    assert unknown.unknown == "Unreachable: gone"
+    assert unknown.endpoints is good.endpoints
+    assert source.view(NodePolicy()).view is unknown
+
+
+async def test_too_many_endpoints_are_not_believed(fleet: Fleet) -> None:
+    """The last believable answer stays."""
+    fleet.update(registry(cluster("eu", max_endpoints=2)))
+    source = await lists(fleet, [build.node("n1", "10.0.0.1")])
+    source.view(NodePolicy())
+    await lists(fleet, [build.node(f"n{number}", f"10.0.0.{number}") for number in range(1, 5)])
+    view = source.view(NodePolicy()).view
+    assert view.unknown is not None
+    assert list(view.endpoints["IPv4"]) == ["10.0.0.1"]
+
+
+async def test_another_address_policy_applies_to_what_is_known(fleet: Fleet) -> None:
+    """Also to the last known good of a cluster that is away; nothing is asked again."""
+    spec = cluster("eu")
+    fleet.update(registry(spec))
+    source = await lists(fleet, [build.node("n1", "10.0.0.1"), build.node("n2", "10.9.0.2")])
+    assert list(source.view(NodePolicy()).view.endpoints["IPv4"]) == ["10.0.0.1", "10.9.0.2"]
+    fleet.clusters["eu"].failed(ClusterUnreachable("gone"))
+    source.view(NodePolicy())
+    fleet.update(registry(replace(spec, allowed_cidrs=build.networks("10.0.0.0/16"))))
+    assert fleet.sources[KEY] is source
+    assert list(source.view(NodePolicy()).view.endpoints["IPv4"]) == ["10.0.0.1"]
+
+
+async def test_service_cidrs_are_denied_to_remote_clusters(fleet: Fleet) -> None:
+    """Learned after the start, applied at once."""
+    fleet.update(registry(cluster("eu")))
+    source = await lists(fleet, [build.node("n1", "10.96.0.1")])
+    assert list(source.view(NodePolicy()).view.endpoints["IPv4"]) == ["10.96.0.1"]
+    fleet.update(registry(cluster("eu")), build.networks("10.96.0.0/16"))
+    assert not any(source.view(NodePolicy()).view.endpoints.values())
