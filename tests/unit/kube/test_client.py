@@ -1036,3 +1036,23 @@ def test_transport_works_on_uvloop() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
+
+
+async def test_connecting_can_be_given_up_at_any_moment(pool: LookupPool) -> None:
+    """No socket is closed behind a transport that goes on using its number, which the next one would get."""
+    strange: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: strange.append(context))
+    silent = socket.create_server(("127.0.0.1", 0), backlog=200)
+    address = (socket.AF_INET, "127.0.0.1", silent.getsockname()[1])
+    context = ssl.create_default_context()
+    for steps in range(60):
+        attempt = asyncio.create_task(http1.connect([address], context, "127.0.0.1"))
+        for _ in range(steps % 12):
+            await asyncio.sleep(0)
+        attempt.cancel()
+        with suppress(asyncio.CancelledError):
+            await attempt
+    silent.close()
+    await asyncio.sleep(0.1)
+
+    assert strange == []

@@ -13,7 +13,7 @@ from hub.kube import lease as lease_module
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import ClusterAccess, Token
-from hub.kube.lease import KubeLease
+from hub.lease import KubeLease
 from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret
 from hub.leader import LeaseRecord
