@@ -182,12 +182,10 @@ def test_pause_of_a_service_that_does_not_exist_is_one_line(world: World) -> Non
 def test_purge_deletes_the_slices_of_one_owner_only(world: World) -> None:
     """Another owner's and foreign slices stay; nothing goes unasked."""
     hub(world, "run", "--once", "--registry", str(world.path))
-    world.write(owner="other")
-    hub(world, "pause", "edge/payments")
     slices = "/apis/discovery.k8s.io/v1/namespaces/edge/endpointslices"
     [ours] = world.slices()
     labels = ours["metadata"]["labels"]
-    strange = {
+    strange: dict[str, dict[str, str | None]] = {
         "theirs": {"endpointslice-hub/owner": "other"},
         "foreign": {**dict.fromkeys(labels), "kubernetes.io/service-name": "payments"},
     }

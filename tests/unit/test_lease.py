@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
+from hub import lease as lease_module
 from hub.aio.clock import SystemClock
 from hub.errors import AlreadyExists, BadAnswer, ClusterUnreachable, Conflict, Forbidden, NotFound
-from hub.kube import lease as lease_module
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import ClusterAccess, Token
-from hub.lease import KubeLease
 from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret
 from hub.leader import LeaseRecord
+from hub.lease import KubeLease
 from hub.plugin.testing import SimulatedCluster
 
 RECORD = LeaseRecord("hub-1", 15, "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:10.000000Z", 3)

@@ -1038,21 +1038,32 @@ def test_transport_works_on_uvloop() -> None:
         runner.run(main())
 
 
-async def test_connecting_can_be_given_up_at_any_moment(pool: LookupPool) -> None:
-    """No socket is closed behind a transport that goes on using its number, which the next one would get."""
-    strange: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: strange.append(context))
-    silent = socket.create_server(("127.0.0.1", 0), backlog=200)
-    address = (socket.AF_INET, "127.0.0.1", silent.getsockname()[1])
-    context = ssl.create_default_context()
-    for steps in range(60):
-        attempt = asyncio.create_task(http1.connect([address], context, "127.0.0.1"))
-        for _ in range(steps % 12):
-            await asyncio.sleep(0)
-        attempt.cancel()
-        with suppress(asyncio.CancelledError):
-            await attempt
-    silent.close()
-    await asyncio.sleep(0.1)
+async def test_handshake_that_is_given_up_keeps_its_socket_to_its_end(
+    server: RawServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A socket closed behind a transport would leave that its number, which the next connection gets."""
+    loop = asyncio.get_running_loop()
+    create, sockets, made = loop.create_connection, list[socket.socket](), list[Any]()
+    begun, go_on = asyncio.Event(), asyncio.Event()
 
-    assert strange == []
+    async def slow(*arguments: Any, sock: socket.socket, **more: Any) -> Any:
+        sockets.append(sock)
+        begun.set()
+        await go_on.wait()
+        made.append(await create(*arguments, sock=sock, **more))
+        return made[0]
+
+    monkeypatch.setattr(loop, "create_connection", slow)
+    context = ssl.create_default_context(cadata=AUTHORITY.pem)
+    attempt = asyncio.create_task(http1.connect([(socket.AF_INET, "127.0.0.1", server.port)], context, "127.0.0.1"))
+    await begun.wait()
+    attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    assert sockets[0].fileno() != -1
+
+    go_on.set()
+    async with asyncio.timeout(10):
+        while not made or not made[0][0].is_closing():  # noqa: ASYNC110 - a transport's state
+            await asyncio.sleep(0.01)
+    assert not made[0][1].usable
