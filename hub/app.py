@@ -29,9 +29,9 @@ from hub.errors import ApiError, BadAnswer, HubError, NotLeader, Problem, Regist
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import in_cluster_servers, load_hub_access
-from hub.lease import KubeLease
 from hub.kube.resolver import LookupPool
 from hub.leader import Elector
+from hub.lease import KubeLease
 from hub.local import LocalCluster
 from hub.model import Finding, TargetKey
 from hub.reconcile import Pass, Reconciler

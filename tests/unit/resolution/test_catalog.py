@@ -70,7 +70,10 @@ def test_catalog_imports_only_what_is_asked_for(install: Install) -> None:
         (GOOD.replace("return [P", "return [] and [P"), "called 'bad', but hub_register_providers returned nothing"),
         (GOOD.replace("return [P", "return ['bad'] or [P"), "returned str, not ProviderType"),
         (GOOD.replace("name=NAME,", "name=NAME, api_version=99,"), "written for plugin API 99, this hub speaks 1"),
-        (GOOD.replace("name=NAME,", "name=NAME, config=dict,"), "ProviderType.config is neither a pydantic model nor a msgspec struct"),
+        (
+            GOOD.replace("name=NAME,", "name=NAME, config=dict,"),
+            "ProviderType.config is neither a pydantic model nor a msgspec struct",
+        ),
         (
             GOOD.replace("name=NAME,", "name=NAME, reads=frozenset({'uid'}),"),
             "ProviderType.reads names unknown fields: uid",
