@@ -265,6 +265,7 @@ class Hub:
             for task in (*workers, *tasks):
                 task.cancel()
             leading.cancel()
+        self.reconciler.journal.flush()
         await self.fleet.close()
         await self.host.close()
 
@@ -272,6 +273,7 @@ class Hub:
         while True:
             self.health.beat = self.clock.now()
             self.health.local_synced = self.local.synced
+            self.reconciler.journal.flush()
             await self.clock.sleep(1.0)
 
     async def _lead(self) -> None:

@@ -39,12 +39,14 @@ class Remembered:
         adopted: cluster -> what was published of it when it was first seen unknown.
         stand_ins: cluster -> (view, adopted slices, the view used instead).
         parked: clusters that are no sources any more.
+        given_up: clusters whose ``unreachable`` policy took effect, until they make a statement again.
         names: (registry entry, registry) -> every cluster name that belongs to the target today.
     """
 
     adopted: dict[str, tuple[Slice, ...]] = field(default_factory=dict)
     stand_ins: dict[str, tuple[SourceView, tuple[Slice, ...], SourceView]] = field(default_factory=dict)
     parked: dict[str, _Parked] = field(default_factory=dict)
+    given_up: set[str] = field(default_factory=set)
     names: tuple[TargetSpec, Registry, frozenset[str]] | None = None
 
 
@@ -103,7 +105,8 @@ class Inputs:
                 memory.adopted.pop(name, None)
             if result.wake_at is not None:
                 wakes.append(result.wake_at - self._clock.wall())
-            inputs.append(_input(source, view, cluster, self._unreachable_for(name)))
+            seconds = _policy_stands(source, result.view, self._unreachable_for(name), memory.given_up)
+            inputs.append(_input(source, view, cluster, seconds))
         parked = self._parked(spec, registry, ours, memory, wakes)
         return Gathered((*inputs, *parked.values()), unknown, wakes, _leaving(parked, registry))
 
@@ -140,6 +143,23 @@ class Inputs:
                 if name not in registry.frozen_names:
                     wakes.append(left)
         return found
+
+
+def _policy_stands(source: SourceSpec, view: SourceView, seconds: float | None, given_up: set[str]) -> float | None:
+    """Seconds without a connection; a policy that took effect stays in effect until there is a statement.
+
+    A load balancer in front of a dead API server may refuse now and answer 503 then: what was taken out for
+    being unreachable does not come back for that.
+    """
+    after, name = source.unreachable.after, source.cluster
+    if view.unknown is None:
+        given_up.discard(name)
+        return None
+    if seconds is not None and seconds >= after:
+        given_up.add(name)
+    elif seconds is None and name in given_up:
+        return after
+    return seconds
 
 
 def _stand_in(view: SourceView, ours: tuple[Slice, ...], memory: Remembered, *, left: bool) -> SourceView:

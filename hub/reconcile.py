@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from hub.aio.clock import Clock
+from hub.apply.journal import Journal
 from hub.apply.memory import WriteMemory
 from hub.apply.writer import Outcome, Writer
 from hub.desired.target import Desired, Refused, TargetMemory, Waiting, desire
@@ -130,6 +131,7 @@ class Reconciler:
         self._lease = lease
         self._grace = removal_grace
         self._targets: dict[TargetKey, _Target] = {}
+        self.journal = Journal()
         self._notes: dict[TargetKey, tuple[Finding, ...]] = {}
 
     def last(self, key: TargetKey) -> Pass | None:
@@ -286,6 +288,8 @@ class Reconciler:
     def _after(self, key: TargetKey, state: _Target, result: Pass, outcome: Outcome, uid: str) -> float | None:
         for text in state.writes.note(outcome, uid, self._clock.now()):
             log.warning("%s: %s", key, text)
+        if outcome.done:
+            self.journal.note(key, len(outcome.done))
         if outcome.failure is not None:
             raise outcome.failure
         if outcome.again or outcome.blocked or outcome.missing_namespace:

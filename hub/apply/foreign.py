@@ -14,6 +14,7 @@ import msgspec
 from hub.aio.clock import Clock
 from hub.errors import HubError
 from hub.kube.client import Client
+from hub.kube.wire import UNDECODABLE
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, LABEL_SERVICE_NAME, Finding, TargetKey
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class ForeignSlices:
             self._looked[key] = now
             try:
                 self._report(key, await self._look(key))
-            except (HubError, msgspec.DecodeError) as error:
+            except (HubError, *UNDECODABLE) as error:
                 log.debug("%s: foreign slices: %s", key, error)
             await self._clock.sleep(PACE)
 

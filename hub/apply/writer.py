@@ -114,7 +114,8 @@ class Writer:
         outcome = Outcome()
         for each in plan.creates:
             await self._one("create", self._api.create, each, outcome)
-        for each in plan.updates:
+        # What did not arrive may be what let the guard allow a departure: that is decided anew first.
+        for each in () if outcome.again else plan.updates:
             await self._one("update", self._api.update, each, outcome)
         if not (outcome.blocked or outcome.again or outcome.ended):  # never away before it is there
             for each in plan.deletes:

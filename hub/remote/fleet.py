@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import NamedTuple
 
 from hub.aio.clock import Clock
@@ -64,6 +63,8 @@ class Fleet:
         self._api = api
         self._slots = RelistSlots()
         self._tasks: dict[str | SourceKey, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        """Stopped by a reload, still cleaning up."""
 
     def update(self, registry: Registry, service_cidrs: tuple[Network, ...] = ()) -> None:
         """Follow exactly what this registry asks for; what is asked for already goes on undisturbed.
@@ -126,7 +127,10 @@ class Fleet:
         self._tasks[key] = asyncio.create_task(supervise(name, work, self._clock), name=name)  # type: ignore[arg-type]
 
     def _stop(self, key: str | SourceKey) -> None:
-        self._tasks.pop(key).cancel()
+        task = self._tasks.pop(key)
+        task.cancel()
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     def _nodes_changed(self, name: str, changed: Iterable[Node], gone: Iterable[str]) -> None:
         for key, source in self.sources.items():
@@ -171,9 +175,7 @@ class Fleet:
         self._tasks.clear()
         for task in tasks:
             task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*tasks, *self._ending, return_exceptions=True)
 
 
 def _same_access(old: ClusterSpec, new: ClusterSpec | None) -> bool:

@@ -75,6 +75,16 @@ async def test_a_conflict_is_read_again_and_nothing_deleted() -> None:
     assert (outcome.again, outcome.foreign) == (True, set())
 
 
+async def test_updates_wait_where_a_create_did_not_work_out() -> None:
+    """The arrivals may be what let the guard allow departures: without them it decides anew."""
+    refused = Invalid(422, causes=(("endpoints[0].addresses[0]", "no"),))
+    for answer in (AlreadyExists(409), refused):
+        api = Api(answer)
+        outcome = await Writer(api, Free()).apply(FULL)
+        assert [call for call in api.calls if not call.startswith("reread")] == ["create s-0"]
+        assert outcome.again
+
+
 async def test_a_name_somebody_else_has_is_foreign() -> None:
     """AlreadyExists by a slice that is not ours."""
     api = Api(AlreadyExists(409), found=build.slice("s-0", labels={LABEL_OWNER: "other"}))
