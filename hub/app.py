@@ -13,7 +13,7 @@ import socket
 import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -93,7 +93,6 @@ class Health:
     beat: float = 0.0
     local_synced: bool = False
     stopping: bool = False
-    details: dict[str, str] = field(default_factory=dict)
 
 
 def lease_name(owner: str) -> str:

@@ -212,10 +212,6 @@ class SliceStore:
             value, endpoints=tuple([pool.setdefault(each, each) for each in value.endpoints])
         )
 
-    def forget_pool(self) -> None:
-        """Drop the sharing table; what is shared stays shared."""
-        self._pool.clear()
-
     def _notify(self, targets: Iterable[TargetKey]) -> None:
         for target in targets:
             self._on_change(target)
