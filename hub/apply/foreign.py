@@ -53,6 +53,7 @@ class ForeignSlices:
         owners: values of the owner label that are ours.
         targets: those that are published by this process now.
         report: called with a target and what was found, each time it was looked at.
+        adopted: the managed-by value whose slices a target replaces (these are told of elsewhere), or "".
     """
 
     def __init__(
@@ -62,12 +63,14 @@ class ForeignSlices:
         owners: Callable[[], tuple[str, ...]],
         targets: Callable[[], Collection[TargetKey]],
         report: Callable[[TargetKey, tuple[Finding, ...]], None],
+        adopted: Callable[[TargetKey], str] = lambda _: "",
     ) -> None:
         self._client = client
         self._clock = clock
         self._owners = owners
         self._targets = targets
         self._report = report
+        self._adopted = adopted
         self._looked: dict[TargetKey, float] = {}
 
     async def run(self) -> None:
@@ -89,6 +92,8 @@ class ForeignSlices:
 
     async def _look(self, key: TargetKey) -> tuple[Finding, ...]:
         selector = f"{LABEL_SERVICE_NAME}={key.name},{LABEL_OWNER} notin ({','.join(self._owners())})"
+        if managed_by := self._adopted(key):
+            selector += f",{LABEL_MANAGED_BY}!={managed_by}"
         path = f"/apis/discovery.k8s.io/v1/namespaces/{key.namespace}/endpointslices"
         params = {"labelSelector": selector, "resourceVersion": "0"}
         found = _decode(await self._client.request("GET", path, params=params, timeout=TIMEOUT)).items or ()

@@ -1,0 +1,169 @@
+"""A clusters.yaml with comments, and where each of its keys came from.
+
+A tree of plain values, in which :class:`Noted` puts a comment above a key and says which variable gave its
+value. Rendering is deterministic; the output is YAML that the registry's loader reads.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hub.errors import Problem, UsageError
+from hub.registry.report import KeyPath, written
+
+WIDTH: Final = 110
+"""Columns of a comment."""
+
+_PLAIN = re.compile(r"[A-Za-z/][-A-Za-z0-9_./]*")
+_PLAIN_KEY = re.compile(r"[A-Za-z][-A-Za-z0-9_]*")
+_ALSO_PLAIN = re.compile(r"[0-9][0-9.a-z]*[a-z]|[0-9.]+/[0-9]+")
+"""Durations and IPv4 networks."""
+_WORDS: Final = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+"""Words that some reader of YAML takes for something else than text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A value with what is to be said about it.
+
+    Attributes:
+        value: plain, or a tree.
+        note: a comment above the key, in sentences.
+        origin: the variable, annotation or option it comes from.
+    """
+
+    value: Any
+    note: str = ""
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A rendered registry.
+
+    Attributes:
+        text: YAML.
+        origins: path of a key as messages write it -> where its value comes from.
+    """
+
+    text: str
+    origins: Mapping[str, str]
+
+    def error(self, problems: Sequence[Problem]) -> UsageError:
+        """The loader's findings, in terms of what the user wrote: a variable's name instead of a place."""
+        lines = dict.fromkeys(f"{self._origin(each.path)}: {_said(each)}" for each in problems)
+        return UsageError("; ".join(lines))
+
+    def _origin(self, path: str) -> str:
+        while path and path not in self.origins:
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        return self.origins.get(path, "environment")
+
+
+def _said(problem: Problem) -> str:
+    return f"{problem.message} ({problem.hint})" if problem.hint else problem.message
+
+
+def render(tree: Mapping[str, Any], heading: str = "") -> Document:
+    """The text of a tree; keys whose value is None are left out."""
+    origins: dict[str, str] = {}
+    lines = [*_comment(heading, ""), *([""] if heading else []), *_mapping(tree, "", (), origins)]
+    return Document("\n".join(lines) + "\n", origins)
+
+
+def _mapping(tree: Mapping[str, Any], indent: str, path: KeyPath, origins: dict[str, str]) -> Iterator[str]:
+    for key, item in tree.items():
+        value, note = _unwrap(item, (*path, key), origins)
+        if value is None:
+            continue
+        if not path and isinstance(value, (list, Mapping)) and value:
+            yield ""
+        yield from _comment(note, indent)
+        name = _key(key)
+        if _flat(value, (*path, key), origins):
+            yield f"{indent}{name}: {_scalar(value)}"
+        else:
+            yield f"{indent}{name}:"
+            yield from _nested(value, indent + "  ", (*path, key), origins)
+
+
+def _nested(value: Any, indent: str, path: KeyPath, origins: dict[str, str]) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        yield from _mapping(value, indent, path, origins)
+        return
+    for index, item in enumerate(value):
+        plain, note = _unwrap(item, (*path, index), origins)
+        yield from _comment(note, indent)
+        if _flat(plain, (*path, index), origins):
+            yield f"{indent}- {_scalar(plain)}"
+            continue
+        lines = list(_nested(plain, indent + "  ", (*path, index), origins))
+        first = next(number for number, line in enumerate(lines) if not line.lstrip().startswith("#"))
+        yield from (f"{indent}{line.lstrip()}" for line in lines[:first])
+        yield f"{indent}- {lines[first].lstrip()}"
+        yield from lines[first + 1 :]
+
+
+def _unwrap(item: Any, path: KeyPath, origins: dict[str, str]) -> tuple[Any, str]:
+    if not isinstance(item, Noted):
+        return item, ""
+    if item.origin:
+        origins[written(path)] = item.origin
+    return item.value, item.note
+
+
+def _flat(value: Any, path: KeyPath, origins: dict[str, str]) -> bool:
+    """Whether a value is written on one line: plain ones, and mappings and lists of plain ones."""
+    if isinstance(value, Mapping):
+        items = [(key, each) for key, each in value.items()]
+    elif isinstance(value, list):
+        items = list(enumerate(value))
+    else:
+        return True
+    for key, each in items:
+        if isinstance(each, Noted):
+            if each.note or isinstance(each.value, (Mapping, list)):
+                return False
+            if each.origin:
+                origins[written((*path, key))] = each.origin
+        elif isinstance(each, Mapping) or (isinstance(each, list) and each):
+            return False
+    return len(_scalar(value)) < WIDTH - 20
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, Noted):
+        return _scalar(value.value)
+    if isinstance(value, Mapping):
+        inside = ((_key(key), each) for key, each in value.items())
+        return "{" + ", ".join(f"{key}: {_scalar(each)}" for key, each in inside if _scalar(each) != "null") + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_scalar, value)) + "]"
+    plain = isinstance(value, str) and (_PLAIN.fullmatch(value) or _ALSO_PLAIN.fullmatch(value))
+    if plain and value.lower() not in _WORDS:
+        return str(value)
+    return _quoted(value)
+
+
+def _quoted(value: Any) -> str:
+    """JSON, which is YAML; what does not print is escaped."""
+    quoted = json.dumps(value, ensure_ascii=False)
+    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in quoted)
+
+
+def _key(key: str) -> str:
+    return key if _PLAIN_KEY.fullmatch(key) and key.lower() not in _WORDS else _quoted(key)
+
+
+def _comment(note: str, indent: str) -> list[str]:
+    width = max(40, WIDTH - len(indent) - 2)
+    return [
+        f"{indent}# {line}".rstrip()
+        for paragraph in note.splitlines()
+        for line in (textwrap.wrap(paragraph, width, break_long_words=False, break_on_hyphens=False) or [""])
+    ]

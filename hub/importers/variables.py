@@ -1,0 +1,242 @@
+"""The variables of another tool's process: from this process, a manifest, or a file of assignments.
+
+A manifest's ``valueFrom`` is a reference to a Secret's or ConfigMap's key: its value is not known here, and
+credentials need not be.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from hub.errors import UsageError
+from hub.registry import values
+
+T = TypeVar("T")
+
+MANIFESTS: Final = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Pod", "Job", "CronJob")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A value that is in a Secret or ConfigMap; ``secret`` is "" where it is in neither of them, or in the latter."""
+
+    secret: str = ""
+    key: str = ""
+
+
+@dataclass(slots=True)
+class Variables:
+    """Variables by name.
+
+    Attributes:
+        values: those whose value is known.
+        references: the others.
+        declared: they come from a manifest or file: all of them are the tool's own.
+        problems: what is wrong with them, collected by the methods.
+    """
+
+    values: Mapping[str, str]
+    references: Mapping[str, Reference] = field(default_factory=dict)
+    declared: bool = False
+    problems: list[str] = field(default_factory=list)
+
+    def has(self, name: str) -> bool:
+        """Whether it has a value, known here or not."""
+        return bool(self.values.get(name)) or name in self.references
+
+    def text(self, name: str, *, required: str = "") -> str:
+        """A value; "" where it is unset or empty.
+
+        Args:
+            name: of the variable.
+            required: why it cannot be left out; "" = it can.
+        """
+        found = self.values.get(name, "")
+        if not found and name in self.references:
+            self.problem(name, "its value is not in the manifest (valueFrom): give it as it is")
+        elif not found and required:
+            self.problem(name, f"is required: {required}")
+        return found
+
+    def one_of(self, name: str, *allowed: str, default: str = "") -> str:
+        """One of a few words."""
+        found = self.text(name) or default
+        if found and found not in allowed:
+            self.problem(name, f"must be {', '.join(allowed[:-1])} or {allowed[-1]}, not {values.shown(found)}")
+        return found if found in allowed else default
+
+    def number(self, name: str, *, required: str = "") -> int | None:
+        """A whole number; None where it is unset."""
+        found = self.text(name, required=required)
+        if found and not _NUMBER.fullmatch(found):
+            self.problem(name, f"must be a whole number, not {values.shown(found)}")
+            return None
+        return int(found) if found else None
+
+    def duration(self, name: str, default: str) -> str:
+        """A Go duration, as it was written."""
+        found = self.text(name).removeprefix("+") or default
+        return found if self._valid(name, values.duration, found) is not None else default
+
+    def words(self, name: str) -> list[str]:
+        """Words, split as a shell splits them."""
+        try:
+            return shlex.split(self.text(name))
+        except ValueError as error:
+            self.problem(name, f"cannot be split into words: {error}")
+            return []
+
+    def problem(self, name: str, message: str) -> None:
+        """Report a mistake."""
+        self.problems.append(f"{name}: {message}")
+
+    def check(self) -> None:
+        """Raise what was reported, all of it.
+
+        Raises:
+            UsageError: something was.
+        """
+        if self.problems:
+            raise UsageError("; ".join(dict.fromkeys(self.problems)))
+
+    def _valid(self, name: str, parse: Callable[[object], T], value: str) -> T | None:
+        try:
+            return parse(value)
+        except values.BadValue as bad:
+            self.problem(name, f"{bad.message} ({bad.hint})" if bad.hint else bad.message)
+            return None
+
+
+# --- reading ------------------------------------------------------------------------------------------
+
+
+def from_texts(texts: Sequence[tuple[str, str]], marks: Sequence[str]) -> Variables:
+    """The variables of manifests or files of assignments.
+
+    Args:
+        texts: name and content of each file.
+        marks: names of which the right container has one at least.
+
+    Raises:
+        UsageError: there is no such container or assignment.
+    """
+    known: dict[str, str] = {}
+    references: dict[str, Reference] = {}
+    objects: list[Mapping[str, Any]] = []
+    for name, text in texts:
+        documents = _documents(name, text)
+        objects += documents
+        if not documents:
+            known |= _assignments(name, text)
+    maps = {_name(each): each.get("data") or {} for each in objects if each.get("kind") == "ConfigMap"}
+    containers = [container for each in objects for container in _containers(each)]
+    for container in containers:
+        found, elsewhere = _environment(container, maps)
+        if any(mark in found or mark in elsewhere for mark in marks):
+            known, references = known | found, references | elsewhere
+            break
+    else:
+        if not any(mark in known for mark in marks):
+            names = ", ".join(name for name, _ in texts)
+            raise UsageError(f"{names}: no container has a variable such as {marks[0]}")
+    return Variables(known, references, declared=True)
+
+
+def documents(name: str, text: str) -> list[Mapping[str, Any]]:
+    """The objects of a file of YAML documents, items of Lists one by one.
+
+    Raises:
+        UsageError: it is not YAML.
+    """
+    import yaml
+
+    try:
+        loaded = list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark is not None else ""
+        raise UsageError(f"{name}{place}: is not YAML: {getattr(error, 'problem', None) or 'unreadable'}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name}: is not YAML: {type(error).__name__}") from None
+    return [item for each in loaded if isinstance(each, dict) for item in _items(each)]
+
+
+def _items(each: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    listed = each.get("items")
+    if str(each.get("kind", "")).endswith("List") and isinstance(listed, list):
+        yield from (item for item in listed if isinstance(item, dict))
+    else:
+        yield each
+
+
+def _documents(name: str, text: str) -> list[Mapping[str, Any]]:
+    """The objects of a manifest; none where the text is no manifest."""
+    if not re.search(r"^\s*\"?kind\"?\s*:", text, re.MULTILINE):
+        return []
+    return [each for each in documents(name, text) if "kind" in each]
+
+
+def _assignments(name: str, text: str) -> dict[str, str]:
+    """``NAME=value`` lines, as a shell would read them."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise UsageError(f"{name}:{number}: {error}") from None
+        for word in words[1:] if words[:1] == ["export"] else words:
+            variable, sign, value = word.partition("=")
+            if not sign or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
+                raise UsageError(f"{name}:{number}: is neither a manifest nor an assignment NAME=value")
+            found[variable] = value
+    return found
+
+
+def _containers(each: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    spec = each.get("spec") if each.get("kind") in MANIFESTS else None
+    while isinstance(spec, dict):
+        for container in spec.get("containers") or ():
+            if isinstance(container, dict):
+                yield container
+        outer = spec.get("jobTemplate") or spec.get("template")
+        spec = outer.get("spec") if isinstance(outer, dict) else None
+
+
+def _environment(
+    container: Mapping[str, Any], maps: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, str], dict[str, Reference]]:
+    known: dict[str, str] = {}
+    references: dict[str, Reference] = {}
+    for source in _dicts(container.get("envFrom")):
+        content = maps.get(str(_at(source, "configMapRef", "name")), {})
+        known |= {f"{source.get('prefix') or ''}{key}": str(value) for key, value in content.items()}
+    for entry in _dicts(container.get("env")):
+        name, secret = str(entry.get("name")), _at(entry, "valueFrom", "secretKeyRef")
+        from_map = _at(entry, "valueFrom", "configMapKeyRef")
+        if isinstance(from_map, dict) and from_map.get("key") in maps.get(str(from_map.get("name")), {}):
+            known[name] = str(maps[str(from_map["name"])][from_map["key"]])
+        elif "valueFrom" in entry:
+            named = secret if isinstance(secret, dict) else {}
+            references[name] = Reference(str(named.get("name", "")), str(named.get("key", "")))
+        else:
+            known[name] = str(entry.get("value") or "")
+    return known, references
+
+
+def _dicts(listed: Any) -> list[dict[str, Any]]:
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
+def _at(value: Any, *path: str) -> Any:
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _name(each: Mapping[str, Any]) -> str:
+    return str(_at(each, "metadata", "name"))

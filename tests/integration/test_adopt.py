@@ -1,0 +1,327 @@
+"""Leaving other tools on real API servers: a controller that is stopped, one that still runs, and what is imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from hub.cli import cli
+from tests.support.api import ApiRefused, Object
+from tests.support.apiserver.server import ApiServer
+from tests.support.hub import ROOT, RunningHub, World, add_node
+from tests.support.waiting import eventually
+
+OLD = "old-controller.example.com"
+THEIRS = f"endpointslice.kubernetes.io/managed-by={OLD}"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/edge/endpointslices"
+ALL = tuple(f"10.1.0.{number}" for number in range(4))
+
+
+class OldController:
+    """The loop of the single-target controller: desired addresses, compared with the stored slice, written on change.
+
+    Attributes:
+        addresses: what its source says.
+        writes: how many there were.
+    """
+
+    def __init__(self, server: ApiServer, *addresses: str) -> None:
+        self.addresses = addresses
+        self.writes = 0
+        self._api = server.api
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="old controller")
+
+    def __enter__(self) -> Self:
+        self.poll()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(10)
+
+    def poll(self) -> None:
+        """One round; writes only on change, and tries again next time where somebody else was faster."""
+        try:
+            stored = self._api.get(f"{SLICES}/payments-secured")
+        except ApiRefused as refused:
+            if refused.status != 404:
+                raise
+            self._api.post(SLICES, self._slice())
+            self.writes += 1
+            return
+        found = {address for each in stored["endpoints"] or () for address in each["addresses"]}
+        if found != set(self.addresses):
+            version = stored["metadata"]["resourceVersion"]
+            self._api.put(f"{SLICES}/payments-secured", self._slice(resourceVersion=version))
+            self.writes += 1
+
+    def _slice(self, **meta: Any) -> Object:
+        labels = {"kubernetes.io/service-name": "payments", "endpointslice.kubernetes.io/managed-by": OLD}
+        return {
+            "metadata": {"name": "payments-secured", "labels": labels, **meta},
+            "addressType": "IPv4",
+            "ports": [{"name": "https", "port": 30443, "protocol": "TCP"}],
+            "endpoints": [{"addresses": [each], "conditions": {"ready": True}} for each in self.addresses],
+        }
+
+    def _loop(self) -> None:
+        while not self._stop.wait(0.2):
+            try:
+                self.poll()
+            except ApiRefused as refused:
+                if refused.status not in (404, 409):
+                    raise
+
+
+class Recorder:
+    """What a consumer sees who reads every slice of the Service, whoever wrote it, sample by sample.
+
+    Attributes:
+        samples: the addresses that are ready in at least one slice.
+        mixed: addresses with different conditions in two slices of one sample.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.samples: list[frozenset[str]] = []
+        self.mixed: set[str] = set()
+        self._api = world.hub_cluster.api_as("admin")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="recorder")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(10)
+
+    def _loop(self) -> None:
+        while not self._stop.wait(0.01):
+            ready: dict[str, set[bool]] = {}
+            for each in self._api.list(SLICES, labelSelector="kubernetes.io/service-name=payments"):
+                for endpoint in each["endpoints"] or ():
+                    for address in endpoint["addresses"]:
+                        ready.setdefault(address, set()).add(endpoint["conditions"].get("ready") is not False)
+            self.samples.append(frozenset(address for address, states in ready.items() if True in states))
+            self.mixed |= {address for address, states in ready.items() if len(states) > 1}
+
+
+@pytest.fixture
+def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
+    """The cluster ``eu`` with four nodes; the Service ``payments`` is filled by the old controller."""
+    made = World(tmp_path, hub_cluster, {"eu": remote_clusters[0]}).prepare()
+    made.add_service()
+    made.write(services=[made.service(adopt={"managedBy": OLD})])
+    for number, address in enumerate(ALL):
+        add_node(remote_clusters[0], f"n{number}", address)
+    return made
+
+
+@contextmanager
+def recorded(world: World, *always: str) -> Iterator[Recorder]:
+    """Record; afterwards, these addresses must have been ready in every sample, and no sample mixed."""
+    with Recorder(world) as recorder:
+        yield recorder
+    assert len(recorder.samples) > 10
+    assert [missing for each in recorder.samples if (missing := set(always) - each)] == []
+    assert recorder.mixed == set()
+
+
+def deletes(world: World, mark: int) -> int:
+    """Slices the hub deleted since a mark."""
+    return sum(each.verb == "delete" for each in world.writes(mark))
+
+
+def theirs(world: World) -> list[Object]:
+    """The slices of the old controller."""
+    return world.slices(selector=THEIRS)
+
+
+def test_a_stopped_controllers_slices_go_once_ours_cover_them(world: World) -> None:
+    """Both are published for five seconds, then ours alone; a consumer never has fewer endpoints."""
+    mark = world.hub_cluster.audit_mark()
+    with OldController(world.hub_cluster, *ALL):
+        pass
+    with recorded(world, *ALL), RunningHub(world) as running:
+        world.awaits(*ALL)
+        published = time.monotonic()
+        assert len(theirs(world)) == 1
+        eventually(lambda: not theirs(world), timeout=15)
+        assert time.monotonic() - published > 4.5
+        world.awaits(*ALL)
+        assert running.findings() == {}
+    assert deletes(world, mark) == 1
+
+
+def test_slices_with_an_address_that_ours_lack_stay(world: World) -> None:
+    """They are reported with what is missing, and go when the address is covered, or gone from theirs."""
+    with OldController(world.hub_cluster, *ALL, "10.1.0.9"):
+        pass
+    with recorded(world, *ALL, "10.1.0.9"), RunningHub(world) as running:
+        finding = eventually(lambda: running.findings().get("AdoptionWaiting"))
+        eventually(lambda: running.findings()["AdoptionWaiting"].objects == ("10.1.0.9",))
+        assert OLD in finding.message
+        time.sleep(6.0)
+        assert "ForeignEndpoints" not in running.findings()
+        assert len(theirs(world)) == 1
+        add_node(world.remotes["eu"], "n9", "10.1.0.9")
+        eventually(lambda: not theirs(world), timeout=15)
+
+
+def test_ours_are_as_ready_as_theirs_until_theirs_go(world: World) -> None:
+    """A node the hub does not count as serving stays ready for consumers while the old controller says so."""
+    world.write(
+        clusters=[world.cluster("eu", nodes={"cordoned": "not-ready"})],
+        services=[world.service(adopt={"managedBy": OLD})],
+    )
+    kind = "application/merge-patch+json"
+    world.remotes["eu"].api.patch("/api/v1/nodes/n0", {"spec": {"unschedulable": True}}, kind)
+    with OldController(world.hub_cluster, *ALL):
+        pass
+    with recorded(world, *ALL), RunningHub(world) as running:
+        eventually(lambda: running.findings().get("AdoptionWaiting"))
+        world.awaits(*ALL)
+        world.remotes["eu"].api.patch("/api/v1/nodes/n0", {"spec": {"unschedulable": False}}, kind)
+        eventually(lambda: not theirs(world), timeout=15)
+
+
+def test_a_controller_that_still_runs_is_reported_and_not_fought(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its slice comes back after the deletion and stays; consumers have all endpoints all the time."""
+    mark = world.hub_cluster.audit_mark()
+    with recorded(world, *ALL), OldController(world.hub_cluster, *ALL) as old, RunningHub(world) as running:
+        eventually(lambda: old.writes == 2, timeout=15)
+        finding = eventually(lambda: running.findings().get("OldWriterActive"))
+        time.sleep(7.0)
+        assert OLD in finding.message
+        assert caplog.text.count("edge/payments: OldWriterActive: ") == 1
+        assert old.writes == 2
+        assert len(theirs(world)) == 1
+        world.awaits(*ALL)
+    assert deletes(world, mark) == 1
+
+
+def test_a_controller_that_writes_meanwhile_is_left_alone(world: World) -> None:
+    """A change within the five seconds shows that it runs: nothing is deleted."""
+    mark = world.hub_cluster.audit_mark()
+    with OldController(world.hub_cluster, *ALL[:3]) as old, RunningHub(world) as running:
+        world.awaits(*ALL)
+        old.addresses = ALL
+        eventually(lambda: running.findings().get("OldWriterActive"))
+        time.sleep(6.0)
+        assert len(theirs(world)) == 1
+    assert deletes(world, mark) == 0
+
+
+def test_the_hub_takes_the_controllers_place_with_its_environment(world: World) -> None:
+    """The same variables, another program: it publishes what the inventory says and takes over."""
+    inventory = world.folder / "inventory.json"
+    records = [{"name": f"n-{each}", "private_ip": each, "ready": True, "worker": True} for each in ALL]
+    others = [{"name": "gateway", "private_ip": "10.1.0.8", "ready": True, "worker": False}]
+    elsewhere = [{"name": "odd", "private_ip": "192.0.2.1", "ready": True, "worker": True}]
+    inventory.write_text(json.dumps(records + others + elsewhere))
+    variables = {
+        "SOURCE_KIND": "file",
+        "INVENTORY_FILE_PATH": str(inventory),
+        "SOURCE_POLL_INTERVAL": "1s",
+        "SECURED_SUBNET_CIDR": "10.1.0.0/24",
+        "EMPTY_RESULT_THRESHOLD": "2",
+        "TARGET_NAMESPACE": "edge",
+        "TARGET_SERVICE_NAME": "payments",
+        "TARGET_ENDPOINTSLICE_NAME": "payments-secured",
+        "TARGET_MANAGED_BY": OLD,
+        "TARGET_PORT": "30443",
+        "STORE_KIND": "kubectl",
+    }
+    with OldController(world.hub_cluster, *ALL):
+        pass
+    with recorded(world, *ALL), from_environment(world, variables):
+        world.awaits(*ALL, timeout=20)
+        eventually(lambda: not theirs(world), timeout=15)
+        ours = world.slices()
+        assert {each["metadata"]["labels"]["endpointslice-hub/owner"] for each in ours} == {"edge.payments"}
+        assert [port["port"] for each in ours for port in each["ports"]] == [30443]
+    with from_environment(world, variables):
+        inventory.write_text(json.dumps(records[:1]))  # three of four at once: as before, nothing holds them back
+        world.awaits(ALL[0], timeout=20)
+
+
+@contextmanager
+def from_environment(world: World, variables: dict[str, str]) -> Iterator[None]:
+    """``hub run --from-env`` as a process."""
+    argv = [sys.executable, "-m", "hub", "run", "--from-env", "--kubeconfig", str(world.kubeconfig)]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **variables}
+    with (world.folder / "hub.log").open("wb") as log:
+        child = subprocess.Popen(
+            [*argv, "--health-probe-bind-address", "0"], stdout=log, stderr=log, cwd=world.folder, env=environment
+        )
+    try:
+        yield
+        child.terminate()
+        assert child.wait(10) == 0, (world.folder / "hub.log").read_text()
+    finally:
+        child.kill()
+        child.wait(10)
+
+
+def test_slices_of_others_are_never_touched(world: World) -> None:
+    """Another value, another Service or somebody's owner label: not the ones that were named."""
+    odd = {"endpointslice.kubernetes.io/managed-by": OLD, "kubernetes.io/service-name": "payments"}
+    others = {
+        "another-manager": odd | {"endpointslice.kubernetes.io/managed-by": "somebody-else"},
+        "another-service": odd | {"kubernetes.io/service-name": "other"},
+        "an-owner": odd | {"endpointslice-hub/owner": "another-hub"},
+    }
+    endpoints = [{"addresses": [ALL[0]], "conditions": {"ready": True}}]
+    for name, labels in others.items():
+        body = {
+            "metadata": {"name": name, "labels": labels},
+            "addressType": "IPv4",
+            "endpoints": endpoints,
+            "ports": [],
+        }
+        world.hub_cluster.api.post(SLICES, body)
+    with OldController(world.hub_cluster, *ALL):
+        pass
+    with RunningHub(world):
+        eventually(lambda: "payments-secured" not in names(world), timeout=15)
+    assert set(others) <= names(world)
+
+
+def names(world: World) -> set[str]:
+    """Every slice of the namespace."""
+    return {str(each["metadata"]["name"]) for each in world.hub_cluster.api.list(SLICES)}
+
+
+def test_the_copies_of_endpoint_copier_are_read_from_the_hub_cluster(world: World) -> None:
+    """With the rights the hub has; annotated Services become rules."""
+    annotations = {
+        "endpoint-copier/enabled": "true",
+        "endpoint-copier/default-service-name": "kubernetes",
+        "endpoint-copier/default-service-namespace": "default",
+    }
+    world.add_service("vip", metadata={"annotations": annotations})
+
+    printed = CliRunner().invoke(cli, ["import", "endpoint-copier", "--kubeconfig", str(world.kubeconfig)])
+
+    assert printed.exit_code == 0, printed.output
+    assert yaml.safe_load(printed.stdout)["annotations"] == {
+        "enabled": True,
+        "allow": [{"from": "default/kubernetes", "to": ["edge/vip"]}],
+    }
