@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="List the installed provider types.")
-@click.option("-v", "--verbose", is_flag=True, help="Show file, error and the schema of the configuration too.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Show for each where it comes from, what it does, and its configuration."
+)
 @output("table", "json")
 def providers(verbose: bool, output: Output) -> None:
-    """List the installed provider types: name, distribution, version, and whether each can be loaded.
+    """List the installed provider types: name, distribution, version, and whether each can be used.
 
     A provider is a distribution with an entry point in group hub.providers; its entry point's name is what
-    a registry names.
+    a registry names. All are imported for this, which a running hub does only with those its registry names.
+
+    States: ok, import-failed, import-stalled, name-taken (by another distribution), wrong-hook (missing,
+    misspelt, other parameters), wrong-type (what the hook returned), unsupported-api.
     """
     logging.getLogger("hub.resolution").setLevel(logging.CRITICAL)  # said in the table
     from hub.resolution.catalog import Catalog
@@ -50,9 +55,18 @@ async def _load_all(catalog: Catalog) -> None:
 
 
 def _details(each: CatalogEntry) -> str:
-    lines = [click.style(f"{each.name} ({each.module})", bold=True), f"  file: {each.file or 'not known'}"]
+    lines = [
+        click.style(each.name, bold=True),
+        f"  distribution: {each.distribution or 'not known'} {each.version}".rstrip(),
+        f"  module: {each.module}",
+        f"  file: {each.file or 'not known'}",
+        f"  state: {each.state}",
+    ]
     if each.error:
         lines.append(f"  error: {one_line(each.error)}")
+    if each.type is not None:
+        lines.append(f"  plugin API: {each.type.api_version}")
+        lines.append(f"  does: {'bring endpoints' if each.type.brings_endpoints else 'resolve nodes'}")
     schema = each.schema()
     if schema is not None:
         import json
@@ -71,5 +85,7 @@ def _data(each: CatalogEntry) -> dict[str, Any]:
         "module": each.module,
         "file": each.file,
         "error": each.error,
+        "apiVersion": each.type.api_version if each.type is not None else None,
+        "bringsEndpoints": each.type.brings_endpoints if each.type is not None else None,
         "schema": each.schema(),
     }

@@ -3,6 +3,7 @@
 from hub.errors import CredentialError, ProviderError
 from hub.model import (
     Absent,
+    Endpoint,
     Found,
     Hints,
     Node,
@@ -46,6 +47,7 @@ __all__ = [
     "ClusterContext",
     "Completed",
     "CredentialError",
+    "Endpoint",
     "EndpointProvider",
     "Found",
     "GuardDefaults",

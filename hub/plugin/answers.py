@@ -63,8 +63,12 @@ def _checked(name: str, value: object) -> Resolution:
     raise TypeError(f"resolve() answered {type(value).__name__} for {name!r}, not Found, Absent or Unknown")
 
 
-def read_snapshot(snapshot: object) -> Snapshot:
+def read_snapshot(snapshot: object, checked: Mapping[str, SnapshotEndpoint] | None = None) -> Snapshot:
     """``snapshot``, where it is what the plugin API asks for.
+
+    Args:
+        snapshot: what a provider gave.
+        checked: endpoints by name that were checked before: what is the same object is not looked at again.
 
     Raises:
         TypeError: it is not, and why.
@@ -73,6 +77,7 @@ def read_snapshot(snapshot: object) -> Snapshot:
         raise TypeError(f"watch() gave {type(snapshot).__name__}, not Snapshot")
     _require(isinstance(snapshot.complete, bool), "a Snapshot whose complete is no bool")
     _require(_strings(snapshot.problems), "a Snapshot whose problems are no tuple of strings")
+    _require(isinstance(snapshot.copied, bool), "a Snapshot whose copied is no bool")
     _require(snapshot.ports is None or _tuple_of(snapshot.ports, Port), "a Snapshot whose ports are no tuple of Port")
     _require(
         _tuple_of(snapshot.endpoints, SnapshotEndpoint), "a Snapshot whose endpoints are no tuple of SnapshotEndpoints"
@@ -80,9 +85,11 @@ def read_snapshot(snapshot: object) -> Snapshot:
     count = len(snapshot.endpoints)
     if count > MAX_ENDPOINTS:
         raise TypeError(f"watch() gave {count} endpoints, more than {MAX_ENDPOINTS}")
+    known = checked or {}
     seen: set[str] = set()
     for endpoint in snapshot.endpoints:
-        _check_endpoint(endpoint)
+        if known.get(endpoint.name) is not endpoint:
+            _check_endpoint(endpoint)
         if endpoint.name in seen:
             raise TypeError(f"watch() gave two endpoints called {endpoint.name!r}")
         seen.add(endpoint.name)
@@ -104,6 +111,10 @@ def _check_endpoint(endpoint: SnapshotEndpoint) -> None:
         isinstance(endpoint.target_ref, ObjectReference | None), f"endpoint {endpoint.name!r} with a wrong target_ref"
     )
     _require(isinstance(endpoint.hints, Hints | None), f"endpoint {endpoint.name!r} with wrong hints")
+    _require(
+        endpoint.ports is None or _tuple_of(endpoint.ports, Port),
+        f"endpoint {endpoint.name!r} whose ports are no tuple of Port",
+    )
 
 
 def _require(condition: bool, what: str) -> None:

@@ -78,6 +78,7 @@ class SnapshotEndpoint:
         name: what stands behind it (a node, a record), unique in the snapshot.
         addresses: IP addresses, unchecked, at most one per family is published.
         ready, serving, terminating: as in an EndpointSlice.
+        ports: what this one serves, where that differs from the snapshot's ``ports``; None = it does not.
     """
 
     name: str
@@ -90,6 +91,7 @@ class SnapshotEndpoint:
     node_name: str = ""
     target_ref: ObjectReference | None = None
     hints: Hints | None = None
+    ports: tuple[Port, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +101,17 @@ class Snapshot:
     Attributes:
         endpoints: order does not matter.
         complete: False when parts are missing (rejected rows): may add and change, removes nothing.
-        ports: where the source brings its own ports; None otherwise.
+        ports: where the source brings its own ports; None otherwise. A Service's named targetPort is looked
+            up in here, by the port's name.
         problems: one line for each thing that was left out.
+        copied: the endpoints are another Service's and published as they stand, hostnames included.
     """
 
     endpoints: tuple[SnapshotEndpoint, ...]
     complete: bool = True
     ports: tuple[Port, ...] | None = None
     problems: tuple[str, ...] = ()
+    copied: bool = False
 
 
 class EndpointProvider(Protocol):

@@ -3,13 +3,17 @@
 Calls run in tasks of their own instead of the caller's, outside any TaskGroup: a provider that swallows
 its cancellation would otherwise keep the caller (and the group) waiting for ever. Here it is left behind
 after a grace of one second, reported, and not called again while it still runs.
+
+Tasks a provider starts itself inherit a context variable by which :func:`contain_tasks` knows them: what no
+task may raise (``SystemExit`` would end the event loop) becomes an error of the provider there, too.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from contextvars import ContextVar
 from typing import Any, Final, Generic, TypeVar
 
 from hub.errors import ProviderError
@@ -26,6 +30,14 @@ class ProviderStalled(ProviderError):
 
 class ProviderCrashed(ProviderError):
     """A provider ended in a way no call may end: it exited, cancelled itself, or its background task died."""
+
+
+class Interrupted(BaseException):
+    """Raised in a plugin's code that blocked the event loop; no ``Exception``, so that it is not swallowed."""
+
+
+_FOREIGN: Final[ContextVar[bool]] = ContextVar("foreign", default=False)
+"""Whether a plugin's code runs here."""
 
 
 class Calls:
@@ -165,13 +177,57 @@ def outcome(task: asyncio.Task[T], what: str) -> T:
     """
     if task.cancelled():
         raise ProviderCrashed(f"{what} cancelled itself")
+    error = task.exception()
+    if error is not None and not isinstance(error, Exception):
+        raise ProviderCrashed(f"raised {type(error).__name__}") from error
     return task.result()
 
 
+def contain_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """From now on, no task that a provider starts on ``loop`` can end it. A second call changes nothing."""
+
+    def factory(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], **more: Any) -> asyncio.Task[T]:
+        return asyncio.Task(_Contained(work) if _FOREIGN.get() else work, loop=loop, **more)
+
+    if loop.get_task_factory() is None:
+        loop.set_task_factory(factory)  # type: ignore[arg-type]  # typeshed also allows generators
+
+
 async def _contained(work: Callable[[], Awaitable[T]]) -> T:
-    try:
+    _FOREIGN.set(True)
+    with _translated(GeneratorExit):  # which is how Python closes this coroutine where its loop has ended
         return await work()
-    except (Exception, asyncio.CancelledError):
+
+
+class _Contained(Coroutine[Any, Any, T]):
+    """A provider's own coroutine; not one around it, which would leave it unawaited where its task ends early."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+
+    def send(self, value: Any, /) -> Any:
+        with _translated():
+            return self._work.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        with _translated():
+            return self._work.throw(*error)
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._work.__await__()
+
+
+@contextmanager
+def _translated(*allowed: type[BaseException]) -> Iterator[None]:
+    passing: tuple[type[BaseException], ...] = (Exception, asyncio.CancelledError, *allowed)
+    try:
+        yield
+    except passing:
         raise
+    except Interrupted as error:
+        raise ProviderCrashed(str(error)) from error
     except BaseException as error:  # SystemExit in a task would end the event loop
         raise ProviderCrashed(f"raised {type(error).__name__}") from error

@@ -37,7 +37,8 @@ IMPORT_DEADLINE: Final = 10.0
 SUPPORTED_API: Final = frozenset({API_VERSION})
 """Values of ``ProviderType.api_version`` this hub can run."""
 
-EntryState = Literal["loaded", "broken", "unused", "duplicate"]
+Fault = Literal["import-failed", "import-stalled", "wrong-hook", "wrong-type", "unsupported-api"]
+EntryState = Literal["ok", "unused", "name-taken"] | Fault
 
 
 class ProviderUnavailable(ProviderError):
@@ -57,8 +58,10 @@ class CatalogEntry:
         distribution: name of the distribution that declares it; "" where its metadata is broken.
         version: of the distribution.
         module: the entry point's value.
-        state: ``unused`` until somebody asks for it.
-        error: why it is broken or a duplicate.
+        state: ``unused`` until somebody asks for it, then ``ok`` or what is wrong: ``name-taken`` (several
+            distributions provide it), ``import-failed``, ``import-stalled``, ``wrong-hook`` (missing, misspelt, other
+            parameters), ``wrong-type`` (what the hook returned), ``unsupported-api``.
+        error: why it cannot be used, in words.
         file: the module's file, where known.
         type: the loaded type.
     """
@@ -102,6 +105,7 @@ class Catalog:
         self._lock = threading.Lock()
         self._points: dict[str, list[importlib.metadata.EntryPoint]] | None = None
         self._loads: dict[str, _Load] = {}
+        self._logged: dict[str, str] = {}
 
     def names(self) -> tuple[str, ...]:
         """All installed names, sorted."""
@@ -115,6 +119,16 @@ class Catalog:
             for entry in sorted(map(self._entry, points), key=_order)
         )
 
+    def owners(self) -> Mapping[str, tuple[str, ...]]:
+        """Modules and packages that were imported for a provider -> the providers they were imported for."""
+        with self._lock:
+            loads = tuple(self._loads.values())
+        owners: dict[str, tuple[str, ...]] = {}
+        for load in loads:
+            place = _package(load.point.module)
+            owners[place] = (*owners.get(place, ()), load.point.name)
+        return owners
+
     def load(self, name: str) -> ProviderType:
         """The type called ``name``, imported if need be. Blocks up to the deadline.
 
@@ -126,7 +140,16 @@ class Catalog:
         return load.result(self._deadline)
 
     async def load_async(self, name: str) -> ProviderType:
-        """As :meth:`load`, without blocking the event loop."""
+        """As :meth:`load`, without blocking the event loop; what goes wrong is logged, once for all clusters."""
+        try:
+            return await self._load_async(name)
+        except ProviderUnavailable as error:
+            if self._logged.get(name) != str(error):
+                self._logged[name] = str(error)
+                log.warning("%s", error)
+            raise
+
+    async def _load_async(self, name: str) -> ProviderType:
         load = self._start(name)
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
@@ -176,13 +199,15 @@ class Catalog:
         points = self._index()[point.name]
         load = self._loads.get(point.name)
         if len(points) > 1:
-            state, error = "duplicate", _duplicates(points)
+            state, error = "name-taken", _duplicates(points)
         elif load is not None:
             try:
                 type_ = load.result(self._deadline)
-                state = "loaded"
+                state = "ok"
             except ProviderUnavailable as problem:
-                state, error = "broken", str(problem)
+                cause = problem.__cause__
+                state = cause.fault if isinstance(cause, _Refused) else "import-stalled"
+                error = str(problem)
         return CatalogEntry(point.name, distribution, version, point.value, state, error, _file(point), type_)
 
 
@@ -227,44 +252,50 @@ class _Load:
         try:
             self.future.set_result(_import(self.point))
         except BaseException as error:
-            log.warning("provider %r cannot be loaded: %s", self.point.name, error)
-            log.debug("provider %r", self.point.name, exc_info=error)
-            self.future.set_exception(error if isinstance(error, _Refused) else _Refused(_describe(error)))
+            log.debug("provider %r cannot be loaded", self.point.name, exc_info=error)
+            refused = error if isinstance(error, _Refused) else _Refused("wrong-type", _describe(error))
+            self.future.set_exception(refused)
 
 
 class _Refused(Exception):
     """Why a plugin is not accepted; the message is for its author."""
+
+    def __init__(self, fault: Fault, message: str) -> None:
+        super().__init__(message)
+        self.fault: Fault = fault
 
 
 def _import(point: importlib.metadata.EntryPoint) -> ProviderType:
     try:
         module = point.load()
     except BaseException as error:
-        raise _Refused(f"importing {point.value} failed: {_describe(error)}") from error
+        raise _Refused("import-failed", f"importing {point.value} failed: {_describe(error)}") from error
     manager = pluggy.PluginManager(NAMESPACE)
     manager.add_hookspecs(spec)
     try:
         manager.register(module, name=point.name)
         manager.check_pending()
     except pluggy.PluginValidationError as error:
-        raise _Refused(f"wrong hook: {error}") from error
+        raise _Refused("wrong-hook", f"wrong hook: {error}") from error
     if not manager.hook.hub_register_providers.get_hookimpls():
-        raise _Refused(f"{point.value} implements no hub_register_providers hook (is @hookimpl missing?)")
+        raise _Refused("wrong-hook", f"{point.value} implements no hub_register_providers hook (is @hookimpl missing?)")
     try:
         types = [type_ for answer in manager.hook.hub_register_providers() for type_ in answer]
     except BaseException as error:
-        raise _Refused(f"hub_register_providers failed: {_describe(error)}") from error
+        raise _Refused("wrong-hook", f"hub_register_providers failed: {_describe(error)}") from error
     return _choose(point, types)
 
 
 def _choose(point: importlib.metadata.EntryPoint, types: list[Any]) -> ProviderType:
     for type_ in types:
         if not isinstance(type_, ProviderType):
-            raise _Refused(f"hub_register_providers returned {type(type_).__name__}, not ProviderType")
+            raise _Refused("wrong-type", f"hub_register_providers returned {type(type_).__name__}, not ProviderType")
     mine: list[ProviderType] = [type_ for type_ in types if type_.name == point.name]
     if len(mine) != 1:
         names = ", ".join(repr(type_.name) for type_ in types) or "nothing"
-        raise _Refused(f"the entry point is called {point.name!r}, but hub_register_providers returned {names}")
+        raise _Refused(
+            "wrong-type", f"the entry point is called {point.name!r}, but hub_register_providers returned {names}"
+        )
     check_type(mine[0])
     return mine[0]
 
@@ -276,21 +307,35 @@ def check_type(type_: ProviderType) -> None:
         Exception: with a message for the plugin's author.
     """
     if type_.api_version not in SUPPORTED_API:
-        raise _Refused(f"written for plugin API {type_.api_version}, this hub speaks {API_VERSION}")
+        raise _Refused("unsupported-api", f"written for plugin API {type_.api_version}, this hub speaks {API_VERSION}")
     if not callable(type_.open):
-        raise _Refused("ProviderType.open is not callable")
+        raise _Refused("wrong-type", "ProviderType.open is not callable")
     if type_.shared is not None and not callable(type_.shared):
-        raise _Refused("ProviderType.shared is not callable")
+        raise _Refused("wrong-type", "ProviderType.shared is not callable")
     config: Any = type_.config
     if config is not None and not is_model(config):
-        raise _Refused("ProviderType.config is neither a pydantic model nor a msgspec struct")
+        raise _Refused("wrong-type", "ProviderType.config is neither a pydantic model nor a msgspec struct")
     if not isinstance(type_.guard, GuardDefaults):
-        raise _Refused("ProviderType.guard is not GuardDefaults")
+        raise _Refused("wrong-type", "ProviderType.guard is not GuardDefaults")
     if unknown := set(type_.reads) - ALL_FIELDS:
-        raise _Refused(f"ProviderType.reads names unknown fields: {', '.join(sorted(map(str, unknown)))}")
+        raise _Refused("wrong-type", f"ProviderType.reads names unknown fields: {', '.join(sorted(map(str, unknown)))}")
     poll: Any = type_.poll_interval
     if poll is not None and not callable(poll) and not (isinstance(poll, int | float) and poll > 0):
-        raise _Refused("ProviderType.poll_interval is neither positive seconds nor a function of the configuration")
+        raise _Refused(
+            "wrong-type", "ProviderType.poll_interval is neither positive seconds nor a function of the configuration"
+        )
+
+
+def _package(module: str) -> str:
+    """The package all code of a plugin is in: its first one that is no namespace others share."""
+    parts = module.split(".")
+    if parts[0] == "hub":  # our own demonstration: the rest of the hub is not its code
+        return module
+    for length in range(1, len(parts)):
+        package = ".".join(parts[:length])
+        if getattr(sys.modules.get(package), "__file__", None):
+            return package
+    return module
 
 
 def _describe(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from hub.aio import process
 from hub.aio.clock import Clock
 from hub.errors import HubError, ProviderError
 from hub.model import Service, Slice
+from hub.plugin import rules
 from hub.plugin.spec import (
     Completed,
     HubContext,
@@ -191,7 +192,10 @@ class ProviderHub:
         """An error's text for logs, metrics and pages: the hub's own errors as they are, others with their type."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        text = " ".join(str(error).split())
+        try:
+            text = " ".join(str(error).split())
+        except BaseException:  # noqa: BLE001 - an exception class of a plugin's is foreign code
+            text = ""
         for value in self._known():
             text = text.replace(value, "***")
         if not isinstance(error, HubError):
@@ -200,26 +204,11 @@ class ProviderHub:
 
     def check_api_host(self, host: str, default: str) -> None:
         """See :class:`hub.plugin.HubContext`."""
-        asked = _host(host)
-        if asked == _host(default):
-            return
-        allowed = {_host(named) for named in self._limits.allow_api_hosts}
-        if asked not in allowed and asked.rpartition(":")[0] not in allowed:
-            raise TerminalProviderError(
-                f"the hub may not contact {host!r}; start it with --allow-api-host {host} (default: {default})"
-            )
+        rules.check_api_host(host, default, self._limits.allow_api_hosts)
 
     def check_program(self, program: str) -> str:
         """See :class:`hub.plugin.HubContext`."""
-        if program.startswith("/") and program in self._limits.allow_exec:
-            return program
-        if program and "/" not in program:
-            named = sorted(path for path in self._limits.allow_exec if Path(path).name == program and path != program)
-            if named:
-                return named[0]
-        raise TerminalProviderError(
-            f"the hub may not run {program!r}; start it with --allow-exec and its absolute path"
-        )
+        return rules.check_program(program, self._limits.allow_exec)
 
     async def run_program(
         self,
@@ -232,20 +221,15 @@ class ProviderHub:
         stderr_limit: int = 4096,
     ) -> Completed:
         """See :class:`hub.plugin.HubContext`."""
-        if not argv:
-            raise TerminalProviderError("no program to run")
-        command = [self.check_program(argv[0]), *argv[1:]]
-        try:
-            return await process.run_program(
-                command,
-                stdin=stdin,
-                env=env or {},
-                timeout=timeout,
-                stdout_limit=stdout_limit,
-                stderr_limit=stderr_limit,
-            )
-        except process.ProcessError as error:
-            raise TransientProviderError(str(error)) from error
+        return await rules.run_program(
+            argv,
+            self._limits.allow_exec,
+            stdin=stdin,
+            env=env,
+            timeout=timeout,
+            stdout_limit=stdout_limit,
+            stderr_limit=stderr_limit,
+        )
 
     def _known(self) -> list[str]:
         values = {value.last() for value in self._credentials.values()}
@@ -320,7 +304,3 @@ class NoApi:
         raise TerminalProviderError(
             f"cluster {self._cluster!r} has no kubeconfig to read slices of {namespace}/{service}"
         )
-
-
-def _host(text: str) -> str:
-    return text.strip().rstrip(".").lower()

@@ -14,11 +14,11 @@ from typing import Final
 
 from hub.aio.clock import Clock
 from hub.plugin.answers import read_snapshot
-from hub.plugin.spec import ReadOnlyCluster, Snapshot, TerminalProviderError
+from hub.plugin.spec import ReadOnlyCluster, Snapshot, SnapshotEndpoint, TerminalProviderError
 from hub.registry.spec import ProviderRef
 from hub.resolution.calls import Calls, ProviderCrashed, ProviderStalled, outcome
 from hub.resolution.host import Prepared, ProviderHost
-from hub.resolution.status import CREDENTIAL_CHECK, Health, ProviderStatus
+from hub.resolution.status import Health, ProviderStatus
 
 FIRST_DEADLINE: Final = 30.0
 """Seconds from ``watch()`` to its first snapshot; later ones may take as long as nothing changes."""
@@ -61,6 +61,7 @@ class EndpointWatch:
         self._health = Health(f"cluster {cluster}, provider {ref.name}", self._clock, rng)
         self._calls = Calls(f"provider {ref.name} of {cluster}:")
         self._prepared: Prepared | None = None
+        self._checked: dict[str, SnapshotEndpoint] = {}
         self._wake = asyncio.Event()
         self._first = asyncio.Event()
 
@@ -90,6 +91,7 @@ class EndpointWatch:
                 await self._follow()
             except Exception as error:  # noqa: BLE001 - foreign code; the snapshot stays
                 before = self._health.status
+                error = self._host.stalls.suspension(self.ref.name) or error
                 self._health.failed(error, self._host.hub(self.ref.name))
                 self._first.set()
                 if self._health.status != before:
@@ -109,7 +111,7 @@ class EndpointWatch:
                 stream = provider.watch()
                 try:
                     async for snapshot in stream:
-                        self._accept(read_snapshot(snapshot))
+                        self._accept(read_snapshot(snapshot, self._checked))
                         seen.set()
                 finally:
                     close = getattr(stream, "aclose", None)
@@ -134,14 +136,8 @@ class EndpointWatch:
     async def _wait(self) -> None:
         """Until it is time to try again: backoff over, a credential changed, or asked for."""
         while (wait := self._health.blocked_until - self._clock.now()) > 0:
-            terminal = self._health.status.terminal
             self._wake.clear()
-            try:
-                async with asyncio.timeout(min(wait, CREDENTIAL_CHECK) if terminal else wait):
-                    await self._wake.wait()
-            except TimeoutError:
-                if terminal and await self._host.hub(self.ref.name).credentials_changed():
-                    self._health.unblock()
+            await self._health.rest(wait, self._wake, self._host.hub(self.ref.name))
 
     def _accept(self, offered: Snapshot) -> None:
         snapshot = merge(self.snapshot, offered)
@@ -149,6 +145,8 @@ class EndpointWatch:
         self.answers += offered.complete
         self.version += changed
         self.snapshot = snapshot
+        if changed:
+            self._checked = {each.name: each for each in snapshot.endpoints}
         self._first.set()
         if self._health.succeeded() or changed or not snapshot.endpoints:
             self._on_change()
@@ -166,4 +164,6 @@ def merge(last: Snapshot | None, offered: Snapshot) -> Snapshot:
         endpoints = {endpoint.name: endpoint for endpoint in last.endpoints} | endpoints
         complete = last.complete
         ports = last.ports if offered.ports is None else offered.ports
-    return Snapshot(tuple(endpoints[name] for name in sorted(endpoints)), complete, ports, offered.problems)
+    return Snapshot(
+        tuple(endpoints[name] for name in sorted(endpoints)), complete, ports, offered.problems, offered.copied
+    )

@@ -9,19 +9,21 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from hub.aio.clock import Clock
 from hub.plugin.spec import ProviderType, ReadOnlyCluster, TerminalProviderError
 from hub.registry.spec import ProviderRef
-from hub.resolution.calls import Held
+from hub.resolution.calls import Calls, Held, contain_tasks
 from hub.resolution.catalog import Catalog
 from hub.resolution.config import parse_config
 from hub.resolution.context import Limits, ProviderCluster, ProviderHub, SharedHttp
 from hub.resolution.secrets import ReadSecret
+from hub.resolution.stalls import Stalls
 
 OPEN_DEADLINE: Final = 30.0
 """Seconds ``shared`` and ``open`` may take, each; the same as for an answer."""
@@ -55,6 +57,9 @@ class ProviderHost:
     Args:
         folder: the registry's folder, absolute.
         read_secret: reads a Secret of ``--secrets-namespace``; None = there are none.
+
+    Attributes:
+        stalls: which providers block the event loop, and which are suspended for it.
     """
 
     def __init__(
@@ -75,6 +80,9 @@ class ProviderHost:
         self._hubs: dict[str, ProviderHub] = {}
         self._shared: dict[str, tuple[Held[Any], Any]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._inside: dict[str, set[asyncio.Task[Any]]] = {}
+        """Tasks that hold something of a provider type open."""
+        self.stalls = Stalls(catalog.owners, clock, self._suspend)
 
     def hub(self, name: str) -> ProviderHub:
         """The HubContext of a provider type, by its name."""
@@ -94,10 +102,14 @@ class ProviderHost:
             ConfigInvalid: the configuration is wrong.
         """
         type_ = await self.catalog.load_async(ref.name)
-        config = parse_config(type_, json.loads(ref.config))
         hub = self.hub(ref.name)
         context = ProviderCluster(hub, cluster, self._folder, changed, api, self._limits.credentials_dir)
-        return Prepared(type_, config, poll_interval(type_, config), hub, context)
+
+        async def configure() -> Prepared:  # validators are foreign code, too
+            config = parse_config(type_, json.loads(ref.config))
+            return Prepared(type_, config, poll_interval(type_, config), hub, context)
+
+        return await Calls(f"provider {ref.name} of {cluster}:").call("configuration", configure, OPEN_DEADLINE)
 
     async def open(self, prepared: Prepared) -> tuple[Held[Any], Any]:
         """Open what is shared, then the provider; close it with ``Held.close``.
@@ -111,9 +123,18 @@ class ProviderHost:
         return held, await held.open(OPEN_DEADLINE)
 
     async def manager(self, prepared: Prepared) -> Callable[[], AbstractAsyncContextManager[Any]]:
-        """What to enter for the provider, once what it shares is open."""
+        """What to enter for the provider, once what it shares is open.
+
+        Raises:
+            ProviderSuspended: it blocked the event loop.
+            Exception: whatever ``shared`` raised.
+        """
+        name = prepared.type.name
+        if (suspended := self.stalls.suspension(name)) is not None:
+            raise suspended
+        contain_tasks(asyncio.get_running_loop())
         shared = await self._open_shared(prepared.type, prepared.hub)
-        return lambda: prepared.type.open(prepared.cluster, prepared.config, shared)
+        return lambda: self._entered(name, lambda: prepared.type.open(prepared.cluster, prepared.config, shared))
 
     async def close(self) -> None:
         """Close what is shared and the HTTP session; resolvers and watches must have ended."""
@@ -130,10 +151,30 @@ class ProviderHost:
         async with self._locks.setdefault(type_.name, asyncio.Lock()):
             held, value = self._shared.get(type_.name, (None, None))
             if held is None or not held.alive:
-                held = Held(f"provider {type_.name} (shared)", lambda: shared(hub))
+                enter = partial(self._entered, type_.name, partial(shared, hub))
+                held = Held(f"provider {type_.name} (shared)", enter)
                 value = await held.open(OPEN_DEADLINE)
                 self._shared[type_.name] = held, value
             return value
+
+    @asynccontextmanager
+    async def _entered(
+        self, name: str, enter: Callable[[], AbstractAsyncContextManager[Any]]
+    ) -> AsyncGenerator[Any, None]:
+        """``enter()``, in a task that ends when the provider type is suspended."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - Held and EndpointWatch have tasks of their own for it
+        tasks = self._inside.setdefault(name, set())
+        tasks.add(task)
+        try:
+            async with enter() as value:
+                yield value
+        finally:
+            tasks.discard(task)
+
+    def _suspend(self, name: str) -> None:
+        for task in tuple(self._inside.get(name, ())):
+            task.cancel()
 
 
 def poll_interval(type_: ProviderType, config: Any) -> float | None:

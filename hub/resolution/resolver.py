@@ -20,7 +20,7 @@ from hub.registry.spec import ProviderRef
 from hub.resolution.calls import Calls, Held
 from hub.resolution.host import CLOSE_DEADLINE, Prepared, ProviderHost
 from hub.resolution.memory import Memory
-from hub.resolution.status import CREDENTIAL_CHECK, Health, ProviderStatus
+from hub.resolution.status import Health, ProviderStatus
 
 RESOLVE_DEADLINE: Final = 30.0
 """Seconds one ``resolve`` may take."""
@@ -156,7 +156,7 @@ class Resolver:
                 if wait <= 0:
                     await self._ask()
                 else:
-                    await self._sleep(wait)
+                    await self._health.rest(wait, self._wake, self._host.hub(self.ref.name))
         finally:
             await self._close()
 
@@ -175,15 +175,6 @@ class Resolver:
         if self._held is not None and not self._held.alive and self._health.status.state != "degraded":
             return 0.0  # the provider died while idle: find out why, and open it again
         return max(self._due(), self._health.blocked_until) - self._clock.now()
-
-    async def _sleep(self, seconds: float) -> None:
-        terminal = self._health.status.terminal
-        try:
-            async with asyncio.timeout(min(seconds, CREDENTIAL_CHECK if terminal else float("inf"), 86_400.0)):
-                await self._wake.wait()
-        except TimeoutError:
-            if terminal and await self._host.hub(self.ref.name).credentials_changed():
-                self._health.unblock()
 
     def _batch(self, now: float) -> tuple[list[Node], bool]:
         """The nodes to ask about, by name, and whether that is all of them."""
@@ -209,8 +200,7 @@ class Resolver:
             if not batch:
                 return
             self.calls += 1
-            answer = await self._calls.call("resolve", lambda: provider.resolve(tuple(batch)), RESOLVE_DEADLINE)
-            said, ignored = read_answer([node.name for node in batch], answer)
+            said, ignored = await self._calls.call("resolve", lambda: _resolve(provider, batch), RESOLVE_DEADLINE)
         except Exception as error:  # noqa: BLE001 - foreign code; what it was asked about stays as it was
             self._failed(batch, error)
         else:
@@ -243,6 +233,7 @@ class Resolver:
 
     def _failed(self, batch: Sequence[Node], error: Exception) -> None:
         before = self._health.status
+        error = self._host.stalls.suspension(self.ref.name) or error
         text = self._health.failed(error, self._host.hub(self.ref.name))
         names = [node.name for node in batch if node.name in self._nodes]
         self._pending.update(names)
@@ -279,3 +270,8 @@ class Resolver:
         held, self._held, self._provider = self._held, None, None
         if held is not None:
             await held.close(CLOSE_DEADLINE)
+
+
+async def _resolve(provider: NodeProvider, batch: Sequence[Node]) -> tuple[dict[str, Resolution], int]:
+    """Ask, and read the answer: that may be a mapping of the plugin's own, so it is foreign code, too."""
+    return read_answer([node.name for node in batch], await provider.resolve(tuple(batch)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import random
@@ -29,6 +30,9 @@ CREDENTIAL_CHECK: Final = 15.0
 
 UNBLOCK_DELAY: Final = 1.0
 """Seconds; a provider that says "changed" without end is not asked without end."""
+
+MAX_REST: Final = 86_400.0
+"""Seconds; an event loop takes no infinite ones."""
 
 State = Literal["pending", "ready", "degraded"]
 
@@ -86,6 +90,16 @@ class Health:
         since = self.status.since if self.status.state == "degraded" else self._clock.wall()
         self.status = ProviderStatus("degraded", since, text, terminal)
         return text
+
+    async def rest(self, seconds: float, wake: asyncio.Event, hub: ProviderHub) -> None:
+        """Wait so long, until ``wake`` is set, or until a credential has changed that a terminal error waits for."""
+        terminal = self.status.terminal
+        try:
+            async with asyncio.timeout(min(seconds, CREDENTIAL_CHECK if terminal else MAX_REST)):
+                await wake.wait()
+        except TimeoutError:
+            if terminal and await hub.credentials_changed():
+                self.unblock()
 
     def unblock(self) -> None:
         """Something a terminal error waits for may have changed: try again in a moment; no effect on other errors."""

@@ -16,6 +16,7 @@ from hub.aio import process
 from hub.aio.clock import Clock, SystemClock
 from hub.errors import CredentialError
 from hub.model import Service, Slice
+from hub.plugin import rules
 from hub.plugin.spec import (
     Completed,
     HubContext,
@@ -102,15 +103,11 @@ class LocalHub:
 
     def check_api_host(self, host: str, default: str) -> None:
         """Allow the default and the hosts given."""
-        if host.lower() != default.lower() and host not in self._allow_api_hosts:
-            raise TerminalProviderError(f"the hub may not contact {host!r}; start it with --allow-api-host {host}")
+        rules.check_api_host(host, default, self._allow_api_hosts)
 
     def check_program(self, program: str) -> str:
         """Allow the programs given."""
-        for path in sorted(self._allow_exec):
-            if program == path or ("/" not in program and path.endswith(f"/{program}")):
-                return path
-        raise TerminalProviderError(f"the hub may not run {program!r}; start it with --allow-exec and its full path")
+        return rules.check_program(program, self._allow_exec)
 
     async def run_program(
         self,
@@ -123,18 +120,15 @@ class LocalHub:
         stderr_limit: int = 4096,
     ) -> Completed:
         """Run it for real."""
-        command = [self.check_program(argv[0] if argv else ""), *argv[1:]]
-        try:
-            return await process.run_program(
-                command,
-                stdin=stdin,
-                env=env or {},
-                timeout=timeout,
-                stdout_limit=stdout_limit,
-                stderr_limit=stderr_limit,
-            )
-        except process.ProcessError as error:
-            raise TransientProviderError(str(error)) from error
+        return await rules.run_program(
+            argv,
+            self._allow_exec,
+            stdin=stdin,
+            env=env,
+            timeout=timeout,
+            stdout_limit=stdout_limit,
+            stderr_limit=stderr_limit,
+        )
 
 
 class LocalCluster:
@@ -176,6 +170,62 @@ class LocalCluster:
     def changed(self) -> None:
         """Count."""
         self.changes += 1
+
+
+class ClusterObjects:
+    """A ReadOnlyCluster whose objects a test sets: whoever follows them gets the state, then each change."""
+
+    def __init__(self) -> None:
+        self._objects: dict[tuple[str, str, str], Any] = {}
+        self._problems: dict[tuple[str, str, str], str] = {}
+        self._changed: asyncio.Event | None = None
+
+    def set_service(self, namespace: str, name: str, service: Service | None) -> None:
+        """One Service as it is from now on; None = it does not exist."""
+        self._set(("service", namespace, name), service)
+
+    def set_slices(self, namespace: str, service: str, *slices: Slice) -> None:
+        """All slices of one Service from now on."""
+        self._set(("slices", namespace, service), tuple(sorted(slices, key=lambda each: each.name)))
+
+    def fail(self, namespace: str, name: str, problem: str = "the API is away") -> None:
+        """Whoever follows this Service or its slices gets an error, until something is set."""
+        for kind in ("service", "slices"):
+            self._problems[kind, namespace, name] = problem
+        self._tell()
+
+    async def services(self, namespace: str, name: str) -> AsyncIterator[Service | None]:
+        """Follow one Service."""
+        async for found in self._follow(("service", namespace, name), None):
+            yield found
+
+    async def slices(self, namespace: str, service: str) -> AsyncIterator[tuple[Slice, ...]]:
+        """Follow all slices of one Service."""
+        async for found in self._follow(("slices", namespace, service), ()):
+            yield found
+
+    async def _follow(self, key: tuple[str, str, str], nothing: Any) -> AsyncIterator[Any]:
+        last: Any = self
+        while True:
+            if key in self._problems:
+                raise TransientProviderError(self._problems[key])
+            now = self._objects.get(key, nothing)
+            if now is not last:
+                last = now
+                yield now
+                continue
+            self._changed = self._changed or asyncio.Event()
+            await self._changed.wait()
+
+    def _set(self, key: tuple[str, str, str], value: Any) -> None:
+        self._objects[key] = value
+        self._problems.pop(key, None)
+        self._tell()
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set()
 
 
 def _read(folder: Path, path: str, limit: int) -> bytes:

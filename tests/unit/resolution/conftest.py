@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
+from tests.unit.resolution.plugins import GOOD, Install, distribution
 from tests.unit.resolution.virtual import VirtualLoop
 
 
@@ -15,3 +18,18 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
     if getattr(getattr(item, "module", None), "VIRTUAL_TIME", False):
         return {"virtual": VirtualLoop}
     return {"real": asyncio.new_event_loop}
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Put a distribution on sys.path with ``install(name, source)``."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+
+    def put(name: str, source: str = GOOD, **fields: str) -> None:
+        distribution(tmp_path, name, source, **fields)
+
+    yield put
+    for module in set(sys.modules) - before:
+        if module.startswith("plugin_"):
+            del sys.modules[module]

@@ -44,6 +44,10 @@ def distribution(folder: Path, name: str, source: str, *, dist: str | None = Non
         points.write(f"[hub.providers]\n{name} = {module}\n")
 
 
+Install = Callable[..., None]
+"""The fixture ``install``: ``install(name, source)``."""
+
+
 def catalog_of(*types: ProviderType) -> Catalog:
     """A catalog of types that exist in memory, through real entry points and the real hook."""
     points = []

@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from hub.resolution.catalog import Catalog, ProviderUnavailable
-from tests.unit.resolution.plugins import GOOD, distribution
-
-Install = Callable[..., None]
-
-
-@pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Put a distribution on sys.path with ``install(name, source)``."""
-    monkeypatch.syspath_prepend(tmp_path)
-    before = set(sys.modules)
-
-    def put(name: str, source: str = GOOD, **fields: str) -> None:
-        distribution(tmp_path, name, source, **fields)
-
-    yield put
-    for module in set(sys.modules) - before:
-        if module.startswith("plugin_"):
-            del sys.modules[module]
+from tests.unit.resolution.plugins import GOOD, Install
 
 
 def test_catalog_lists_without_importing(install: Install, tmp_path: Path) -> None:
@@ -48,41 +29,75 @@ def test_catalog_imports_only_what_is_asked_for(install: Install) -> None:
     catalog = Catalog()
     assert catalog.load("good").name == "good"
     states = {entry.name: entry.state for entry in catalog.entries()}
-    assert (states["good"], states["other"]) == ("loaded", "unused")
+    assert (states["good"], states["other"]) == ("ok", "unused")
     assert catalog.load("good") is catalog.load("good")
 
 
 @pytest.mark.parametrize(
-    ("source", "says"),
+    ("source", "state", "says"),
     [
-        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("raise RuntimeError('boom')", "importing plugin_hub_bad failed: RuntimeError: boom"),
-        ("raise SystemExit('bye')", "importing plugin_hub_bad failed: SystemExit: bye"),
-        ("raise KeyboardInterrupt", "importing plugin_hub_bad failed: KeyboardInterrupt"),
-        ("def broken(:", "SyntaxError"),
-        ("", "implements no hub_register_providers hook (is @hookimpl missing?)"),
-        (GOOD.replace("@hookimpl\n", ""), "implements no hub_register_providers hook (is @hookimpl missing?)"),
-        (GOOD.replace("hub_register_providers", "hub_register_provider"), "wrong hook: unknown hook"),
-        (GOOD.replace("hub_register_providers()", "hub_register_providers(app)"), "wrong hook: Plugin 'bad' for hook"),
-        (GOOD.replace("return [P", "return 1 / 0 or [P"), "hub_register_providers failed: ZeroDivisionError"),
-        (GOOD.replace("return [P", "raise SystemExit or [P"), "hub_register_providers failed: SystemExit"),
-        (GOOD.replace("name=NAME", "name='other'"), "called 'bad', but hub_register_providers returned 'other'"),
-        (GOOD.replace("return [P", "return [] and [P"), "called 'bad', but hub_register_providers returned nothing"),
-        (GOOD.replace("return [P", "return ['bad'] or [P"), "returned str, not ProviderType"),
-        (GOOD.replace("name=NAME,", "name=NAME, api_version=99,"), "written for plugin API 99, this hub speaks 1"),
+        ("import no_such_module", "import-failed", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("raise RuntimeError('boom')", "import-failed", "importing plugin_hub_bad failed: RuntimeError: boom"),
+        ("raise SystemExit('bye')", "import-failed", "importing plugin_hub_bad failed: SystemExit: bye"),
+        ("raise KeyboardInterrupt", "import-failed", "importing plugin_hub_bad failed: KeyboardInterrupt"),
+        ("def broken(:", "import-failed", "SyntaxError"),
+        ("", "wrong-hook", "implements no hub_register_providers hook (is @hookimpl missing?)"),
+        (
+            GOOD.replace("@hookimpl\n", ""),
+            "wrong-hook",
+            "implements no hub_register_providers hook (is @hookimpl missing?)",
+        ),
+        (GOOD.replace("hub_register_providers", "hub_register_provider"), "wrong-hook", "wrong hook: unknown hook"),
+        (
+            GOOD.replace("hub_register_providers()", "hub_register_providers(app)"),
+            "wrong-hook",
+            "wrong hook: Plugin 'bad' for hook",
+        ),
+        (
+            GOOD.replace("return [P", "return 1 / 0 or [P"),
+            "wrong-hook",
+            "hub_register_providers failed: ZeroDivisionError",
+        ),
+        (
+            GOOD.replace("return [P", "raise SystemExit or [P"),
+            "wrong-hook",
+            "hub_register_providers failed: SystemExit",
+        ),
+        (
+            GOOD.replace("name=NAME", "name='other'"),
+            "wrong-type",
+            "called 'bad', but hub_register_providers returned 'other'",
+        ),
+        (
+            GOOD.replace("return [P", "return [] and [P"),
+            "wrong-type",
+            "called 'bad', but hub_register_providers returned nothing",
+        ),
+        (GOOD.replace("return [P", "return ['bad'] or [P"), "wrong-type", "returned str, not ProviderType"),
+        (
+            GOOD.replace("name=NAME,", "name=NAME, api_version=99,"),
+            "unsupported-api",
+            "written for plugin API 99, this hub speaks 1",
+        ),
         (
             GOOD.replace("name=NAME,", "name=NAME, config=dict,"),
+            "wrong-type",
             "ProviderType.config is neither a pydantic model nor a msgspec struct",
         ),
         (
             GOOD.replace("name=NAME,", "name=NAME, reads=frozenset({'uid'}),"),
+            "wrong-type",
             "ProviderType.reads names unknown fields: uid",
         ),
-        (GOOD.replace("name=NAME,", "name=NAME, poll_interval=-1,"), "poll_interval is neither positive seconds"),
-        (GOOD.replace("open=open_provider", "open=None"), "ProviderType.open is not callable"),
+        (
+            GOOD.replace("name=NAME,", "name=NAME, poll_interval=-1,"),
+            "wrong-type",
+            "poll_interval is neither positive seconds",
+        ),
+        (GOOD.replace("open=open_provider", "open=None"), "wrong-type", "ProviderType.open is not callable"),
     ],
 )
-def test_a_broken_plugin_is_reported_by_name(install: Install, source: str, says: str) -> None:
+def test_a_broken_plugin_is_reported_by_name(install: Install, source: str, state: str, says: str) -> None:
     """Whatever a plugin does wrong: the error names it, its distribution and the reason, and others load."""
     install("bad", source)
     install("good")
@@ -93,7 +108,7 @@ def test_a_broken_plugin_is_reported_by_name(install: Install, source: str, says
     assert says in str(caught.value)
     assert caught.value.name == "bad"
     entry = next(entry for entry in catalog.entries() if entry.name == "bad")
-    assert (entry.state, entry.error) == ("broken", str(caught.value))
+    assert (entry.state, entry.error) == (state, str(caught.value))
     assert catalog.load("good").name == "good"
 
 
@@ -103,7 +118,7 @@ def test_a_stalling_plugin_is_given_up_and_taken_when_it_ends(install: Install) 
     catalog = Catalog(deadline=0.1)
     with pytest.raises(ProviderUnavailable, match=r"importing plugin_hub_slow did not end within 0\.1 s"):
         catalog.load("slow")
-    assert next(entry.state for entry in catalog.entries() if entry.name == "slow") == "broken"
+    assert next(entry.state for entry in catalog.entries() if entry.name == "slow") == "import-stalled"
     time.sleep(0.7)
     assert catalog.load("slow").name == "slow"
 
@@ -136,7 +151,7 @@ def test_one_name_from_two_distributions_is_an_error(install: Install) -> None:
     catalog = Catalog()
     with pytest.raises(ProviderUnavailable, match=r"several distributions provide it: first 1\.2, second 1\.2"):
         catalog.load("twice")
-    assert [entry.state for entry in catalog.entries() if entry.name == "twice"] == ["duplicate", "duplicate"]
+    assert [entry.state for entry in catalog.entries() if entry.name == "twice"] == ["name-taken", "name-taken"]
 
 
 def test_a_missing_provider_comes_with_a_suggestion(install: Install) -> None:

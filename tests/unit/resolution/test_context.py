@@ -207,3 +207,10 @@ def test_the_contexts_are_what_the_api_promises() -> None:
         cluster.api.services("default", "kubernetes")
     with pytest.raises(TerminalProviderError, match="no kubeconfig"):
         cluster.api.slices("default", "kubernetes")
+
+
+async def test_a_program_that_is_killed_while_it_runs_is_said_so() -> None:
+    """Somebody's kill -9 (or the kernel's, out of memory) is an exit code below zero, not an answer."""
+    hub = ProviderHub("p", clock=SystemClock(), limits=Limits(frozenset({"/bin/sh"})))
+    ended = await hub.run_program(["sh", "-c", "echo half; kill -9 $$"])
+    assert (ended.exit_code, ended.stdout) == (-9, b"half\n")

@@ -1,0 +1,105 @@
+"""``hub plugin new``: a provider of one's own to start from, complete with tests that pass."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import click
+
+from hub import __version__
+from hub.errors import UsageError
+
+NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+MAX_NAME: Final = 40
+"""Characters; it becomes part of a distribution's and a module's name."""
+
+COMMON: Final = {
+    "pyproject.toml": "pyproject.toml",
+    "README.md": "README.md",
+    ".gitignore": "gitignore",
+    "src/{module}/api.py": "api.py",
+    "src/{module}/testing.py": "testing.py",
+}
+"""File of the new package -> its template."""
+NODES: Final = {"src/{module}/__init__.py": "nodes.py", "tests/test_{plain}.py": "test_nodes.py"}
+ENDPOINTS: Final = {"src/{module}/__init__.py": "endpoints.py", "tests/test_{plain}.py": "test_endpoints.py"}
+
+
+@click.group(short_help="Help for authors of providers.")
+def plugin() -> None:
+    """Help for authors of providers."""
+
+
+@plugin.command(short_help="Write the package of a new provider.")
+@click.argument("name")
+@click.option(
+    "--directory",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Where to; must be new or empty. [default: endpointslice-hub-NAME]",
+)
+@click.option("--endpoints", is_flag=True, help="For a provider that brings endpoints instead of resolving Nodes.")
+def new(name: str, directory: Path | None, endpoints: bool) -> None:
+    """Write the package of a provider called NAME: source, tests, README, pyproject.toml.
+
+    It works as it is, against a stand-in for an API, and passes its tests, the hub's conformance suite among
+    them. What to change is in src/: the API it asks.
+    """
+    files = package(name, endpoints=endpoints)
+    folder = directory or Path(f"endpointslice-hub-{name}")
+    _refuse_taken(name)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists and is not empty; choose another one with --directory")
+    for path, text in files.items():
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, "utf-8")
+    click.echo(f"wrote {folder}: {len(files)} files")
+    click.echo(f"next: cd {folder} && pip install --editable . --group dev && pytest")
+
+
+def package(name: str, *, endpoints: bool) -> dict[str, str]:
+    """The files of a new package: text by path.
+
+    Raises:
+        UsageError: a provider cannot be called so.
+    """
+    if not NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise UsageError(
+            f"{name!r} cannot be a provider's name: lower case letters, digits and single dashes between them, "
+            f"a letter first, at most {MAX_NAME} characters (such as my-cloud)"
+        )
+    from importlib.resources import files
+    from string import Template
+
+    plain = name.replace("-", "_")
+    what = "endpoints" if endpoints else "addresses of nodes"
+    values = {
+        "name": name,
+        "module": f"hub_provider_{plain}",
+        "upper": plain.upper(),
+        "title": f"Provider {name}",
+        "summary": f"{what} from the API of {name}",
+        "headline": f"{what.capitalize()} from the API of {name}",
+        "kubeconfig": "" if endpoints else "    kubeconfig: {path: kubeconfigs/eu}\n",
+        "version": ">=" + ".".join(__version__.split(".")[:2]),
+    }
+    templates = files("hub.plugin") / "template"
+    package = {}
+    for path, template in (COMMON | (ENDPOINTS if endpoints else NODES)).items():
+        text = (templates / f"{template}.tmpl").read_text("utf-8")
+        package[path.format(module=values["module"], plain=plain)] = Template(text).substitute(values)
+    package[f"src/{values['module']}/py.typed"] = ""
+    return package
+
+
+def _refuse_taken(name: str) -> None:
+    from hub.resolution.catalog import Catalog
+
+    for each in Catalog().entries():
+        if each.name == name:
+            raise UsageError(
+                f"provider {name!r} exists: {each.distribution} {each.version} is installed; choose another name"
+            )

@@ -1,0 +1,66 @@
+"""What flags let a provider contact and run: one set of rules for the hub and for the test kit.
+
+Not public: a provider meets these rules through its :class:`HubContext`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hub.aio import process
+from hub.plugin.spec import Completed, TerminalProviderError, TransientProviderError
+
+
+def check_api_host(host: str, default: str, allowed: frozenset[str]) -> None:
+    """Allow ``default`` and what ``--allow-api-host`` names: ``host``, or ``host:port``.
+
+    Raises:
+        TerminalProviderError: the host is not allowed.
+    """
+    asked, named = _host(host), {_host(each) for each in allowed}
+    if asked != _host(default) and asked not in named and asked.rpartition(":")[0] not in named:
+        raise TerminalProviderError(
+            f"the hub may not contact {host!r}; start it with --allow-api-host {host} (default: {default})"
+        )
+
+
+def _host(text: str) -> str:
+    return text.strip().rstrip(".").lower()
+
+
+def check_program(program: str, allowed: frozenset[str]) -> str:
+    """The absolute path to run for ``program``: named as it is by ``--allow-exec``, or by its last part.
+
+    Raises:
+        TerminalProviderError: it is not allowed.
+    """
+    if program.startswith("/") and program in allowed:
+        return program
+    if program and "/" not in program:
+        named = sorted(path for path in allowed if Path(path).name == program and path != program)
+        if named:
+            return named[0]
+    raise TerminalProviderError(f"the hub may not run {program!r}; start it with --allow-exec and its absolute path")
+
+
+async def run_program(
+    argv: Sequence[str],
+    allowed: frozenset[str],
+    *,
+    stdin: bytes | None,
+    env: Mapping[str, str] | None,
+    timeout: float,  # noqa: ASYNC109 - about a process group, see hub.aio.process
+    stdout_limit: int,
+    stderr_limit: int,
+) -> Completed:
+    """See :meth:`HubContext.run_program`."""
+    if not argv:
+        raise TerminalProviderError("no program to run")
+    command = [check_program(argv[0], allowed), *argv[1:]]
+    try:
+        return await process.run_program(
+            command, stdin=stdin, env=env or {}, timeout=timeout, stdout_limit=stdout_limit, stderr_limit=stderr_limit
+        )
+    except process.ProcessError as error:
+        raise TransientProviderError(str(error)) from error

@@ -1,0 +1,52 @@
+"""What became of the calls into one provider type, since the start. Kept when its clusters go."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from hub.aio.tally import CALLS, Tally
+from hub.errors import CredentialError
+from hub.plugin.spec import TerminalProviderError, TransientProviderError
+from hub.resolution.calls import ProviderStalled
+from hub.resolution.config import ConfigInvalid
+from hub.resolution.stalls import ProviderSuspended
+
+OUTCOMES: Final = ("answered", "transient", "terminal", "timeout", "suspended", "defect")
+
+
+@dataclass(slots=True)
+class CallStats:
+    """Calls by outcome, and how long they took.
+
+    Attributes:
+        outcomes: one of :data:`OUTCOMES` -> calls; snapshots of a watch count as answers.
+        seconds: of calls of ``resolve``, whatever came of them.
+    """
+
+    outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
+    seconds: Tally = field(default_factory=lambda: Tally(CALLS))
+
+    def answered(self) -> None:
+        """An answer."""
+        self.outcomes["answered"] += 1
+
+    def failed(self, error: Exception) -> None:
+        """None."""
+        self.outcomes[outcome_of(error)] += 1
+
+
+def outcome_of(error: Exception) -> str:
+    """The word for an error, of a fixed set."""
+    match error:
+        case ProviderSuspended():
+            return "suspended"
+        case ProviderStalled() | asyncio.TimeoutError():
+            return "timeout"
+        case TerminalProviderError() | ConfigInvalid() | CredentialError():
+            return "terminal"
+        case TransientProviderError():
+            return "transient"
+        case _:
+            return "defect"

@@ -1,0 +1,84 @@
+"""``hub providers``: where each plugin comes from, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hub.cli import cli
+from hub.resolution import catalog
+from tests.unit.resolution.plugins import GOOD, distribution
+
+PLUGINS = {
+    "fine": GOOD,
+    "no-module": "import no_such_module",
+    "misspelt": GOOD.replace("hub_register_providers", "hub_register_provider"),
+    "another-name": GOOD.replace("name=NAME", "name='other'"),
+    "newer": GOOD.replace("name=NAME", "name=NAME, api_version=2"),
+    "slow": "import time; time.sleep(3)",
+    "twice": GOOD,
+}
+STATES = {
+    "fine": ("ok", ""),
+    "no-module": ("import-failed", "ModuleNotFoundError: No module named 'no_such_module'"),
+    "misspelt": ("wrong-hook", "unknown hook 'hub_register_provider'"),
+    "another-name": ("wrong-type", "the entry point is called 'another-name', but hub_register_providers returned"),
+    "newer": ("unsupported-api", "written for plugin API 2, this hub speaks 1"),
+    "slow": ("import-stalled", "importing plugin_hub_slow did not end within"),
+    "twice": ("name-taken", "several distributions provide it: hub-twice 1.2, second 1.2; uninstall all but one"),
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """``hub providers`` beside one plugin of each kind; what it prints."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(catalog.Catalog.__init__, "__defaults__", (None, 2.0))
+    for name, source in PLUGINS.items():
+        distribution(tmp_path, name, source)
+    distribution(tmp_path, "twice", GOOD, dist="second")
+    before = set(sys.modules)
+
+    def invoke(*arguments: str) -> str:
+        done = CliRunner().invoke(cli, ["providers", *arguments])
+        assert done.exit_code == 0
+        return done.output
+
+    yield invoke
+    for module in set(sys.modules) - before:
+        if module.startswith("plugin_"):
+            del sys.modules[module]
+
+
+def test_every_kind_of_defect_has_its_state(run: Callable[..., str], tmp_path: Path) -> None:
+    """And says in words what is wrong, with the distribution it comes from; one good plugin is not impressed."""
+    listed = json.loads(run("-o", "json"))["providers"]
+    for name, (state, error) in STATES.items():
+        mine = [each for each in listed if each["name"] == name]
+        assert {each["state"] for each in mine} == {state}
+        assert all(error in each["error"] for each in mine)
+        assert {each["version"] for each in mine} == {"1.2"}
+        assert all(each["file"].startswith(str(tmp_path)) for each in mine)
+    fine = next(each for each in listed if each["name"] == "fine")
+    assert (fine["apiVersion"], fine["bringsEndpoints"], fine["distribution"]) == (1, False, "hub-fine")
+
+
+def test_verbose_says_where_a_plugin_comes_from(run: Callable[..., str], tmp_path: Path) -> None:
+    """Distribution, module, file, state, and what is wrong."""
+    said = run("-v")
+    fine = said.split("\nfine\n")[1].split("\n\n")[0].splitlines()
+    assert fine[:6] == [
+        "  distribution: hub-fine 1.2",
+        "  module: plugin_hub_fine",
+        f"  file: {tmp_path / 'plugin_hub_fine.py'}",
+        "  state: ok",
+        "  plugin API: 1",
+        "  does: resolve nodes",
+    ]
+    misspelt = said.split("\nmisspelt\n")[1].split("\n\n")[0]
+    assert "  state: wrong-hook\n  error: provider 'misspelt': hub-misspelt 1.2: wrong hook" in misspelt

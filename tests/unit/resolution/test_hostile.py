@@ -1,0 +1,235 @@
+"""Plugins that misbehave in every place the hub calls them, in virtual time: nothing ends but their own answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, field_validator
+
+from hub.model import Found, Unknown
+from hub.plugin import ProviderType
+from hub.registry.spec import ProviderRef
+from hub.resolution.calls import contain_tasks
+from hub.resolution.host import ProviderHost
+from hub.resolution.resolver import Resolver
+from tests.unit.resolution.plugins import Scripted, catalog_of, found, node
+from tests.unit.resolution.virtual import LoopClock, within
+
+VIRTUAL_TIME = True
+
+
+class Bench:
+    """A Resolver over one type, and the task that runs it."""
+
+    def __init__(self, type_: ProviderType, config: str = "{}") -> None:
+        self.host = ProviderHost(catalog_of(type_), clock=LoopClock(), folder="/nowhere")
+        self.host.catalog.load(type_.name)  # imports run in a thread, which virtual time would overtake
+        self.resolver = Resolver("c1", ProviderRef(type_.name, config), self.host, lambda: None)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Resolver]:
+        """Until left: everything must have ended 5 s later, which is what SIGTERM allows."""
+        task = asyncio.create_task(self.resolver.run())
+        try:
+            self.resolver.update([node("a")])
+            yield self.resolver
+        finally:
+            task.cancel()
+            await within(5, asyncio.wait({task}))
+            assert task.cancelled()
+            await within(5, self.host.close())
+
+
+def opened_by(enter: Any) -> ProviderType:
+    """A type whose ``open`` is this."""
+    return ProviderType("scripted", asynccontextmanager(enter))
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(1), KeyboardInterrupt(), GeneratorExit(), "hang"])
+async def test_shared_that_fails_is_opened_again(error: Any) -> None:
+    """What a type shares may raise anything or never open: degraded, then tried again."""
+    tries = 0
+
+    @asynccontextmanager
+    async def shared(_hub: Any) -> AsyncIterator[str]:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            if error == "hang":
+                await asyncio.sleep(1e6)
+            raise error
+        yield "shared"
+
+    bench = Bench(Scripted().type(shared=shared))
+    async with bench.running() as resolver:
+        await within(35, resolver.settled())
+        assert resolver.status.state == "degraded"
+        assert isinstance(resolver.resolutions["a"], Unknown)
+        await asyncio.sleep(3)
+        assert resolver.resolutions["a"] == Found(("10.0.0.1",))
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(1), KeyboardInterrupt(), "hang", "ignores"])
+async def test_close_may_do_anything(error: Any) -> None:
+    """Closing that raises, never ends, or ignores its cancellation delays the end by seconds at most."""
+
+    async def enter(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
+        yield Scripted()
+        if error == "hang":
+            await asyncio.sleep(1e6)
+        if error == "ignores":
+            for _ in range(3):
+                try:
+                    await asyncio.sleep(100)
+                except asyncio.CancelledError:
+                    continue
+        if isinstance(error, BaseException):
+            raise error
+
+    bench = Bench(opened_by(enter))
+    async with bench.running() as resolver:
+        await within(1, resolver.settled())
+        assert resolver.status.state == "ready"
+    await asyncio.sleep(1000)  # whoever was left behind ends some time
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), ValueError("x")])
+async def test_what_a_task_of_its_own_raises_is_its_own_error(error: BaseException) -> None:
+    """``SystemExit`` in a task would end the event loop; here it ends the provider, which is opened again."""
+    opened = 0
+
+    async def enter(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
+        nonlocal opened
+        opened += 1
+
+        async def work() -> None:
+            await asyncio.sleep(10)
+            raise error
+
+        async with asyncio.TaskGroup() as group:
+            if opened == 1:
+                group.create_task(work())
+            yield Scripted()
+
+    bench = Bench(opened_by(enter))
+    async with bench.running() as resolver:
+        await asyncio.sleep(10.5)
+        assert type(error).__name__ in resolver.status.error
+        assert resolver.resolutions["a"] == Found(("10.0.0.1",))
+        await asyncio.sleep(5)
+        assert (opened, resolver.status.state) == (2, "ready")
+
+
+async def test_a_task_that_nobody_looks_at_does_not_end_the_loop() -> None:
+    """Fire and forget, and exit."""
+
+    async def leave() -> None:
+        raise SystemExit(1)
+
+    async def enter(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
+        task = asyncio.create_task(leave())
+        await asyncio.wait({task})
+        assert "raised SystemExit" in str(task.exception())
+        yield Scripted()
+
+    async with Bench(opened_by(enter)).running() as resolver:
+        await within(1, resolver.settled())
+        assert resolver.status.state == "ready"
+
+
+async def test_contained_tasks_are_like_others() -> None:
+    """Results, cancellation before the start and in the middle, names: all as usual."""
+    seen: list[object] = []
+
+    async def enter(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
+        early = asyncio.create_task(asyncio.sleep(1), name="early")
+        early.cancel()
+        late = asyncio.create_task(asyncio.sleep(1e6))
+        await asyncio.sleep(0.1)
+        late.cancel()
+        await asyncio.wait({early, late})
+        seen.extend([early.get_name(), early.cancelled(), late.cancelled()])
+        seen.append(await asyncio.create_task(asyncio.sleep(0.1, "result")))
+        yield Scripted()
+
+    async with Bench(opened_by(enter)).running() as resolver:
+        await within(1, resolver.settled())
+    assert seen == ["early", True, True, "result"]
+
+
+async def test_a_task_factory_of_somebody_else_is_left_alone() -> None:
+    """A host of the hub may have its own."""
+    loop = asyncio.get_running_loop()
+    mine = loop.get_task_factory()
+    try:
+        loop.set_task_factory(lambda loop, work, **more: asyncio.Task(work, loop=loop, **more))  # type: ignore[arg-type]
+        theirs = loop.get_task_factory()
+        contain_tasks(loop)
+        assert loop.get_task_factory() is theirs
+    finally:
+        loop.set_task_factory(mine)
+
+
+class Exits(BaseModel):
+    """A configuration whose validator leaves."""
+
+    token: str
+
+    @field_validator("token")
+    @classmethod
+    def _leave(cls, _value: str) -> str:
+        raise SystemExit(1)
+
+
+async def test_a_validator_that_exits_is_an_error_of_the_provider() -> None:
+    """Checking a configuration runs the plugin's code, too."""
+    bench = Bench(Scripted().type(config=Exits), '{"token": "x"}')
+    async with bench.running() as resolver:
+        await within(1, resolver.settled())
+        assert resolver.status.error == "raised SystemExit"
+
+
+async def test_a_poll_interval_that_exits_is_an_error_of_the_provider() -> None:
+    """So does computing the interval."""
+
+    def leave(_config: Any) -> float:
+        raise SystemExit(1)
+
+    async with Bench(Scripted().type(poll_interval=leave)).running() as resolver:
+        await within(1, resolver.settled())
+        assert resolver.status.error == "raised SystemExit"
+
+
+class Trap(Mapping[str, Any]):
+    """An answer that exits when it is read."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise SystemExit(1)
+
+    def __iter__(self) -> Iterator[str]:
+        raise SystemExit(1)
+
+    def __len__(self) -> int:
+        raise SystemExit(1)
+
+
+class Mute(Exception):
+    """An error that cannot be printed."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(("answer", "says"), [(Trap(), "raised SystemExit"), (Mute(), "Mute")])
+async def test_an_answer_that_cannot_be_read_keeps_what_is_known(answer: Any, says: str) -> None:
+    """Reading an answer, and printing an error, run the plugin's code."""
+    async with Bench(Scripted(found, answer).type()).running() as resolver:
+        await within(1, resolver.settled())
+        resolver.update([node("a", "10.0.0.9")])
+        await within(1, resolver.settled())
+        assert resolver.status.error == says
+        assert resolver.resolutions["a"] == Found(("10.0.0.1",))
