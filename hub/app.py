@@ -13,24 +13,28 @@ import socket
 import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from hub.adopting import Adopting
 from hub.aio.clock import Clock, SystemClock
 from hub.aio.queue import KeyedQueue
 from hub.aio.supervise import spawn, supervise
+from hub.aio.tally import WRITES, Tally
 from hub.apply.foreign import ForeignSlices
 from hub.apply.writer import Fence, Free, Writer
-from hub.approvals import Approvals
+from hub.approvals import Approvals, flags
+from hub.copying import Copying
 from hub.errors import ApiError, BadAnswer, HubError, NotLeader, Problem, RegistryError
+from hub.health.board import Board
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import in_cluster_servers, load_hub_access
 from hub.kube.resolver import LookupPool
-from hub.leader import Elector
+from hub.leader import Elector, Timing
 from hub.lease import KubeLease
 from hub.local import LocalCluster
 from hub.model import Finding, TargetKey
@@ -43,6 +47,7 @@ from hub.registry.watch import RegistryWatcher
 from hub.remote.access import Connector
 from hub.remote.cidrs import ServiceCidrs
 from hub.remote.fleet import Fleet
+from hub.remote.identity import Identities
 from hub.resolution.catalog import Catalog
 from hub.resolution.context import Limits
 from hub.resolution.host import ProviderHost
@@ -57,6 +62,8 @@ RESTART = "restart the hub"
 """What to do about another owner."""
 STOP_SECONDS = 1.8
 """SIGTERM: seconds the writes in flight may take; giving the Lease back takes up to 3 more, and 5 are allowed."""
+NOT_LEADER_DELAY = 1.0
+"""Seconds until a pass is tried again that the lease did not allow, while this hub is the leader."""
 CIDRS_PATIENCE = 5.0
 """Seconds the first write waits for an answer about the Service CIDRs."""
 
@@ -71,6 +78,10 @@ class Options:
         namespace: of the Lease (``--lease-namespace``).
         secrets_namespace: where kubeconfig Secrets are read.
         credentials_dir: folder of token files; None = the registry's.
+        timing: of the election.
+        lease: name of the Lease; None = by the owner.
+        content: the registry itself, where it is in no file; ``registry`` only names it then, and its folder.
+        take_over: targets whose slices become ours although another hub of our owner wrote them.
     """
 
     registry: str
@@ -84,6 +95,10 @@ class Options:
     allow_api_hosts: frozenset[str] = frozenset()
     credentials_dir: str | None = None
     settle: float = SETTLE_SECONDS
+    timing: Timing = field(default_factory=Timing)
+    lease: str | None = None
+    content: bytes | None = None
+    take_over: frozenset[TargetKey] = frozenset()
 
 
 @dataclass(slots=True)
@@ -105,7 +120,7 @@ class Hub:
 
     def __init__(self, options: Options, loaded: Loaded, client: Client, clock: Clock, pool: LookupPool) -> None:
         self.options = options
-        self.registry = loaded.registry
+        self.registry = self._written = loaded.registry
         self.problems = loaded.problems
         self.rejected: RegistryError | None = None
         self.clock = clock
@@ -125,17 +140,28 @@ class Hub:
             ),
             read_secret=self._read_secret_text,
         )
-        connector = Connector(clock, pool, options.allow_exec, in_cluster_servers(), self._read_secret)
-        self.fleet = Fleet(connector, self.host, clock, self._cluster_changed)
-        self.local = LocalCluster(client, clock, self._owners(), self._target_changed)
-        name = lease_name(self.registry.owner)
-        self.lease = f"{options.namespace}/{name}"
-        self.elector = Elector(KubeLease(client, options.namespace, name), _identity(), clock)
-        fence: Fence = self.elector if options.leader_elect else Free()
-        self.writer = Writer(self.local, fence)
-        self.approvals = Approvals(
-            client, clock, options.namespace, self.registry.owner, lambda: self._wake(self._all())
+        connector = Connector(
+            clock, pool, options.allow_exec, in_cluster_servers(), self._read_secret, self._secrets_namespace
         )
+        approving = flags(self.registry.owner, options.namespace)
+        self.identities = Identities(
+            lambda: self.registry,
+            lambda: self.local.slices.values() if self.local.slices.lists else None,
+            lambda: self.approvals.valid(),
+            approving,
+        )
+        self.fleet = Fleet(connector, self.host, clock, self._cluster_changed, client, self.identities.doubt)
+        name = options.lease or lease_name(self.registry.owner)
+        self.lease = f"{options.namespace}/{name}"
+        self.elector = Elector(KubeLease(client, options.namespace, name), _identity(), clock, options.timing)
+        fence: Fence = self.elector if options.leader_elect else Free()
+        self.local = LocalCluster(client, clock, self._owners(), self._target_changed, fence.check)
+        self.writer = Writer(self.local, fence)
+        self.approvals = Approvals(client, clock, options.namespace, self.registry.owner, self._approvals_changed)
+        self.copying = Copying(lambda: self.local.slices.targets())
+        self.board = Board(clock, self._wake, options.credentials_dir or folder)
+        self.adopting = Adopting(client, clock, self._target_changed)
+        self.adopting.follow(self.registry)
         self.reconciler = Reconciler(
             lambda: self.registry,
             self.fleet,
@@ -145,13 +171,32 @@ class Hub:
             lease=self.lease,
             removal_grace=options.removal_grace,
             approvals=self.approvals.valid,
+            flags=approving,
+            take_over=options.take_over,
+            uid=self.identities.uid,
+            adopting=self.adopting,
+            board=self.board,
         )
         self.cidrs = ServiceCidrs(client, clock, self._cidrs_changed)
-        self.foreign = ForeignSlices(client, clock, self._owners, self._published, self._foreign_found)
+        self.foreign = ForeignSlices(
+            client, clock, self._owners, self._published, self._foreign_found, self._adopted_by
+        )
         self._by_cluster: dict[str, list[TargetKey]] = {}
         self._problems: dict[TargetKey, str] = {}
+        self.passes = dict.fromkeys(("succeeded", "failed", "not-leader", "defect"), 0)
+        """Passes by outcome, since the start."""
+        self.durations = Tally(WRITES)
+        self.reloads = {"accepted": 1, "rejected": 0}
+        """Registries read, since the start."""
+        self.reloaded_at = clock.wall()
         self._writing = False
+        self._refreshing = False
         self._index()
+
+    @property
+    def writing(self) -> bool:
+        """Whether this process is the one that writes."""
+        return self._writing
 
     # --- what wakes targets ------------------------------------------------------------------------
 
@@ -169,8 +214,15 @@ class Hub:
         self._wake(self._by_cluster.get(name, ()))
 
     def _target_changed(self, key: TargetKey) -> None:
+        if self.copying.note(key, self.local.services.get(key)) and not self._refreshing:
+            self._refreshing = True  # of the many that come with a list, once
+            asyncio.get_running_loop().call_soon(self._refresh)
         if self._writing and (key in self.registry.targets or self.local.slices.of(key)):
             self.queue.add(key)
+
+    def _approvals_changed(self) -> None:
+        self.fleet.reconsider()
+        self._wake(self._all())
 
     def _cidrs_changed(self) -> None:
         self.fleet.update(self.registry, self.cidrs.networks)
@@ -180,6 +232,10 @@ class Hub:
         """Targets whose slices this process writes."""
         return self.registry.targets.keys() & set(self.local.slices.targets()) if self._writing else set()
 
+    def _adopted_by(self, key: TargetKey) -> str:
+        target = self.registry.targets.get(key)
+        return target.adopt if target is not None else ""
+
     def _foreign_found(self, key: TargetKey, findings: tuple[Finding, ...]) -> None:
         if self.reconciler.annotate(key, findings):
             for each in findings:
@@ -188,34 +244,57 @@ class Hub:
 
     def _wake(self, keys: Iterable[TargetKey]) -> None:
         if self._writing:
+            now = self.clock.now()
             for key in keys:
+                self.reconciler.latency.arrived(key, now)
                 self.queue.add(key)
 
     def _all(self) -> list[TargetKey]:
-        return sorted({*self.registry.targets, *self.local.slices.targets()})
+        return sorted({*self.registry.targets, *self.registry.notes, *self.local.slices.targets()})
+
+    def _refresh(self) -> None:
+        """Services ask for other copies than before."""
+        self._refreshing = False
+        self._use(self.copying.merged(self._written))
 
     def _registry_changed(self, outcome: Loaded | RegistryError) -> None:
         if isinstance(outcome, RegistryError):
             self.rejected = outcome
+            self.reloads["rejected"] += 1
             log.warning("the registry is rejected, the last good one stays in force:\n%s", outcome)
             return
-        owner, old = outcome.registry.owner, self.registry
+        owner, old = outcome.registry.owner, self._written
         if owner != old.owner:  # another Lease, and every slice another one's: not while running
             problem = Problem(self.options.registry, 0, 0, "owner", f"changed from {old.owner!r} to {owner!r}", RESTART)
             self._registry_changed(RegistryError((problem,)))
             return
         self.rejected = None
+        self.reloads["accepted"] += 1
+        self.reloaded_at = self.clock.wall()
         self.problems = outcome.problems
         for problem in outcome.problems:
             log.warning("registry: %s", problem)
-        self.registry = outcome.registry
+        self._written = outcome.registry
+        self._use(self.copying.merged(self._written))
+        log.info("registry: %d clusters, %d services", len(self.registry.clusters) - 1, len(self.registry.targets))
+
+    def _use(self, registry: Registry) -> None:
+        """Another registry is in force: what the file says, with the copies that Services ask for."""
+        old, self.registry = self.registry, registry
+        if registry is old:
+            return
+        for key, note in sorted(registry.notes.items()):
+            if old.notes.get(key) != note:
+                log.warning("%s: %s: %s", key, note.reason, note.message)
         changes = diff(old, self.registry)
         before = self._by_cluster
         self._index()
         self.local.own(self._owners())
+        self.adopting.follow(self.registry)
+        self.identities.keep(self.registry.clusters.keys() | self.registry.broken_clusters.keys())
         self.fleet.update(self.registry, self.cidrs.networks)
-        self._wake(self._concerned(old, changes, before))
-        log.info("registry: %d clusters, %d services", len(self.registry.clusters) - 1, len(self.registry.targets))
+        noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
+        self._wake({*self._concerned(old, changes, before), *noted})
 
     def _concerned(
         self, old: Registry, changes: RegistryDiff, before: Mapping[str, list[TargetKey]]
@@ -233,23 +312,22 @@ class Hub:
     async def run(self, stop: asyncio.Event) -> None:
         """Follow, decide and write until ``stop`` is set; then finish the writes in flight."""
         self.fleet.update(self.registry)
-        async with asyncio.TaskGroup() as group:
+        async with self.host.stalls.watching(), asyncio.TaskGroup() as group:
             tasks = [
                 spawn(group, "Service CIDRs of the hub cluster", self.cidrs.run, self.clock),
                 spawn(group, "foreign slices", self.foreign.run, self.clock),
+                spawn(group, "slices to be adopted", self.adopting.run, self.clock),
                 spawn(group, "approvals", self.approvals.run, self.clock),
                 spawn(group, "services of the hub cluster", self.local.follow_services, self.clock),
                 spawn(group, "slices of the hub cluster", self.local.follow_slices, self.clock),
-                spawn(
-                    group,
-                    "registry",
-                    RegistryWatcher(
-                        self.options.registry, self.clock, self._registry_changed, self.registry.digest
-                    ).run,
-                    self.clock,
-                ),
+                spawn(group, "health checks", self.board.run, self.clock),
                 spawn(group, "heartbeat", self._heartbeat, self.clock),
             ]
+            if self.options.content is None:
+                watcher = RegistryWatcher(
+                    self.options.registry, self.clock, self._registry_changed, self.registry.digest
+                )
+                tasks.append(spawn(group, "registry", watcher.run, self.clock))
             leading = group.create_task(self._lead(), name="leader")
             workers = [group.create_task(self._work(), name=f"worker {n}") for n in range(WORKERS)]
             await stop.wait()
@@ -261,12 +339,13 @@ class Hub:
                 async with asyncio.timeout(STOP_SECONDS):
                     while self.queue.working:  # noqa: ASYNC110 - a state, not an event
                         await asyncio.sleep(0.01)
-            for task in (*workers, *tasks):
+            if self.queue.working:
+                self.elector.keep()  # cut off, a write may arrive all the same: nobody else may write before then
+            for task in (leading, *workers, *tasks):
                 task.cancel()
-            leading.cancel()
+            group.create_task(self.fleet.close(), name="closing the clusters")
+            group.create_task(self.host.close(), name="closing the providers")
         self.reconciler.journal.flush()
-        await self.fleet.close()
-        await self.host.close()
 
     async def _heartbeat(self) -> None:
         while True:
@@ -277,9 +356,11 @@ class Hub:
 
     async def _lead(self) -> None:
         await self.local.wait_synced()
+        self.fleet.reconsider()
         with suppress(TimeoutError):
             async with asyncio.timeout(CIDRS_PATIENCE):
                 await self.cidrs.asked.wait()
+        await self.adopting.wait_synced()
         if not self.options.leader_elect:
             self._start_writing(leading=True)
             await asyncio.Event().wait()
@@ -288,6 +369,12 @@ class Hub:
 
     def _start_writing(self, *, leading: bool) -> None:
         self._writing = leading
+        if not leading:
+            self.board.clear()
+        if leading:
+            self.reconciler.reread()
+            self.identities.reread()
+            self.fleet.reconsider()
         self._wake(self._all())
 
     async def _work(self) -> None:
@@ -295,29 +382,37 @@ class Hub:
             key = await self.queue.get()
             try:
                 if self._writing:
-                    await self._pass(key)
+                    started = self.clock.now()
+                    self.passes[await self._pass(key)] += 1
+                    self.durations.note(self.clock.now() - started)
             finally:
                 self.queue.done(key)
 
-    async def _pass(self, key: TargetKey) -> None:
+    async def _pass(self, key: TargetKey) -> str:
+        """Reconcile, and see to it that it is tried again where that failed; what came of it."""
         try:
             again = await self._reconcile(key)
         except NotLeader as error:
             log.info("%s: not written: %s", key, error)
+            if self._writing:  # the lease may be renewed yet
+                self.queue.add_after(key, NOT_LEADER_DELAY)
+            return "not-leader"
         except HubError as error:
             at_least = error.retry_after or 0.0 if isinstance(error, ApiError) else 0.0
             delay = self.queue.retry(key, at_least)
             level = logging.WARNING if self._problems.get(key) != str(error) else logging.DEBUG
             self._problems[key] = str(error)
             log.log(level, "%s: %s; again in %.0f s", key, error, delay)
+            return "failed"
         except Exception:
             self.queue.retry(key)
             log.exception("%s: a pass failed", key)
-        else:
-            self.queue.forget(key)
-            self._problems.pop(key, None)
-            if again is not None:
-                self.queue.add_after(key, again)
+            return "defect"
+        self.queue.forget(key)
+        self._problems.pop(key, None)
+        if again is not None:
+            self.queue.add_after(key, again)
+        return "succeeded"
 
     async def _reconcile(self, key: TargetKey) -> float | None:
         if not self.options.dry_run:
@@ -346,11 +441,14 @@ class Hub:
         tasks = [
             asyncio.create_task(self.local.follow_services(), name="services of the hub cluster"),
             asyncio.create_task(self.local.follow_slices(), name="slices of the hub cluster"),
+            asyncio.create_task(self.adopting.run(), name="slices to be adopted"),
         ]
         try:
             await self._local_or_error()
+            await self.adopting.wait_synced()
             await self.cidrs.look()
             await self.approvals.look()
+            self.fleet.reconsider()
             await self.fleet.settled(self.options.settle)
             yield
         finally:
@@ -369,7 +467,10 @@ class Hub:
             raise HubError(f"hub cluster: {self.local.error or 'no answer'}")
 
     async def once(self) -> list[Pass]:
-        """One pass over every target; unknown sources stay untouched."""
+        """One pass over every target; unknown sources stay untouched, checks are made beforehand."""
+        checks = [source.health for target in self.registry.targets.values() for source in target.sources]
+        if any(each.mode != "off" for each in checks):
+            await self.board.judge(lambda: [self.reconciler.decide(key) for key in self._all()], self.options.settle)
         results = []
         for key in self._all():
             if not self.options.dry_run:
@@ -384,8 +485,12 @@ class Hub:
 
     # --- Secrets ---------------------------------------------------------------------------------------
 
+    @property
+    def _secrets_namespace(self) -> str:
+        return self.options.secrets_namespace or self.options.namespace
+
     async def _read_secret(self, name: str) -> Mapping[str, str]:
-        namespace = self.options.secrets_namespace or self.options.namespace
+        namespace = self._secrets_namespace
         body = await self.client.request("GET", f"/api/v1/namespaces/{namespace}/secrets/{name}", timeout=10.0)
         try:
             return msgspec.json.decode(body, type=_Secret).data
@@ -422,7 +527,7 @@ async def assemble(
         KubeconfigError: there is no access to the hub cluster.
     """
     clock = clock or SystemClock()
-    check = check or isolated.begin(options.registry)
+    check = check or isolated.begin(options.registry, options.content)
     loaded = await asyncio.to_thread(check.outcome)
     for problem in loaded.problems:
         log.warning("registry: %s", problem)

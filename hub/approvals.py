@@ -21,6 +21,7 @@ from hub.kube.client import Client
 from hub.kube.reflector import Reflector
 from hub.kube.wire import CONFIG_MAPS, decode_config_map
 from hub.model import MANAGED_BY, ConfigMap
+from hub.remote.status import StartingServer
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,9 @@ GOOD_FOR: Final = 3600.0
 TRIES: Final = 5
 """Attempts to write while others write too."""
 TIMEOUT: Final = 10.0
+DEFAULT_OWNER: Final = "default"
+DEFAULT_NAMESPACE: Final = "default"
+"""What ``hub approve`` assumes."""
 NOTHING: Final[frozenset[str]] = frozenset()
 
 
@@ -69,6 +73,12 @@ def merged(data: Mapping[str, str], name: str, approval: Approval, wall: float) 
     ended = {key for key, each in read(data).items() if each.expires.timestamp() <= wall}
     kept = {key: text for key, text in data.items() if key not in ended}
     return {**kept, name: msgspec.json.encode(approval).decode()}
+
+
+def flags(owner: str, namespace: str) -> str:
+    """The options by which ``hub approve`` finds the approvals of a hub, with a space before each."""
+    text = f" --owner {owner}" if owner != DEFAULT_OWNER else ""
+    return text + (f" --lease-namespace {namespace}" if namespace != DEFAULT_NAMESPACE else "")
 
 
 def subject(text: str) -> tuple[str, str]:
@@ -155,6 +165,7 @@ class Approvals:
         self._until: dict[str, float] = {}
         """Hash -> when it expires, Unix time."""
         self._problem = ""
+        self._starting = StartingServer()
 
     def valid(self) -> frozenset[str]:
         """The hashes that are approved now."""
@@ -219,6 +230,7 @@ class Approvals:
 
     def answered(self) -> None:
         """They are known."""
+        self._starting.over(None)
         if self._problem:
             log.info("approvals are known again")
         self._problem = ""
@@ -230,6 +242,6 @@ class Approvals:
             where = f"the ConfigMap {self._name} in namespace {self._namespace}"
             text = f"403: the hub's account lacks the rule «{CONFIG_MAPS.rule}» for {where}"
             self._take([])
-        if text != self._problem:
+        if self._starting.over(error) and text != self._problem:
             log.warning("approvals are not known, 'hub approve' has no effect: %s", text)
-        self._problem = text
+            self._problem = text

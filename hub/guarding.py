@@ -48,14 +48,20 @@ class Guarding:
 
     Args:
         approvals: the hashes that are approved now.
+        flags: what ``hub approve`` needs to find them.
     """
 
     def __init__(
-        self, fleet: Fleet, clock: Clock, approvals: Callable[[], Collection[str]] = lambda: NO_APPROVALS
+        self,
+        fleet: Fleet,
+        clock: Clock,
+        approvals: Callable[[], Collection[str]] = lambda: NO_APPROVALS,
+        flags: str = "",
     ) -> None:
         self._fleet = fleet
         self._clock = clock
         self._approvals = approvals
+        self._flags = flags
 
     def check(
         self,
@@ -79,9 +85,19 @@ class Guarding:
                 continue
             policy, answer = self._policy(source)
             known = memories.get(group.key)
-            record = decode(state_of(group)) if known is None else known.record
+            # Also beside a memory: the record of a later version is kept for as long as it stands there.
+            record = decode(state_of(group))
             verdict = guard(
-                target, group, policy, record, known, answer=answer, approvals=approvals, now=now, wall=wall
+                target,
+                group,
+                policy,
+                record,
+                known,
+                answer=answer,
+                approvals=approvals,
+                now=now,
+                wall=wall,
+                flags=self._flags,
             )
             memories[group.key] = verdict.memory
             passed.append(verdict.group)

@@ -3,24 +3,27 @@
 Three things are added to a view here, all per target. A source that has made no statement since the start
 stands by what this target published of it before. A source that failover has left is not remembered at
 all while it says nothing. And a source that the registry no longer names keeps its slices for the removal
-grace; for as long as it takes, where its entry is broken.
+grace; for as long as it takes, where its entry is broken or its removal is withheld.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 
 from hub.aio.clock import Clock
+from hub.desired.ports import NO_READINGS, PortReading
 from hub.desired.published import same_objects
 from hub.desired.target import SourceInput
 from hub.desired.view import ViewResult
 from hub.model import LABEL_SOURCE_CLUSTER, LOCAL, Endpoint, Finding, Slice, SourceView
-from hub.registry.spec import ClusterSpec, ProviderRef, Registry, SourceSpec, TargetSpec
-from hub.remote.fleet import Fleet, SourceKey
+from hub.registry.spec import ClusterSpec, NodePortRef, ProviderRef, Registry, SourceSpec, TargetSpec
+from hub.remote.fleet import Fleet, SourceKey, node_ports
+from hub.remote.status import State
+from hub.removals import RegistryHeld, Removals, cluster_entry
 
 
 @dataclass(slots=True)
@@ -70,9 +73,11 @@ class Inputs:
 
     Args:
         grace: seconds before slices go whose source the registry no longer names.
+        removals: what of that is withheld.
     """
 
-    def __init__(self, fleet: Fleet, clock: Clock, grace: float) -> None:
+    def __init__(self, fleet: Fleet, clock: Clock, grace: float, removals: Removals) -> None:
+        self._removals = removals
         self._fleet = fleet
         self._clock = clock
         self._grace = grace
@@ -106,9 +111,25 @@ class Inputs:
             if result.wake_at is not None:
                 wakes.append(result.wake_at - self._clock.wall())
             seconds = _policy_stands(source, result.view, self._unreachable_for(name), memory.given_up)
-            inputs.append(_input(source, view, cluster, seconds))
-        parked = self._parked(spec, registry, ours, memory, wakes)
-        return Gathered((*inputs, *parked.values()), unknown, wakes, _leaving(parked, registry))
+            inputs.append(_input(source, view, cluster, seconds, self._node_ports(spec, source)))
+        parked, held = self._parked(spec, registry, ours, memory, wakes)
+        findings = (*self._strangers(spec), *_leaving(parked, registry, held))
+        return Gathered((*inputs, *parked.values()), unknown, wakes, findings)
+
+    def _node_ports(self, spec: TargetSpec, source: SourceSpec) -> Mapping[NodePortRef, PortReading]:
+        """What is known of the ports that the registry entry reads in a source cluster."""
+        refs = node_ports(spec, source)
+        return {ref: self._fleet.node_port(source.cluster, ref) for ref in refs} if refs else NO_READINGS
+
+    def _strangers(self, spec: TargetSpec) -> Iterable[Finding]:
+        """Sources whose kubeconfig does not lead where it should."""
+        for source in spec.sources:
+            name = source.cluster
+            unit = self._fleet.clusters.get(name)
+            if unit is not None and unit.status.state is State.WRONG_CLUSTER:
+                yield Finding("WrongCluster", f"{name}: {unit.status.error}", (name,))
+            if names := self._fleet.twins.get(name):
+                yield Finding("SameCluster", f"{', '.join(names)} are one and the same cluster", names)
 
     def _unreachable_for(self, cluster: str) -> float | None:
         unit = self._fleet.clusters.get(cluster)
@@ -118,7 +139,7 @@ class Inputs:
 
     def _parked(
         self, spec: TargetSpec, registry: Registry, ours: tuple[Slice, ...], memory: Remembered, wakes: list[float]
-    ) -> Mapping[str, SourceInput]:
+    ) -> tuple[Mapping[str, SourceInput], Mapping[str, RegistryHeld]]:
         """Published by what is no source any more, and not to go yet: its slices are not touched."""
         known = memory.names
         if known is None or known[0] is not spec or known[1] is not registry:
@@ -128,9 +149,10 @@ class Inputs:
         strange = {each.labels.get(LABEL_SOURCE_CLUSTER, "") for each in ours} - known[2]
         if not strange:
             memory.parked.clear()
-            return {}
+            return {}, {}
         now = self._clock.now()
         found: dict[str, SourceInput] = {}
+        withheld: dict[str, RegistryHeld] = {}
         memory.parked = {name: each for name, each in memory.parked.items() if name in strange}
         for name in sorted(strange):
             parked = memory.parked.get(name)
@@ -138,11 +160,14 @@ class Inputs:
                 nothing = SourceInput(SourceSpec(name, ProviderRef("")), SourceView(name, "no source", {}), "frozen")
                 parked = memory.parked[name] = _Parked(now, nothing)
             left = parked.since + self._grace - now
-            if name in registry.frozen_names or left > 0:
+            if name in registry.frozen_names:
                 found[name] = parked.input
-                if name not in registry.frozen_names:
-                    wakes.append(left)
-        return found
+            elif name not in registry.clusters and (held := self._removals.held(registry, cluster_entry(name))):
+                found[name], withheld[name] = parked.input, held
+            elif left > 0:
+                found[name] = parked.input
+                wakes.append(left)
+        return found, withheld
 
 
 def _policy_stands(source: SourceSpec, view: SourceView, seconds: float | None, given_up: set[str]) -> float | None:
@@ -198,16 +223,23 @@ def _endpoints(slices: tuple[Slice, ...]) -> Mapping[str, Mapping[str, Endpoint]
     return families
 
 
-def _leaving(parked: Mapping[str, SourceInput], registry: Registry) -> tuple[Finding, ...]:
-    names = tuple(name for name in parked if name not in registry.frozen_names)
-    if not names:
-        return ()
-    message = f"{', '.join(names)}: no source any more; what is published of it goes after the removal grace"
-    return (Finding("RemovalPending", message, names),)
+def _leaving(
+    parked: Mapping[str, SourceInput], registry: Registry, withheld: Mapping[str, RegistryHeld]
+) -> Iterable[Finding]:
+    if withheld:
+        yield next(iter(withheld.values())).finding
+    names = tuple(name for name in parked if name not in registry.frozen_names and name not in withheld)
+    if names:
+        message = f"{', '.join(names)}: no source any more; what is published of it goes after the removal grace"
+        yield Finding("RemovalPending", message, names)
 
 
 def _input(
-    source: SourceSpec, view: SourceView, cluster: ClusterSpec | None, unreachable_for: float | None
+    source: SourceSpec,
+    view: SourceView,
+    cluster: ClusterSpec | None,
+    unreachable_for: float | None,
+    node_ports: Mapping[NodePortRef, PortReading],
 ) -> SourceInput:
     return SourceInput(
         source,
@@ -216,4 +248,5 @@ def _input(
         unreachable_for,
         None if source.cluster == LOCAL or cluster is None else cluster.allowed_ports,
         cluster.formerly if cluster is not None else (),
+        node_ports,
     )

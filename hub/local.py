@@ -22,7 +22,7 @@ from hub.kube.client import Client
 from hub.kube.reflector import Reflector
 from hub.kube.wire import SERVICES, SLICES, decode_identity, decode_slice, encode_slice
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, Endpoint, ObjectKey, Service, Slice, TargetKey
-from hub.remote.status import in_words
+from hub.remote.status import StartingServer, in_words
 
 log = logging.getLogger(__name__)
 
@@ -257,31 +257,35 @@ class ServiceStore:
             self._on_change(TargetKey(*key))
 
 
-class _Follower:
-    """Observer of one of the two reflectors."""
+class Follower:
+    """Observer of a reflector of the hub cluster."""
 
     def __init__(self, what: str, rule: str) -> None:
         self.what = what
         self._rule = rule
         self.current = asyncio.Event()
         self.error = ""
+        self._warned = ""
+        self._starting = StartingServer()
 
     def listing(self) -> None:
         """A list is needed; what was known goes on being used."""
 
     def answered(self) -> None:
         """Complete and current."""
-        if self.error:
+        self._starting.over(None)
+        if self._warned:
             log.info("hub cluster: %s are followed again", self.what)
-        self.error = ""
+        self.error = self._warned = ""
 
     def failed(self, error: HubError) -> None:
         """Say it once per kind of failure."""
         text = in_words(error, "local", self._rule)
         if isinstance(error, Forbidden):
             text = f"403: the hub's account lacks the rule «{self._rule}» in the hub cluster"
-        if text != self.error:
+        if self._starting.over(error) and text != self._warned:
             log.warning("hub cluster: cannot follow %s: %s", self.what, text)
+            self._warned = text
         self.error = text
 
 
@@ -291,18 +295,26 @@ class LocalCluster:
     Args:
         owners: values of the owner label that are ours: the owner and the previous ones.
         on_change: called with a target whose Service or slices changed.
+        admit: called when a write is about to be sent, which may be long after it was begun; raises where it must
+            not be any more.
     """
 
     def __init__(
-        self, client: Client, clock: Clock, owners: tuple[str, ...], on_change: Callable[[TargetKey], None]
+        self,
+        client: Client,
+        clock: Clock,
+        owners: tuple[str, ...],
+        on_change: Callable[[TargetKey], None],
+        admit: Callable[[], object] | None = None,
     ) -> None:
+        self._admit = admit
         self.client = client
         self.services = ServiceStore(on_change)
         self.slices = SliceStore(on_change)
         self._clock = clock
         self._owners = owners
-        self._services_observer = _Follower("Services", SERVICES.rule)
-        self._slices_observer = _Follower("EndpointSlices", SLICES.rule)
+        self._services_observer = Follower("Services", SERVICES.rule)
+        self._slices_observer = Follower("EndpointSlices", SLICES.rule)
         self._restart = asyncio.Event()
         self._encoder = protobuf.SliceEncoder()
         self._protobuf = True
@@ -391,6 +403,7 @@ class LocalCluster:
         key = ObjectKey(value.namespace, value.name)
         with self.slices.writing(key):
             binary = self._protobuf  # another write may switch meanwhile
+            started = asyncio.get_running_loop().time()
             try:
                 found = decode_identity(await self._send(method, path, value, timeout))
             except ApiError as error:
@@ -398,16 +411,17 @@ class LocalCluster:
                     raise
                 log.info("the hub cluster's API does not take protobuf: writing JSON")
                 self._protobuf = False
-                found = decode_identity(await self._send(method, path, value, timeout))
+                left = timeout - (asyncio.get_running_loop().time() - started)
+                found = decode_identity(await self._send(method, path, value, left))
             self.slices.wrote(msgspec.structs.replace(value, uid=found.uid, resource_version=found.resource_version))
 
     async def _send(self, method: str, path: str, value: Slice, timeout: float) -> bytes:  # noqa: ASYNC109
         if self._protobuf:
             body = self._encoder.encode(value)
             return await self.client.request(
-                method, path, body=body, timeout=timeout, content_type=protobuf.CONTENT_TYPE
+                method, path, body=body, timeout=timeout, content_type=protobuf.CONTENT_TYPE, admit=self._admit
             )
-        return await self.client.request(method, path, body=encode_slice(value), timeout=timeout)
+        return await self.client.request(method, path, body=encode_slice(value), timeout=timeout, admit=self._admit)
 
     async def delete(self, value: Slice, timeout: float) -> None:  # noqa: ASYNC109 - bounds the request
         """DELETE exactly this state of a slice.
@@ -423,7 +437,8 @@ class LocalCluster:
             }
         )
         with suppress(NotFound):
-            await self.client.request("DELETE", self._path(value.namespace, value.name), body=options, timeout=timeout)
+            path = self._path(value.namespace, value.name)
+            await self.client.request("DELETE", path, body=options, timeout=timeout, admit=self._admit)
         self.slices.deleted(value)
 
     async def reread(self, key: ObjectKey, timeout: float) -> Slice | None:  # noqa: ASYNC109 - bounds the request

@@ -9,16 +9,20 @@ what it saw and did, and when it wants to run again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from hub.adopting import Adopting
 from hub.aio.clock import Clock
 from hub.apply.journal import Journal
+from hub.apply.latency import Latency
 from hub.apply.memory import WriteMemory
 from hub.apply.writer import Outcome, Writer
+from hub.checking import Checking
 from hub.desired.target import Desired, Refused, TargetMemory, Waiting, desire
 from hub.desired.view import ViewResult
 from hub.guarding import NO_APPROVALS, Guarding
+from hub.health.board import Board
 from hub.inputs import Inputs, Remembered
 from hub.local import LocalCluster
 from hub.model import (
@@ -34,6 +38,7 @@ from hub.plan.guard import GuardMemory, Withheld
 from hub.plan.plan import Identity, Plan, plan
 from hub.registry.spec import Registry, SourceSpec, TargetSpec
 from hub.remote.fleet import Fleet
+from hub.removals import RegistryHeld, Removals, service_entry
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +113,11 @@ class Reconciler:
         lease: name of the lease that allows this hub to write, as put on every slice.
         removal_grace: seconds before slices go that the registry no longer asks for.
         approvals: the hashes that are approved now.
+        flags: what ``hub approve`` needs to find them, for messages.
+        take_over: targets whose slices are ours although another lease of our owner wrote them.
+        uid: of a source cluster, by name; "" where it is not known.
+        adopting: slices of other controllers that ours are to replace.
+        board: who probes; None = nobody does.
     """
 
     def __init__(
@@ -121,17 +131,30 @@ class Reconciler:
         lease: str,
         removal_grace: float = 60.0,
         approvals: Callable[[], Collection[str]] = lambda: NO_APPROVALS,
+        flags: str = "",
+        take_over: frozenset[TargetKey] = frozenset(),
+        uid: Callable[[str], str] = lambda _: "",
+        adopting: Adopting | None = None,
+        board: Board | None = None,
     ) -> None:
         self._registry = registry
-        self._inputs = Inputs(fleet, clock, removal_grace)
-        self._guarding = Guarding(fleet, clock, approvals)
+        self._checking = Checking(fleet, board)
         self._local = local
+        self._take_over = take_over
+        self._uid = uid
+        self._removals = Removals(self._owned, approvals, flags)
+        self._inputs = Inputs(fleet, clock, removal_grace, self._removals)
+        self._guarding = Guarding(fleet, clock, approvals, flags)
         self._writer = writer
         self._clock = clock
         self._lease = lease
+        self._adopting = adopting or Adopting(local.client, clock, lambda _: None)
         self._grace = removal_grace
         self._targets: dict[TargetKey, _Target] = {}
         self.journal = Journal()
+        self.latency = Latency()
+        self.suppressed = {"unchanged": 0, "contended": 0, "batched": 0}
+        """Passes that wrote nothing, since the start: all is as it should be; others interfere; a storm is batched."""
         self._notes: dict[TargetKey, tuple[Finding, ...]] = {}
 
     def last(self, key: TargetKey) -> Pass | None:
@@ -158,9 +181,19 @@ class Reconciler:
             self._notes.pop(key, None)
         return True
 
+    def withheld(self) -> RegistryHeld | None:
+        """What the registry in force would remove, and may not."""
+        return self._removals.judge(self._registry())
+
+    def reread(self) -> None:
+        """This process begins to write: another one may have written until now."""
+        self._removals.reread()
+
     def forget(self, key: TargetKey) -> None:
         """A target is neither in the registry nor has it slices."""
         self._targets.pop(key, None)
+        self.latency.forget(key)
+        self._checking.forget(key)
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -168,6 +201,7 @@ class Reconciler:
         """What should happen to a target now. Reads snapshots, writes nothing."""
         state = self._targets.setdefault(key, _Target())
         registry = self._registry()
+        self._removals.judge(registry)  # before anything that it adds is published
         observed = tuple(self._local.slices.of(key).values())
         ours = self._ours(observed, registry)
         spec = registry.targets.get(key)
@@ -181,21 +215,31 @@ class Reconciler:
         else:
             state.orphan_since = None
             result = self._desire(key, spec, state, observed, ours, registry)
+        if (note := registry.notes.get(key)) is not None:
+            status = note.message if result.status == "gone" else result.status
+            result = replace(result, status=status, findings=(*result.findings, note))
         state.last = result
         return result
 
     def _ours(self, observed: tuple[Slice, ...], registry: Registry) -> tuple[Slice, ...]:
         """Without those of our owner that another hub writes; slices of previous owners are adopted."""
-        theirs = [
-            each
-            for each in observed
-            if each.annotations.get(ANNOTATION_LEASE, self._lease) != self._lease
-            and each.labels.get(LABEL_OWNER) == registry.owner
-        ]
+        theirs = [each for each in observed if self._is_theirs(each, registry)]
         return tuple(each for each in observed if each not in theirs) if theirs else observed
+
+    def _is_theirs(self, each: Slice, registry: Registry) -> bool:
+        return (
+            each.annotations.get(ANNOTATION_LEASE, self._lease) != self._lease
+            and each.labels.get(LABEL_OWNER) == registry.owner
+            and each.target not in self._take_over
+        )
+
+    def _owned(self, registry: Registry) -> Iterable[Slice]:
+        """All slices that are ours to write."""
+        return (each for each in self._local.slices.values() if not self._is_theirs(each, registry))
 
     def _orphan(self, key: TargetKey, state: _Target, ours: tuple[Slice, ...], registry: Registry) -> Pass:
         """The registry no longer asks for this target: its slices go after the grace."""
+        self._checking.forget(key)
         if registry.frozen_names:
             ours = tuple(each for each in ours if each.cluster not in registry.frozen_names)
         if not ours:
@@ -203,6 +247,8 @@ class Reconciler:
         now = self._clock.now()
         if state.orphan_since is None:
             state.orphan_since = now
+        if (held := self._removals.held(registry, service_entry(key))) is not None:
+            return Pass(key, status=held.message, observed=ours, findings=(held.finding,))
         left = state.orphan_since + self._grace - now
         if left > 0:
             status = f"not in the registry: {len(ours)} slices go in {left:.0f} s"
@@ -222,9 +268,12 @@ class Reconciler:
         sources = self._inputs.gather(spec, registry, ours, state.sources, state.memory.failover.active)
         now = self._clock.now()
         retry_in = state.writes.expire(now)
-        desired = desire(spec, service, sources.inputs, ours, state.memory, now, refused=state.writes.refused)
+        verdicts = self._checking.verdicts()
+        refused = state.writes.refused
+        desired = desire(spec, service, sources.inputs, ours, state.memory, now, refused=refused, verdicts=verdicts)
         if isinstance(desired, Refused | Waiting) or service is None:
             assert isinstance(desired, Refused | Waiting)  # noqa: S101 - a missing Service waits
+            self._checking.forget(key)
             finding = Finding(desired.reason, desired.message)
             return Pass(key, status=desired.message, observed=observed, unknown=sources.unknown, findings=(finding,))
         state.memory = desired.memory
@@ -234,24 +283,45 @@ class Reconciler:
         if retry_in is not None:
             wakes.append(retry_in)
         taken = {*state.writes.foreign, *(each.name for each in desired.untouched)}
-        findings = [*desired.findings, *sources.findings, *state.writes.findings(now), *self._notes.get(key, ())]
+        checking = self._checking.follow(spec, desired)
+        findings = [
+            *desired.findings,
+            *checking,
+            *sources.findings,
+            *state.writes.findings(now),
+            *self._notes.get(key, ()),
+        ]
         if len(ours) < len(observed):
             theirs = sorted({each.name for each in observed} - {each.name for each in ours})
             taken.update(theirs)
-            findings.append(Finding("OwnerConflict", "another hub writes slices with our owner", tuple(theirs)))
+            findings.append(Finding("OwnerConflict", self._conflict(key, observed, theirs), tuple(theirs)))
         guarded = self._guarding.check(key, spec, desired.groups, state.guards)
         findings.extend(guarded.findings)
         wakes.extend(guarded.wakes)
+        adoption = self._adopting.check(spec, ours, guarded.groups, known=not sources.unknown)
+        findings.extend(adoption.findings)
+        if adoption.wake_at is not None:
+            wakes.append(adoption.wake_at - now)
         planned = plan(
             service,
-            guarded.groups,
+            adoption.groups,
             Identity(registry.owner, self._lease),
             limit=spec.endpoints_per_slice,
             states=guarded.states,
+            uids={group.key.cluster: uid for group in guarded.groups if (uid := self._uid(group.key.cluster))},
             taken=taken,
         )
+        planned = replace(planned, deletes=planned.deletes + adoption.deletes)
+        ours += adoption.deletes
         again_after = max(0.0, min(wakes)) + 0.001 if wakes else None
         return Pass(key, planned, "", desired, ours, sources.unknown, tuple(findings), again_after, guarded.withheld)
+
+    def _conflict(self, key: TargetKey, observed: tuple[Slice, ...], theirs: Collection[str]) -> str:
+        leases = sorted({each.annotations.get(ANNOTATION_LEASE, "") for each in observed if each.name in theirs})
+        return (
+            f"{len(theirs)} slices with our owner are of the hub with the lease {', '.join(leases)} and not touched; "
+            f"once that one is stopped: hub run --take-over {key}"
+        )
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -264,10 +334,14 @@ class Reconciler:
         Raises:
             HubError: the hub cluster's API is away or this process may not write: to be retried.
         """
+        self.latency.begin(key)
         result = self.decide(key)
+        self._adopting.tell(key, result.findings)
         state = self._targets[key]
         if result.plan is None or not result.plan.writes:
             state.writes.settled()
+            self.latency.nothing(key)
+            self.suppressed["unchanged"] += 1
             if result.status == "gone":
                 self.forget(key)
             return result.again_after
@@ -277,10 +351,13 @@ class Reconciler:
         if held.wake_at is not None:
             result = replace(result, again_after=_sooner(result.again_after, held.wake_at - self._clock.now()))
         if not held.plan.writes:
+            self.latency.nothing(key)
+            self.suppressed["contended"] += 1
             return result.again_after
         if _counts(result):
             wait = state.tokens.take(self._clock.now())
             if wait > 0:
+                self.suppressed["batched"] += 1
                 return wait
         outcome = await self._writer.apply(held.plan)
         return self._after(key, state, result, outcome, uid)
@@ -290,13 +367,16 @@ class Reconciler:
             log.warning("%s: %s", key, text)
         if outcome.done:
             self.journal.note(key, len(outcome.done))
+            self._adopting.wrote(self._registry().targets.get(key), outcome.done)
         if outcome.failure is not None:
             raise outcome.failure
         if outcome.again or outcome.blocked or outcome.missing_namespace:
             return RECHECK
+        self.latency.published(key, self._clock.now())
         if result.status == "removing":
             self.forget(key)
-        return RECHECK if _waits_for_own_writes(result) else result.again_after
+        waits = _waits_for_own_writes(result) or self._adopting.pending(key)
+        return RECHECK if waits else result.again_after
 
 
 def _sooner(one: float | None, other: float) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from keyword import iskeyword
 from typing import Any, Final, NoReturn
 
 import click
@@ -31,7 +32,9 @@ COMMANDS: Final = {
     "pause": "hub.cli.operate",
     "resume": "hub.cli.operate",
     "purge": "hub.cli.operate",
+    "import": "hub.cli.imports",
     "providers": "hub.cli.providers",
+    "plugin": "hub.cli.plugin",
     "schema": "hub.cli.about",
     "version": "hub.cli.about",
     "demo": "hub.cli.demo",
@@ -54,7 +57,9 @@ class Cli(click.Group):
         """Import a command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        module = importlib.import_module(COMMANDS[cmd_name])
+        # A word of Python's own, as "import", has an underscore behind it.
+        command: click.Command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -13,10 +13,11 @@ import click
 
 from hub.app import Hub
 from hub.cli.render import count, document, one_line
-from hub.cli.withheld import Held, held
+from hub.cli.withheld import Held, held, registry_data, registry_lines
 from hub.model import Conditions, Endpoint, Finding, Port, Slice
 from hub.plan.plan import EndpointChange, Plan, apply_plan, endpoint_changes
 from hub.reconcile import Pass
+from hub.removals import RegistryHeld
 
 SIGNS: Final = {"added": "+", "removed": "-", "changed": "~"}
 COLOURS: Final = {"added": "green", "removed": "red", "changed": "yellow"}
@@ -177,14 +178,18 @@ def _listed(ports: tuple[Port, ...]) -> str:
 # --- printing --------------------------------------------------------------------------------------
 
 
-def print_plan(results: Iterable[Pass], output: Any = "table", flags: str = "") -> bool:
-    """Print what passes come to; whether anything would change."""
+def print_plan(
+    results: Iterable[Pass], output: Any = "table", flags: str = "", registry: RegistryHeld | None = None
+) -> bool:
+    """Print what passes come to, and what of the registry's removals is withheld; whether anything would change."""
     services = [service_change(each, flags) for each in results if each.status != "gone"]
     if output != "table":
-        click.echo(document("Plan", _document(services), output))
+        click.echo(document("Plan", _document(services, registry), output))
         return any(each.changes for each in services)
     for each in services:
         _print_service(each)
+    for line in registry_lines(registry):
+        click.echo(click.style(one_line(line) if line.startswith("=") else f"  {one_line(line)}", fg="magenta"))
     click.echo(_summary(services))
     return any(each.changes for each in services)
 
@@ -244,9 +249,10 @@ def _summary(services: Sequence[ServiceChange]) -> str:
     return "Plan: " + "; ".join(parts)
 
 
-def _document(services: Sequence[ServiceChange]) -> dict[str, Any]:
+def _document(services: Sequence[ServiceChange], registry: RegistryHeld | None) -> dict[str, Any]:
     return {
         "changes": any(each.changes for each in services),
+        "registry": {"withheld": registry_data(registry)},
         "services": [
             {
                 "name": each.name,

@@ -23,7 +23,7 @@ async def plan(options: Options, names: Iterable[str], output: Output) -> int:
     async with assemble(options) as hub, hub.observing():
         warn_of_problems(hub)
         results = [hub.reconciler.decide(key) for key in chosen(hub, names)]
-        changes = print_plan(results, output, approving_flags(hub))
+        changes = print_plan(results, output, approving_flags(hub), hub.reconciler.withheld())
         unknown = unknown_sources(hub, results)
     if unknown:
         return Exit.UNKNOWN
@@ -42,7 +42,8 @@ def chosen(hub: Hub, names: Iterable[str] = ()) -> list[TargetKey]:
     Raises:
         UsageError: a name is not known.
     """
-    known = {*hub.registry.targets, *hub.registry.broken_targets, *hub.local.slices.targets()}
+    registry = hub.registry
+    known = {*registry.targets, *registry.broken_targets, *registry.notes, *hub.local.slices.targets()}
     wanted = [TargetKey(*name.split("/", 1)) for name in names]
     for key in wanted:
         if key not in known:

@@ -45,7 +45,7 @@ async def once(options: Options) -> int:
         failed = _failures(hub, passes)
         unknown = unknown_sources(hub, passes)
         if options.dry_run:
-            print_plan(passes, flags=approving_flags(hub))
+            print_plan(passes, flags=approving_flags(hub), registry=hub.reconciler.withheld())
         else:
             done = ", ".join(f"{number} {kind}d" for kind, number in hub.writer.writes.items())
             click.echo(f"{count(len(passes), 'service')}; slices: {done}")

@@ -14,12 +14,13 @@ from typing import Final
 import click
 
 from hub.app import Hub, Options, assemble
-from hub.cli.render import one_line, table
+from hub.cli.render import one_line, table, warn
 from hub.desired.target import unfit
 from hub.model import LOCAL, TargetKey
 from hub.registry.spec import ClusterSpec, NodePolicy, Registry
 from hub.remote.fleet import SourceKey
 from hub.remote.status import State
+from hub.removals import REASON
 
 DEADLINE: Final = 20.0
 """Seconds: a connection may take 10, a provider that polls slowly about as long."""
@@ -56,7 +57,9 @@ async def answers(options: Options) -> bool:
         hub.fleet.update(hub.registry, hub.registry.denied_cidrs)
         try:
             await asyncio.gather(hub.fleet.settled(DEADLINE), _local(hub))
+            await hub.fleet.settled(DEADLINE)  # copies that Services ask for are known only now
             clusters, services = list(_clusters(hub)), list(_services(hub))
+            withheld = hub.reconciler.withheld() if hub.local.synced else None
         finally:
             for task in tasks:
                 task.cancel()
@@ -66,6 +69,8 @@ async def answers(options: Options) -> bool:
     click.echo("\n" + _table(("CLUSTER", "NODES", "PUBLISHABLE", "PROVIDER", "RESULT"), clusters))
     if services:
         click.echo("\n" + _table(("SERVICE", "RESULT"), services))
+    if withheld is not None:
+        warn(f"{REASON}: {withheld.message}")
     failed = sum(bool(each.problem) for each in (*clusters, *services))
     click.echo(f"\nonline: {failed or 'nothing'} of {len(clusters) + len(services)} failed")
     return not failed
@@ -76,6 +81,8 @@ async def _local(hub: Hub) -> None:
         async with asyncio.timeout(DEADLINE):
             while not hub.local.synced and not hub.local.error:  # noqa: ASYNC110 - states, not events
                 await asyncio.sleep(0.01)
+            await hub.approvals.look()
+            hub.fleet.reconsider()
     except TimeoutError:
         return
 

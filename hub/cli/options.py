@@ -45,6 +45,11 @@ def namespace(text: str) -> str:
     return str(_checked("label", text))
 
 
+def resource_name(text: str) -> str:
+    """A name of an object."""
+    return str(_checked("label", text))
+
+
 def service(text: str) -> str:
     """``namespace/name``."""
     return str(_checked("object_name", text))
@@ -149,6 +154,8 @@ kubeconfig = click.option(
 )
 lease_namespace = click.option(
     "--lease-namespace",
+    "--leader-elect-resource-namespace",
+    "lease_namespace",
     metavar="NAMESPACE",
     type=namespace,
     help="The hub's own namespace, where its Lease is. [default: the Pod's, then default]",

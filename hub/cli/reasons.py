@@ -87,6 +87,7 @@ def gather(hub: Hub, results: list[Pass]) -> Facts:
 
 def _target(hub: Hub, result: Pass, flags: str) -> TargetFacts:
     spec = hub.registry.targets.get(result.target)
+    watches = result.desired.watches if result.desired is not None else ()
     return TargetFacts(
         result.target,
         tuple(dict.fromkeys(source.cluster for source in spec.sources)) if spec is not None else (),
@@ -97,6 +98,7 @@ def _target(hub: Hub, result: Pass, flags: str) -> TargetFacts:
         result.unknown,
         result.findings,
         {GroupKey(each.cluster, each.family): each.approve for each in held(result, flags)},
+        {GroupKey(each.cluster, each.family): str(each.check) for each in watches},
     )
 
 

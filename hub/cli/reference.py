@@ -61,15 +61,25 @@ def text() -> str:
     for name in COMMANDS:
         command = cli.get_command(context, name)
         assert command is not None  # noqa: S101 - COMMANDS lists it
-        parts += _section(click.Context(command, info_name=name, parent=context))
+        parts += _sections(click.Context(command, info_name=name, parent=context))
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _sections(context: click.Context) -> Iterator[str]:
+    """A command, and those below it."""
+    yield from _section(context)
+    if isinstance(context.command, click.Group):
+        for name in context.command.list_commands(context):
+            command = context.command.get_command(context, name)
+            assert command is not None  # noqa: S101 - it lists it
+            yield from _sections(click.Context(command, info_name=name, parent=context))
 
 
 def _section(context: click.Context) -> Iterator[str]:
     command = context.command
     usage = " ".join(command.collect_usage_pieces(context))
-    yield f"## hub {context.info_name}\n"
-    yield f"    hub {context.info_name} {usage}\n"
+    yield f"## {context.command_path}\n"
+    yield f"    {context.command_path} {usage}\n"
     yield f"{inspect.cleandoc(command.help or '')}\n"
     options = [each for each in command.params if isinstance(each, click.Option)]
     if options:

@@ -8,14 +8,16 @@ import os
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from hub.cli import logs
+from hub.cli.election import Election, leader_election
 from hub.cli.exits import Exit, leave_within
 from hub.cli.limits import raise_limit
-from hub.cli.options import BindAddress, Given, Settings, bind_address, duration, hub_access, registry
+from hub.cli.options import BindAddress, Given, Settings, bind_address, duration, hub_access, service
 from hub.cli.options import verbose as verbose_option
 
 if TYPE_CHECKING:
@@ -27,21 +29,34 @@ STOP_WITHIN: Final = 4.7
 """Seconds from the signal to the end of the process: whoever sends SIGTERM may rely on 5."""
 
 
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A registry to be run.
+
+    Attributes:
+        registry: its path; a name in its folder where it is in no file.
+        content: itself, where it is in no file.
+        dry_run: nothing is to be written.
+        programs: what may be run for it.
+    """
+
+    registry: str
+    content: bytes | None = None
+    dry_run: bool = False
+    programs: tuple[str, ...] = ()
+
+
 @click.command(short_help="Keep the hub cluster's Services up to date.")
-@registry
+@click.option("--registry", metavar="FILE", type=click.Path(), help="The registry: clusters.yaml.")
+@click.option(
+    "--from-env",
+    is_flag=True,
+    help="Instead: the variables of the single-target controller, as 'hub import env' turns them into a registry.",
+)
 @hub_access
 @click.option("--once", is_flag=True, help="One pass over every Service, then exit: 2 where a source is unknown.")
 @click.option("--dry-run", is_flag=True, help="Print what would be written, write nothing.")
-@click.option(
-    "--leader-elect",
-    is_flag=False,
-    flag_value=True,
-    default=True,
-    type=click.BOOL,
-    metavar="[=true|false]",
-    help="Write only while holding the Lease endpointslice-hub-OWNER. [default: true]",
-)
-@click.option("--no-leader-elect", is_flag=True, help="The same as --leader-elect=false.")
+@leader_election
 @click.option(
     "--removal-grace",
     metavar="DURATION",
@@ -49,6 +64,13 @@ STOP_WITHIN: Final = 4.7
     default="60s",
     show_default=True,
     help="How long the slices of a Service stay that is gone from the registry.",
+)
+@click.option(
+    "--take-over",
+    metavar="NAMESPACE/SERVICE",
+    type=service,
+    multiple=True,
+    help="A Service whose slices become this hub's although another hub of the same owner wrote them. May be repeated.",
 )
 @click.option(
     "--health-probe-bind-address",
@@ -66,12 +88,12 @@ STOP_WITHIN: Final = 4.7
 def run(
     ctx: click.Context,
     /,
-    registry: str,
+    registry: str | None,
+    from_env: bool,
     once: bool,
     dry_run: bool,
-    leader_elect: bool,
-    no_leader_elect: bool,
     removal_grace: float,
+    take_over: tuple[str, ...],
     health_probe_bind_address: BindAddress | None,
     log_format: logs.LogFormat,
     **given: Any,
@@ -79,19 +101,37 @@ def run(
     """Keep the hub cluster's Services pointing at the nodes of the clusters in the registry.
 
     Runs until SIGTERM or SIGINT, then finishes the write in flight and exits 0 within 5 seconds; a second
-    signal ends it at once. The registry is read again when it changes.
+    signal ends it at once. The registry is read again when it changes. With --from-env the inventory's program
+    need not be allowed by --allow-exec: whoever sets the variables starts the hub.
     """
+    if from_env == (registry is not None):
+        raise click.UsageError("--from-env cannot go with --registry" if from_env else "Missing option '--registry'")
     verbose = ctx.ensure_object(Settings).verbose
     if once:
         logs.quiet(verbose, log_format)
     else:
         logs.follow(log_format, verbose)
+    from hub.model import TargetKey
+
+    if registry is not None:
+        found = Environment(registry)
+    else:
+        from hub.cli.imports import environment
+
+        found = environment()
+    given["allow_exec"] = (*given["allow_exec"], *found.programs)
+    dry_run = dry_run or found.dry_run
+    election = Election.of(given)
     options = Given(**given).options(
-        registry,
+        found.registry,
+        content=found.content,
         dry_run=dry_run,
         # A dry run writes nothing, not even a Lease.
-        leader_elect=leader_elect and not no_leader_elect and not dry_run,
+        leader_elect=election.wanted and not dry_run,
+        timing=election.timing(),
+        lease=election.leader_elect_resource_name,
         removal_grace=removal_grace,
+        take_over=frozenset(TargetKey(*each.split("/", 1)) for each in take_over),
     )
     raise_limit()
     if once:
@@ -105,7 +145,7 @@ async def serve(options: Options, probes: BindAddress | None) -> int:
     """Run a hub until a signal arrives."""
     from hub.registry.isolated import begin
 
-    check = begin(options.registry)  # goes on beside the imports
+    check = begin(options.registry, options.content)  # goes on beside the imports
 
     from hub.app import assemble
     from hub.probes import serving

@@ -11,14 +11,13 @@ import click
 from hub.app import Hub, Options, assemble
 from hub.cli.exits import Exit
 from hub.cli.observe import meant, warn_of_problems
-from hub.cli.render import Output, count, document, one_line, table
+from hub.cli.render import NOT_PROBED, Output, count, document, one_line, table
 from hub.desired.view import NodeReport, ViewResult
 from hub.errors import UsageError
 from hub.model import Absent, Found, Resolution, Unknown
 from hub.registry.spec import ClusterSpec, NodePolicy, ProviderRef, SourceSpec
 from hub.remote.fleet import SourceKey
 
-NOT_PROBED: Final = "not probed"
 HEADERS: Final = ("NODE", "ELIGIBLE", "RESOLUTION", "ADDRESS", "VERDICT")
 
 

@@ -12,12 +12,13 @@ from hub.app import Hub, Options, assemble
 from hub.cli.changes import unknown_sources
 from hub.cli.exits import Exit
 from hub.cli.observe import chosen, warn_of_problems
-from hub.cli.render import Output, document, one_line, table
-from hub.cli.withheld import Held, approving_flags, held, timestamp
+from hub.cli.render import NOT_PROBED, Output, document, one_line, table
+from hub.cli.withheld import Held, approving_flags, held, registry_data, registry_lines, timestamp
 from hub.explain import condition
 from hub.model import ANNOTATION_PAUSED, LOCAL, Slice, TargetKey
 from hub.reconcile import Pass
 from hub.registry.spec import ClusterSpec
+from hub.removals import RegistryHeld
 
 CLUSTERS: Final = ("CLUSTER", "MODE", "STATE", "SINCE", "NODES", "ERROR")
 SERVICES: Final = ("SERVICE", "STATUS", "READY", "SOURCES")
@@ -63,6 +64,7 @@ class ServiceStanding:
     sources: tuple[SourceStanding, ...]
     withheld: tuple[Held, ...] = ()
     findings: tuple[dict[str, Any], ...] = field(default=())
+    checks: tuple[str, ...] = ()
 
 
 async def status(options: Options, output: Output) -> int:
@@ -77,12 +79,13 @@ async def status(options: Options, output: Output) -> int:
         clusters = [_cluster(hub, name) for name in (*hub.registry.clusters, *hub.registry.broken_clusters)]
         services = [_service(hub, each) for each in results]
         unknown = unknown_sources(hub, results)
+        withheld = hub.reconciler.withheld()
     # The hub cluster itself is worth a line only where something is wrong with it.
     clusters = [each for each in clusters if each.name != LOCAL or each.problem]
     if output == "table":
-        click.echo(text(clusters, services))
+        click.echo(text(clusters, services, withheld))
     else:
-        click.echo(document("Status", data(clusters, services), output))
+        click.echo(document("Status", data(clusters, services, withheld), output))
     frozen = {each.name for each in clusters if each.mode == "frozen"}
     silent = any(one.unknown for each in services for one in each.sources if one.cluster not in frozen)
     return Exit.UNKNOWN if unknown or silent else Exit.OK
@@ -121,6 +124,7 @@ def _service(hub: Hub, result: Pass) -> ServiceStanding:
         tuple(counted(names, slices, _unknown(hub, result.target, result))),
         held(result, approving_flags(hub)),
         tuple({"reason": each.reason, "message": each.message} for each in result.findings),
+        tuple(sorted({str(each.check) for each in result.desired.watches})) if result.desired is not None else (),
     )
 
 
@@ -145,7 +149,9 @@ def counted(names: Iterable[str], slices: Sequence[Slice], unknown: dict[str, st
 # --- printing --------------------------------------------------------------------------------------
 
 
-def text(clusters: Sequence[ClusterStanding], services: Sequence[ServiceStanding]) -> str:
+def text(
+    clusters: Sequence[ClusterStanding], services: Sequence[ServiceStanding], withheld: RegistryHeld | None = None
+) -> str:
     """For a terminal."""
     parts = []
     if clusters:
@@ -164,21 +170,29 @@ def text(clusters: Sequence[ClusterStanding], services: Sequence[ServiceStanding
         ]
         if lines:
             parts.append("\n".join([click.style(each.name, bold=True), *(f"  {line}" for line in lines)]))
+    if withheld is not None:
+        first, *more = map(one_line, registry_lines(withheld))
+        parts.append("\n".join([first, *(f"  {line}" for line in more)]))
     return "\n\n".join(parts) or "nothing: no clusters, no services"
 
 
 def _row(each: ServiceStanding) -> tuple[object, ...]:
     ready, total = sum(one.ready for one in each.sources), sum(one.total for one in each.sources)
     notes = [each.status or "followed"]
+    if each.checks:
+        notes.append(f"{NOT_PROBED}: {', '.join(each.checks)}")
     if each.withheld:
         notes.append(f"{sum(len(one.addresses) for one in each.withheld)} removals withheld")
     sources = [f"{one.cluster} {one.ready}/{one.total}{' unknown' if one.unknown else ''}" for one in each.sources]
     return each.name, ", ".join(notes), f"{ready}/{total}", ", ".join(sources)
 
 
-def data(clusters: Sequence[ClusterStanding], services: Sequence[ServiceStanding]) -> dict[str, Any]:
+def data(
+    clusters: Sequence[ClusterStanding], services: Sequence[ServiceStanding], withheld: RegistryHeld | None = None
+) -> dict[str, Any]:
     """For a program."""
     return {
+        "registry": {"withheld": registry_data(withheld)},
         "clusters": [
             {
                 "name": each.name,
@@ -203,6 +217,7 @@ def data(clusters: Sequence[ClusterStanding], services: Sequence[ServiceStanding
                 ],
                 "withheld": [one.data() for one in each.withheld],
                 "findings": list(each.findings),
+                "checks": [{"check": check, "verdict": NOT_PROBED} for check in each.checks],
             }
             for each in services
         ],

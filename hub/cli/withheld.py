@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from hub import approvals
 from hub.app import Hub
-from hub.cli.options import DEFAULT_NAMESPACE, DEFAULT_OWNER
 from hub.cli.render import count
 from hub.reconcile import Pass
+from hub.removals import REASON, RegistryHeld
 
 NAMED: Final = 5
 """Addresses that a table names."""
@@ -74,11 +75,31 @@ def held(result: Pass, flags: str = "") -> tuple[Held, ...]:
     )
 
 
+def registry_lines(each: RegistryHeld | None) -> Iterable[str]:
+    """For a table: what a mass removal from the registry withholds; nothing where there is none."""
+    if each is not None:
+        yield f"= withheld: {REASON}: {each.message}"
+        yield f"  approve with: {each.approve}"
+
+
+def registry_data(each: RegistryHeld | None) -> dict[str, Any] | None:
+    """For JSON."""
+    if each is None:
+        return None
+    return {
+        "reason": REASON,
+        "hash": each.hash,
+        "entries": list(each.entries),
+        "endpoints": each.endpoints,
+        "total": each.total,
+        "message": each.message,
+        "approve": each.approve,
+    }
+
+
 def approving_flags(hub: Hub) -> str:
     """The options by which ``hub approve`` finds the approvals of this hub, with a space before each."""
-    owner, namespace = hub.registry.owner, hub.options.namespace
-    flags = f" --owner {owner}" if owner != DEFAULT_OWNER else ""
-    return flags + (f" --lease-namespace {namespace}" if namespace != DEFAULT_NAMESPACE else "")
+    return approvals.flags(hub.registry.owner, hub.options.namespace)
 
 
 def timestamp(seconds: float) -> str:

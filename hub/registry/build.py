@@ -15,12 +15,16 @@ from hub.model import LOCAL, TargetKey
 from hub.registry import models
 from hub.registry.selection import Selection
 from hub.registry.spec import (
+    AnnotationPolicy,
     ClusterSpec,
+    CopyRule,
     FailoverPolicy,
     GuardPolicy,
+    HealthPolicy,
     KubeconfigPath,
     KubeconfigSecret,
     NodePolicy,
+    NodePortRef,
     PortSpec,
     ProviderRef,
     SourceSpec,
@@ -87,7 +91,9 @@ class Targets:
         defaults: models.Layer | None,
         clusters: Mapping[str, tuple[models.Cluster, ClusterSpec]],
         selection: Selection,
+        folder: Path,
     ) -> None:
+        self._folder = folder
         self._defaults = defaults
         self._clusters = clusters
         self._selection = selection
@@ -107,6 +113,7 @@ class Targets:
                 policy=entry.policy,
                 endpoints_per_slice=entry.endpoints_per_slice,
                 drain=entry.drain,
+                adopt=None if entry.adopt is None else entry.adopt.managed_by,
             ),
         )
 
@@ -139,6 +146,7 @@ class Targets:
         nodes = [layer.nodes for layer in layers if layer is not None]
         guard = _merged(layer.guard for layer in layers if layer is not None)
         unreachable = _merged(layer.unreachable for layer in layers if layer is not None)
+        health = _merged(layer.health for layer in layers if layer is not None)
         named = provider(source.provider) or (spec.provider if spec else None) or UNKNOWN_PROVIDER
         return SourceSpec(
             cluster=name,
@@ -147,6 +155,7 @@ class Targets:
             guard=self._share(GuardPolicy(**guard)),
             unreachable=self._share(UnreachablePolicy(**unreachable)),
             guard_set=self._share(frozenset(guard)),
+            health=self._share(_health_policy(health, self._folder)),
         )
 
     def _share(self, value: T) -> T:
@@ -176,18 +185,50 @@ def _node_policy(sections: list[models.Nodes | None]) -> NodePolicy:
     return NodePolicy(**keys)
 
 
+def _health_policy(keys: dict[str, Any], folder: Path) -> HealthPolicy:
+    """Lists and mappings replace each other as a whole."""
+    if keys.get("mode", "off") == "off":
+        return HealthPolicy()
+    if "headers" in keys:
+        keys["headers"] = tuple(sorted(keys["headers"].items()))
+    if "status" in keys:
+        keys["status"] = tuple(sorted(set(keys["status"])))
+    if "ca" in keys:
+        keys["ca"] = str(folder / keys["ca"])
+    if (service := keys.pop("health_check_node_port", None)) is not None:
+        keys["service"] = _key(service)
+    return HealthPolicy(**keys)
+
+
 def _mark(layer: models.Layer) -> str:
     """Equal for layers that say the same (pydantic's repr is complete and deterministic)."""
-    if not layer.model_fields_set & {"nodes", "guard", "unreachable"}:
+    if not layer.model_fields_set & {"nodes", "guard", "unreachable", "health"}:
         return ""
-    return repr((layer.nodes, layer.guard, layer.unreachable))
+    return repr((layer.nodes, layer.guard, layer.unreachable, layer.health))
 
 
 def _port(entry: models.Port) -> PortSpec:
+    named = entry.node_port
     return PortSpec(
         port=entry.port or 0,
+        node_port=None if named is None else NodePortRef(_key(named.service), named.port),
         **_written(name=entry.name, protocol=entry.protocol, app_protocol=entry.app_protocol),
     )
+
+
+def _key(text: str) -> TargetKey:
+    namespace, _, name = text.partition("/")
+    return TargetKey(namespace, name)
+
+
+def annotation_policy(entry: models.Annotations | None, targets: Targets) -> AnnotationPolicy:
+    """The spec of ``annotations:``; copies are sources of the hub cluster, for which ``defaults`` hold too."""
+    if entry is None or not entry.enabled:
+        return AnnotationPolicy()
+    rules = tuple(CopyRule(rule.from_, tuple(rule.to)) for rule in entry.allow or ())
+    example = {"name": "a", "namespace": "a", "sources": [{"cluster": LOCAL, "provider": {"name": "service-copy"}}]}
+    (source,) = targets.build(models.Service.model_validate(example)).sources
+    return AnnotationPolicy(enabled=True, allow=rules, source=source)
 
 
 def local() -> ClusterSpec:

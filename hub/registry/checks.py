@@ -18,6 +18,8 @@ from hub.registry.values import kind, shown
 Raw = Mapping[str, Any]
 
 _ENTRY_KEYS: Final = {"clusters": ("name",), "services": ("namespace", "name")}
+_HTTP_KEYS: Final = ("path", "method", "host", "headers", "status")
+_TLS_KEYS: Final = ("serverName", "ca", "insecure")
 _COPY_HINT = "such as provider: {name: service-copy, config: {namespace: …, name: …}}"
 
 
@@ -45,6 +47,9 @@ def check(data: Raw, report: Report) -> Selection:
     _unique(clusters, report)
     _unique(services, report)
     _owners(data, report)
+    defaults = data.get("defaults")
+    if isinstance(defaults, dict):
+        _health(("defaults",), defaults, report)
     selection = Selection(entry for _, entry in clusters)
     _formerly(clusters, selection, report)
     for path, cluster in clusters:
@@ -92,6 +97,7 @@ def _formerly(clusters: list[tuple[KeyPath, Raw]], selection: Selection, report:
 
 
 def _cluster(path: KeyPath, cluster: Raw, report: Report) -> None:
+    _health(path, cluster, report)
     if cluster.get("name") == LOCAL:
         message = "local is built in and cannot be declared: it is the hub cluster"
         report.add((*path, "name"), message, "remove the entry")
@@ -105,6 +111,7 @@ def _cluster(path: KeyPath, cluster: Raw, report: Report) -> None:
 
 
 def _service(path: KeyPath, service: Raw, report: Report) -> None:
+    _health(path, service, report)
     failover = service.get("strategy") == "failover"
     if "failover" in service and not failover:
         report.add((*path, "failover"), "needs strategy failover", "add strategy: failover", on_key=True)
@@ -125,6 +132,7 @@ def _sources(path: KeyPath, service: Raw, selection: Selection, report: Report) 
     for at, source in _items(service, "sources", path):
         if not isinstance(source, dict):
             continue
+        _health(at, source, report)
         _one_of(at, source, ("cluster", "clusterSelector"), report)
         cluster, selector = source.get("cluster"), source.get("clusterSelector")
         if isinstance(cluster, str):
@@ -134,6 +142,30 @@ def _sources(path: KeyPath, service: Raw, selection: Selection, report: Report) 
             _reference(at, cluster, source, selection, report)
         elif isinstance(selector, dict):
             _selector(at, selector, source, selection, report)
+
+
+def _health(path: KeyPath, layer: Raw, report: Report) -> None:
+    """Keys that the mode beside them has no use for; a mode written in another layer is not known here."""
+    health = layer.get("health")
+    if not isinstance(health, dict):
+        return
+    at = (*path, "health")
+    mode = health.get("mode")
+    foreign = {"tcp": _HTTP_KEYS + _TLS_KEYS, "http": _TLS_KEYS}.get(mode, ()) if isinstance(mode, str) else ()
+    for key in foreign:
+        if key in health:
+            needed = "https" if key in _TLS_KEYS else "http or https"
+            report.add((*at, key), f"has no meaning with mode {mode}", f"mode {needed} uses it", on_key=True)
+    if health.get("insecure") is True and "ca" in health:
+        report.add((*at, "ca"), "cannot go with insecure: true", "keep one of the two", on_key=True)
+    if "port" in health and "healthCheckNodePort" in health:
+        report.add((*at, "healthCheckNodePort"), "cannot go with port", "keep one of the two", on_key=True)
+    headers = health.get("headers")
+    if isinstance(headers, dict):
+        names = Counter(name.lower() for name in headers if isinstance(name, str))
+        for name in headers:
+            if isinstance(name, str) and names[name.lower()] > 1:
+                report.add((*at, "headers", name), f"{shown(name)} is written twice", on_key=True)
 
 
 def _reference(at: KeyPath, cluster: str, source: Raw, selection: Selection, report: Report) -> None:

@@ -88,13 +88,13 @@ class Check:
         return found
 
 
-def begin(path: str | os.PathLike[str]) -> Check:
-    """Read a file and start checking it.
+def begin(path: str | os.PathLike[str], content: bytes | None = None) -> Check:
+    """Read a file and start checking it; ``content`` is what stands for a file that is none.
 
     Raises:
         RegistryError: it cannot be read.
     """
-    return Check(read(path), path)
+    return Check(read(path) if content is None else content, path)
 
 
 def loads(content: bytes, path: str | os.PathLike[str]) -> Loaded:

@@ -103,7 +103,7 @@ def _registry(data: Mapping[str, Any], report: Report, folder: Path, content: by
         if path not in broken and isinstance(entry, models.Cluster)
     }
     broken_clusters, broken_targets, frozen = _frozen(data, broken)
-    targets = build.Targets(head.defaults, clusters, selection)
+    targets = build.Targets(head.defaults, clusters, selection, folder)
     specs: dict[TargetKey, TargetSpec] = {}
     for path, entry in good["services"].items():
         if path not in broken and isinstance(entry, models.Service):
@@ -120,6 +120,7 @@ def _registry(data: Mapping[str, Any], report: Report, folder: Path, content: by
         digest=hashlib.sha256(content).hexdigest(),
         frozen_names=frozen,
         folder=str(folder),
+        annotations=build.annotation_policy(head.annotations, targets),
     )
 
 

@@ -51,6 +51,7 @@ SecretKey = Annotated[str, PlainValidator(values.secret_key), _schema("[-._a-zA-
 LabelKey = Annotated[str, PlainValidator(values.label_key), _schema(_QUALIFIED, "region")]
 LabelValue = Annotated[str, PlainValidator(values.label_value), _schema(f"{_VALUE}?", "eu")]
 Owner = Annotated[str, PlainValidator(values.owner), _schema(_VALUE, "default")]
+ManagedBy = Annotated[str, PlainValidator(values.managed_by), _schema(_VALUE, "old-controller", longest=63)]
 Selector = Annotated[
     tuple[SelectorTerm, ...],
     PlainValidator(values.selector),
@@ -83,6 +84,28 @@ PortOrName = Annotated[
     ),
 ]
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
+ProbeInterval = Annotated[
+    float, PlainValidator(values.probe_interval), _schema(values.DURATION_PATTERN, "5s")
+]
+ProbeTimeout = Annotated[float, PlainValidator(values.probe_timeout), _schema(values.DURATION_PATTERN, "3s")]
+HeaderName = Annotated[str, PlainValidator(values.header_name), _schema(values.HEADER_PATTERN, "X-Probe", longest=63)]
+HeaderValue = Annotated[
+    str, PlainValidator(values.header_value), WithJsonSchema({"type": "string", "maxLength": 1024})
+]
+HostName = Annotated[str, PlainValidator(values.host), _schema(values.HOST_PATTERN, "shop.example.com", longest=253)]
+StatusRange = Annotated[
+    tuple[int, int],
+    PlainValidator(values.status_range),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 100, "maximum": 599},
+                {"type": "string", "pattern": "^[1-5][0-9]{2}-[1-5][0-9]{2}$"},
+            ],
+            "examples": ["200-299"],
+        }
+    ),
+]
 
 
 def optional(description: str, default: JsonValue = None, **more: Any) -> Any:
@@ -138,19 +161,40 @@ class Unreachable(Section):
 
     after: Duration | None = optional("Counts from the last complete answer.", "10m")
     policy: Literal["keep", "not-ready", "remove"] | None = optional("keep: as they are.", "keep")
+    probe: Literal["off", "tcp"] | None = optional(
+        "tcp: probe while the cluster is unreachable although `health` is off; what answers is left alone.", "off"
+    )
 
 
 class Health(Section):
-    """Active checks of the published addresses."""
+    """Active checks of the published addresses (docs/how-to/health.md)."""
 
     mode: Literal["off", "tcp", "http", "https"] | None = optional("How to probe.", "off")
-    path: Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=1024)] | None = optional("Path of an HTTP probe.", "/")
-    port: PortNumber | None = optional("Port to probe, where it is not the published one.")
-    interval: Duration | None = optional("Time between probes of one address.", "5s")
-    timeout: Duration | None = optional("A probe that takes longer fails.", "3s")
+    port: PortNumber | None = optional("Port to probe; default: the first TCP port that is published.")
+    health_check_node_port: ObjectName | None = optional(
+        "Probe the healthCheckNodePort of this Service (namespace/name) of the remote cluster."
+    )
+    interval: ProbeInterval | None = optional("Time between probes of one address, give or take 5 %.", "5s")
+    timeout: ProbeTimeout | None = optional("A probe that takes longer fails.", "3s")
     rise: Annotated[int, Field(ge=1, le=1000)] | None = optional("Successes in a row that make an address healthy.", 2)
     fall: Annotated[int, Field(ge=1, le=1000)] | None = optional("Failures in a row that make it unhealthy.", 3)
     on_fail: Literal["not-ready", "remove"] | None = optional("What becomes of an unhealthy address.", "not-ready")
+    path: Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=1024)] | None = optional(
+        "Path, and query, of an HTTP probe.", "/"
+    )
+    method: Literal["GET", "HEAD", "OPTIONS"] | None = optional("Method of an HTTP probe.", "GET")
+    host: HostName | None = optional("Host header; default: the address.")
+    headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=32)] | None = optional(
+        "More headers of an HTTP probe. No secrets.", {}
+    )
+    status: list[StatusRange] | None = optional(
+        "Statuses that pass. Redirects are not followed.", ["200-399"], min_length=1, max_length=32
+    )
+    server_name: Subdomain | None = optional("Name for SNI and in the certificate; default: the address.")
+    ca: FilePath | None = optional(
+        "File with the certificates to trust, below --credentials-dir; default: the system's."
+    )
+    insecure: bool | None = optional("Accept any certificate.", default=False)
 
 
 class Layer(Section):
@@ -245,6 +289,15 @@ class Port(Section):
     app_protocol: LabelKey | None = optional("As in a Service's appProtocol.")
 
 
+class Adopt(Section):
+    """Whose slices of this Service are replaced by ours."""
+
+    managed_by: ManagedBy = required(
+        "Their value of the label endpointslice.kubernetes.io/managed-by; they go once ours cover them. "
+        "endpoint-copier means slices with its label endpoint-copier/source."
+    )
+
+
 class Service(Layer):
     """A target: a Service of the hub cluster without a selector."""
 
@@ -259,6 +312,7 @@ class Service(Layer):
     policy: Literal["sync", "upsert-only"] | None = optional("upsert-only: never removes.", "sync")
     endpoints_per_slice: Annotated[int, Field(ge=1, le=1000)] | None = optional("Endpoints in one slice.", 100)
     drain: Duration | None = optional("Publish a leaving endpoint as terminating this long first.", "0s")
+    adopt: Adopt | None = optional("Take over from another controller.")
 
 
 class AllowedCopy(Section):

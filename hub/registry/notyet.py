@@ -23,17 +23,8 @@ class NotYet(NamedTuple):
     unless: tuple[object, ...] = ()
 
 
-_HEALTH = NotYet("active health checks", unless=({}, {"mode": "off"}))
-
 NOT_YET: Final[Mapping[str, NotYet]] = {
-    "defaults.health": _HEALTH,
-    "clusters[].health": _HEALTH,
-    "services[].health": _HEALTH,
-    "services[].sources[].health": _HEALTH,
-    "services[].ports[].nodePort": NotYet("reading a port from a remote Service"),
     "services[].drain": NotYet("draining", unless=("0s", "0")),
-    "services[].adopt": NotYet("adopting foreign slices"),
-    "annotations.enabled": NotYet("copying by annotation", unless=(False,)),
 }
 """Path of a key (``[]`` = every entry of a list) -> what is missing."""
 

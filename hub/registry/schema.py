@@ -17,6 +17,8 @@ from hub.registry.notyet import NOT_YET
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
+_LATER: Final = "Not in this version: "
+
 
 def schema() -> dict[str, Any]:
     """The schema as plain data."""
@@ -24,9 +26,9 @@ def schema() -> dict[str, Any]:
     _tidy(made)
     for pattern, missing in NOT_YET.items():
         for property_ in _properties(made, pattern):
-            property_["description"] = (
-                f"Not in this version: {missing.what}. {property_.get('description', '')}".strip()
-            )
+            text = property_.get("description", "")
+            if not text.startswith(_LATER):  # sections are shared: health is one of defaults, clusters and services
+                property_["description"] = f"{_LATER}{missing.what}. {text}".strip()
     made["title"] = "clusters.yaml of EndpointSlice Hub"
     return {"$schema": DIALECT, **made}
 

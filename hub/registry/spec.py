@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
-from typing import Literal
+from typing import Final, Literal
 
-from hub.model import TargetKey
+from hub.model import LOCAL, Finding, TargetKey
 
 Network = IPv4Network | IPv6Network
+
+HEALTH_CHECK: Final = 0
+"""``NodePortRef.port`` of a Service's healthCheckNodePort; no port has this number."""
 ClusterState = Literal["active", "standby", "frozen"]
 
 
@@ -73,13 +76,39 @@ class UnreachablePolicy:
 
     after: float = 600.0
     policy: Literal["keep", "not-ready", "remove"] = "keep"
+    probe: Literal["off", "tcp"] = "off"
 
 
 @dataclass(frozen=True, slots=True)
 class HealthPolicy:
-    """``health:`` active checks. ``mode`` "off" is the default; other keys hold their defaults then."""
+    """``health:`` active checks. ``mode`` "off" is the default; other keys hold their defaults then.
+
+    Attributes:
+        port: None = the first TCP port that is published.
+        service: whose healthCheckNodePort is the port; None = nobody's.
+        host: the Host header; "" = the address.
+        headers: (name, value) pairs, sorted.
+        status: first and last of each range of accepted HTTP statuses, sorted.
+        server_name: for SNI and the certificate; "" = the address.
+        ca: absolute path of a file with certificates; "" = the system's.
+    """
 
     mode: Literal["off", "tcp", "http", "https"] = "off"
+    port: int | None = None
+    interval: float = 5.0
+    timeout: float = 3.0
+    rise: int = 2
+    fall: int = 3
+    on_fail: Literal["not-ready", "remove"] = "not-ready"
+    path: str = "/"
+    method: Literal["GET", "HEAD", "OPTIONS"] = "GET"
+    host: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    status: tuple[tuple[int, int], ...] = ((200, 399),)
+    server_name: str = ""
+    ca: str = ""
+    insecure: bool = False
+    service: TargetKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +151,35 @@ class SourceSpec:
     guard: GuardPolicy = GuardPolicy()
     unreachable: UnreachablePolicy = UnreachablePolicy()
     guard_set: frozenset[str] = frozenset()
+    health: HealthPolicy = HealthPolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class NodePortRef:
+    """A port of a Service of the source cluster, by name or number: its nodePort is meant.
+
+    ``HEALTH_CHECK`` instead of a port means the Service's healthCheckNodePort.
+    """
+
+    service: TargetKey
+    port: int | str
 
 
 @dataclass(frozen=True, slots=True)
 class PortSpec:
-    """A port written in the registry entry; ``name`` None = take the Service's where it has one port."""
+    """A port written in the registry entry.
+
+    Attributes:
+        port: 0 where ``node_port`` says it.
+        name: None = take the Service's where it has one port.
+        node_port: where the number is to be read; None = nowhere, it is ``port``.
+    """
 
     port: int
     name: str | None = None
     protocol: Literal["TCP", "UDP", "SCTP"] = "TCP"
     app_protocol: str | None = None
+    node_port: NodePortRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,17 +194,38 @@ class FailoverPolicy:
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """One entry of ``services:``. ``ports`` None = from the Service."""
+    """One entry of ``services:``. ``ports`` None = from the Service; ``adopt`` "" = nobody's slices."""
 
     key: TargetKey
     sources: tuple[SourceSpec, ...]
     strategy: Literal["merge", "failover"] = "merge"
     failover: FailoverPolicy = FailoverPolicy()
     ports: tuple[PortSpec, ...] | None = None
-    health: HealthPolicy = HealthPolicy()
     policy: Literal["sync", "upsert-only"] = "sync"
     endpoints_per_slice: int = 100
     drain: float = 0.0
+    adopt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRule:
+    """Who may copy what by annotation; ``namespace/name`` with ``*`` for any run of characters."""
+
+    from_: str
+    to: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationPolicy:
+    """``annotations:`` copies that Services ask for; without a rule only from their own namespace.
+
+    Attributes:
+        source: what the file's ``defaults`` make of a source of the hub cluster; its provider is the copy's.
+    """
+
+    enabled: bool = False
+    allow: tuple[CopyRule, ...] = ()
+    source: SourceSpec = SourceSpec(LOCAL, ProviderRef(""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +241,9 @@ class Registry:
         frozen_names: values of the source-cluster label whose slices nobody may touch: broken entries, and
             the former names these list.
         folder: the registry's folder, absolute; relative paths of providers start there.
+        annotations: whether Services may ask for copies, and for which.
+        notes: what is to be said of Services whatever else becomes of them, such as why one is no target.
+        withdrawn: Services that asked for a copy and do so no more: nobody's mistake in this file.
     """
 
     owner: str
@@ -184,3 +256,6 @@ class Registry:
     digest: str = ""
     frozen_names: frozenset[str] = frozenset()
     folder: str = ""
+    annotations: AnnotationPolicy = AnnotationPolicy()
+    notes: Mapping[TargetKey, Finding] = field(default_factory=dict)
+    withdrawn: frozenset[TargetKey] = frozenset()

@@ -14,6 +14,7 @@ from decimal import Decimal
 from ipaddress import IPv6Network, ip_address, ip_network
 from typing import Final
 
+from hub.model import MANAGED_BY
 from hub.registry.spec import Network, SelectorTerm
 
 LABEL_LIMIT: Final = 63
@@ -26,6 +27,8 @@ MAX_DURATION_NS: Final = 2**63 - 1
 LABEL_PATTERN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 DURATION_PATTERN: Final = r"(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+|0"
 PERCENT_PATTERN: Final = r"(100(\.0+)?|[0-9]{1,2}(\.[0-9]{1,4})?)%"
+HEADER_PATTERN: Final = r"[A-Za-z0-9][-A-Za-z0-9_]*"
+HOST_PATTERN: Final = r"[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?(:[0-9]{1,5})?"
 CIDR_PATTERN: Final = r"[0-9a-fA-F:.]+/[0-9]{1,3}"
 
 _LABEL = re.compile(LABEL_PATTERN)
@@ -39,6 +42,18 @@ _DURATION_PART = re.compile(r"([0-9.]+)(ns|us|µs|ms|s|m|h)")
 _UNITS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _PERCENT = re.compile(PERCENT_PATTERN)
 _CIDR = re.compile(CIDR_PATTERN)
+_HEADER = re.compile(HEADER_PATTERN)
+_HOST = re.compile(HOST_PATTERN)
+_STATUSES = re.compile(r"([0-9]{3})-([0-9]{3})")
+_SECRET_HEADERS: Final = frozenset(("authorization", "proxy-authorization", "cookie", "x-api-key", "x-auth-token"))
+_OWN_HEADERS: Final = {
+    "host": "use host:",
+    "connection": "the hub closes every connection",
+    "content-length": "a probe has no body",
+    "transfer-encoding": "a probe has no body",
+    "upgrade": "a probe speaks HTTP/1.1",
+    "expect": "a probe has no body",
+}
 _GLOB = re.compile(r"[a-z0-9*]([-.a-z0-9*]*[a-z0-9*])?")
 
 
@@ -107,6 +122,23 @@ def duration(value: object) -> float:
 def duration_or_never(value: object) -> float | None:
     """As :func:`duration`; None for ``never``."""
     return None if value == "never" else _with_word(duration, value, "never")
+
+
+def probe_interval(value: object) -> float:
+    """Seconds between probes: 100 ms to 1 h."""
+    return _between(value, 0.1, 3600.0, "100ms", "1h")
+
+
+def probe_timeout(value: object) -> float:
+    """Seconds a probe may take: 10 ms to 1 min."""
+    return _between(value, 0.01, 60.0, "10ms", "1m")
+
+
+def _between(value: object, least: float, most: float, shortest: str, longest: str) -> float:
+    seconds = duration(value)
+    if not least <= seconds <= most:
+        raise BadValue(f"is not between {shortest} and {longest}: {shown(value)}")
+    return seconds
 
 
 def percent(value: object) -> float:
@@ -191,6 +223,23 @@ def label_value(value: object) -> str:
 def owner(value: object) -> str:
     """The value of the owner label: a label value that is not empty."""
     return label_value(text(value))
+
+
+def managed_by(value: object) -> str:
+    """A managed-by value whose slices may be taken over: that of a controller one can stop."""
+    written = label_value(text(value))
+    if written == MANAGED_BY:
+        raise BadValue("is the hub's own value", "slices of another hub are adopted with previousOwners")
+    if written in _BUILT_IN:
+        raise BadValue(f"{written} is Kubernetes' own and writes again what is deleted", _BUILT_IN[written])
+    return written
+
+
+_BUILT_IN: Final = {
+    "endpointslice-controller.k8s.io": "remove the Service's selector and delete the slices it left behind",
+    "endpointslicemirroring-controller.k8s.io": "delete the Endpoints object that is mirrored",
+}
+"""Controllers nobody stops -> how their slices end."""
 
 
 def selector(value: object) -> tuple[SelectorTerm, ...]:
@@ -302,3 +351,49 @@ def file_path(value: object) -> str:
     if written.startswith("~"):
         raise BadValue(f"starts with ~, which is not expanded: {shown(written)}", "write the whole path")
     return written
+
+
+def header_name(value: object) -> str:
+    """The name of an HTTP header that a user may set."""
+    written = text(value)
+    if len(written) > LABEL_LIMIT or not _HEADER.fullmatch(written):
+        raise BadValue(f"is not the name of a header: {shown(written)}", "letters, digits and - are allowed")
+    if written.lower() in _SECRET_HEADERS:
+        raise BadValue(f"carries a secret: {shown(written)}", "secrets are not written into this file")
+    if (own := _OWN_HEADERS.get(written.lower())) is not None:
+        raise BadValue(f"is not for you to set: {shown(written)}", own)
+    return written
+
+
+def header_value(value: object) -> str:
+    """Printable ASCII on one line; may be empty."""
+    if value == "":
+        return ""
+    written = text(value)
+    if not written.isascii() or written != written.strip():
+        raise BadValue(f"is not the value of a header: {shown(written)}", "printable ASCII, no space around it")
+    return written
+
+
+def host(value: object) -> str:
+    """A Host header: a name, with a port where wanted."""
+    written = text(value)
+    if len(written) > NAME_LIMIT or not _HOST.fullmatch(written):
+        raise BadValue(f"is not a host: {shown(written)}", "such as shop.example.com")
+    return written
+
+
+def status_range(value: object) -> tuple[int, int]:
+    """First and last HTTP status of ``200-299``, or of a single number."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        first = last = value
+    else:
+        found = _STATUSES.fullmatch(text(value))
+        if not found:
+            raise BadValue(f"is not an HTTP status or a range of them: {shown(value)}", "such as 204 or 200-299")
+        first, last = int(found[1]), int(found[2])
+    if not 100 <= first <= 599 or not 100 <= last <= 599:
+        raise BadValue(f"is outside the statuses from 100 to 599: {shown(value)}")
+    if first > last:
+        raise BadValue(f"is a range that ends before it starts: {shown(value)}", f"did you mean {last}-{first}")
+    return first, last

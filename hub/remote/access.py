@@ -30,6 +30,7 @@ class Connector:
         pool: for look-ups of API servers' names.
         allow_exec: programs that kubeconfigs may run.
         denied_servers: API servers that no kubeconfig may lead to.
+        secrets_namespace: what ``read_secret`` reads from, for messages.
         read_secret: None where the hub cluster cannot be asked (``hub check`` without --online).
     """
 
@@ -38,6 +39,7 @@ class Connector:
     allow_exec: frozenset[str] = frozenset()
     denied_servers: frozenset[tuple[str, int]] = frozenset()
     read_secret: ReadSecretData | None = None
+    secrets_namespace: str = "default"
 
     async def access(self, spec: ClusterSpec) -> ClusterAccess:
         """Read the entry's kubeconfig.
@@ -64,7 +66,10 @@ class Connector:
         try:
             return base64.b64decode((await self.read_secret(source.secret))[source.key])
         except NotFound as error:
-            raise KubeconfigError(f"{where} does not exist; create it") from error
+            raise KubeconfigError(
+                f"{where} does not exist; create it in namespace {self.secrets_namespace} "
+                "(the hub reads no other one, see --secrets-namespace)"
+            ) from error
         except Forbidden as error:
             raise KubeconfigError(
                 f"{where} may not be read: the hub's account lacks the rule «secrets {source.secret}: get»"

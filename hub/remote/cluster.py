@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
-from hub.errors import HubError
+from hub.errors import ApiError, Forbidden, HubError, NotFound
 from hub.kube.client import Client
 from hub.kube.kubeconfig import ClusterAccess
 from hub.kube.reflector import Reflector, RelistSlots
@@ -21,6 +21,7 @@ from hub.kube.wire import NODES
 from hub.model import Node
 from hub.registry.spec import ClusterSpec
 from hub.remote.access import Connector
+from hub.remote.identity import RULE, read_uid
 from hub.remote.nodes import NodeStore
 from hub.remote.status import ClusterStatus, State, in_words, state_after
 
@@ -30,6 +31,8 @@ ACCESS_CHECK = 5.0
 """Seconds between looks at the kubeconfig: a replaced file is in use within this time, without a restart."""
 SECRET_CHECK = 30.0
 """Seconds between reads of a kubeconfig's Secret while all is well; else as often as a file is looked at."""
+REFUSALS = 3
+"""Times in a row that a 403 is not believed to be about a missing rule while the Nodes are not there either."""
 ACCESS_RETRY = 5.0
 """Seconds between attempts to read an unusable kubeconfig, at most: reading costs little, and somebody is at it."""
 
@@ -41,9 +44,12 @@ class RemoteCluster:
         spec: its registry entry; ``kubeconfig`` must be set.
         on_nodes: called with (changed nodes, names gone) when the complete picture changed.
         on_state: called when ``status`` changed.
+        doubt: (name, UID) -> why this is not the cluster it was, "" where it is, None while that is not known.
 
     Attributes:
         answered_at: Clock.now() of the last complete answer; None before the first.
+        uid: of the kube-system Namespace, as last read; "" where it cannot be read.
+        doubts: why this is not the cluster it was; "" where it is, None while that is not known.
     """
 
     def __init__(
@@ -54,6 +60,7 @@ class RemoteCluster:
         slots: RelistSlots,
         on_nodes: Callable[[Iterable[Node], Iterable[str]], None],
         on_state: Callable[[], None],
+        doubt: Callable[[str, str], str | None] = lambda *_: "",
     ) -> None:
         self.spec = spec
         self.status = ClusterStatus(State.PENDING, clock.wall())
@@ -68,6 +75,19 @@ class RemoteCluster:
         self._store = NodeStore(on_nodes)
         self._on_state = on_state
         self._settled = asyncio.Event()
+        self._connected = asyncio.Event()
+        self.uid = ""
+        self.doubts: str | None = ""
+        self._doubt = doubt
+        self._identified = True
+        """The UID was read since whatever made us doubt last: a new connection, a failure, a new list."""
+        self._round = 0
+        """Grows with each such doubt."""
+        self._identify = asyncio.Event()
+        self._unreadable = False
+        """It was said that the UID cannot be read."""
+        self._current = False
+        """The Nodes are complete and current."""
 
     @property
     def nodes(self) -> dict[str, Node]:
@@ -99,6 +119,12 @@ class RemoteCluster:
         """Wait until the first attempt has ended, one way or the other."""
         await self._settled.wait()
 
+    async def connection(self) -> Client:
+        """The client to read more of this cluster with; waits for a usable kubeconfig, and for the right cluster."""
+        while (client := self.client) is None or self.doubts != "":
+            await self._connected.wait()
+        return client
+
     def list_again(self, every: float) -> None:
         """Ask for a complete list although the watch is fine; at most one in ``every`` seconds."""
         now = self._clock.now()
@@ -124,12 +150,15 @@ class RemoteCluster:
         """Run the reflector until the kubeconfig says something else."""
         client = self._connector.client(access)
         self.client = client
+        self._in_doubt()
+        self._identify.set()  # beside the first list
         name = f"nodes of {self.spec.name}"
         reflector = Reflector(name, client, NODES, self._store, self, self._clock, slots=self._slots)
         self._reflector = reflector
         follow = asyncio.create_task(reflector.run(), name=name)
         replaced = asyncio.create_task(self._replaced(access, stamp), name=f"kubeconfig of {self.spec.name}")
-        tasks = (follow, replaced)
+        identity = asyncio.create_task(self._identifying(client), name=f"identity of {self.spec.name}")
+        tasks = (follow, replaced, identity)
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -141,6 +170,7 @@ class RemoteCluster:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self.client = self._reflector = None
+            self._connected.clear()
             await client.close()
 
     async def _replaced(self, access: ClusterAccess, stamp: object) -> None:
@@ -160,25 +190,107 @@ class RemoteCluster:
                     return
                 stamp = now
 
+    # --- whose answers these are -----------------------------------------------------------------
+
+    def _in_doubt(self) -> None:
+        """From here on another cluster may answer: what it says counts once it is identified."""
+        if self.client is not None:
+            self._identified, self.doubts = False, None
+            self._connected.clear()
+            self._current = False
+            self._round += 1
+
+    async def _identifying(self, client: Client) -> None:
+        """Read the UID whenever it is asked for, until cancelled."""
+        backoff = Backoff(cap=ACCESS_RETRY)
+        refusals = 0
+        while True:
+            await self._identify.wait()
+            self._identify.clear()
+            if self._identified:
+                continue
+            asked = self._round
+            try:
+                uid = await read_uid(client)
+            except (Forbidden, NotFound) as error:
+                # An API server that has just started refuses everything: with a list of Nodes it means it.
+                refusals += 1
+                if isinstance(error, Forbidden) and not self._current and refusals < REFUSALS:
+                    await self._again(asked, backoff)
+                    continue
+                if not self._unreadable:
+                    log.info("cluster %s: not checked whether it is the same as before: %s", self.spec.name, error)
+                self._unreadable, uid = True, ""
+            except HubError as error:
+                if self._current:
+                    self._set(State.DEGRADED, f"its identity: {in_words(error, self.spec.name, RULE)}")
+                    self._settled.set()
+                await self._again(asked, backoff)
+                continue
+            backoff.reset()
+            refusals = 0
+            if asked == self._round:
+                self.uid, self._identified = uid, True
+                self.reconsider()
+
+    async def _again(self, asked: int, backoff: Backoff) -> None:
+        """Ask once more after a while; after a failure of the Nodes only once these are there again."""
+        await self._clock.sleep(backoff.next(self._clock.now()))
+        if asked == self._round or self._current:
+            self._identify.set()
+
+    def reconsider(self) -> None:
+        """Say what follows from what is known: an approval, or other slices, may make another cluster of it."""
+        if not self._identified:
+            return
+        before = (self.status, self.doubts)
+        self.doubts = self._doubt(self.spec.name, self.uid) if self.uid else ""
+        if self.doubts == "":
+            self._connected.set()
+        else:
+            self._connected.clear()
+        if self.doubts:
+            self._set(State.WRONG_CLUSTER, self.doubts)
+            self._settled.set()
+        elif self.doubts is not None and self._current:
+            self.answered_at = self._clock.now()
+            self._set(State.READY, "")
+            self._settled.set()
+        elif self.status.state is State.WRONG_CLUSTER:
+            self._set(State.SYNCING, "")
+        if self.doubts != before[1] and self.status == before[0]:
+            self._on_state()
+
     # --- the reflector's observer --------------------------------------------------------------
 
     def listing(self) -> None:
         """A list is needed: until it is there, nothing is said."""
         self._until_now()
+        if self._current:
+            self._in_doubt()
         if self.status.state in (State.PENDING, State.READY):
             self._set(State.SYNCING, "")
 
     def answered(self) -> None:
         """The picture is complete and current."""
-        self.answered_at = self._clock.now()
-        if self.synced:
-            self._set(State.READY, "")
-            self._settled.set()
+        if not self.synced:
+            return
+        self._current = True
+        if self._identified:
+            self.reconsider()
+        else:
+            self._identify.set()
 
     def failed(self, error: HubError) -> None:
         """An attempt failed."""
         self._until_now()
-        self._set(state_after(error), in_words(error, self.spec.name, NODES.rule))
+        self._current = False
+        if not isinstance(error, Forbidden):
+            self._in_doubt()
+        if not self._identified and isinstance(error, ApiError):
+            self._identify.set()  # it answers, if not with Nodes
+        if not self.doubts:
+            self._set(state_after(error), in_words(error, self.spec.name, NODES.rule))
         self._settled.set()
 
     def _until_now(self) -> None:
@@ -193,6 +305,7 @@ class RemoteCluster:
         self.status = ClusterStatus(state, old.since if old.state is state else self._clock.wall(), error)
         if old.state is state:
             return
-        level = logging.WARNING if state in (State.DEGRADED, State.UNREACHABLE) else logging.INFO
+        calm = state in (State.PENDING, State.SYNCING, State.READY)
+        level = logging.INFO if calm else logging.WARNING
         log.log(level, "cluster %s: %s%s", self.spec.name, state, f": {error}" if error else "")
         self._on_state()

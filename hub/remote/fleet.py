@@ -9,12 +9,24 @@ from typing import NamedTuple
 
 from hub.aio.clock import Clock
 from hub.aio.supervise import supervise
+from hub.desired.ports import NOT_READ, PortReading
+from hub.kube.client import Client
 from hub.kube.reflector import RelistSlots
-from hub.model import LOCAL, Node
-from hub.plugin.spec import ReadOnlyCluster
-from hub.registry.spec import ClusterSpec, Network, ProviderRef, Registry
+from hub.model import LOCAL, Node, TargetKey
+from hub.registry.spec import (
+    HEALTH_CHECK,
+    ClusterSpec,
+    Network,
+    NodePortRef,
+    ProviderRef,
+    Registry,
+    SourceSpec,
+    TargetSpec,
+)
 from hub.remote.access import Connector
 from hub.remote.cluster import RemoteCluster
+from hub.remote.ports import RemoteService
+from hub.remote.reading import ClusterReader
 from hub.remote.source import Source
 from hub.remote.status import State
 from hub.resolution.host import ProviderHost
@@ -34,14 +46,23 @@ class SourceKey(NamedTuple):
     provider: ProviderRef
 
 
+class ServiceKey(NamedTuple):
+    """A Service of a source cluster that ports are read from."""
+
+    cluster: str
+    service: TargetKey
+
+
 class Fleet:
     """Starts, keeps and stops the units of a registry's clusters; a reload touches only what changed.
 
     Args:
         on_change: called with a cluster's name when its views may have changed.
-        api: read access to a cluster's Services and slices, by cluster name, for providers.
+        local: the hub cluster's client, through which providers read it; None = they cannot.
+        doubt: (name, UID) -> why a cluster is not the one it was, as of :class:`RemoteCluster`.
 
     Attributes:
+        twins: clusters that are the same one -> the names of all of them.
         suspended: so many clusters are unreachable that the hub itself is the suspect.
     """
 
@@ -51,18 +72,22 @@ class Fleet:
         host: ProviderHost,
         clock: Clock,
         on_change: Callable[[str], None],
-        api: Callable[[str], ReadOnlyCluster | None] = lambda _: None,
+        local: Client | None = None,
+        doubt: Callable[[str, str], str | None] = lambda *_: "",
     ) -> None:
         self.clusters: dict[str, RemoteCluster] = {}
         self.sources: dict[SourceKey, Source] = {}
+        self.services: dict[ServiceKey, RemoteService] = {}
         self.suspended = False
         self._connector = connector
         self._host = host
         self._clock = clock
         self._on_change = on_change
-        self._api = api
+        self._local = local
+        self._doubt = doubt
+        self.twins: dict[str, tuple[str, ...]] = {}
         self._slots = RelistSlots()
-        self._tasks: dict[str | SourceKey, asyncio.Task[None]] = {}
+        self._tasks: dict[str | SourceKey | ServiceKey, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         """Stopped by a reload, still cleaning up."""
 
@@ -79,7 +104,10 @@ class Fleet:
             self._stop(name)
             del self.clusters[name]
             self._drop_sources([key for key in self.sources if key.cluster == name])
+            self._drop_services([key for key in self.services if key.cluster == name])
         self._drop_sources(self.sources.keys() - wanted.keys())
+        services = _wanted_services(registry, specs)
+        self._drop_services(self.services.keys() - services)
         for name, spec in specs.items():
             if spec.kubeconfig is not None and name not in self.clusters:
                 self._start_cluster(spec)
@@ -89,7 +117,15 @@ class Fleet:
                 self.sources[key].update(spec, denied)
             else:
                 self._start_source(key, spec, denied)
+        for service in sorted(services - self.services.keys()):
+            self._start_service(service)
         self._note_suspicion()
+        self._note_twins()
+
+    def reconsider(self) -> None:
+        """Look again whether each cluster is the one it was: approvals or slices are others than before."""
+        for each in self.clusters.values():
+            each.reconsider()
 
     def _drop_sources(self, keys: Iterable[SourceKey]) -> None:
         for key in keys:
@@ -105,6 +141,7 @@ class Fleet:
             self._slots,
             lambda changed, gone: self._nodes_changed(name, changed, gone),
             lambda: self._state_changed(name),
+            self._doubt,
         )
         self.clusters[name] = cluster
         self._start(name, f"cluster {name}", cluster.run)
@@ -118,15 +155,45 @@ class Fleet:
             self._clock,
             denied,
             lambda: self._on_change(key.cluster),
-            self._api(key.cluster),
+            self._reader(key.cluster),
         )
         self.sources[key] = source
         self._start(key, f"provider {key.provider.name} of {key.cluster}", source.run)
 
-    def _start(self, key: str | SourceKey, name: str, work: Callable[[], object]) -> None:
+    def _start_service(self, key: ServiceKey) -> None:
+        reader = self._reader(key.cluster)
+        if reader is not None:
+            unit = RemoteService(*key, reader, self._clock, lambda: self._on_change(key.cluster))
+            self.services[key] = unit
+            self._start(key, f"Service {key.service} of {key.cluster}", unit.run)
+
+    def _drop_services(self, keys: Iterable[ServiceKey]) -> None:
+        for key in keys:
+            self._stop(key)
+            del self.services[key]
+
+    def node_port(self, cluster: str, ref: NodePortRef) -> PortReading:
+        """What is known of a port of a Service in a source cluster."""
+        unit, remote = self.services.get(ServiceKey(cluster, ref.service)), self.clusters.get(cluster)
+        if unit is None or (remote is not None and remote.doubts != ""):
+            return NOT_READ
+        return unit.health_check_node_port() if ref.port == HEALTH_CHECK else unit.node_port(ref.port)
+
+    def _reader(self, cluster: str) -> ClusterReader | None:
+        """What providers may read of a cluster; None where there is no access to it."""
+        if cluster == LOCAL and (client := self._local) is not None:
+
+            async def local() -> Client:
+                return client
+
+            return ClusterReader(cluster, local, self._clock)
+        unit = self.clusters.get(cluster)
+        return ClusterReader(cluster, unit.connection, self._clock) if unit is not None else None
+
+    def _start(self, key: str | SourceKey | ServiceKey, name: str, work: Callable[[], object]) -> None:
         self._tasks[key] = asyncio.create_task(supervise(name, work, self._clock), name=name)  # type: ignore[arg-type]
 
-    def _stop(self, key: str | SourceKey) -> None:
+    def _stop(self, key: str | SourceKey | ServiceKey) -> None:
         task = self._tasks.pop(key)
         task.cancel()
         self._ending.add(task)
@@ -140,10 +207,27 @@ class Fleet:
 
     def _state_changed(self, name: str) -> None:
         """A cluster's state changed, and with it perhaps whom to suspect."""
+        self._note_twins()
         if self._note_suspicion():
             for each in self.clusters:  # the policies of all that are unreachable apply again, or no more
                 self._on_change(each)
         else:
+            self._on_change(name)
+
+    def _note_twins(self) -> None:
+        """Two names for one cluster: its nodes would be published twice, or half of what is meant is missing."""
+        by_uid: dict[str, list[str]] = {}
+        for name, each in self.clusters.items():
+            if each.uid:
+                by_uid.setdefault(each.uid, []).append(name)
+        twins = {name: tuple(sorted(names)) for names in by_uid.values() if len(names) > 1 for name in names}
+        if twins == self.twins:
+            return
+        for names in sorted(set(twins.values()) - set(self.twins.values())):
+            log.warning("clusters %s are one and the same: their kubeconfigs lead to one cluster", ", ".join(names))
+        changed = {name for name, _ in self.twins.items() ^ twins.items()}
+        self.twins = twins
+        for name in sorted(changed):
             self._on_change(name)
 
     def _note_suspicion(self) -> bool:
@@ -162,7 +246,11 @@ class Fleet:
 
     async def settled(self, seconds: float) -> None:
         """Wait until every source made its first statement or failed, at most ``seconds``."""
-        units: list[RemoteCluster | Source] = [*self.clusters.values(), *self.sources.values()]
+        units: list[RemoteCluster | Source | RemoteService] = [
+            *self.clusters.values(),
+            *self.sources.values(),
+            *self.services.values(),
+        ]
         waits = [asyncio.create_task(each.settled()) for each in units]
         if waits:
             _, late = await asyncio.wait(waits, timeout=seconds)
@@ -193,3 +281,26 @@ def _wanted(registry: Registry, specs: Mapping[str, ClusterSpec]) -> dict[Source
             if each.cluster in specs and each.provider.name:
                 wanted[SourceKey(each.cluster, each.provider)] = specs[each.cluster]
     return wanted
+
+
+def _wanted_services(registry: Registry, specs: Mapping[str, ClusterSpec]) -> set[ServiceKey]:
+    """Every Service that a target reads a port from, in each of its source clusters."""
+    wanted: set[ServiceKey] = set()
+    seen: set[int] = set()
+    for target in registry.targets.values():
+        if not any(port.node_port for port in target.ports or ()):
+            if id(target.sources) in seen:  # shared by many targets: a large registry has a million of sources
+                continue
+            seen.add(id(target.sources))
+        for source in target.sources:
+            if source.cluster in specs:
+                wanted.update(ServiceKey(source.cluster, ref.service) for ref in node_ports(target, source))
+    return wanted
+
+
+def node_ports(target: TargetSpec, source: SourceSpec) -> list[NodePortRef]:
+    """What a target reads of the Services of one source cluster: its ports, and where its checks go."""
+    refs = [port.node_port for port in target.ports or () if port.node_port is not None]
+    if source.health.service is not None:
+        refs.append(NodePortRef(source.health.service, HEALTH_CHECK))
+    return refs

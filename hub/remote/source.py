@@ -16,7 +16,7 @@ import msgspec
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
 from hub.desired.addresses import Accepted, AddressPolicy
-from hub.desired.snapshot import view_of_snapshot
+from hub.desired.snapshot import SnapshotMemory, view_of_snapshot
 from hub.desired.view import ViewBuilder, ViewResult
 from hub.errors import HubError
 from hub.model import LOCAL, Node, Resolution, SourceView
@@ -64,6 +64,7 @@ class Source:
         self._watch: EndpointWatch | None = None
         self._problem = "its provider is not ready yet"
         self._builders: dict[NodePolicy, ViewBuilder] = {}
+        self._memories: dict[NodePolicy, SnapshotMemory] = {}
         self._views: dict[NodePolicy, ViewResult] = {}
         self._built: dict[NodePolicy, tuple[int, int]] = {}
         """Versions of nodes and resolutions that the view in force was built from."""
@@ -139,6 +140,11 @@ class Source:
         return feed.status.error
 
     @property
+    def addresses(self) -> AddressPolicy:
+        """Which addresses may be published, or contacted."""
+        return self._addresses
+
+    @property
     def answers(self) -> int:
         """Complete, successful answers so far: lists of Nodes, or the provider's snapshots."""
         if self._watch is not None:
@@ -189,6 +195,7 @@ class Source:
                 self.spec.max_endpoints,
                 same_cluster=self.spec.name == LOCAL,
                 exclude_addresses=policy.exclude_addresses,
+                memory=self._memories.setdefault(policy, SnapshotMemory()),
             )
         assert self._remote is not None  # noqa: S101 - _unknown() said so
         builder = self._builders.get(policy)
@@ -199,6 +206,8 @@ class Source:
 
     def _unknown(self) -> str:
         """Why nothing may be said at all. A provider that fails leaves what it said before in force."""
+        if self._remote is not None and self._remote.doubts:
+            return self.problem  # also where a provider brings endpoints: it may have read them there
         if self._watch is not None:
             return "" if self._watch.snapshot is not None and not self._watch.status.error else self.problem
         if self._resolver is None:

@@ -29,6 +29,8 @@ class State(StrEnum):
     """Something answers, or would, but somebody must act: 401, 403, certificate, kubeconfig, garbage."""
     UNREACHABLE = "Unreachable"
     """Connection-level failure only."""
+    WRONG_CLUSTER = "WrongCluster"
+    """Another cluster answers under this name than before; nothing it says counts until that is approved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,21 @@ class ClusterStatus:
 def state_after(error: HubError) -> State:
     """The state an error puts a cluster into."""
     return State.UNREACHABLE if isinstance(error, ClusterUnreachable) else State.DEGRADED
+
+
+class StartingServer:
+    """Tells a missing RBAC rule from an API server that has just started: that refuses everything for some seconds."""
+
+    PATIENCE = 3
+    """Refusals in a row; a reflector's third comes after 2 to 5 s."""
+
+    def __init__(self) -> None:
+        self._refusals = 0
+
+    def over(self, error: HubError | None) -> bool:
+        """Whether what an attempt came to (None = an answer) is worth a warning."""
+        self._refusals = self._refusals + 1 if isinstance(error, Forbidden) else 0
+        return error is not None and not 0 < self._refusals < self.PATIENCE
 
 
 def in_words(error: HubError, cluster: str, rule: str) -> str:

@@ -7,6 +7,7 @@ from ipaddress import ip_network
 from typing import Any
 
 from hub.desired.target import Desired, SourceInput, TargetMemory, desire
+from hub.health.spec import Verdicts
 from hub.model import (
     ANNOTATION_LEASE,
     LABEL_MANAGED_BY,
@@ -204,6 +205,7 @@ class Pipeline:
         self.wall = 1.8e9
         self.answer = 0
         self.approvals: set[str] = set()
+        self.health: Verdicts = {}
         self.memory = TargetMemory()
         self.guards: dict[GroupKey, GuardMemory] = {}
         self.verdicts: dict[GroupKey, GuardVerdict] = {}
@@ -221,7 +223,7 @@ class Pipeline:
         sources = [
             offer if isinstance(offer, SourceInput) else SourceInput(specs[offer.cluster], offer) for offer in offers
         ]
-        desired = desire(self.target, self.service, sources, self.slices, self.memory, self.now)
+        desired = desire(self.target, self.service, sources, self.slices, self.memory, self.now, verdicts=self.health)
         assert isinstance(desired, Desired), desired
         self.desired, self.memory = desired, desired.memory
         groups, states = [], {}

@@ -38,12 +38,15 @@ HUB_RULES: tuple[Object, ...] = (
         "resources": ["endpointslices"],
         "verbs": ["get", "list", "watch", "create", "update", "delete"],
     },
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "watch", "create", "update"]},
     {"apiGroups": ["networking.k8s.io"], "resources": ["servicecidrs"], "verbs": ["list"]},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]},
 )
 """All the hub needs in the hub cluster."""
-NODE_RULES: tuple[Object, ...] = ({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},)
+NODE_RULES: tuple[Object, ...] = (
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]},
+)
 """All the hub needs in a remote cluster."""
 SECRET_RULES: tuple[Object, ...] = ({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},)
 READY_SINCE = "2026-01-01T00:00:00Z"
@@ -248,6 +251,10 @@ class RunningHub:
         last = self.hub.reconciler.last(TargetKey(namespace, service))
         return {each.reason: each for each in last.findings} if last is not None else {}
 
+    def problem(self, cluster: str) -> str:
+        """What keeps a cluster's sources from making a statement."""
+        return " ".join(each.problem for key, each in self.hub.fleet.sources.items() if key.cluster == cluster)
+
     def status(self, service: str = "payments", namespace: str = "edge") -> str:
         """Why nothing is decided for a target, or why the last write failed."""
         key = TargetKey(namespace, service)
@@ -270,13 +277,21 @@ class RunningHub:
 
 
 class HubProcess:
-    """``hub run`` as a process; a context manager that kills it if it is still there."""
+    """``hub run`` as a process; a context manager that kills it if it is still there.
 
-    def __init__(self, world: World, *arguments: str) -> None:
-        self._argv = [sys.executable, "-m", "hub", "run", "--registry", str(world.path)]
+    Args:
+        python: whose environment the hub and its plugins are in.
+        path: folders to import from besides.
+    """
+
+    def __init__(
+        self, world: World, *arguments: str, python: str = sys.executable, path: Sequence[Path] = (ROOT,)
+    ) -> None:
+        self._argv = [python, "-m", "hub", "run", "--registry", str(world.path)]
         self._argv += ["--kubeconfig", str(world.kubeconfig), "--removal-grace", "1s"]
         self._argv += ["--health-probe-bind-address", "0", *arguments]
         self._folder = world.folder
+        self._path = os.pathsep.join(map(str, path))
         self.log = world.folder / f"hub-{time.monotonic_ns()}.log"
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -287,7 +302,7 @@ class HubProcess:
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, "PYTHONPATH": self._path},
             )
         return self
 

@@ -15,6 +15,8 @@ import yaml
 from benchmarks import report
 from hub.kube.wire import CONFIG_MAPS, NODES, SERVICES, SLICES
 from hub.registry.load import load
+from hub.remote.identity import RULE
+from hub.remote.reading import SLICES_RULE
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -67,9 +69,12 @@ def test_readme_has_both_kinds_of_examples() -> None:
     ("role", "rule"),
     [
         ("endpointslice-hub-remote", NODES.rule),
+        ("endpointslice-hub-remote", RULE),
+        ("endpointslice-hub-remote-services", SLICES_RULE),
+        ("endpointslice-hub-remote-services", SERVICES.rule),
         ("endpointslice-hub", SERVICES.rule),
         ("endpointslice-hub", SLICES.rule),
-        ("endpointslice-hub", "leases.coordination.k8s.io: get, create, update"),
+        ("endpointslice-hub", "leases.coordination.k8s.io: get, watch, create, update"),
         ("endpointslice-hub", "servicecidrs.networking.k8s.io: list"),
         ("endpointslice-hub", CONFIG_MAPS.rule),
     ],
@@ -77,18 +82,21 @@ def test_readme_has_both_kinds_of_examples() -> None:
 def test_readme_grants_what_errors_ask_for(role: str, rule: str) -> None:
     """The roles of the README have exactly the rules that the hub names when one is missing."""
     resource, _, verbs = rule.partition(": ")
-    name, _, group = resource.partition(".")
-    assert granted(role).get((group, name)) == verbs.split(", ")
+    kind, _, name = resource.partition(" ")
+    kind, _, group = kind.partition(".")
+    assert granted(role).get((group, f"{kind} {name}".strip())) == verbs.split(", ")
 
 
 def granted(role: str) -> dict[tuple[str, str], list[str]]:
-    """(API group, resource) -> verbs of the roles of that name in the README."""
+    """(API group, resource and its name) -> verbs of the roles of that name in the README."""
     found: dict[tuple[str, str], list[str]] = {}
     for _, text in (each for each in blocks() if each[0].startswith("README.md") and is_manifest(each[1])):
         for document in yaml.safe_load_all(text):
             if document["metadata"]["name"] == role:
                 for rule in document.get("rules", ()):
-                    found |= {(g, r): rule["verbs"] for g in rule["apiGroups"] for r in rule["resources"]}
+                    name = " ".join(rule.get("resourceNames", ()))
+                    pairs = [(group, kind) for group in rule["apiGroups"] for kind in rule["resources"]]
+                    found |= {(group, f"{kind} {name}".strip()): rule["verbs"] for group, kind in pairs}
     return found
 
 
@@ -104,6 +112,19 @@ def test_index_lists_every_page() -> None:
     listed = {(DOCS / link).resolve() for link in LINK.findall((DOCS / "index.md").read_text())}
     pages = {page for page in DOCS.rglob("*.md") if page not in ADRS and page != DOCS / "index.md"}
     assert pages - listed == set()
+
+
+def test_bad_input_names_tests_there_are() -> None:
+    """Each test in the table of docs/bad-input.md exists."""
+    defined = {
+        name
+        for folder in ("tests", "providers")
+        for file in (ROOT / folder).rglob("test_*.py")
+        for name in re.findall(r"def (test_\w+)\(", file.read_text())
+    }
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "bad-input.md").read_text()))
+    assert len(named) > 30
+    assert named - defined == set()
 
 
 def test_decisions_are_listed() -> None:

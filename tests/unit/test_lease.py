@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -105,6 +106,42 @@ async def test_frozen_server_is_given_up(
     sim.hang(1)
     with pytest.raises(ClusterUnreachable):
         await lease.get()
+
+
+async def test_release_is_seen_by_the_watch(sim: SimulatedCluster, lease: KubeLease) -> None:
+    """While somebody holds the Lease nothing is said, whatever happens to other Leases; its release is told at once."""
+    held = await lease.create(RECORD)
+    freed = asyncio.create_task(lease.freed())
+    while not sim.streams("leases"):  # noqa: ASYNC110 - the world under test raises no event
+        await asyncio.sleep(0.01)
+    sim.leases.add({"metadata": {"name": "other", "namespace": "hub"}, "spec": {}})
+    held = await lease.update(replace(held, renewed="2026-01-01T00:00:20.000000Z"))
+    await asyncio.sleep(0.05)
+    assert not freed.done()
+    await lease.update(replace(held, holder=""))
+    await asyncio.wait_for(freed, 1)
+    assert sim.requests["watch", "leases"] == 1
+
+
+async def test_lease_that_is_free_already_is_told_at_once(lease: KubeLease) -> None:
+    """A release between the last look and the watch is not missed."""
+    await lease.create(replace(RECORD, holder=""))
+    await asyncio.wait_for(lease.freed(), 1)
+
+
+async def test_watch_without_the_right_is_said_so(sim: SimulatedCluster, lease: KubeLease) -> None:
+    """Standing by works without it, by looking."""
+    sim.forbid("watch", "leases")
+    with pytest.raises(Forbidden, match="leases"):
+        await lease.freed()
+
+
+@pytest.mark.parametrize("body", [b"<html>\n", b'{"type":"ADDED"}\n', b'{"type":"ERROR","object":{}}\n'])
+async def test_watch_of_garbage_frees_no_lease(sim: SimulatedCluster, lease: KubeLease, body: bytes) -> None:
+    """A proxy's page is an error and no release."""
+    sim.garbage(body=body)
+    with pytest.raises(BadAnswer):
+        await lease.freed()
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b'{"metadata":{},"spec":5}', b'{"metadata":{"name":"x"'])

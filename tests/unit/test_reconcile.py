@@ -12,7 +12,16 @@ from hub.apply.writer import Free, Writer
 from hub.desired.view import ViewResult
 from hub.errors import Forbidden
 from hub.local import LocalCluster, ServiceStore, SliceStore
-from hub.model import LABEL_OWNER, Finding, ObjectKey, Slice, SourceView, TargetKey
+from hub.model import (
+    ANNOTATION_CLUSTER_UID,
+    ANNOTATION_LEASE,
+    LABEL_OWNER,
+    Finding,
+    ObjectKey,
+    Slice,
+    SourceView,
+    TargetKey,
+)
 from hub.plugin.spec import GuardDefaults
 from hub.reconcile import BURST, RATE, Reconciler, Tokens
 from hub.registry.spec import ClusterSpec, Registry, TargetSpec
@@ -54,15 +63,18 @@ class Unit:
 class Hub:
     """A reconciler over snapshots that the test sets; its writes go nowhere but into the store."""
 
-    def __init__(self) -> None:
+    def __init__(self, take_over: frozenset[TargetKey] = frozenset()) -> None:
         self.clock = Clock()
+        self.approved: set[str] = set()
+        self.uids: dict[str, str] = {}
         self.slices = SliceStore(lambda _: None)
         self.services = ServiceStore(lambda _: None)
+        self.client: Any = None  # nothing is asked
         self.units: dict[str, Unit] = {}
         self.version = 100
         self.error: Exception | None = None
         self.sent: list[str] = []
-        fleet = SimpleNamespace(sources={}, clusters={}, suspended=False)
+        fleet = SimpleNamespace(sources={}, clusters={}, twins={}, suspended=False)
         self.fleet = fleet
         self.registry = self.registry_of(build.target("eu"))
         self.reconciler = Reconciler(
@@ -73,6 +85,10 @@ class Hub:
             self.clock,
             lease=LEASE,
             removal_grace=60.0,
+            approvals=lambda: self.approved,
+            flags=" --owner x",
+            take_over=take_over,
+            uid=lambda name: self.uids.get(name, ""),
         )
         self.services.replace({KEY: build.service()}, "1")
 
@@ -119,9 +135,9 @@ class Hub:
 
 
 @pytest.fixture
-def hub() -> Hub:
+def hub(request: pytest.FixtureRequest) -> Hub:
     """A hub whose cluster eu offers two endpoints for one Service; nothing is published."""
-    made = Hub()
+    made = Hub(getattr(request, "param", frozenset()))
     made.offer(build.view("eu", build.endpoints(2)))
     return made
 
@@ -162,12 +178,109 @@ async def test_another_leases_slice_is_not_touched(hub: Hub) -> None:
     last = hub.reconciler.last(KEY)
     assert last is not None
     assert [each.reason for each in last.findings] == ["OwnerConflict"]
+    assert "the hub with the lease hub/two" in last.findings[0].message
+    assert last.findings[0].message.endswith("hub run --take-over edge/payments")
     assert (hub.slices.of(KEY)["s-0"], len(hub.sent)) == (theirs, 1)
+
+
+@pytest.mark.parametrize("hub", [frozenset({KEY})], indirect=True)
+async def test_another_leases_slice_is_taken_over_where_told(hub: Hub) -> None:
+    """Relabelled in place: one write, and no endpoint is published twice or missing meanwhile."""
+    hub.observe(ours(lease="hub/two"))
+    for _ in range(2):
+        await hub.reconciler.reconcile(KEY)
+    assert hub.sent == ["update s-0"]
+    assert hub.slices.of(KEY)["s-0"] == msgspec.structs.replace(
+        ours(lease=LEASE), uid="uid-s-0", resource_version=hub.slices.of(KEY)["s-0"].resource_version
+    )
+
+
+@pytest.mark.parametrize("hub", [frozenset({TargetKey("edge", "another")})], indirect=True)
+async def test_what_is_taken_over_is_named(hub: Hub) -> None:
+    """Another target's name takes nothing over here."""
+    theirs = ours(lease="hub/two")
+    hub.observe(theirs)
+    await hub.reconciler.reconcile(KEY)
+    assert hub.slices.of(KEY)["s-0"] == theirs
+
+
+def others(count: int) -> list[Slice]:
+    """Slices of other Services."""
+    return [ours(f"o-{number}", service=f"other{number}") for number in range(count)]
+
+
+async def test_a_mass_removal_waits_for_an_approval_and_not_for_the_grace(hub: Hub) -> None:
+    """Orphans stay as they are, without end; once approved, what has waited for the grace goes at once."""
+    hub.registry = hub.registry_of()
+    hub.observe(ours(), *others(2))
+    for _ in range(2):
+        assert await hub.reconciler.reconcile(KEY) is None
+        hub.clock.time += 1000.0
+    last, held = hub.reconciler.last(KEY), hub.reconciler.withheld()
+    assert last is not None
+    assert held is not None
+    assert [each.reason for each in last.findings] == ["RegistryRemovalWithheld"]
+    assert (last.status, hub.sent) == (held.message, [])
+    assert held.entries == ("cluster eu", "service edge/other0", "service edge/other1", "service edge/payments")
+    hub.approved = {held.hash}
+    await hub.reconciler.reconcile(KEY)
+    assert hub.sent == ["delete s-0"]
+
+
+async def test_commands_that_are_shown_find_the_approvals_of_this_hub(hub: Hub) -> None:
+    """The guard's, and the registry's."""
+    hub.observe(ours(endpoints=build.endpoints(6)))
+    await hub.reconciler.reconcile(KEY)
+    last = hub.reconciler.last(KEY)
+    assert last is not None
+    [withheld] = last.withheld.values()
+    assert withheld.message.endswith(f"hub approve edge/payments {withheld.hash} --owner x")
+    hub.registry = hub.registry_of()
+    held = hub.reconciler.withheld()
+    assert held is not None
+    assert held.approve == f"hub approve registry {held.hash} --owner x"
+
+
+async def test_a_cluster_that_goes_with_others_is_parked_without_end(hub: Hub) -> None:
+    """Its slices are not touched, while what the registry adds is published."""
+    gone = [
+        ours(f"{cluster}-0", cluster=cluster, endpoints=build.endpoints(5, start))
+        for cluster, start in (("us", 10), ("ap", 20))
+    ]
+    hub.observe(*gone)
+    await hub.reconciler.reconcile(KEY)
+    hub.clock.time += 1000.0
+    assert await hub.reconciler.reconcile(KEY) is None
+    assert len(hub.sent) == 1
+    assert set(hub.published()) > {"us-0", "ap-0"}
+    last = hub.reconciler.last(KEY)
+    assert last is not None
+    assert [each.reason for each in last.findings] == ["RegistryRemovalWithheld"]
+
+
+async def test_slices_of_another_lease_are_none_that_go(hub: Hub) -> None:
+    """They are not ours to remove, and do not count."""
+    hub.registry = hub.registry_of()
+    hub.observe(ours(), *(msgspec.structs.replace(each, annotations={ANNOTATION_LEASE: "x"}) for each in others(3)))
+    held = hub.reconciler.withheld()
+    assert held is not None
+    assert (held.entries, held.total) == (("cluster eu", "service edge/payments"), 2)
+
+
+async def test_a_written_slice_carries_the_clusters_uid(hub: Hub) -> None:
+    """And one that is as it should be is not written for it."""
+    hub.uids = {"eu": "uid-1"}
+    hub.observe(ours())
+    await hub.reconciler.reconcile(KEY)
+    assert hub.sent == []
+    hub.offer(build.view("eu", build.endpoints(3)))
+    await hub.reconciler.reconcile(KEY)
+    assert hub.slices.of(KEY)["s-0"].annotations == {ANNOTATION_LEASE: LEASE, ANNOTATION_CLUSTER_UID: "uid-1"}
 
 
 async def test_an_orphan_goes_after_the_grace(hub: Hub) -> None:
     """Not in the registry: waited for, then deleted, then forgotten."""
-    hub.registry = hub.registry_of()
+    hub.registry = hub.registry_of(clusters=hub.registry.clusters)
     hub.observe(ours())
     assert await hub.reconciler.reconcile(KEY) == 60.0
     hub.clock.time += 60.0
@@ -179,7 +292,11 @@ async def test_an_orphan_that_returns_in_time_stays(hub: Hub) -> None:
     """And its grace starts anew the next time."""
     full = hub.registry
     hub.observe(ours())
-    for registry, after in ((hub.registry_of(), 59.0), (full, 59.0), (hub.registry_of(), 59.0)):
+    for registry, after in (
+        (hub.registry_of(clusters=hub.registry.clusters), 59.0),
+        (full, 59.0),
+        (hub.registry_of(clusters=hub.registry.clusters), 59.0),
+    ):
         hub.registry = registry
         await hub.reconciler.reconcile(KEY)
         hub.clock.time += after

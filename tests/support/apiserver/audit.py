@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from tests.support.api import Object
@@ -18,7 +19,11 @@ POLICY = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request the API server answered, from its audit log."""
+    """A request the API server answered, from its audit log.
+
+    Attributes:
+        received, ended: by the server's clock, Unix time; a watch's are those of its start.
+    """
 
     user: str
     agent: str
@@ -28,6 +33,8 @@ class Request:
     name: str
     status: int
     uri: str
+    received: float
+    ended: float
 
     @property
     def writes(self) -> bool:
@@ -60,4 +67,6 @@ def _request(event: Object) -> Request:
         name=target.get("name", ""),
         status=event.get("responseStatus", {}).get("code", 0),
         uri=event["requestURI"],
+        received=datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp(),
+        ended=datetime.fromisoformat(event["stageTimestamp"]).timestamp(),
     )

@@ -105,6 +105,7 @@ def test_print_plan_as_json_has_a_stable_shape(capsys: pytest.CaptureFixture[str
         "apiVersion": "endpointslice-hub/v1",
         "kind": "Plan",
         "changes": True,
+        "registry": {"withheld": None},
         "services": [
             {
                 "name": "edge/payments",

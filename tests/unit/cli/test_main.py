@@ -195,7 +195,7 @@ def test_providers_lists_what_is_installed() -> None:
 
     rows = [line.split() for line in result.stdout.splitlines()]
     assert rows[0] == ["NAME", "DISTRIBUTION", "VERSION", "STATE"]
-    assert ["node-addresses", "endpointslice-hub-node-addresses", "loaded"] in [[*row[:2], row[3]] for row in rows]
+    assert ["node-addresses", "endpointslice-hub-node-addresses", "ok"] in [[*row[:2], row[3]] for row in rows]
 
 
 def test_providers_shows_the_schema_of_a_configuration() -> None:

@@ -12,6 +12,7 @@ from hub.model import DRAINING, Finding, GroupKey, TargetKey
 from hub.plan.guard import Withheld
 from hub.plan.plan import Plan
 from hub.reconcile import Pass
+from hub.removals import RegistryHeld
 from tests.support import build
 
 ADDRESSES = tuple(f"10.0.0.{number}" for number in range(7))
@@ -91,6 +92,7 @@ def test_status_has_a_stable_shape() -> None:
     """Scripts rely on these keys."""
     service = ServiceStanding("edge/payments", "paused", paused=True, sources=(SourceStanding("eu", 9, 10, "timeout"),))
     assert data([ClusterStanding("eu", "frozen")], [service]) == {
+        "registry": {"withheld": None},
         "clusters": [{"name": "eu", "mode": "frozen", "state": "", "since": None, "nodes": None, "error": ""}],
         "services": [
             {
@@ -102,6 +104,29 @@ def test_status_has_a_stable_shape() -> None:
                 "sources": [{"cluster": "eu", "ready": 9, "total": 10, "unknown": "timeout"}],
                 "withheld": [],
                 "findings": [],
+                "checks": [],
             }
         ],
+    }
+
+
+COMMAND = "hub approve registry abcdef012345 --owner me"
+HELD = RegistryHeld("abcdef012345", ("cluster us", "service edge/b"), 7, 9, COMMAND)
+
+
+def test_what_the_registry_would_remove_is_said_with_its_command() -> None:
+    """In the table after everything else, and as data."""
+    assert text([], [], HELD).splitlines() == [
+        f"= withheld: RegistryRemovalWithheld: {HELD.message}",
+        f"  approve with: {COMMAND}",
+    ]
+    assert data([], [], HELD)["registry"]["withheld"] == {
+        "reason": "RegistryRemovalWithheld",
+        "hash": "abcdef012345",
+        "entries": ["cluster us", "service edge/b"],
+        "endpoints": 7,
+        "total": 9,
+        "message": "the registry lacks 2 entries (cluster us, service edge/b) with 7 of 9 endpoints; "
+        f"withheld until: {COMMAND}",
+        "approve": COMMAND,
     }

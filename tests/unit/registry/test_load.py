@@ -63,8 +63,8 @@ WHOLE = [
     ),
     (
         "version: 1\n",
-        "version: 1\nannotations: {enabled: true}\n",
-        ["f:2:15: annotations.enabled: copying by annotation: not in this version (leave the key out)"],
+        "version: 1\nannotations: {enabled: yes}\n",
+        ['f:2:24: annotations.enabled: must be true or false, not the text "yes" (write true)'],
     ),
     (
         "version: 1\n",
@@ -318,14 +318,17 @@ ENTRY = [
     ),
     (
         LABELS,
-        LABELS + "    health: {mode: http}\n",
-        ["f:6:5: clusters[0].health: active health checks: not in this version (leave the key out)"],
+        LABELS + "    health: {healthCheckNodePort: envoy}\n",
+        ['f:6:35: clusters[0].health.healthCheckNodePort: is not a Service: "envoy" (write namespace/name)'],
     ),
     (LABELS, LABELS + "    nodes:\n", ["f:6:5: clusters[0].nodes: has no value (give it one or remove the key)"]),
     (
         LABELS,
         LABELS + "    health: {mode: false}\n",
-        ["f:6:5: clusters[0].health: active health checks: not in this version (leave the key out)"],
+        [
+            "f:6:20: clusters[0].health.mode: must be off, tcp, http or https, not false (true/false) "
+            '(write "off" in quotes)'
+        ],
     ),
     ("    allowedCIDRs: [10.0.0.0/8]\n    provider", "    provider", ["f:3:5: clusters[0].allowedCIDRs: is required"]),
     ("[10.0.0.0/8]\n    provider", "[]\n    provider", ["f:6:19: clusters[0].allowedCIDRs: must not be empty"]),
@@ -469,10 +472,8 @@ ENTRY = [
     (SOURCES, SOURCES + "    ports: [{name: a}]\n", ["f:15:13: services[0].ports[0]: needs port or nodePort"]),
     (
         SOURCES,
-        SOURCES + "    ports: [{nodePort: {service: a/b, port: c}}]\n",
-        [
-            "f:15:14: services[0].ports[0].nodePort: reading a port from a remote Service: not in this version (leave the key out)"
-        ],
+        SOURCES + "    ports: [{nodePort: {service: b, port: c}}]\n",
+        ['f:15:34: services[0].ports[0].nodePort.service: is not a Service: "b" (write namespace/name)'],
     ),
     (
         SOURCES,
@@ -487,7 +488,31 @@ ENTRY = [
     (
         SOURCES,
         SOURCES + "    adopt: true\n",
-        ["f:15:5: services[0].adopt: adopting foreign slices: not in this version (leave the key out)"],
+        ["f:15:12: services[0].adopt: must be a mapping, not true (true/false)"],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    adopt: {managedBy: endpointslicemirroring-controller.k8s.io}\n",
+        [
+            "f:15:24: services[0].adopt.managedBy: endpointslicemirroring-controller.k8s.io is Kubernetes' own and "
+            "writes again what is deleted (delete the Endpoints object that is mirrored)"
+        ],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    adopt: {managedBy: endpointslice-controller.k8s.io}\n",
+        [
+            "f:15:24: services[0].adopt.managedBy: endpointslice-controller.k8s.io is Kubernetes' own and writes "
+            "again what is deleted (remove the Service's selector and delete the slices it left behind)"
+        ],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    adopt: {managedBy: endpointslice-hub}\n",
+        [
+            "f:15:24: services[0].adopt.managedBy: is the hub's own value (slices of another hub are adopted with "
+            "previousOwners)"
+        ],
     ),
     (
         SOURCES,
@@ -501,8 +526,51 @@ ENTRY = [
     ),
     (
         SOURCES,
-        SOURCES + "    health: {mode: off, path: /}\n",
-        ["f:15:5: services[0].health: active health checks: not in this version (leave the key out)"],
+        SOURCES + "    health: {mode: tcp, path: /}\n",
+        [
+            "f:15:25: services[0].health.path: has no meaning with mode tcp (mode http or https uses it)",
+        ],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    health: {mode: http, insecure: true, ca: a.pem}\n",
+        [
+            "f:15:26: services[0].health.insecure: has no meaning with mode http (mode https uses it)",
+            "f:15:42: services[0].health.ca: cannot go with insecure: true (keep one of the two)",
+            "f:15:42: services[0].health.ca: has no meaning with mode http (mode https uses it)",
+        ],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    health: {interval: 10ms, timeout: 2m}\n",
+        [
+            'f:15:24: services[0].health.interval: is not between 100ms and 1h: "10ms"',
+            'f:15:39: services[0].health.timeout: is not between 10ms and 1m: "2m"',
+        ],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    health: {headers: {Authorization: Bearer x, Host: a, X-A: 1, x-a: b}}\n",
+        [
+            'f:15:24: services[0].health.headers.Authorization: carries a secret: "Authorization" '
+            "(secrets are not written into this file)",
+            'f:15:49: services[0].health.headers.Host: is not for you to set: "Host" (use host:)',
+            'f:15:58: services[0].health.headers.X-A: "X-A" is written twice',
+            "f:15:63: services[0].health.headers.X-A: must be text, not the number 1 (put it in quotes)",
+            'f:15:66: services[0].health.headers.x-a: "x-a" is written twice',
+        ],
+    ),
+    (
+        SOURCES,
+        SOURCES + "    health: {status: [99, 300-200, 2xx], host: 'a b'}\n",
+        [
+            "f:15:23: services[0].health.status[0]: is outside the statuses from 100 to 599: 99",
+            'f:15:27: services[0].health.status[1]: is a range that ends before it starts: "300-200" '
+            "(did you mean 200-300)",
+            'f:15:36: services[0].health.status[2]: is not an HTTP status or a range of them: "2xx" '
+            "(such as 204 or 200-299)",
+            'f:15:48: services[0].health.host: is not a host: "a b" (such as shop.example.com)',
+        ],
     ),
 ]
 """The same where one entry is frozen and the rest goes on."""

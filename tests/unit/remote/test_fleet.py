@@ -168,3 +168,18 @@ async def test_service_cidrs_are_denied_to_remote_clusters(fleet: Fleet) -> None
     assert list(source.view(NodePolicy()).view.endpoints["IPv4"]) == ["10.96.0.1"]
     fleet.update(registry(cluster("eu")), build.networks("10.96.0.0/16"))
     assert not any(source.view(NodePolicy()).view.endpoints.values())
+
+
+async def test_two_names_of_one_cluster_are_twins(fleet: Fleet, changed: list[str]) -> None:
+    """Known as soon as both are identified, and no more once one of them is gone; their targets hear of it."""
+    fleet.update(registry(cluster("eu"), cluster("us"), cluster("ap")))
+    for name, uid in (("us", "a"), ("ap", "b"), ("eu", "a")):
+        fleet.clusters[name].uid = uid
+        fleet.clusters[name]._store.replace({}, "1")
+        fleet.clusters[name].answered()
+    assert fleet.twins == {"eu": ("eu", "us"), "us": ("eu", "us")}
+    assert {"eu", "us"} <= set(changed)
+    changed.clear()
+    fleet.update(registry(cluster("eu"), cluster("ap")))
+    assert fleet.twins == {}
+    assert "eu" in changed

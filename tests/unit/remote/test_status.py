@@ -15,7 +15,7 @@ from hub.errors import (
     ServerFault,
     Unauthorized,
 )
-from hub.remote.status import State, in_words, state_after
+from hub.remote.status import StartingServer, State, in_words, state_after
 
 
 @pytest.mark.parametrize("kind", ["dns", "refused", "reset", "timeout", "network"])
@@ -56,3 +56,10 @@ def test_a_5xx_is_the_servers_own_problem() -> None:
     """With its message."""
     text = in_words(ServerFault(500, "InternalError", "etcd is away"), "eu", "")
     assert text == "500: the API server has a problem of its own: etcd is away"
+
+
+def test_a_starting_server_may_refuse_twice_before_a_rule_is_missed() -> None:
+    """It refuses everybody until its roles are there; other errors and later refusals are worth a warning at once."""
+    starting, refused = StartingServer(), Forbidden(403)
+    worth = [starting.over(each) for each in (refused, refused, refused, refused, None, refused, ServerFault(500))]
+    assert worth == [False, False, True, True, False, False, True]

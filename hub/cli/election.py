@@ -1,0 +1,122 @@
+"""The options of the election, named and defaulted as kube-controller-manager's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from hub.cli.options import duration, resource_name
+
+if TYPE_CHECKING:
+    from hub.leader import Timing
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LONGEST: Final = 3600.0
+"""Seconds; a Lease that claims more is not believed (hub.leader)."""
+JITTER: Final = 1.2
+"""What a retry may take in client-go: the deadline must leave time for one."""
+QUIET: Final = 2.0
+"""No write starts this long before the end of the Lease (hub.leader): by then a leader must have stepped down."""
+
+
+def leader_election(function: F) -> F:
+    """``--leader-elect…``, but for the namespace, which is the hub's."""
+    options = (
+        click.option(
+            "--leader-elect",
+            is_flag=False,
+            flag_value=True,
+            default=True,
+            type=click.BOOL,
+            metavar="[=true|false]",
+            help="Write only while holding the Lease endpointslice-hub-OWNER. [default: true]",
+        ),
+        click.option("--no-leader-elect", is_flag=True, help="The same as --leader-elect=false."),
+        click.option(
+            "--leader-elect-lease-duration",
+            metavar="DURATION",
+            type=duration,
+            default="15s",
+            show_default=True,
+            help="How long a standby leaves a Lease alone that is not renewed; whole seconds.",
+        ),
+        click.option(
+            "--leader-elect-renew-deadline",
+            metavar="DURATION",
+            type=duration,
+            default="10s",
+            show_default=True,
+            help="How long the leader tries to renew before it ceases to write; at least 2s less than the duration.",
+        ),
+        click.option(
+            "--leader-elect-retry-period",
+            metavar="DURATION",
+            type=duration,
+            default="2s",
+            show_default=True,
+            help="Time between renewals, and between looks at another's Lease.",
+        ),
+        click.option(
+            "--leader-elect-resource-name",
+            metavar="NAME",
+            type=resource_name,
+            help="Name of the Lease. A hub of the same owner with another Lease is another hub: see --take-over. "
+            "[default: endpointslice-hub-OWNER]",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """What was given for the options of :func:`leader_election`."""
+
+    leader_elect: bool
+    no_leader_elect: bool
+    leader_elect_lease_duration: float
+    leader_elect_renew_deadline: float
+    leader_elect_retry_period: float
+    leader_elect_resource_name: str | None
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Election:
+        """Take its values out of what a command was given."""
+        return cls(**{name: given.pop(name) for name in cls.__slots__})
+
+    @property
+    def wanted(self) -> bool:
+        """Whether to take part."""
+        return self.leader_elect and not self.no_leader_elect
+
+    def timing(self) -> Timing:
+        """The times of the election.
+
+        Raises:
+            UsageError: they do not fit together.
+        """
+        from hub.leader import Timing
+
+        lease, deadline = self.leader_elect_lease_duration, self.leader_elect_renew_deadline
+        retry = self.leader_elect_retry_period
+        if not lease.is_integer() or not math.floor(QUIET) < lease <= LONGEST:
+            raise click.UsageError(
+                f"--leader-elect-lease-duration must be whole seconds, more than {QUIET:g}s and at most 1h"
+            )
+        if deadline > lease - QUIET:
+            raise click.UsageError(
+                f"--leader-elect-renew-deadline must be at least {QUIET:g}s less than --leader-elect-lease-duration"
+            )
+        if not 0 < JITTER * retry < deadline:
+            raise click.UsageError(
+                f"--leader-elect-retry-period must be more than 0 and, times {JITTER:g}, less than "
+                "--leader-elect-renew-deadline"
+            )
+        default = Timing()
+        return Timing(int(lease), deadline, retry, call=min(default.call, deadline / 2))

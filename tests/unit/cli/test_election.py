@@ -1,0 +1,76 @@
+"""The flags of the election."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from hub.cli import cli
+from hub.cli.election import Election, leader_election
+from hub.leader import Timing
+
+
+def given(*arguments: str) -> Election:
+    """What a command with these flags was given."""
+    found: list[Election] = []
+
+    @click.command()
+    @leader_election
+    def command(**values: object) -> None:
+        found.append(Election.of(values))
+        found[0].timing()
+
+    result = CliRunner().invoke(command, arguments, standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return found[0]
+
+
+def test_defaults_are_kubernetes_own() -> None:
+    """15 s, 10 s and 2 s, and taking part."""
+    election = given()
+    assert (election.wanted, election.timing()) == (True, Timing())
+    assert (Timing().duration, Timing().renew_deadline, Timing().retry) == (15, 10.0, 2.0)
+
+
+@pytest.mark.parametrize("arguments", [("--leader-elect=false",), ("--no-leader-elect",)])
+def test_election_can_be_done_without(arguments: tuple[str, ...]) -> None:
+    """For a single replica that needs no Lease."""
+    assert not given(*arguments).wanted
+
+
+def test_flags_are_kube_controller_managers() -> None:
+    """Whoever knows those knows these; a shorter deadline bounds each call, too."""
+    election = given(
+        *("--leader-elect-lease-duration", "4s", "--leader-elect-renew-deadline", "2s"),
+        *("--leader-elect-retry-period", "300ms", "--leader-elect-resource-name", "other"),
+    )
+    assert election.timing() == Timing(4, 2.0, 0.3, call=1.0)
+    assert election.leader_elect_resource_name == "other"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (("--leader-elect-lease-duration", "2s"), "lease-duration must be whole seconds, more than 2s"),
+        (("--leader-elect-lease-duration", "15500ms"), "lease-duration must be whole seconds"),
+        (("--leader-elect-lease-duration", "2h"), "at most 1h"),
+        (("--leader-elect-renew-deadline", "14s"), "renew-deadline must be at least 2s less than --leader-elect-lease"),
+        (("--leader-elect-retry-period", "9s"), "retry-period must be more than 0 and, times 1.2, less than"),
+        (("--leader-elect-retry-period", "0s"), "retry-period must be more than 0"),
+        (("--leader-elect-resource-name", "a/b"), "--leader-elect-resource-name"),
+    ],
+)
+def test_times_that_do_not_fit_together_are_refused(arguments: tuple[str, ...], names: str) -> None:
+    """Before anything is started, with the flag that is wrong."""
+    with pytest.raises(click.UsageError) as caught:
+        given(*arguments)
+    assert names in caught.value.format_message()
+
+
+def test_namespace_of_the_lease_has_kubernetes_name_too() -> None:
+    """--leader-elect-resource-namespace is --lease-namespace."""
+    result = CliRunner().invoke(cli, ["run", "--registry", "nosuch", "--leader-elect-resource-namespace", "No"])
+    assert "--leader-elect-resource-namespace" in result.output
+    assert result.exit_code == 2
