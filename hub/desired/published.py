@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import is_
+from itertools import compress
+from operator import is_, is_not
 
 from hub.model import Endpoint, GroupKey, PublishedSlice, Slice
 
@@ -33,16 +34,21 @@ class Published:
     Attributes:
         slices: prepared for comparison.
         duplicates: an address appears twice among them.
+
+    Args:
+        before: the group as it was, to spare a look at addresses that stayed.
     """
 
     __slots__ = ("_compared", "_endpoints", "duplicates", "slices")
 
-    def __init__(self, slices: tuple[PublishedSlice, ...] = ()) -> None:
+    def __init__(self, slices: tuple[PublishedSlice, ...] = (), before: Published | None = None) -> None:
         self.slices = slices
-        total = sum(len(each.addresses) for each in slices)
-        self.duplicates = any(each.duplicates for each in slices) or (
-            len(slices) > 1 and len({address for each in slices for address in each.addresses}) < total
-        )
+        if before is not None and same_objects(
+            [each.addresses for each in slices], [each.addresses for each in before.slices]
+        ):
+            self.duplicates: bool = before.duplicates
+        else:
+            self.duplicates = _repeats(slices)
         self._endpoints: dict[str, Endpoint] | None = None
         self._compared: tuple[Mapping[str, Endpoint], Difference] | None = None
 
@@ -72,13 +78,13 @@ class Published:
             if each.holds(wanted):
                 present += len(each.addresses)
                 continue
-            for address, before in zip(each.addresses, each.endpoints, strict=True):
-                after = wanted.get(address)
+            found = tuple(map(wanted.get, each.addresses))
+            present += len(found) - found.count(None)
+            other = map(is_not, found, each.endpoints)
+            for address, before, after in compress(zip(each.addresses, each.endpoints, found, strict=True), other):
                 if after is None:
                     removed[address] = before
-                    continue
-                present += 1
-                if after is not before and after != before:
+                elif after != before:
                     changed[address] = (before, after)
         added: tuple[str, ...] = ()
         if present != len(wanted) or self.duplicates:
@@ -93,12 +99,14 @@ class Published:
 class Index:
     """Groups the observed slices of one target; remembers what it prepared, by the slices' identity."""
 
-    __slots__ = ("_entries", "_groups", "_observed", "_renames")
+    __slots__ = ("_entries", "_groups", "_names", "_observed", "_order", "_renames")
 
     def __init__(self) -> None:
         self._entries: dict[str, PublishedSlice] = {}
         self._groups: dict[GroupKey, Published] = {}
         self._observed: tuple[Slice, ...] = ()
+        self._names: list[str] = []
+        self._order: list[int] = []
         self._renames: Mapping[str, str] = {}
 
     def groups(self, observed: Sequence[Slice], renames: Mapping[str, str]) -> Mapping[GroupKey, Published]:
@@ -113,12 +121,13 @@ class Index:
         self._observed, self._renames = tuple(observed), renames
         entries: dict[str, PublishedSlice] = {}
         grouped: dict[GroupKey, list[PublishedSlice]] = {}
-        for each in sorted(observed, key=_number):
+        for i in self._by_number(observed):
+            each = observed[i]
             if each.deleting:
                 continue
             entry = self._entries.get(each.name)
             if entry is None or entry.slice is not each:
-                entry = prepare(each)
+                entry = prepare(each, entry)
             entries[each.name] = entry
             key = GroupKey(renames.get(each.cluster, each.cluster), each.address_type)
             grouped.setdefault(key, []).append(entry)
@@ -126,21 +135,51 @@ class Index:
         self._groups = {key: self._group(key, tuple(members)) for key, members in grouped.items()}
         return self._groups
 
+    def _by_number(self, observed: Sequence[Slice]) -> list[int]:
+        """Indices, lowest-numbered slice first."""
+        names = [each.name for each in observed]
+        if names != self._names:
+            self._names, self._order = names, sorted(range(len(names)), key=lambda i: _number(names[i]))
+        return self._order
+
     def _group(self, key: GroupKey, members: tuple[PublishedSlice, ...]) -> Published:
         old = self._groups.get(key)
-        return old if old is not None and same_objects(old.slices, members) else Published(members)
+        return old if old is not None and same_objects(old.slices, members) else Published(members, old)
 
 
-def prepare(observed: Slice) -> PublishedSlice:
-    """One slice, ready for comparison."""
-    addresses = tuple(each.addresses[0] if each.addresses else "" for each in observed.endpoints)
+def prepare(observed: Slice, before: PublishedSlice | None = None) -> PublishedSlice:
+    """One slice, ready for comparison; ``before`` it was written, to look only at what is other now."""
+    if before is not None and (known := _same_addresses(observed, before)) is not None:
+        return known
+    addresses = tuple([each.addresses[0] if each.addresses else "" for each in observed.endpoints])
     return PublishedSlice(
         observed,
         addresses,
         observed.endpoints,
-        draining=sum(1 for each in observed.endpoints if each.conditions.terminating),
+        draining=sum([bool(each.conditions.terminating) for each in observed.endpoints]),
         duplicates=len(set(addresses)) < len(addresses),
     )
+
+
+def _same_addresses(observed: Slice, before: PublishedSlice) -> PublishedSlice | None:
+    """The slice where its addresses are those it had; None where they are not."""
+    endpoints, old = observed.endpoints, before.endpoints
+    if len(endpoints) != len(old):
+        return None
+    draining = before.draining
+    for was, now in compress(zip(old, endpoints, strict=True), map(is_not, old, endpoints)):
+        if was.addresses[:1] != now.addresses[:1]:
+            return None
+        draining += bool(now.conditions.terminating) - bool(was.conditions.terminating)
+    return PublishedSlice(observed, before.addresses, endpoints, draining, before.duplicates)
+
+
+def _repeats(slices: Sequence[PublishedSlice]) -> bool:
+    """Whether an address appears twice."""
+    if any(each.duplicates for each in slices):
+        return True
+    total = sum(len(each.addresses) for each in slices)
+    return len(slices) > 1 and len({address for each in slices for address in each.addresses}) < total
 
 
 def same_objects(one: Sequence[object], other: Sequence[object]) -> bool:
@@ -148,6 +187,6 @@ def same_objects(one: Sequence[object], other: Sequence[object]) -> bool:
     return len(one) == len(other) and all(map(is_, one, other))
 
 
-def _number(observed: Slice) -> tuple[int, str]:
-    digits = observed.name.rpartition("-")[2]
-    return (int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 10 else 1 << 31, observed.name)
+def _number(name: str) -> tuple[int, str]:
+    digits = name.rpartition("-")[2]
+    return (int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 10 else 1 << 31, name)

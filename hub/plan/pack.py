@@ -53,7 +53,7 @@ def pack(group: EndpointGroup, limit: int, dirty: Collection[str] = ()) -> Packe
     changed = [content is not old for content, old in zip(contents, unchanged, strict=True)]
 
     # Step 2: fill slices that are written anyway, fullest first; the emptied ones wait.
-    for i in sorted(range(len(slices)), key=lambda i: (-len(contents[i]), i)):
+    for i in sorted(range(len(slices)), key=lambda i: (-len(contents[i]), i)) if left else ():
         if left and contents[i] and (changed[i] or slices[i].slice.name in dirty):
             left -= _fill(contents, i, rest, min(left, limit - len(contents[i])))
 
@@ -91,14 +91,11 @@ def _in_place(group: EndpointGroup) -> list[Endpoints]:
         if not group.duplicates and each.holds(wanted):
             contents.append(each.endpoints)
             continue
-        content: list[Endpoint] = []
-        for address in each.addresses:
-            endpoint = wanted.get(address)
-            if endpoint is None or (group.duplicates and address in seen):
-                continue
-            seen.add(address)
-            content.append(endpoint)
-        new = tuple(content)
+        addresses = each.addresses
+        if group.duplicates:
+            addresses = tuple([address for address in dict.fromkeys(addresses) if address not in seen])
+            seen.update(addresses)
+        new = tuple([endpoint for endpoint in map(wanted.get, addresses) if endpoint is not None])
         contents.append(each.endpoints if new == each.endpoints else new)
     return contents
 
