@@ -13,17 +13,28 @@ import asyncio
 import contextlib
 import logging
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
 from hub.aio.clock import Clock
+from hub.aio.supervise import supervise
 from hub.errors import AlreadyExists, ClusterUnreachable, Conflict, HubError, NotFound, NotLeader
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+LONGEST_LEASE = 3600
+"""Seconds; a Lease that claims more was not written by a hub, and must not keep every hub from writing for ever."""
+CONFLICTS = 3
+"""Updates within one attempt: somebody who writes to the Lease all the time, and is no holder, does not cost it us."""
+WATCH_AGAIN = 30.0
+"""Seconds until a watch of the Lease is tried again that failed; meanwhile looking every few seconds has to do."""
+REMEMBERED = 64
+"""Records sent since the last answer: one of them may be what is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +44,8 @@ class Timing:
     Attributes:
         duration: how long others leave an unchanged Lease alone; whole seconds.
         renew_deadline: after this long without a renewal the leader steps down by itself.
-        retry: between renewals, and between looks at somebody else's lease (stretched by ``jitter``).
+        retry: between renewals, and between looks at somebody else's lease (stretched by ``jitter``, and sooner
+            where that ends sooner or is seen to be released).
         jitter: share of ``retry`` that is added at random while standing by.
         call: one request; a frozen etcd answers after 60 s, long after the lease has gone (measured).
         quiet: no write starts within this long of the end.
@@ -85,6 +97,10 @@ class LeaseStore(Protocol):
         """Replace the record of ``record.version``; raises Conflict or NotFound if that is not there any more."""
         ...
 
+    async def freed(self) -> None:
+        """Return when the Lease seems to have no holder, be it too early; raises any HubError where none can tell."""
+        ...
+
 
 class Elector:
     """Holds, or waits for, one Lease.
@@ -113,6 +129,8 @@ class Elector:
         self._missing: tuple[float, float] | None = None  # first and latest look that found no Lease
         self._leading = False
         self._renewed_at = float("-inf")
+        self._sent: deque[LeaseRecord] = deque(maxlen=REMEMBERED)
+        self._kept = False
         self._problem = ""
 
     def remaining(self) -> float:
@@ -128,10 +146,12 @@ class Elector:
 
     @property
     def holder(self) -> str:
-        """Identity of the current leader as far as known here; "" = nobody."""
+        """Identity of the current leader as far as known here, fit to be printed; "" = nobody."""
         if self._leading:
             return self.identity
-        return self._observed.holder if self._observed is not None and self._seen_fresh() else ""
+        if self._observed is None or not self._seen_fresh():
+            return ""
+        return "".join(each if each.isprintable() else "?" for each in self._observed.holder[:256])
 
     def check(self) -> float:
         """The fence: call it right before every write.
@@ -147,6 +167,10 @@ class Elector:
             holder = f"{self.holder} leads" if self.holder not in ("", self.identity) else "nobody is known to lead"
             raise NotLeader(f"{self.identity} may not write: {holder if not self._leading else 'its lease runs out'}")
         return remaining - self._timing.margin
+
+    def keep(self) -> None:
+        """Do not give the lease back at the end, since a write may be on its way: let others wait for its expiry."""
+        self._kept = True
 
     async def run(self, on_change: Callable[[bool], None]) -> None:
         """Take part in the election until cancelled, then give the lease back.
@@ -173,13 +197,54 @@ class Elector:
 
     async def _acquire(self) -> None:
         """Return once the lease is ours and fresh."""
+        if await self._look():
+            return
+        freed = asyncio.Event()
+        watching = supervise("watch of the Lease", lambda: self._watch(freed), self._clock)
+        watch = asyncio.create_task(watching, name="watch of the Lease")
+        try:
+            while True:
+                await self._pause(freed)
+                if await self._look():
+                    return
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+
+    async def _look(self) -> bool:
+        before = self.holder
+        if await self._try() and self._since_renewal() < self._timing.renew_deadline:
+            return True
+        if self.holder != before:
+            log.info("%s stands by; %s leads", self.identity, self.holder or "nobody")
+        return False
+
+    async def _watch(self, freed: asyncio.Event) -> None:
+        """Say when the Lease is released. It is looked at every few seconds beside this, so nothing depends on it."""
         while True:
-            before = self.holder
-            if await self._try() and self._since_renewal() < self._timing.renew_deadline:
-                return
-            if self.holder != before:
-                log.info("%s stands by; %s leads", self.identity, self.holder or "nobody")
-            await self._clock.sleep(self._timing.retry * (1.0 + self._rng.random() * self._timing.jitter))
+            try:
+                await self._store.freed()
+            except HubError as error:
+                log.debug("the Lease is not watched: %s", error)
+                await self._clock.sleep(WATCH_AGAIN)
+            else:
+                freed.set()
+                await self._clock.sleep(self._timing.retry / 2)
+
+    async def _pause(self, freed: asyncio.Event) -> None:
+        """Wait for the next look: some seconds, or until the lease we saw has ended or is released."""
+        seconds = self._timing.retry * (1.0 + self._rng.random() * self._timing.jitter)
+        left = self._seen_until() - self._clock.now()
+        if 0 < left < seconds:
+            seconds = left
+        waits = {asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(freed.wait())}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        freed.clear()
 
     async def _hold(self) -> None:
         """Renew until the lease is lost or has not been renewed in time."""
@@ -194,7 +259,11 @@ class Elector:
                 return
 
     def _observed_other(self) -> bool:
-        return self._observed is not None and self._observed.holder != self.identity
+        return self._observed is not None and not self._ours(self._observed)
+
+    def _ours(self, record: LeaseRecord) -> bool:
+        """Whether this process wrote the record. The name alone does not tell: a process may have a twin."""
+        return record.holder == self.identity and replace(record, version="") in self._sent
 
     def _since_renewal(self) -> float:
         return self._clock.now() - self._renewed_at
@@ -220,21 +289,22 @@ class Elector:
         if self._leading and self._observed is not None:
             with contextlib.suppress(Conflict, NotFound):  # an update whose answer was lost, or somebody else's
                 return await self._write(self._store.update, self._observed)
-        try:
-            record = await self._call(self._store.get())
-        except NotFound:
-            if not self._may_create():
-                return False  # somebody deleted the Lease; its holder may still believe in it
-            with contextlib.suppress(AlreadyExists):
-                return await self._write(self._store.create, None)
-            return False
-        self._missing = None
-        if record != self._observed:
-            self._observe(record)
-        if record.holder not in ("", self.identity) and self._seen_fresh():
-            return False
-        with contextlib.suppress(Conflict):
-            return await self._write(self._store.update, record)
+        for _ in range(CONFLICTS):
+            try:
+                record = await self._call(self._store.get())
+            except NotFound:
+                if not self._may_create():
+                    return False  # somebody deleted the Lease; its holder may still believe in it
+                with contextlib.suppress(AlreadyExists):
+                    return await self._write(self._store.create, None)
+                return False
+            self._missing = None
+            if record != self._observed:
+                self._observe(record)
+            if record.holder and not self._ours(record) and self._seen_fresh():
+                return False
+            with contextlib.suppress(Conflict):
+                return await self._write(self._store.update, record)
         return False
 
     async def _write(
@@ -243,29 +313,37 @@ class Elector:
         """Store ourselves as the holder. Our right counts from before the request, what others see from after it."""
         started = self._clock.now()
         stamp = self._stamp()
-        if before is not None and before.holder == self.identity:
+        if before is not None and self._ours(before):
             record = replace(before, renewed=stamp, duration=self._timing.duration)
         else:
             transitions, version = (before.transitions + 1, before.version) if before is not None else (0, "")
             record = LeaseRecord(self.identity, self._timing.duration, stamp, stamp, transitions, version)
-        self._observe(await self._call(operation(record)))
+        self._sent.append(replace(record, version=""))
+        stored = await self._call(operation(record))
+        self._sent.clear()
+        self._sent.append(replace(stored, version=""))
+        self._observe(stored)
         self._missing = None
         self._renewed_at = started
         return True
 
     async def _release(self) -> None:
         """Let the next one start at once; a failure only makes it wait for the expiry."""
+        if not self._sent or self._kept:
+            return
         try:
             async with asyncio.timeout(self._timing.call):
-                for _ in range(2):
-                    record = self._observed
-                    if record is None or record.holder != self.identity:
-                        return
+                record = self._observed
+                for _ in range(CONFLICTS):
+                    if record is None or not self._ours(record):  # or a write of ours was under way
+                        record = await self._store.get()
+                        if not self._ours(record):
+                            return
                     stamp = self._stamp()
                     try:
                         await self._store.update(replace(record, holder="", duration=1, acquired=stamp, renewed=stamp))
-                    except Conflict:  # a renewal was under way when we were stopped
-                        self._observe(await self._store.get())
+                    except Conflict:
+                        record = None
                     else:
                         return
         except (HubError, TimeoutError) as error:
@@ -283,10 +361,13 @@ class Elector:
 
     def _seen_fresh(self) -> bool:
         """Whether the record seen last may still be held, counted from when we saw it change."""
+        return self._clock.now() < self._seen_until()
+
+    def _seen_until(self) -> float:
         if self._observed is None:
-            return False
+            return float("-inf")
         duration = self._observed.duration if self._observed.duration > 0 else self._timing.duration
-        return self._clock.now() < self._observed_at + duration
+        return self._observed_at + min(duration, LONGEST_LEASE)
 
     def _may_create(self) -> bool:
         """Whether nobody can hold a Lease that is not there.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import msgspec
 
 from hub.errors import BadAnswer
 from hub.kube.client import Client
 from hub.leader import LeaseRecord
 
+WATCH_SECONDS = (300, 600)
+"""A standby's watch is ended by the server after a random time in this range."""
 REQUEST_SECONDS = 5.0
 """Upper bound of one request; the elector gives up earlier by itself."""
 
@@ -39,7 +43,13 @@ class _Answer(msgspec.Struct):
     kind: str = ""
 
 
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
 _decode = msgspec.json.Decoder(_Answer).decode
+_decode_event = msgspec.json.Decoder(_Event).decode
 
 
 class KubeLease:
@@ -77,6 +87,28 @@ class KubeLease:
         path = f"{self._collection}/{self._name}"
         body = self._body(record)
         return _record(await self._client.request("PUT", path, body=body, timeout=REQUEST_SECONDS))
+
+    async def freed(self) -> None:
+        """Follow the Lease until it has no holder; return early where the server ends the watch.
+
+        Raises:
+            ApiError, ClusterUnreachable: there is no watch, or none any more.
+        """
+        params = {
+            "watch": "true",
+            "fieldSelector": f"metadata.name={self._name}",
+            "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),
+        }
+        async with self._client.watch(self._collection, params) as stream:
+            while line := await stream.line():
+                try:
+                    event = _decode_event(line)
+                except (msgspec.DecodeError, ValueError, RecursionError) as error:
+                    raise BadAnswer(200, "", f"an event of the Lease that does not decode ({error})") from error
+                if event.type == "ERROR":
+                    raise BadAnswer(200, "", "the watch of the Lease ended with an error")
+                if event.type in ("ADDED", "MODIFIED") and not _record(bytes(event.object)).holder:
+                    return
 
     def _body(self, record: LeaseRecord) -> bytes:
         return msgspec.json.encode(

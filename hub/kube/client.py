@@ -12,7 +12,7 @@ import asyncio
 import ipaddress
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Protocol, Self
@@ -22,7 +22,7 @@ import msgspec
 
 from hub import __version__, errors
 from hub.kube import protobuf
-from hub.kube.http1 import Connection, Head, ProtocolError, connect
+from hub.kube.http1 import ERROR_LIMIT, Connection, Head, ProtocolError, connect
 from hub.kube.kubeconfig import address_refusal
 from hub.kube.resolver import ClusterResolver, LookupPool
 
@@ -37,8 +37,6 @@ LIST_LIMIT = 64 << 20
 """Bytes of one page of a list."""
 LINE_LIMIT = 8 << 20
 """Bytes of one watch event."""
-ERROR_LIMIT = 64 << 10
-"""Bytes of an error's body."""
 KEEP_IDLE = 30.0
 """Seconds a connection is kept without use; kube-apiserver keeps them for 90."""
 
@@ -234,6 +232,7 @@ class Client:
         timeout: float = REQUEST_TIMEOUT,  # noqa: ASYNC109 - also bounds what runs without an await
         limit: int = LIST_LIMIT,
         content_type: str = JSON,
+        admit: Callable[[], object] | None = None,
     ) -> bytes:
         """One request, its whole successful body.
 
@@ -243,9 +242,10 @@ class Client:
             params: the query.
             body: what is sent.
             timeout: seconds for everything: credentials, connection, both tries after a 401.
-            limit: bytes of the answer's body.
+            limit: bytes of the answer's body; of an error's no more than ERROR_LIMIT are read.
             content_type: of the body and of the answer: JSON or protobuf.CONTENT_TYPE; or MERGE_PATCH,
                 answered in JSON.
+            admit: called right before anything is sent, each time; what it raises ends the request unsent.
 
         Raises:
             ApiError: the server said no, or said something that is not an answer.
@@ -256,7 +256,7 @@ class Client:
                 for attempt in (1, 2):
                     credentials = await self.access.headers()
                     raw = self._raw(method, path, params, body, content_type, credentials)
-                    head, answer = await self._exchange(raw, limit, again=method == "GET")
+                    head, answer = await self._exchange(raw, limit, admit, again=method == "GET")
                     if head.status == 401 and attempt == 1 and await self.access.reload(credentials):
                         continue
                     break
@@ -342,11 +342,15 @@ class Client:
         lines += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
         return f"{method} {self._prefix}{path}{query} HTTP/1.1\r\n{fixed}{lines}\r\n".encode("latin-1") + body
 
-    async def _exchange(self, raw: bytes, limit: int, *, again: bool) -> tuple[Head, bytes]:
+    async def _exchange(
+        self, raw: bytes, limit: int, admit: Callable[[], object] | None, *, again: bool
+    ) -> tuple[Head, bytes]:
         """Send on a kept or new connection; once more on a new one where a kept one had been closed."""
         connection = await self._connection()
         kept = connection.served > 0
         try:
+            if admit is not None:
+                admit()
             head = await connection.start(raw, limit)
             body = await connection.body()
         except ConnectionError:
@@ -355,6 +359,8 @@ class Client:
                 raise
             connection = await self._connection(fresh=True)
             try:
+                if admit is not None:
+                    admit()
                 head = await connection.start(raw, limit)
                 body = await connection.body()
             except BaseException:

@@ -10,12 +10,15 @@ connection with :class:`ProtocolError`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import socket
 import ssl
 from collections import deque
 from collections.abc import Sequence
 
+ERROR_LIMIT = 64 << 10
+"""Bytes of the body of an answer that is no success; what comes after them is not read."""
 HEAD_LIMIT = 64 << 10
 """Bytes of status line and headers."""
 CHUNK_LINE_LIMIT = 1 << 10
@@ -37,6 +40,10 @@ _HEX = re.compile(rb"[0-9a-fA-F]{1,15}")
 
 class ProtocolError(Exception):
     """The peer sent something that is not the HTTP we accept, or more than we accept."""
+
+
+class _Enough(Exception):
+    """As much of an error's body has arrived as anybody reads."""
 
 
 class Head:
@@ -167,6 +174,8 @@ class Connection(asyncio.Protocol):
                 rest = bytes(self._buffer)
                 self._buffer.clear()
                 self._plain(rest)
+        except _Enough:
+            self._finish()
         except ProtocolError as error:
             self._fail(error)
             self.abort()
@@ -179,8 +188,10 @@ class Connection(asyncio.Protocol):
         if head is None:
             return False
         self._head = head
+        if self._refusal():
+            self._limit = min(self._limit, ERROR_LIMIT)
         if head.length is not None:
-            if head.length > self._limit and self._lines is None:
+            if head.length > self._limit and self._lines is None and not self._refusal():
                 raise ProtocolError(f"a body above {self._limit} bytes")
             self._left = head.length
         if self._head_waiter is not None and not self._head_waiter.done():
@@ -207,6 +218,10 @@ class Connection(asyncio.Protocol):
             self._informational += 1
             if self._informational > MAX_INFORMATIONAL:
                 raise ProtocolError("announcements without an answer")
+
+    def _refusal(self) -> bool:
+        """Whether the body is an error's, of which the beginning is enough."""
+        return self._lines is None and self._head is not None and self._head.status >= 300
 
     def _until_close(self) -> bool:
         """Whether the end of the connection is the proper end of the answer."""
@@ -276,8 +291,13 @@ class Connection(asyncio.Protocol):
             self._split(data)
             return
         self._content += data  # not a list of parts: of tiny chunks it would weigh fifty times the limit
-        if len(self._content) > self._limit:
+        if len(self._content) <= self._limit:
+            return
+        if not self._refusal():
             raise ProtocolError(f"a body above {self._limit} bytes")
+        assert self._head is not None  # noqa: S101 - of a refusal
+        self._head.close = True
+        raise _Enough
 
     def _split(self, data: bytes) -> None:
         """Cut a stream into lines; wake the reader."""
@@ -449,7 +469,8 @@ async def _connect(
         sock.close()
         raise
     # From here on the socket belongs to a transport. A handshake that is cancelled half-way can leave that
-    # registered with a socket that is closed, and whose number another one gets: so it ends by itself.
+    # registered with a socket that is closed, and whose number another one gets: so its end is the peer's, as it
+    # seems, and the transport closes by itself.
     made = asyncio.ensure_future(
         loop.create_connection(
             lambda: Connection(loop),
@@ -463,6 +484,8 @@ async def _connect(
         _, connection = await asyncio.shield(made)
     except asyncio.CancelledError:
         made.add_done_callback(_not_wanted)
+        with contextlib.suppress(OSError):  # the transport may have closed it
+            sock.shutdown(socket.SHUT_RDWR)  # and ends the handshake now
         raise
     return connection
 

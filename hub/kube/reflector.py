@@ -39,6 +39,8 @@ WATCH_SECONDS = (300, 600)
 """A watch asks the server to end it after a random time in this range, so that a fleet's do not end together."""
 SHORT_WATCH = 1.0
 """A watch that ends sooner without a single event counts as a failure: the guard against hot loops."""
+LIST_PAGES = 1000
+"""Pages of one list, and with the page size its objects: half a million, three times the largest clusters."""
 LIST_TIMEOUT = 60.0
 """Seconds for one page."""
 LONGEST_RETRY_AFTER = 300.0
@@ -158,6 +160,7 @@ class Reflector(Generic[T]):
         self._expired_at: float | None = None
         self._stream: Stream | None = None
         self._asked = False
+        self._doubted = False
         self.resource_version = ""
         self.relists = 0
         self.events = 0
@@ -184,12 +187,13 @@ class Reflector(Generic[T]):
                 started = self._clock.now()
                 before = (self.events, self.resource_version)
                 heard = await self._watch()
-                silent = 0 if heard else silent + 1
+                lasted = self._clock.now() - started
+                silent = 0 if heard else silent + (lasted >= SHORT_WATCH)
                 if silent >= 2:  # a watch at a version from the future answers 200 and stays silent
                     log.info("%s: silent twice, listing anew", self._name)
                     self.resource_version = ""
                 still = self.events == before[0] or self.resource_version == before[1]
-                if still and self._clock.now() - started < SHORT_WATCH and not self._asked:
+                if still and lasted < SHORT_WATCH and not self._asked:
                     raise BadAnswer(200, "", "the watch ended at once without anything new", what=self._path)
             except Expired as error:
                 log.info("%s: %s; listing anew", self._name, error)
@@ -197,12 +201,20 @@ class Reflector(Generic[T]):
                 if self._recently_expired():
                     await self._clock.sleep(self._backoff.next(self._clock.now()))
             except (ApiError, ClusterUnreachable, CertificateRejected, CredentialError, UsageError) as error:
-                self._observer.failed(error)
-                delay = self._backoff.next(self._clock.now())
-                if isinstance(error, ApiError) and error.retry_after is not None:
-                    delay = max(delay, min(error.retry_after, LONGEST_RETRY_AFTER))
-                log.debug("%s: %s; again in %.1f s", self._name, error, delay)
-                await self._clock.sleep(delay)
+                await self._clock.sleep(self._failed(error))
+
+    def _failed(self, error: HubError) -> float:
+        """Tell the observer; returns the seconds to wait."""
+        self._doubted = True
+        self._observer.failed(error)
+        delay = self._backoff.next(self._clock.now())
+        if isinstance(error, ApiError):
+            if error.status == 400:  # it does not take our resourceVersion, and never will
+                self.resource_version = ""
+            if error.retry_after is not None:
+                delay = max(delay, min(error.retry_after, LONGEST_RETRY_AFTER))
+        log.debug("%s: %s; again in %.1f s", self._name, error, delay)
+        return delay
 
     def _recently_expired(self) -> bool:
         now, last = self._clock.now(), self._expired_at
@@ -213,12 +225,17 @@ class Reflector(Generic[T]):
         """Read all pages (resourceVersion unset: quorum), then replace the store at once."""
         objects: dict[Any, T] = {}
         params = {**self._params, "limit": str(self._page_size)}
+        pages = 0
         async with self._slots.take():
             while True:
                 body = await self._client.request("GET", self._path, params=params, timeout=LIST_TIMEOUT)
                 page, version, token = self._resource.list_page(body)
                 del body
+                pages += 1
                 objects.update(page)
+                if len(objects) > LIST_PAGES * self._page_size or (token and pages == LIST_PAGES):
+                    what = f"a list without an end: more than {LIST_PAGES} pages of {self._page_size}"
+                    raise BadAnswer(200, "", what, what=self._path)
                 if not token:
                     break
                 if token == params.get("continue"):
@@ -228,13 +245,18 @@ class Reflector(Generic[T]):
         self.relists += 1
         self.resource_version = version
         self._store.replace(objects, version)
+        self._answered()
+
+    def _answered(self) -> None:
+        self._doubted = False
         self._observer.answered()
 
     async def _watch(self) -> bool:
         """Follow changes until the stream ends or falls silent; True if it ended after a line.
 
         Silence means to watch again from here and is no failure by itself. A line that is no event is
-        skipped, unless it is the first: then this is no watch.
+        skipped, unless it is the first: then this is no watch. After a failure a 200 alone proves nothing,
+        since a proxy's login page has one too: an event does, or a stream that stays open without a word.
 
         Raises:
             Expired: the resourceVersion is too old (also as an ERROR event inside a 200).
@@ -249,8 +271,10 @@ class Reflector(Generic[T]):
         }
         heard = False
         async with self._client.watch(self._path, params) as stream:
-            self._observer.answered()
             self._stream = stream
+            if not self._doubted:
+                self._observer.answered()
+            stands = asyncio.get_running_loop().call_later(SHORT_WATCH, self._stands)
             try:
                 while line := await stream.line():
                     try:
@@ -261,14 +285,21 @@ class Reflector(Generic[T]):
                         self.skipped += 1
                         log.warning("%s: skipped a line of the watch that is no event", self._name)
                     heard = True
+                    self._stands()
             except ClusterUnreachable as error:
                 if error.kind != "timeout":
                     raise
                 log.info("%s: watch silent, reconnecting", self._name)
                 return False
             finally:
+                stands.cancel()
                 self._stream = None
         return heard
+
+    def _stands(self) -> None:
+        """The watch that followed a failure is one."""
+        if self._doubted:
+            self._answered()
 
     def _handle(self, line: bytes) -> None:
         if self._echoes is not None and self._resource.peek is not None:

@@ -50,18 +50,18 @@ async def test_takes_the_first_of_several_addresses_of_one_type() -> None:
 
 
 @pytest.mark.parametrize(
-    "reported",
+    ("reported", "instead"),
     [
-        (),
-        (("Hostname", "n1"),),
-        (("InternalIP", "not-an-address"),),
-        (("InternalIP", ""),),
-        (("InternalIP", "010.0.0.1"),),
+        ((), ""),
+        ((("Hostname", "n1"),), ""),
+        ((("InternalIP", "not-an-address"),), ", but 'not-an-address'"),
+        ((("InternalIP", ""),), ""),
+        ((("InternalIP", "010.0.0.1"), ("InternalIP", "x" * 99)), f", but '010.0.0.1', '{'x' * 64}'"),
     ],
 )
-async def test_a_node_without_such_an_address_is_absent(reported: tuple[tuple[str, str], ...]) -> None:
+async def test_a_node_without_such_an_address_is_absent(reported: tuple[tuple[str, str], ...], instead: str) -> None:
     """Nothing, a host name, or something malformed: no address, with the reason."""
-    assert await resolve(node(*reported)) == Absent("the Node has no InternalIP address of IPv4 or IPv6")
+    assert await resolve(node(*reported)) == Absent(f"the Node has no InternalIP address of IPv4 or IPv6{instead}")
 
 
 @pytest.mark.parametrize("config", [{"types": []}, {"families": []}, {"families": ["IPv5"]}, {"type": ["InternalIP"]}])

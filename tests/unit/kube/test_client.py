@@ -348,6 +348,30 @@ async def test_write_on_a_connection_just_closed_is_never_sent_again(
     assert len(server.requests) == 2
 
 
+async def test_request_that_is_not_admitted_is_not_sent(server: RawServer, client: Client) -> None:
+    """Who sends is asked at the last moment, connections included, and a refusal costs nothing but the connection."""
+    connections: list[int] = []
+
+    def refuse() -> None:
+        connections.append(server.connections)
+        raise errors.NotLeader("too late")
+
+    with pytest.raises(errors.NotLeader):
+        await client.request("PUT", NODES, body=b"{}", admit=refuse)
+    assert (connections, server.requests) == ([1], [])
+    await client.request("PUT", NODES, body=b"{}", admit=lambda: None)
+    assert len(server.requests) == 1
+
+
+async def test_read_that_is_sent_again_is_admitted_again(server: RawServer, client: Client) -> None:
+    """Each sending is a sending."""
+    asked: list[int] = []
+    server.script = [ok(), close]
+    await client.request("GET", NODES)
+    await client.request("GET", NODES, admit=lambda: asked.append(server.connections))
+    assert asked == [1, 2]
+
+
 async def test_read_on_a_new_connection_is_not_sent_again(server: RawServer, client: Client) -> None:
     """A server that hangs up on a fresh connection has said something."""
     server.script = [close]
@@ -458,6 +482,33 @@ async def test_answer_that_is_none_is_a_bad_answer(server: RawServer, client: Cl
     with pytest.raises(errors.BadAnswer, match="not an acceptable answer") as caught:
         await client.request("GET", NODES)
     assert server.url in str(caught.value)
+    assert await client.request("GET", NODES) == b"{}"
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+async def test_error_is_read_no_further_than_anybody_reads_it(
+    server: RawServer, client: Client, *, chunked: bool
+) -> None:
+    """A proxy's endless error page is still a 503 with its Retry-After, and costs no memory."""
+    sent = 0
+
+    async def page(writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        length = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: 60000000"
+        writer.write(b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\n" + length + b"\r\n\r\n")
+        with suppress(ConnectionError):
+            while sent < 60_000_000:
+                data = b"x" * 100_000
+                writer.write(chunk(data) if chunked else data)
+                await writer.drain()
+                sent += len(data)
+
+    server.script = [page]
+    with pytest.raises(errors.ServerFault) as caught:
+        await client.request("GET", NODES)
+    assert (caught.value.status, caught.value.retry_after, caught.value.message) == (503, 7.0, "Busy")
+    assert sent < 60_000_000
     assert await client.request("GET", NODES) == b"{}"
     assert server.connections == 2
 
@@ -1044,14 +1095,17 @@ async def test_handshake_that_is_given_up_keeps_its_socket_to_its_end(
     """A socket closed behind a transport would leave that its number, which the next connection gets."""
     loop = asyncio.get_running_loop()
     create, sockets, made = loop.create_connection, list[socket.socket](), list[Any]()
-    begun, go_on = asyncio.Event(), asyncio.Event()
+    begun, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def slow(*arguments: Any, sock: socket.socket, **more: Any) -> Any:
         sockets.append(sock)
         begun.set()
         await go_on.wait()
-        made.append(await create(*arguments, sock=sock, **more))
-        return made[0]
+        try:
+            made.append(await create(*arguments, sock=sock, **more))
+            return made[0]
+        finally:
+            ended.set()
 
     monkeypatch.setattr(loop, "create_connection", slow)
     context = ssl.create_default_context(cadata=AUTHORITY.pem)
@@ -1063,7 +1117,33 @@ async def test_handshake_that_is_given_up_keeps_its_socket_to_its_end(
     assert sockets[0].fileno() != -1
 
     go_on.set()
-    async with asyncio.timeout(10):
-        while not made or not made[0][0].is_closing():  # noqa: ASYNC110 - a transport's state
-            await asyncio.sleep(0.01)
-    assert not made[0][1].usable
+    await asyncio.wait_for(ended.wait(), 10)
+    await until(lambda: sockets[0].fileno() == -1)
+    assert not made  # and nothing is connected
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+def test_handshake_that_is_given_up_ends_at_once(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """A server that never shakes hands holds no socket of ours for longer than somebody waits for it."""
+
+    async def main() -> None:
+        ended = asyncio.Event()
+
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with suppress(ConnectionError):
+                await reader.read(-1)  # until our side has gone
+            ended.set()
+            writer.close()
+
+        pool = LookupPool(1)
+        listener = await asyncio.start_server(silent, "127.0.0.1", 0)
+        async with listener, made(f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}", pool) as client:
+            with unreachable("timeout"):
+                await client.request("GET", NODES, timeout=0.1)
+            async with asyncio.timeout(http1.HANDSHAKE_TIMEOUT / 5):
+                await ended.wait()
+        pool.close()
+        await asyncio.sleep(0.05)
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())

@@ -16,6 +16,7 @@ from hub import errors
 from hub.aio.clock import SystemClock
 from hub.errors import HubError
 from hub.kube import client as client_module
+from hub.kube import reflector as reflector_module
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import ClusterAccess, Token
@@ -567,6 +568,56 @@ async def test_answer_that_is_no_list_does_not_empty_the_store(
         await until(lambda: follower.kept.replaced == 2)
         assert set(follower.kept.sizes) == {5}
         assert [type(error) for error in follower.kept.errors] == [errors.BadAnswer] * 2
+
+
+async def test_login_page_instead_of_a_watch_is_a_lasting_failure(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """Each of its 200s is a failure and none an answer in between: a cluster does not flap at every backoff."""
+    async with following(sim, pool) as follower:
+        sim.garbage(5, verb="watch")
+        sim.cut_stream()
+        await until(lambda: len(follower.kept.errors) == 6)  # the cut, and five pages
+        assert follower.kept.told == ["listing", "answered", "answered", *["failed"] * 6]
+        await until(sim.streams)
+        sim.nodes.add(make_node("n6"))
+        await until(lambda: "n6" in follower.names)
+        assert (follower.kept.told[9:], sim.requests["list", "nodes"]) == (["answered"], 1)
+
+
+async def test_watch_that_stands_without_a_word_is_an_answer_too(
+    sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failure an idle cluster need not wait for its next bookmark to be well again."""
+    async with following(sim, pool) as follower:
+        monkeypatch.setattr(reflector_module, "SHORT_WATCH", 0.1)
+        sim.fail_next(1, status=503, verb="watch")
+        sim.cut_stream()
+        await until(lambda: follower.kept.told[3:] == ["failed", "failed", "answered"])
+        assert sim.streams() == 1
+
+
+async def test_refused_version_means_a_new_list(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """A watch that is answered 400 would be so for ever: the version is read anew, with backoff."""
+    async with following(sim, pool) as follower:
+        sim.fail_next(1, status=400, verb="watch")
+        sim.cut_stream()
+        await until(lambda: follower.kept.replaced == 2 and sim.streams())
+        assert (asked(sim), len(follower.clock.slept), len(follower.names)) == ((2, 3), 2, 5)
+
+
+@pytest.mark.parametrize("pages", [5, 4])
+async def test_list_without_an_end_is_given_up(
+    sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch, pages: int
+) -> None:
+    """Another continue token with every page, for ever: an error that says so, and the store stays as it is."""
+    monkeypatch.setattr(reflector_module, "LIST_PAGES", pages)
+    async with following(sim, pool, page_size=1, started=False) as follower:
+        if pages == 5:
+            await until(lambda: follower.kept.replaced)
+            assert follower.kept.errors == []
+        else:
+            await until(lambda: follower.failed_with(errors.BadAnswer))
+            assert "without an end: more than 4 pages of 1" in str(follower.kept.errors[0])
+            assert (follower.kept.replaced, sim.requests["list", "nodes"] % 4) == (0, 0)
 
 
 async def test_outage_keeps_version_and_store(sim: SimulatedCluster, pool: LookupPool) -> None:

@@ -56,7 +56,12 @@ class NodeAddresses:
                 if family is not None:
                     found.setdefault(family, entry.address)
         addresses = tuple(found[family] for family in self._families if family in found)
-        return Found(addresses) if addresses else Absent(self._reason)
+        return Found(addresses) if addresses else Absent(self._reason + self._instead(node))
+
+    def _instead(self, node: Node) -> str:
+        """What the Node reports where an address should be; host names and malformed ones."""
+        texts = [repr(entry.address[:64]) for entry in node.addresses if entry.type in self._types and entry.address]
+        return f", but {', '.join(texts[:3])}" if texts else ""
 
 
 @asynccontextmanager

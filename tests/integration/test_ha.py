@@ -1,0 +1,359 @@
+"""Several `hub run` processes on a real API server: one writes, whatever happens to it.
+
+The judge is the API server's own audit log: it knows, on one clock, who renewed the Lease when and who wrote which
+slice when. Each process has an account of its own, so that the log tells them apart. Leases are short here; what is
+proportional to them is checked in proportion.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from hub.app import Options, assemble
+from hub.plugin.testing import SimulatedCluster, make_node, make_service
+from tests.support.api import ApiRefused
+from tests.support.apiserver.audit import Request
+from tests.support.apiserver.server import ApiServer
+from tests.support.hub import HUB_RULES, ROOT, World, add_node
+from tests.support.waiting import eventually
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+DURATION = 4
+"""Seconds of a Lease. No write starts in its last two."""
+SHORT = (
+    *("--leader-elect-lease-duration", f"{DURATION}s", "--leader-elect-renew-deadline", "2s"),
+    *("--leader-elect-retry-period", "300ms"),
+)
+LEAVES = "karpenter.sh/disrupted"
+"""A taint that takes a node out at once."""
+SERVICES = ("one", "two", "three", "four")
+"""A Service is written twice a second at most; several are written more often."""
+
+
+# --- replicas ----------------------------------------------------------------------------------------------
+
+
+class Replica:
+    """One `hub run` with an account of its own; started, paused, continued, stopped and killed at will."""
+
+    def __init__(self, world: World, name: str, *arguments: str) -> None:
+        self.name = name
+        self.log = world.folder / f"{name}.log"
+        self.paused = False
+        kubeconfig = world.folder / f"{name}.kubeconfig"
+        world.hub_cluster.grant(name, *HUB_RULES)
+        world.hub_cluster.certificate_kubeconfig(kubeconfig, name)
+        self._argv = [sys.executable, "-m", "hub", "run", "--registry", str(world.path)]
+        self._argv += ["--kubeconfig", str(kubeconfig), "--health-probe-bind-address", "0", *arguments]
+        self._folder = world.folder
+        self._child: subprocess.Popen[bytes] | None = None
+        self._said = 0
+
+    @property
+    def running(self) -> bool:
+        """Started, and not ended."""
+        return self._child is not None and self._child.poll() is None
+
+    def start(self) -> Self:
+        """As a Pod that is called so."""
+        with self.log.open("ab") as log:
+            self._said = log.tell()
+            env = {**os.environ, "PYTHONPATH": str(ROOT), "POD_NAME": self.name}
+            self._child = subprocess.Popen(self._argv, stdout=log, stderr=log, cwd=self._folder, env=env)
+        return self
+
+    def send(self, number: int) -> None:
+        """A signal."""
+        assert self._child is not None
+        self._child.send_signal(number)
+
+    def pause(self) -> None:
+        """SIGSTOP, wherever it is."""
+        self.send(signal.SIGSTOP)
+        self.paused = True
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self.send(signal.SIGCONT)
+        self.paused = False
+
+    def terminate(self) -> float:
+        """SIGTERM; seconds until the end, which must be a good one."""
+        started = time.monotonic()
+        self.send(signal.SIGTERM)
+        assert self._child is not None
+        code = self._child.wait(10)
+        young = self.log.stat().st_size == self._said  # it may not have got as far as listening to signals
+        assert code == 0 or (young and code == -signal.SIGTERM), self.log.read_text()
+        return time.monotonic() - started
+
+    def kill(self) -> None:
+        """SIGKILL, which ends a paused process, too."""
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait(10)
+        self.paused = False
+
+
+@contextmanager
+def replicas(world: World, names: Sequence[str], *arguments: str) -> Iterator[dict[str, Replica]]:
+    """Replicas of one hub, started one after the other: the first one leads."""
+    made = {name: Replica(world, name, *arguments) for name in names}
+    try:
+        for name, each in made.items():
+            each.start()
+            eventually(lambda each=each: " leads" in each.log.read_text(), 20)  # type: ignore[misc]
+            assert holder(world).startswith(names[0]), name
+        yield made
+    finally:
+        for each in made.values():
+            each.kill()
+
+
+def holder(world: World, owner: str = "default") -> str:
+    """Who holds the Lease."""
+    return str(world.hub_cluster.api.get(f"{LEASES}/endpointslice-hub-{owner}")["spec"].get("holderIdentity") or "")
+
+
+def leader(world: World, among: dict[str, Replica], owner: str = "default") -> Replica | None:
+    """The replica that holds the Lease."""
+    return among.get(holder(world, owner).rpartition("_")[0])
+
+
+@pytest.fixture
+def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
+    """Cluster eu with six nodes, published for several Services."""
+    made = World(tmp_path, hub_cluster, {"eu": remote_clusters[0]}).prepare()
+    for number in range(6):
+        add_node(made.remotes["eu"], f"n{number}", f"10.1.0.{number + 1}")
+    for name in SERVICES:
+        made.add_service(name)
+    made.write(services=[made.service(name) for name in SERVICES])
+    return made
+
+
+# --- change and judgement ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Change:
+    """Nodes of cluster eu that come and go, so that somebody always has something to write."""
+
+    world: World
+    rng: random.Random
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Self:
+        server = self.world.remotes["eu"]
+        self._api = server.api_with(server.token())
+        self._thread = threading.Thread(target=self._run, name="change")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(20)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self.rng.uniform(0.05, 0.25)):
+            # At most three of six: the guard has nothing to withhold.
+            path = f"/api/v1/nodes/n{self.rng.randrange(3)}"
+            taints = self.rng.choice(([], [{"key": LEAVES, "effect": "NoSchedule"}]))
+            with suppress(ApiRefused):
+                self._api.patch(path, {"spec": {"taints": taints}})
+
+    def wanted(self) -> list[str]:
+        """What is to be published now that nothing changes any more."""
+        nodes = self.world.remotes["eu"].api.list("/api/v1/nodes")
+        return sorted(
+            each["status"]["addresses"][0]["address"]
+            for each in nodes
+            if LEAVES not in [taint["key"] for taint in each["spec"].get("taints") or []]
+        )
+
+
+def judge(requests: Sequence[Request], names: Sequence[str], lease: str = "endpointslice-hub-default") -> int:
+    """No write but by the holder, within its lease; returns how many writes of slices there were.
+
+    A write that reaches the server outside of it (sent before a pause, read after it) must have met a conflict.
+    """
+    mine = [each for each in requests if each.user in names and each.writes]
+    renewals = sorted(
+        (each for each in mine if each.resource == "leases" and each.name in ("", lease) and each.status < 300),
+        key=lambda each: each.ended,
+    )
+    writes = [each for each in mine if each.resource == "endpointslices"]
+    wrong = []
+    for each in writes:
+        before = [renewal for renewal in renewals if renewal.ended <= each.received]
+        meanwhile = [one for one in renewals if each.received < one.ended <= each.ended and one.user != each.user]
+        inside = bool(before) and before[-1].user == each.user and each.received - before[-1].received < DURATION
+        if (not inside or meanwhile) and each.status != 409:
+            wrong.append((each, before[-1:], meanwhile))
+    assert wrong == []
+    return len(writes)
+
+
+def settled(world: World, change: Change, made: dict[str, Replica], seconds: float = 30.0) -> None:
+    """Wait until every Service has exactly what it must have: no change is lost. Who lost one is asked for its log."""
+    wanted = change.wanted()
+
+    def check() -> bool:
+        found = {name: world.published(name) for name in SERVICES}
+        said = "\n".join(name + each.log.read_text()[-3000:] for name, each in made.items())
+        assert found == dict.fromkeys(SERVICES, wanted), f"{found}, not {wanted}; {holder(world)} leads\n{said}"
+        return True
+
+    eventually(check, seconds)
+
+
+# --- handing over ------------------------------------------------------------------------------------------------
+
+
+def test_the_next_replica_writes_within_two_seconds_of_sigterm(world: World) -> None:
+    """The Lease is given back, the standby sees it in its watch: a change made meanwhile is published in time."""
+    names = ("ha-0", "ha-1", "ha-2")
+    with replicas(world, names) as made:
+        eventually(lambda: len(world.published("one")) == 6, 15)
+        for number in range(2):
+            first = leader(world, made)
+            assert first is not None
+            stopped = time.monotonic()
+            thread = threading.Thread(target=first.terminate)
+            thread.start()
+            add_node(world.remotes["eu"], f"new-{number}", f"10.1.9.{number + 1}")
+            eventually(lambda number=number: len(world.published("four")) == 7 + number, 10)  # type: ignore[misc]
+            assert time.monotonic() - stopped < 2.0
+            thread.join(10)
+
+
+def test_a_standby_takes_over_from_a_killed_leader(world: World) -> None:
+    """Within the lease and five seconds after kill -9, a change is published."""
+    with replicas(world, ("ha-0", "ha-1"), *SHORT) as made:
+        eventually(lambda: len(world.published("one")) == 6, 15)
+        killed = time.monotonic()
+        made["ha-0"].kill()
+        add_node(world.remotes["eu"], "new", "10.1.9.1")
+        eventually(lambda: len(world.published("one")) == 7, 20)
+        assert time.monotonic() - killed < DURATION + 5
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+async def test_a_lease_is_kept_while_a_write_may_be_on_its_way(tmp_path: Path, *, hangs: bool) -> None:
+    """A write without an answer may still be carried out: then a hub that stops gives nothing back, else it does."""
+    hub_cluster, remote = SimulatedCluster("hub"), SimulatedCluster("eu")
+    remote.nodes.add(make_node("n1", "10.1.0.1"))
+    hub_cluster.put(make_service("default", "web"))
+    (tmp_path / "clusters.yaml").write_text(
+        "{version: 1, clusters: [{name: eu, kubeconfig: {path: eu}, allowedCIDRs: [10.0.0.0/8], "
+        "provider: {name: node-addresses}}], "
+        "services: [{name: web, namespace: default, sources: [{cluster: eu}], ports: [{port: 30443}]}]}"
+    )
+    async with hub_cluster, remote:
+        remote.write_kubeconfig(tmp_path / "eu")
+        kubeconfig = hub_cluster.write_kubeconfig(tmp_path / "hub")
+        stop = asyncio.Event()
+        if hangs:
+            hub_cluster.hang(1, verb="create", resource="endpointslices")
+        async with assemble(Options(str(tmp_path / "clusters.yaml"), str(kubeconfig))) as hub, asyncio.timeout(20):
+            running = asyncio.create_task(hub.run(stop))
+            asked_for = ("create", "endpointslices")
+            while not (hub_cluster.requests[asked_for] if hangs else hub_cluster.slices.list()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            asked = time.monotonic()
+            stop.set()
+            await running
+            assert time.monotonic() - asked < 4.0
+            (lease,) = hub_cluster.leases.list()
+            assert lease["spec"].get("holderIdentity", "") == (hub.elector.identity if hangs else "")
+
+
+# --- trouble -----------------------------------------------------------------------------------------------------
+
+
+def paused_leader(world: World, points: int, seed: int) -> None:
+    """Stop the leader at random points, continue it after its lease, and see who wrote."""
+    names, rng = ("ha-0", "ha-1"), random.Random(seed)
+    mark = world.hub_cluster.audit_mark()
+    change = Change(world, rng)
+    with replicas(world, names, *SHORT) as made:
+        eventually(lambda: len(world.published("one")) == 6, 15)
+        with change:
+            for _ in range(points):
+                time.sleep(rng.uniform(0.0, 0.5))
+                old = eventually(lambda: leader(world, made), 20)
+                old.pause()
+                other = next(each for each in made.values() if each is not old)
+                eventually(lambda other=other: leader(world, made) is other, 20)  # type: ignore[misc]
+                old.go_on()
+        settled(world, change, made)
+    time.sleep(0.5)
+    assert judge(world.hub_cluster.requests(mark), names) > points
+
+
+def test_a_leader_paused_at_random_points_writes_nothing_late(world: World) -> None:
+    """A process that was stopped in the middle of anything and continued after its lease does no harm."""
+    paused_leader(world, 8, seed=1)
+
+
+@pytest.mark.nightly
+def test_a_leader_paused_at_two_hundred_points_writes_nothing_late(world: World) -> None:
+    """The same, for a quarter of an hour."""
+    paused_leader(world, 200, seed=2)
+
+
+def chaos(world: World, seconds: float, seed: int) -> None:
+    """Kill, pause, restart and terminate three replicas at random while nodes change; see who wrote what."""
+    names, rng = ("ha-0", "ha-1", "ha-2"), random.Random(seed)
+    mark = world.hub_cluster.audit_mark()
+    change = Change(world, rng)
+    with replicas(world, names, *SHORT) as made:
+        end = time.monotonic() + seconds
+        due: list[tuple[float, Callable[[], object]]] = []
+        with change:
+            while time.monotonic() < end:
+                time.sleep(rng.uniform(0.2, 1.2))
+                for entry in [entry for entry in due if entry[0] <= time.monotonic()]:
+                    due.remove(entry)
+                    entry[1]()
+                victims = [each for each in made.values() if each.running and not each.paused]
+                if len(victims) < 2:
+                    continue
+                victim = rng.choice([*victims, *filter(None, [leader(world, made)])])
+                if not victim.running or victim.paused:
+                    continue
+                again = time.monotonic() + rng.uniform(0.3, DURATION * 1.5)
+                act = rng.choice((victim.pause, victim.pause, victim.kill, victim.terminate))
+                act()
+                due.append((again, victim.go_on if act == victim.pause else victim.start))
+            for _, repair in due:
+                repair()
+        settled(world, change, made)
+    time.sleep(0.5)
+    assert judge(world.hub_cluster.requests(mark), names) > seconds / 2
+
+
+def test_replicas_killed_and_paused_at_random(world: World) -> None:
+    """Never two writers, never a lost change."""
+    chaos(world, 20.0, seed=3)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(3))
+def test_replicas_killed_and_paused_for_two_minutes(world: World, seed: int) -> None:
+    """The same, for longer."""
+    chaos(world, 120.0, seed)
