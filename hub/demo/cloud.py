@@ -5,15 +5,54 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
-from typing import Final, Self
+from pathlib import Path
+from typing import Final, Protocol, Self
 
 import msgspec
 from aiohttp import web
 
-from hub.demo.provider import Server
+from hub.demo.ionos import IonosCloud
+from hub.demo.provider import SCHEME, Server
 
 LATENCY: Final = (0.005, 0.025)
 """Seconds an answer takes; a real one takes ten times as long."""
+
+
+class AnyCloud(Protocol):
+    """What the world needs of a cloud: machines by data center and name, and how the hub asks for them.
+
+    Attributes:
+        provider: name of the provider type that asks it.
+        down: answers 503 while True.
+    """
+
+    provider: str
+    down: bool
+
+    @property
+    def allow_api_hosts(self) -> frozenset[str]: ...  # noqa: D102 - as in Cloud
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    def add(self, datacenter: str, name: str, address: str, zone: str) -> str: ...  # noqa: D102
+
+    def remove(self, datacenter: str, name: str) -> None: ...  # noqa: D102
+
+    def addresses(self, datacenter: str) -> dict[str, str]: ...  # noqa: D102
+
+    def config(self, datacenter: str) -> str: ...  # noqa: D102
+
+    def write_files(self, folder: Path) -> None: ...  # noqa: D102
+
+
+def installed_cloud(rng: random.Random) -> AnyCloud:
+    """The fake IONOS API where the provider ``ionos`` is installed, else the demo's own cloud."""
+    try:
+        return IonosCloud()
+    except ImportError:
+        return Cloud(rng)
 
 
 class Cloud:
@@ -24,6 +63,8 @@ class Cloud:
         down: answers 503 while True.
         lists: lists asked for so far.
     """
+
+    provider = "demo"
 
     def __init__(self, rng: random.Random) -> None:
         self.servers: dict[str, dict[str, Server]] = {}
@@ -37,6 +78,31 @@ class Cloud:
     def url(self) -> str:
         """Where it listens."""
         return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def allow_api_hosts(self) -> frozenset[str]:
+        """None: its provider asks nothing but loopback."""
+        return frozenset()
+
+    def add(self, datacenter: str, name: str, address: str, zone: str) -> str:
+        """A new machine; its node's provider ID."""
+        self.servers.setdefault(datacenter, {})[name] = Server(name, address, zone)
+        return f"{SCHEME}:///{datacenter}/{name}"
+
+    def remove(self, datacenter: str, name: str) -> None:
+        """The machine is gone."""
+        del self.servers[datacenter][name]
+
+    def addresses(self, datacenter: str) -> dict[str, str]:
+        """Address by name, of all machines of a data center."""
+        return {name: each.address for name, each in self.servers[datacenter].items()}
+
+    def config(self, datacenter: str) -> str:
+        """``provider.config`` in YAML."""
+        return f'{{cloud: "{self.url}", datacenter: {datacenter}}}'
+
+    def write_files(self, folder: Path) -> None:
+        """The configuration refers to none."""
 
     async def __aenter__(self) -> Self:
         app = web.Application()

@@ -6,7 +6,7 @@ it is there to be read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -78,17 +78,18 @@ clusters:
 """
 
 
-def registry(cloud: str) -> str:
+def registry(provider: str, config: Callable[[str], str]) -> str:
     """The text of clusters.yaml.
 
     Args:
-        cloud: where the simulated cloud listens.
+        provider: its name.
+        config: its configuration for a data center, in YAML.
     """
-    clusters = "".join(_cluster(each, cloud) for each in CLUSTERS)
+    clusters = "".join(_cluster(each, provider, config(each.prefix)) for each in CLUSTERS)
     return f"{_HEAD}{clusters}\nservices:\n{''.join(_service(each) for each in SERVICES)}"
 
 
-def _cluster(cluster: Cluster, cloud: str) -> str:
+def _cluster(cluster: Cluster, provider: str, config: str) -> str:
     grace = (
         f"{cluster.grace:g}s}}            # not Ready for less than this: nothing happens (default: 30s)"
         if cluster.grace
@@ -100,8 +101,8 @@ def _cluster(cluster: Cluster, cloud: str) -> str:
     labels: {{region: {cluster.prefix}}}
     allowedCIDRs: [{cluster.network}.0.0/16]
     provider:                     # asks a simulated cloud for the nodes' addresses
-      name: demo
-      config: {{cloud: "{cloud}", datacenter: {cluster.prefix}}}
+      name: {provider}
+      config: {config}
     nodes: {{notReadyGrace: {grace}
 """
 

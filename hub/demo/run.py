@@ -135,9 +135,13 @@ async def show(
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world)
         folder = world.folder
-        options = Options(registry=f"{folder}/clusters.yaml", kubeconfig=f"{folder}/kubeconfigs/hub")
+        options = Options(
+            registry=f"{folder}/clusters.yaml",
+            kubeconfig=f"{folder}/kubeconfigs/hub",
+            allow_api_hosts=world.cloud.allow_api_hosts,
+        )
         hub = await stack.enter_async_context(assemble(options, clock))
-        await hub.catalog.load_async("demo")  # an installation without the entry point says so at once
+        await hub.catalog.load_async(world.cloud.provider)  # an installation without the entry point says so at once
         stage = Stage(world, hub, audience, None if duration is None else began + duration, notes)
         async with _running(hub), _beating(world):
             return await stage.play(stop, settle)

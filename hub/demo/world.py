@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, assert_never
 
-from hub.demo.cloud import Cloud
+from hub.demo.cloud import AnyCloud, installed_cloud
 from hub.demo.layout import CLUSTERS, NAMESPACE, POOLS, SERVICES, Cluster, Service, registry
-from hub.demo.provider import SCHEME, Server
 from hub.demo.script import SEED, Action, Step
 from hub.plugin.testing import SimulatedCluster, make_node, make_service
 
@@ -100,6 +99,7 @@ class World:
     Args:
         folder: where clusters.yaml and the kubeconfigs are written.
         seed: of everything random in here.
+        cloud: None = the installed provider's.
 
     Attributes:
         hub: the hub cluster.
@@ -107,11 +107,11 @@ class World:
         heartbeats: Node updates so far that say nothing new.
     """
 
-    def __init__(self, folder: Path, seed: int = SEED) -> None:
+    def __init__(self, folder: Path, seed: int = SEED, cloud: AnyCloud | None = None) -> None:
         self.folder = folder
         self.hub = SimulatedCluster("hub", controllers=True)
         self.remotes = {each.name: SimulatedCluster(each.name) for each in CLUSTERS}
-        self.cloud = Cloud(random.Random(seed))
+        self.cloud = cloud or installed_cloud(random.Random(seed))
         self.heartbeats = 0
         self._rng = random.Random(seed)
         self._clusters = {each.name: each for each in CLUSTERS}
@@ -142,7 +142,8 @@ class World:
         self.hub.write_kubeconfig(self.folder / "kubeconfigs" / "hub")
         for name, each in self.remotes.items():
             each.write_kubeconfig(self.folder / "kubeconfigs" / name)
-        (self.folder / "clusters.yaml").write_text(registry(self.cloud.url))
+        self.cloud.write_files(self.folder)
+        (self.folder / "clusters.yaml").write_text(registry(self.cloud.provider, self.cloud.config))
 
     # --- what is and what should be ----------------------------------------------------------------
 
@@ -198,17 +199,14 @@ class World:
         address = f"{cluster.network}.{(number - 1) // 250}.{(number - 1) % 250 + 1}"
         machine = Machine(name, address, pool, f"{cluster.prefix}-{number % 2 + 1}")
         self._machines[cluster.name][name] = machine
-        servers = self.cloud.servers.setdefault(cluster.prefix, {})
-        servers[name] = Server(name, address, machine.zone)
-        node = make_node(
-            name, labels={"pool": pool}, zone=machine.zone, provider_id=f"{SCHEME}:///{cluster.prefix}/{name}"
-        )
+        provider_id = self.cloud.add(cluster.prefix, name, address, machine.zone)
+        node = make_node(name, labels={"pool": pool}, zone=machine.zone, provider_id=provider_id)
         self.remotes[cluster.name].nodes.add(node)
 
     def _leave(self, cluster: str, name: str) -> None:
         del self._machines[cluster][name]
         self.remotes[cluster].nodes.delete(name)
-        del self.cloud.servers[self._clusters[cluster].prefix][name]
+        self.cloud.remove(self._clusters[cluster].prefix, name)
 
     def _change(self, cluster: str, name: str, action: Action) -> None:
         before = self._machines[cluster][name]

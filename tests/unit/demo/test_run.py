@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 
+from hub.demo.cloud import Cloud
 from hub.demo.run import show
 from hub.demo.screen import Event, Picture
 from hub.demo.world import World
@@ -34,6 +36,21 @@ async def test_show_publishes_everything_and_says_so(tmp_path: Path) -> None:
     assert watching.last is not None
     assert {row.state for row in watching.last.clusters} == {"Ready"}
     assert str(watching.last.services[0].sum) == "21/21"
+
+
+async def test_show_needs_no_other_package(tmp_path: Path) -> None:
+    """Without the provider ionos the demo's own cloud does."""
+    verdict = await show(World(tmp_path, cloud=Cloud(random.Random(1))), Watching(), 2.5, asyncio.Event())
+    assert verdict.ok, verdict.text
+
+
+async def test_show_asks_the_real_provider_where_it_is_installed(tmp_path: Path) -> None:
+    """The fake IONOS API stands behind every cluster."""
+    world = World(tmp_path)
+    verdict = await show(world, Watching(), 2.5, asyncio.Event())
+    assert verdict.ok, verdict.text
+    assert world.cloud.provider == "ionos"
+    assert (tmp_path / "clusters.yaml").read_text().count("name: ionos") == 3
 
 
 async def test_show_fails_when_the_hub_publishes_nothing(tmp_path: Path) -> None:

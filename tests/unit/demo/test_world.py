@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hub.demo.cloud import Cloud
 from hub.demo.layout import CLUSTERS, SERVICES, registry
 from hub.demo.narrator import service_rows
 from hub.demo.script import Step
@@ -23,7 +25,7 @@ def services_of(world: World, address: str) -> dict[str, bool]:
 
 def test_registry_of_the_demo_is_accepted(tmp_path: Path) -> None:
     """The written clusters.yaml loads without a problem and names the clusters and Services of the layout."""
-    (tmp_path / "clusters.yaml").write_text(registry("http://127.0.0.1:1"))
+    (tmp_path / "clusters.yaml").write_text(registry("demo", Cloud(random.Random(1)).config))
     loaded = load(str(tmp_path / "clusters.yaml"))
     assert loaded.problems == ()
     assert {*loaded.registry.clusters} >= {each.name for each in CLUSTERS}
@@ -69,8 +71,9 @@ async def test_world_gives_a_new_node_a_new_address(tmp_path: Path) -> None:
         await world.happen(Step(0.0, "join", "payments-eu", "eu-8", "batch"))
         assert services_of(world, "10.7.0.8") == {"payments": True, "search": True}
         assert services_of(world, "10.7.0.1") == {}
-        assert world.cloud.servers["eu"]["eu-8"].address == "10.7.0.8"
-        assert "eu-1" not in world.cloud.servers["eu"]
+        addresses = world.cloud.addresses("eu")
+        assert addresses["eu-8"] == "10.7.0.8"
+        assert "eu-1" not in addresses
 
 
 def test_published_of_reads_slices_as_consumers_do() -> None:

@@ -1,0 +1,137 @@
+"""Which server is a node, and which of the server's addresses is the node's: pure, and never a guess."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import Final, Literal
+from uuid import UUID
+
+from hub.plugin import Absent, Found, Node, Resolution, Unknown
+from hub_provider_ionos.config import Family, as_uuid
+from hub_provider_ionos.inventory import RUNNING, Fleet, PoolNode, Server
+
+_PROVIDER_ID: Final = re.compile(r"ionos:/{2,3}([0-9A-Fa-f-]{36})")
+
+MISSING: Final = "missing"
+"""Nothing with this identity is in the lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What counts as a node's address.
+
+    Attributes:
+        lans: in order of preference.
+        networks: only addresses inside one; empty = all.
+    """
+
+    lans: tuple[int, ...]
+    families: tuple[Family, ...] = ("IPv4", "IPv6")
+    networks: tuple[IPv4Network | IPv6Network, ...] = ()
+
+
+def provider_uuid(node: Node) -> str:
+    """The UUID of ``ionos://UUID``; "" for anything else."""
+    match = _PROVIDER_ID.fullmatch(node.provider_id)
+    return as_uuid(match[1]) if match else ""
+
+
+def system_uuids(node: Node) -> tuple[str, ...]:
+    """The machine's UUID, and as firmware of the older kind writes it: the first three groups byte by byte reversed."""
+    plain = as_uuid(node.system_uuid)
+    return (plain, str(UUID(bytes_le=UUID(plain).bytes))) if plain else ()
+
+
+def servers_of(node: Node, fleets: Sequence[Fleet]) -> list[Server]:
+    """Every server the node may be; more than one is a contradiction.
+
+    UUIDs count before the name: by name only where no UUID is known.
+    """
+    identities = dict.fromkeys((provider_uuid(node), *system_uuids(node)))
+    found = [fleet.servers[each] for each in identities for fleet in fleets if each in fleet.servers]
+    if not found and node.name:
+        found = [server for fleet in fleets for server in fleet.by_name.get(node.name, ())]
+    return found
+
+
+def resolve(node: Node, fleets: Sequence[Fleet], rules: Rules) -> Resolution | Literal["missing"]:
+    """What the lists of servers say of a node. ``Absent`` here is a first opinion: another list has to agree."""
+    found = servers_of(node, fleets)
+    if not found:
+        return MISSING
+    if len(found) > 1:
+        return Unknown(f"ambiguous: servers {_listed(server.id for server in found)} match")
+    server = found[0]
+    if server.vm_state not in ("", RUNNING):
+        return Absent(f"server {server.id} is {server.vm_state}")
+    if server.problem:
+        return Unknown(f"server {server.id}: {server.problem}")
+    fleet = next(fleet for fleet in fleets if server.id in fleet.servers)
+    return _addresses(node, server, fleet, rules)
+
+
+def resolve_pool_node(node: Node, pool_nodes: Sequence[PoolNode], rules: Rules) -> Resolution | Literal["missing"]:
+    """What the list of a managed Kubernetes cluster says of a node; as :func:`resolve`, without LANs."""
+    identity = provider_uuid(node)
+    found = [each for each in pool_nodes if identity and each.id == identity]
+    found = found or [each for each in pool_nodes if node.name and each.name == node.name]
+    if not found:
+        return MISSING
+    if len(found) > 1:
+        return Unknown(f"ambiguous: nodes {_listed(each.id for each in found)} match")
+    if found[0].state == "TERMINATING":
+        return Absent(f"node {found[0].id} is TERMINATING")
+    taken = _one_per_family(found[0].ips, _reported(node), rules)
+    return Found(tuple(taken)) if taken else Absent(f"node {found[0].id} has no address that counts")
+
+
+def _addresses(node: Node, server: Server, fleet: Fleet, rules: Rules) -> Resolution:
+    own = _reported(node)
+    taken: dict[Family, str] = {}
+    for lan in rules.lans:
+        ips = [ip for nic in server.nics if nic.lan == lan for ip in nic.ips if (lan, ip) not in fleet.failover]
+        for ip in _one_per_family(ips, own, rules):
+            if (lan, ip) in fleet.holders:
+                holders = _listed(fleet.holders[lan, ip])
+                return Unknown(f"ambiguous: servers {holders} have the same address {ip} in LAN {lan}")
+            taken.setdefault(_family(ip), ip)
+    if taken:
+        return Found(tuple(taken[family] for family in rules.families if family in taken), server.zone)
+    if server.busy:
+        return Unknown(f"server {server.id} is being changed and has no address in LAN {_lans(rules)} yet")
+    return Absent(f"server {server.id} has no address of its own in LAN {_lans(rules)}")
+
+
+def _one_per_family(ips: Iterable[str], own: Collection[str], rules: Rules) -> list[str]:
+    """Of each family the address the Node itself reports, else the first: further ones are a Service's, not its own."""
+    best: dict[Family, str] = {}
+    for ip in ips:
+        family = _family(ip)
+        if family not in rules.families or not _inside(ip, rules):
+            continue
+        if family not in best or (ip in own and best[family] not in own):
+            best[family] = ip
+    return [best[family] for family in rules.families if family in best]
+
+
+def _reported(node: Node) -> frozenset[str]:
+    return frozenset(entry.address for entry in node.addresses if entry.type in ("InternalIP", "ExternalIP"))
+
+
+def _inside(ip: str, rules: Rules) -> bool:
+    return not rules.networks or any(ip_address(ip) in network for network in rules.networks)
+
+
+def _family(ip: str) -> Family:
+    return "IPv6" if ":" in ip else "IPv4"
+
+
+def _lans(rules: Rules) -> str:
+    return " or ".join(map(str, rules.lans))
+
+
+def _listed(ids: Iterable[str]) -> str:
+    return " and ".join(sorted(ids)[:3])

@@ -1,0 +1,176 @@
+"""Resolves the nodes of one cluster from the lists all clusters share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
+
+from cachetools import LRUCache
+
+from hub.plugin import (
+    Absent,
+    ClusterContext,
+    Found,
+    Node,
+    Resolution,
+    TerminalProviderError,
+    TransientProviderError,
+    Unknown,
+)
+from hub_provider_ionos.api import Account
+from hub_provider_ionos.config import DEFAULT_HOST, IonosConfig
+from hub_provider_ionos.feed import Cloud, Feed, Key, Listing
+from hub_provider_ionos.inventory import Fleet, PoolNode
+from hub_provider_ionos.match import MISSING, Rules, resolve, resolve_pool_node
+
+PATIENCE: Final = 28.0
+"""Seconds to wait for first lists: the hub gives an answer 30 s, and this error names the list."""
+
+MAX_CA: Final = 1 << 20
+MAX_DOUBTS: Final = 20_000
+"""Nodes of which one list said no, remembered until a second one does: more than a registry lets a cluster have."""
+
+_Identity = tuple[str, str, str]
+
+
+class Ionos:
+    """Resolves the nodes of one cluster.
+
+    Args:
+        feeds: of the data centers.
+        pools: of the managed Kubernetes cluster, where there is one; asked for when it is first needed.
+    """
+
+    def __init__(
+        self,
+        feeds: Sequence[Callable[[], Feed[Fleet]]],
+        pools: Callable[[], Feed[tuple[PoolNode, ...]]] | None,
+        rules: Rules,
+        now: Callable[[], float],
+    ) -> None:
+        self._feeds = feeds
+        self._pools = pools
+        self._rules = rules
+        self._now = now
+        self._doubts: LRUCache[_Identity, tuple[int, ...]] = LRUCache(MAX_DOUBTS)
+        """Node -> numbers of the lists that first said no."""
+
+    async def resolve(self, nodes: Sequence[Node], /) -> Mapping[str, Resolution]:
+        """One answer per node.
+
+        ``Absent`` needs two lists that agree. A node in no list has them asked for early.
+
+        Raises:
+            TransientProviderError, TerminalProviderError, CredentialError: a list cannot be had.
+        """
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await self._resolve(nodes)
+        except TimeoutError as error:
+            raise TransientProviderError(f"the first list did not come within {PATIENCE:g} s") from error
+
+    async def _resolve(self, nodes: Sequence[Node]) -> Mapping[str, Resolution]:
+        asked_at = self._now()
+        feeds: list[Feed[Any]] = [feed() for feed in self._feeds]
+        first: dict[str, Resolution | str] = {}
+        lists: list[Listing[Any]] = [await feed.current() for feed in feeds]
+        for node in nodes:
+            first[node.name] = resolve(node, [each.value for each in lists], self._rules)
+        if self._pools is not None and MISSING in first.values():
+            feeds.append(self._pools())
+            lists.append(await feeds[-1].current())
+            self._look_in_pools(nodes, first, lists[-1].value)
+        numbers = tuple(each.number for each in lists)
+        old = all(each.started < asked_at for each in lists)
+        if old and any(first[node.name] == MISSING and not self._agreed(node, numbers) for node in nodes):
+            due = [feed for feed in feeds if feed.missed()]
+            if due:
+                for feed in due:
+                    await feed.again()
+                self._doubt(nodes, first, numbers)
+                return await self._resolve(nodes)
+        self._doubt(nodes, first, numbers)
+        return {node.name: self._said(node, first[node.name], numbers) for node in nodes}
+
+    def _look_in_pools(
+        self, nodes: Sequence[Node], first: dict[str, Resolution | str], pool_nodes: tuple[PoolNode, ...]
+    ) -> None:
+        for node in nodes:
+            if first[node.name] == MISSING:
+                first[node.name] = resolve_pool_node(node, pool_nodes, self._rules)
+
+    # --- two lists that agree --------------------------------------------------------------------------
+
+    def _doubt(self, nodes: Sequence[Node], first: Mapping[str, Resolution | str], numbers: tuple[int, ...]) -> None:
+        for node in nodes:
+            said = first[node.name]
+            if isinstance(said, Found):
+                self._doubts.pop(_identity(node), None)
+            elif not isinstance(said, Unknown):
+                since = self._doubts.get(_identity(node))
+                if since is None or len(since) != len(numbers):
+                    self._doubts[_identity(node)] = numbers
+
+    def _agreed(self, node: Node, numbers: tuple[int, ...]) -> bool:
+        since = self._doubts.get(_identity(node), numbers)
+        return len(since) == len(numbers) and all(then < now for then, now in zip(since, numbers, strict=True))
+
+    def _said(self, node: Node, first: Resolution | str, numbers: tuple[int, ...]) -> Resolution:
+        if isinstance(first, Found | Unknown):
+            return first
+        reason = first.reason if isinstance(first, Absent) else "no server of the data centers is this node"
+        return Absent(reason) if self._agreed(node, numbers) else Unknown(f"{reason}; waiting for a second list")
+
+
+@asynccontextmanager
+async def open_provider(cluster: ClusterContext, config: IonosConfig, cloud: Cloud, /) -> AsyncGenerator[Ionos, None]:
+    """Open for one cluster. Asks nothing yet; refuses an API host the hub may not contact.
+
+    Raises:
+        TerminalProviderError: the host or the credential's place is not allowed, or caFile is no PEM.
+    """
+    account = await _account(cluster, config)
+    rules = Rules(config.wanted_lans, config.families, config.cidrs)
+    async with AsyncExitStack() as stack:
+        feeds = [
+            await stack.enter_async_context(cloud.feed(cluster, Key(account, "datacenter", each), config.refresh))
+            for each in config.datacenters
+        ]
+        pools = None
+        if config.k8s_cluster_id is not None:
+            key = Key(account, "k8s", config.k8s_cluster_id)
+            pools = await stack.enter_async_context(cloud.feed(cluster, key, config.refresh))
+        yield Ionos(feeds, pools, rules, cluster.hub.clock.now)
+
+
+async def _account(cluster: ClusterContext, config: IonosConfig) -> Account:
+    cluster.hub.check_api_host(config.api_host, DEFAULT_HOST)
+    ca = ""
+    if config.ca_file is not None:
+        ca = (await cluster.read_file(config.ca_file, limit=MAX_CA)).decode("ascii", "replace")
+        await cluster.hub.run_sync(_check_ca, config.ca_file, ca)
+    secret = config.token or config.password
+    assert secret is not None  # noqa: S101 - the configuration has one of them
+    cluster.hub.secret(secret.ref())  # refused now rather than at the first request
+    return Account(
+        url=config.api_url,
+        secret=tuple(sorted(secret.ref().items())),
+        username=config.username or "",
+        contract=config.contract_number,
+        ca=ca,
+    )
+
+
+def _check_ca(path: str, pem: str) -> None:
+    import ssl
+
+    try:
+        ssl.create_default_context(cadata=pem)
+    except (ssl.SSLError, ValueError) as error:
+        raise TerminalProviderError(f"caFile {path} holds no PEM certificate") from error
+
+
+def _identity(node: Node) -> _Identity:
+    return node.name, node.provider_id, node.system_uuid

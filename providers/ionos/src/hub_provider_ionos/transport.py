@@ -1,0 +1,112 @@
+"""What the SDK sends its requests through: reads only, no redirect followed, bounded in time and size.
+
+Takes the place of ``ionoscloud.rest.RESTClientObject``. That one waits for a body as long as it trickles, takes any
+size, logs whole bodies, and can pin certificates only for the whole process. Blocking: for threads.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import certifi
+import urllib3
+from ionoscloud.exceptions import ApiException  # pyright: ignore[reportMissingTypeStubs]
+
+MAX_BODY: Final = 64 * 1024 * 1024
+"""Bytes; a page of 1,000 servers with two NICs each has 2 MiB."""
+
+CONNECT, READ, TOTAL = 5.0, 15.0, 22.0
+"""Seconds for the connection, between two pieces, and for the whole: within the 30 s the hub gives a resolve."""
+
+
+class TooMuch(Exception):
+    """The answer takes too long or is too large; the message says which."""
+
+
+class Answer:
+    """A response as the SDK's client wants it."""
+
+    def __init__(self, status: int, reason: str, headers: Mapping[str, str], data: bytes) -> None:
+        self.status = status
+        self.reason = reason
+        self.data: bytes | str = data
+        """Text once the SDK has decoded it."""
+        self._headers = headers
+
+    def getheaders(self) -> Mapping[str, str]:
+        """All headers."""
+        return self._headers
+
+    def getheader(self, name: str, default: str | None = None) -> str | None:
+        """One header; names in any case."""
+        return self._headers.get(name, default)
+
+
+class Transport:
+    """Sends GET requests.
+
+    Args:
+        ca: PEM text of the authorities to trust; "" = the public ones.
+        connections: kept open, at most.
+    """
+
+    def __init__(self, ca: str, connections: int) -> None:
+        context = ssl.create_default_context(cadata=ca) if ca else ssl.create_default_context(cafile=certifi.where())
+        self._pool = urllib3.PoolManager(num_pools=1, maxsize=connections, retries=False, ssl_context=context)
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._pool.clear()
+
+    def GET(  # noqa: N802 - the SDK's name
+        self,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        query_params: Sequence[tuple[str, str]] | None = None,
+        _preload_content: bool = True,
+        _request_timeout: tuple[float, float] = (CONNECT, READ),
+    ) -> Answer:
+        """The answer, read to its end.
+
+        Raises:
+            ApiException: it is no success.
+            TooMuch: it does not end in time, or is too large.
+            urllib3.exceptions.HTTPError: there is none, or it was cut short.
+        """
+        ends = time.monotonic() + TOTAL
+        connect, read = _request_timeout
+        response = self._pool.request(
+            "GET",
+            url,
+            fields=list(query_params or ()),
+            headers=dict(headers or {}),
+            preload_content=False,
+            redirect=False,
+            timeout=urllib3.Timeout(connect=connect, read=read),
+        )
+        try:
+            body = _read(response, ends)
+        except BaseException:
+            response.close()
+            raise
+        response.release_conn()
+        answer = Answer(response.status, response.reason or "", response.headers, body)
+        if not 200 <= response.status <= 299:
+            raise ApiException(http_resp=answer)
+        return answer
+
+
+def _read(response: urllib3.BaseHTTPResponse, ends: float) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while piece := response.read1(65_536):
+        pieces.append(piece)
+        size += len(piece)
+        if size > MAX_BODY:
+            raise TooMuch(f"the answer is larger than {MAX_BODY} bytes")
+        if time.monotonic() > ends:
+            raise TooMuch(f"the answer does not end within {TOTAL:g} s")
+    return b"".join(pieces)

@@ -1,0 +1,116 @@
+"""The fake answers as the API is documented to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import aiohttp
+import pytest
+from hub_provider_ionos.testing import FakeIonos, FakeIonosThread
+
+DC = "10000000-0000-4000-8000-000000000001"
+AUTH = {"Authorization": "Bearer fake-token"}
+
+
+@pytest.fixture
+async def ionos() -> AsyncGenerator[FakeIonos, None]:
+    """Three servers in a data center, pages of two."""
+    async with FakeIonos(max_limit=2) as fake:
+        fake.add_datacenter(identity=DC)
+        for number in range(3):
+            fake.add_server(DC, f"n{number}", f"10.7.0.{number}")
+        yield fake
+
+
+async def get(ionos: FakeIonos, path: str, **options: Any) -> tuple[int, Any, Any]:
+    """Status, body and headers."""
+    method, headers = options.pop("method", "GET"), options.pop("headers", AUTH)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, f"{ionos.url}{path}", headers=headers, **options) as answer,
+    ):
+        return answer.status, await answer.json(), answer.headers
+
+
+@pytest.mark.parametrize(
+    ("depth", "shape"),
+    [
+        (0, None),
+        (1, {"id", "type", "href"}),
+        (2, {"id", "type"}),
+        (3, {"id", "type", "metadata", "properties"}),
+    ],
+)
+async def test_depth_decides_what_is_expanded(ionos: FakeIonos, depth: int, shape: set[str] | None) -> None:
+    """No items at depth 0; NICs without items at 1, as references at 2, with properties at 3."""
+    _, body, _ = await get(ionos, f"/datacenters/{DC}/servers?depth={depth}")
+    if shape is None:
+        assert "items" not in body
+        return
+    nics = body["items"][0]["entities"]["nics"]
+    assert ("items" in nics) == (depth > 1)
+    assert set(nics["items"][0] if depth > 1 else nics) == shape
+
+
+async def test_lists_come_in_pages(ionos: FakeIonos) -> None:
+    """Offset and limit, a link to the next page, none on the last."""
+    _, first, _ = await get(ionos, f"/datacenters/{DC}/servers?depth=1&limit=1000")
+    _, last, _ = await get(ionos, f"/datacenters/{DC}/servers?depth=1&offset=2")
+    assert (len(first["items"]), first["limit"], "next" in first["_links"]) == (2, 2, True)
+    assert (len(last["items"]), "next" in last["_links"]) == (1, False)
+
+
+async def test_a_token_is_needed(ionos: FakeIonos) -> None:
+    """401 with the API's error body."""
+    status, body, _ = await get(ionos, f"/datacenters/{DC}/servers", headers={})
+    assert (status, body["messages"][0]["message"]) == (401, "Unauthorized")
+
+
+async def test_the_rate_limit_counts_down(ionos: FakeIonos) -> None:
+    """X-RateLimit-Remaining, then 429 with or without Retry-After."""
+    ionos.rate_limit = 1
+    _, _, headers = await get(ionos, f"/datacenters/{DC}")
+    assert (headers["X-RateLimit-Remaining"], headers["X-RateLimit-Limit"]) == ("0", "1")
+    status, _, headers = await get(ionos, f"/datacenters/{DC}")
+    assert (status, headers["Retry-After"]) == (429, "1")
+    ionos.retry_after = ""
+    _, _, headers = await get(ionos, f"/datacenters/{DC}")
+    assert "Retry-After" not in headers
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_change_is_done_later(ionos: FakeIonos, fails: bool) -> None:
+    """PATCH of a NIC: 202 and a Location, BUSY until the request is DONE or FAILED."""
+    ionos.fail_changes = fails
+    server = next(iter(ionos.datacenters[DC].servers))
+    nic = ionos.server(DC, server)["entities"]["nics"]["items"][0]
+    path = f"/datacenters/{DC}/servers/{server}/nics/{nic['id']}"
+
+    status, _, headers = await get(ionos, path, method="PATCH", json={"ips": ["10.7.0.0", "10.7.0.77"]})
+    assert (status, ionos.server(DC, server)["metadata"]["state"]) == (202, "BUSY")
+    request = headers["Location"].removeprefix(ionos.url)
+    states = [(await get(ionos, request))[1]["metadata"]["status"] for _ in range(2)]
+
+    assert states == ["RUNNING", "FAILED" if fails else "DONE"]
+    assert ionos.server(DC, server)["metadata"]["state"] == "AVAILABLE"
+    assert nic["properties"]["ips"] == (["10.7.0.0"] if fails else ["10.7.0.0", "10.7.0.77"])
+
+
+async def test_a_fault_takes_the_requests_it_is_for(ionos: FakeIonos) -> None:
+    """So many, by path, after letting some pass; heal() ends those that do not end."""
+    ionos.fail_next(502, path="/servers", skip=1)
+    ionos.fail_next(500, None, path="/lans")
+    paths = ("servers", "servers", "servers", "lans", "lans")
+    statuses = [(await get(ionos, f"/datacenters/{DC}/{path}"))[0] for path in paths]
+    assert statuses == [200, 502, 200, 500, 500]
+    ionos.heal()
+    assert (await get(ionos, f"/datacenters/{DC}/lans"))[0] == 200
+
+
+def test_the_fake_serves_blocking_tests() -> None:
+    """In a thread of its own; changes are made there."""
+    with FakeIonosThread() as fake:
+        datacenter = fake.do(lambda ionos: ionos.add_datacenter())
+        assert fake.do(lambda ionos: list(ionos.datacenters)) == [datacenter]
+        assert fake.url == f"http://{fake.host}/cloudapi/v6"

@@ -1,0 +1,207 @@
+"""Which server is a node, and which of its addresses: every case a sentence."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hub_provider_ionos.inventory import Fleet, Nic, PoolNode, Server, fleet
+from hub_provider_ionos.match import MISSING, Rules, resolve, resolve_pool_node, servers_of, system_uuids
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.plugin import Absent, Found, Node, NodeAddress, Unknown
+
+A = "20000000-0000-4000-8000-00000000000a"
+B = "01234567-89ab-cdef-0123-456789abcdef"
+B_SWAPPED = "67452301-ab89-efcd-0123-456789abcdef"
+RULES = Rules(lans=(2,))
+
+
+def server(identity: str = A, name: str = "n1", *nics: Nic, **more: Any) -> Server:
+    """A running server; one address on LAN 2 unless it is given NICs."""
+    values: dict[str, Any] = {
+        "vm_state": "RUNNING",
+        "busy": False,
+        "zone": "",
+        "nics": nics or (Nic(2, ("10.7.0.1",)),),
+    }
+    return Server(identity, name, **{**values, **more})
+
+
+def place(*servers: Server, failover: tuple[tuple[int, str], ...] = ()) -> list[Fleet]:
+    """One data center."""
+    return [fleet(servers, failover)]
+
+
+def node(provider_id: str = "", system_uuid: str = "", name: str = "n1", *addresses: str) -> Node:
+    """A Node."""
+    reported = tuple(NodeAddress("InternalIP", address) for address in addresses)
+    return Node(name, provider_id=provider_id, system_uuid=system_uuid, addresses=reported)
+
+
+def ids(asked: Node, *servers: Server) -> list[str]:
+    """Candidates."""
+    return [each.id for each in servers_of(asked, place(*servers))]
+
+
+# --- node -> server --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("provider_id", [f"ionos://{A}", f"ionos:///{A}", f"ionos://{A.upper()}"])
+def test_provider_id_names_the_server(provider_id: str) -> None:
+    """In any case, whatever the node is called."""
+    assert ids(node(provider_id, name="x"), server(A), server(B)) == [A]
+
+
+@pytest.mark.parametrize(
+    "provider_id", ["", A, f"aws://{A}", f"ionos://{A}/../x", f"ionos://{A}\n", "ionos://x", "ionos://" + "-" * 36]
+)
+def test_another_provider_id_names_nothing(provider_id: str) -> None:
+    """Only ``ionos://UUID`` is one."""
+    assert ids(node(provider_id, name="x"), server(A)) == []
+
+
+@pytest.mark.parametrize("system", [B, B.upper(), B_SWAPPED, B_SWAPPED.upper()])
+def test_system_uuid_names_the_server(system: str) -> None:
+    """As it is, in upper case, and as older firmware writes it."""
+    assert ids(node(system_uuid=system, name="x"), server(A), server(B)) == [B]
+
+
+@given(st.uuids())
+def test_swapping_bytes_twice_gives_the_uuid_again(uuid: UUID) -> None:
+    """The second form of the second form is the first."""
+    plain, swapped = system_uuids(node(system_uuid=str(uuid)))
+    assert system_uuids(node(system_uuid=swapped)) == (swapped, plain)
+
+
+def test_name_counts_where_no_uuid_does() -> None:
+    """A provider ID of a server that is not there any more does not hide the one of the node's name."""
+    assert ids(node(f"ionos://{B}"), server(A, "n1"), server("x", "n2")) == [A]
+
+
+def test_uuid_counts_before_the_name() -> None:
+    """Somebody else's server of the same name is no candidate."""
+    assert ids(node(f"ionos://{A}"), server(A, "other"), server(B, "n1")) == [A]
+
+
+@pytest.mark.parametrize(
+    ("asked", "servers"),
+    [
+        (node(), (server(A), server(B))),
+        (node(f"ionos://{A}", B), (server(A, "x"), server(B, "y"))),
+        (node(system_uuid=B), (server(B, "x"), server(B_SWAPPED, "y"))),
+    ],
+    ids=["same name", "IDs that contradict", "both forms of a UUID"],
+)
+def test_two_candidates_are_ambiguous(asked: Node, servers: tuple[Server, ...]) -> None:
+    """Never a guess."""
+    said = resolve(asked, place(*servers), RULES)
+    assert isinstance(said, Unknown)
+    assert said.reason.startswith("ambiguous: servers ")
+
+
+def test_two_data_centers_with_one_name_are_ambiguous() -> None:
+    """A name has to be unique over all of them."""
+    said = resolve(node(), [*place(server(A)), *place(server(B))], RULES)
+    assert isinstance(said, Unknown)
+
+
+def test_nobody_is_missing() -> None:
+    """A nameless server is not a nameless node's."""
+    assert resolve(node(name=""), place(server(A, "")), RULES) == MISSING
+
+
+# --- server -> address -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nics", "rules", "addresses"),
+    [
+        ((Nic(1, ("203.0.113.1",)), Nic(2, ("10.7.0.1",))), RULES, ("10.7.0.1",)),
+        ((Nic(2, ("10.7.0.1", "10.7.0.99")),), RULES, ("10.7.0.1",)),
+        ((Nic(2, ("10.7.0.1", "fd00::1")),), RULES, ("10.7.0.1", "fd00::1")),
+        ((Nic(2, ("10.7.0.1", "fd00::1")),), Rules((2,), ("IPv6", "IPv4")), ("fd00::1", "10.7.0.1")),
+        ((Nic(2, ("10.7.0.1", "fd00::1")),), Rules((2,), ("IPv6",)), ("fd00::1",)),
+        ((Nic(2, ("203.0.113.1", "10.7.0.1")),), Rules((2,), networks=(ip_network("10.0.0.0/8"),)), ("10.7.0.1",)),
+        ((Nic(3, ("10.8.0.1",)), Nic(2, ("10.7.0.1",))), Rules((2, 3)), ("10.7.0.1",)),
+        ((Nic(3, ("10.8.0.1",)), Nic(2, ("fd00::1",))), Rules((2, 3)), ("10.8.0.1", "fd00::1")),
+        ((Nic(2, ()), Nic(2, ("10.7.0.1",))), RULES, ("10.7.0.1",)),
+    ],
+)
+def test_addresses_of_the_lan(nics: tuple[Nic, ...], rules: Rules, addresses: tuple[str, ...]) -> None:
+    """One per family: the first that counts on the first LAN that has one."""
+    assert resolve(node(), place(server(A, "n1", *nics)), rules) == Found(addresses)
+
+
+def test_the_nodes_own_address_comes_before_a_services() -> None:
+    """A load balancer's address may stand first on the NIC; the Node says which one is its own."""
+    nic = Nic(2, ("10.7.0.99", "10.7.0.1"))
+    assert resolve(node("", "", "n1", "10.7.0.1"), place(server(A, "n1", nic)), RULES) == Found(("10.7.0.1",))
+
+
+def test_what_a_node_reports_is_no_address_of_its_server() -> None:
+    """A Node may claim anything; only addresses of its server's NICs count."""
+    assert resolve(node("", "", "n1", "10.9.9.9"), place(server()), RULES) == Found(("10.7.0.1",))
+
+
+def test_failover_addresses_are_nobodys_own() -> None:
+    """Addresses of a LAN's failover group are left out, on that LAN."""
+    nic = Nic(2, ("10.7.0.50", "10.7.0.1"))
+    places = place(server(A, "n1", nic), failover=((2, "10.7.0.50"), (3, "10.7.0.1")))
+    assert resolve(node("", "", "n1", "10.7.0.50"), places, RULES) == Found(("10.7.0.1",))
+
+
+def test_a_server_with_nothing_but_a_failover_address_has_none() -> None:
+    """Then it has no address of its own."""
+    places = place(server(A, "n1", Nic(2, ("10.7.0.50",))), failover=((2, "10.7.0.50"),))
+    assert resolve(node(), places, RULES) == Absent(f"server {A} has no address of its own in LAN 2")
+
+
+def test_an_address_two_servers_have_is_ambiguous() -> None:
+    """Floating without a failover group: nobody knows whose it is. The same address on another LAN is another one."""
+    same = Nic(2, ("10.7.0.1",))
+    said = resolve(node(f"ionos://{A}"), place(server(A, "n1", same), server(B, "n2", same)), RULES)
+    assert said == Unknown(f"ambiguous: servers {B} and {A} have the same address 10.7.0.1 in LAN 2")
+    apart = place(server(A, "n1", same), server(B, "n2", Nic(3, ("10.7.0.1",))))
+    assert resolve(node(f"ionos://{A}"), apart, RULES) == Found(("10.7.0.1",))
+
+
+def test_a_server_being_changed_without_address_is_unknown() -> None:
+    """BUSY: the address may be on its way."""
+    said = resolve(node(), place(server(A, "n1", Nic(2, ()), busy=True)), RULES)
+    assert said == Unknown(f"server {A} is being changed and has no address in LAN 2 yet")
+
+
+def test_nics_that_cannot_be_read_are_unknown() -> None:
+    """One odd server is no statement about itself, and none about others."""
+    places = place(server(A, "n1", problem="its NICs are not in the answer"), server(B, "n2", Nic(2, ("10.7.0.2",))))
+    assert resolve(node(), places, RULES) == Unknown(f"server {A}: its NICs are not in the answer")
+    assert resolve(node(name="n2"), places, RULES) == Found(("10.7.0.2",))
+
+
+@pytest.mark.parametrize("state", ["SHUTOFF", "CRASHED", "PAUSED", "SUSPENDED", "NOSTATE"])
+def test_a_server_that_is_not_running_is_leaving(state: str) -> None:
+    """Whatever else it is; a server without a state is not said to be stopped."""
+    assert resolve(node(), place(server(vm_state=state)), RULES) == Absent(f"server {A} is {state}")
+    assert resolve(node(), place(server(vm_state="")), RULES) == Found(("10.7.0.1",))
+
+
+def test_a_servers_zone_comes_along() -> None:
+    """Where it is one."""
+    assert resolve(node(), place(server(zone="ZONE_2")), RULES) == Found(("10.7.0.1",), "ZONE_2")
+
+
+# --- managed Kubernetes ----------------------------------------------------------------------------------
+
+
+def test_a_managed_node_is_found_by_id_then_by_name() -> None:
+    """Its private address comes first; twins are ambiguous; one on its way out is leaving."""
+    nodes = [PoolNode(A, "p1", "READY", ("10.7.0.1", "203.0.113.1")), PoolNode(B, "p2", "TERMINATING", ("10.7.0.2",))]
+    assert resolve_pool_node(node(f"ionos://{A}", name="p2"), nodes, RULES) == Found(("10.7.0.1",))
+    assert resolve_pool_node(node(name="p2"), nodes, RULES) == Absent(f"node {B} is TERMINATING")
+    assert resolve_pool_node(node(name="p3"), nodes, RULES) == MISSING
+    assert isinstance(resolve_pool_node(node(name="p1"), [*nodes, nodes[0]._replace(id="x")], RULES), Unknown)
+    assert isinstance(resolve_pool_node(node(name="p1"), nodes, Rules((), ("IPv6",))), Absent)
