@@ -53,6 +53,8 @@ class Memory:
             self._absent_since.pop(name, None)
             after = said
         else:
+            if name in self._absent_since:  # neither agrees nor objects: asked again a window later
+                self._absent_since[name] = now
             after = (said or LEFT_OUT) if isinstance(before, Unknown) else before
         if after == before:
             return False
