@@ -125,6 +125,11 @@ class AddressPolicy:
             known = self._memo[text] = self._decide(text)
         return known
 
+    def accepts(self, text: str) -> bool:
+        """Whether ``text`` may be published exactly as it is written."""
+        found = self.check(text)
+        return isinstance(found, Accepted) and found.address == text
+
     def _decide(self, text: str) -> Accepted | Rejected:
         address = parse(text)
         if isinstance(address, Rejected):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,20 @@ from hub.desired.published import Difference, Published
 from hub.model import Endpoint, GroupKey, Port, SourceView
 
 EMPTY: Final[Mapping[str, Endpoint]] = {}
+
+
+class Judged(NamedTuple):
+    """What verdicts leave of an endpoint mapping.
+
+    Attributes:
+        wanted: with failed ones marked, or left out; the mapping itself where all pass.
+        failing: unhealthy addresses, sorted.
+        pending: never seen before and not judged yet, sorted.
+    """
+
+    wanted: Mapping[str, Endpoint]
+    failing: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -33,6 +47,7 @@ class Claim:
         published: what is published of it.
         wanted: what it wants to have published.
         ports: for its slices.
+        sets: address -> ports, for endpoints that serve others than ``ports``.
         view: what its source offers; None where it is no source of the target any more.
         known: False where ``wanted`` is what is published, for want of a statement.
         untouched: its slices must not be written at all; it keeps what it publishes.
@@ -40,6 +55,8 @@ class Claim:
         drop: leave no empty slice.
         exempt: addresses that the guard is not to look at.
         exempt_all: it is not to look at any.
+        judged: what the verdicts say; None where nothing is checked.
+        plain: what it would want if nothing were checked; set where ``judged`` is.
     """
 
     key: GroupKey
@@ -53,6 +70,9 @@ class Claim:
     drop: bool = False
     exempt: set[str] = field(default_factory=set)
     exempt_all: bool = False
+    sets: Mapping[str, tuple[Port, ...]] = field(default_factory=dict)
+    judged: Judged | None = None
+    plain: Mapping[str, Endpoint] = field(default_factory=dict)
 
     @property
     def difference(self) -> Difference:
@@ -231,11 +251,13 @@ def standing(cluster: str, claims: Sequence[Claim], min_ready: int) -> Standing:
     """How a source stands, over its families: ready where any of them is."""
     return Standing(
         cluster,
-        known=all(claim.known and (claim.wanted or not _unresolved(claim)) for claim in claims),
+        known=all(
+            claim.known and (claim.wanted or not _unresolved(claim)) and not _unproven(claim) for claim in claims
+        ),
         offers=any(claim.wanted for claim in claims),
-        ready=any(_ready(claim.wanted.values(), min_ready) for claim in claims),
+        ready=any(ready(claim.wanted.values(), min_ready) for claim in claims),
         published=any(claim.published for claim in claims),
-        serving=any(_ready(claim.published.endpoints.values(), min_ready) for claim in claims),
+        serving=any(ready(claim.published.endpoints.values(), min_ready) for claim in claims),
     )
 
 
@@ -244,7 +266,13 @@ def _unresolved(claim: Claim) -> bool:
     return claim.view is not None and bool(claim.view.unknown_nodes)
 
 
-def _ready(endpoints: Iterable[Endpoint], count: int) -> bool:
+def _unproven(claim: Claim) -> bool:
+    """Its addresses are new, and no check has said yet which of them are ready."""
+    judged = claim.judged
+    return judged is not None and bool(judged.pending) and not ready(claim.wanted.values(), 1)
+
+
+def ready(endpoints: Iterable[Endpoint], count: int) -> bool:
     """Whether at least ``count`` are ready; looks at no more than it must."""
     ready = (None for endpoint in endpoints if endpoint.conditions.ready)
     return sum(1 for _ in islice(ready, count)) >= count

@@ -1,30 +1,52 @@
 """Which ports a target's slices carry, for one of its sources.
 
-Ports written in the registry entry win and may be any; ports taken from the Service must lie in what the
-source cluster allows, since whoever edits a Service is not who edits clusters.yaml.
+Ports written in the registry entry win and may be any; ports taken from a Service, the target's or a remote
+one, must lie in what the source cluster allows, since whoever edits a Service is not who edits clusters.yaml.
+A number that has to be read somewhere and cannot be read now stays what is published.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from hub.model import Port, Service, ServicePort
-from hub.registry.spec import PortSpec, TargetSpec
+from hub.registry.spec import NodePortRef, PortSpec, TargetSpec
 
 PortRanges = Sequence[tuple[int, int]]
+PortTuple = tuple[Port, ...]
+
+
+class PortReading(NamedTuple):
+    """What is known of a port of a remote Service: its number, or why there is none."""
+
+    number: int | None
+    problem: str = ""
+
+
+NO_READINGS: Final[Mapping[NodePortRef, PortReading]] = {}
+NOT_READ: Final = PortReading(None, "it has not been read yet")
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports of every slice of one source, sorted."""
+    """The ports of the slices of one source, sorted.
 
-    ports: tuple[Port, ...]
+    Attributes:
+        ports: of every endpoint that ``sets`` does not name.
+        sets: address -> ports, where a copied endpoint serves others than most do.
+        unread: what could not be read, so that the published number stays; sentences.
+    """
+
+    ports: PortTuple
+    sets: Mapping[str, PortTuple] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PortProblem:
-    """No ports can be told: ``reason`` is ``PortMismatch`` or ``PortNotAllowed``, the Event's name."""
+    """No ports can be told: ``reason`` is ``PortMismatch``, ``PortNotAllowed`` or ``NodePortUnknown``, an Event's."""
 
     reason: str
     message: str
@@ -34,7 +56,10 @@ def ports(
     target: TargetSpec,
     service: Service,
     allowed: PortRanges | None,
-    source_ports: Sequence[Port] | None = None,
+    source_ports: PortTuple | None = None,
+    source_sets: Mapping[str, PortTuple] | None = None,
+    readings: Mapping[NodePortRef, PortReading] = NO_READINGS,
+    last: PortTuple = (),
 ) -> Ports | PortProblem:
     """The ports for one source of a target.
 
@@ -42,43 +67,88 @@ def ports(
         target: the registry entry; ``ports`` None = from the Service.
         service: the hub cluster's Service.
         allowed: inclusive ranges of the source cluster's allowedPorts; None = any (the hub cluster itself).
-        source_ports: what a copied Service publishes: resolves a named targetPort by the port's name.
+        source_ports: what a copied Service publishes: resolves a named targetPort.
+        source_sets: address -> the same, where it is not ``source_ports``.
+        readings: ports of remote Services, as far as they are known.
+        last: what is published: stands in for what cannot be read.
     """
-    made = _from_service(service, source_ports) if target.ports is None else _from_entry(target.ports, service)
-    if isinstance(made, PortProblem):
-        return made
-    for port in made:
-        number = port.port or 0
-        if not 1 <= number <= 65535:
-            return PortProblem("PortNotAllowed", f"port {number} is no port")
-        if target.ports is None and allowed is not None and not any(low <= number <= high for low, high in allowed):
-            return PortProblem(
-                "PortNotAllowed",
-                f"port {number}, taken from the Service, is outside the cluster's allowedPorts; "
-                "write it in the registry entry's ports, or extend allowedPorts",
-            )
-    return Ports(tuple(sorted(made, key=lambda port: (port.name, port.protocol, port.port or 0))))
+    if target.ports is not None:
+        return _of_entry(target.ports, service, allowed, readings, last)
+    offers = set((source_sets or {}).values())
+    known = {(port.name, port.protocol) for each in (*offers, source_ports or ()) for port in each}
+    made = {each: _of_service(service, each, known) for each in offers}
+    main = _of_service(service, last if source_ports is None else source_ports, known)
+    for numbers in (main, *made.values()):
+        problem = _check(numbers, allowed)
+        if problem is not None:
+            return problem
+    sets = {address: made[each] for address, each in (source_sets or {}).items() if made[each] != main}
+    return Ports(main, sets)
 
 
-def _from_service(service: Service, source_ports: Sequence[Port] | None) -> list[Port]:
-    return [
-        Port(port.name, _number(port, source_ports), port.protocol, port.app_protocol or None) for port in service.ports
-    ]
+def named(service: Service) -> bool:
+    """Whether a targetPort is a name, so that the number is the source's to say."""
+    return any(isinstance(port.target_port, str) for port in service.ports)
 
 
-def _number(port: ServicePort, source_ports: Sequence[Port] | None) -> int:
-    if isinstance(port.target_port, int):
-        return port.target_port
-    if isinstance(port.target_port, str):
-        for offered in source_ports or ():
-            if offered.name == port.name and offered.protocol == port.protocol and offered.port is not None:
-                return offered.port
-    return port.port
+def of_published(service: Service, published: PortTuple) -> PortTuple:
+    """The ports of an endpoint that no source says anything about now: names mean what they were published as."""
+    return _of_service(service, published, {(port.name, port.protocol) for port in published})
 
 
-def _from_entry(entries: Sequence[PortSpec], service: Service) -> list[Port] | PortProblem:
+def _of_service(service: Service, offered: PortTuple, known: set[tuple[str, str]]) -> PortTuple:
+    """The Service's ports; one that the source serves elsewhere, but not here, is left out."""
+    made = []
+    for port in service.ports:
+        number = _number(port, offered)
+        if number is None:
+            if known & _names_of(port):
+                continue
+            number = port.port
+        app_protocol = port.app_protocol or _app_protocol(port, offered)
+        made.append(Port(port.name, number, port.protocol, app_protocol or None))
+    return _in_order(made)
+
+
+def _number(port: ServicePort, offered: PortTuple) -> int | None:
+    """A numeric targetPort, else what the source's port of the same name says; None where it says nothing."""
+    if not isinstance(port.target_port, str):
+        return port.target_port or port.port
+    found = _same_name(port, offered)
+    return found.port if found is not None else None
+
+
+def _app_protocol(port: ServicePort, offered: PortTuple) -> str | None:
+    found = _same_name(port, offered)
+    return found.app_protocol if found is not None else None
+
+
+def _same_name(port: ServicePort, offered: PortTuple) -> Port | None:
+    """The source's port that goes by the Service port's name, else by the name its targetPort says."""
+    for name in (port.name, port.target_port):
+        for each in offered:
+            if each.name == name and each.protocol == port.protocol and each.port is not None:
+                return each
+    return None
+
+
+def _names_of(port: ServicePort) -> set[tuple[str, str]]:
+    return {(port.name, port.protocol), (str(port.target_port), port.protocol)}
+
+
+# --- ports written in the registry ---------------------------------------------------------------------
+
+
+def _of_entry(
+    entries: Sequence[PortSpec],
+    service: Service,
+    allowed: PortRanges | None,
+    readings: Mapping[NodePortRef, PortReading],
+    last: PortTuple,
+) -> Ports | PortProblem:
     by_name = {(port.name, port.protocol): port for port in service.ports}
     made: dict[tuple[str, str], Port] = {}
+    unread: list[str] = []
     for entry in entries:
         name = entry.name
         if name is None:
@@ -92,9 +162,41 @@ def _from_entry(entries: Sequence[PortSpec], service: Service) -> list[Port] | P
             )
         if (name, entry.protocol) in made:
             return PortProblem("PortMismatch", f"two ports are named {name!r}")
+        number: int | None = entry.port
+        if entry.node_port is not None:
+            number, problem = readings.get(entry.node_port, NOT_READ)
+            if number is None:
+                number = next((p.port for p in last if (p.name, p.protocol) == (name, entry.protocol)), None)
+                what = f"the node port {entry.node_port.port} of Service {entry.node_port.service}: {problem}"
+                if number is None:
+                    return PortProblem("NodePortUnknown", what)
+                unread.append(f"{what}; {number} stays")
         app_protocol = entry.app_protocol or (of_service.app_protocol if of_service is not None else None)
-        made[name, entry.protocol] = Port(name, entry.port, entry.protocol, app_protocol or None)
-    return list(made.values())
+        port = Port(name, number, entry.protocol, app_protocol or None)
+        wrong = _check((port,), None if entry.node_port is None else allowed)
+        if wrong is not None:
+            return wrong
+        made[name, entry.protocol] = port
+    return Ports(_in_order(made.values()), unread=tuple(unread))
+
+
+def _check(numbers: Iterable[Port], allowed: PortRanges | None) -> PortProblem | None:
+    """Why these numbers may not be published; ``allowed`` None = any port."""
+    for port in numbers:
+        number = port.port or 0
+        if not 1 <= number <= 65535:
+            return PortProblem("PortNotAllowed", f"port {number} is no port")
+        if allowed is not None and not any(low <= number <= high for low, high in allowed):
+            return PortProblem(
+                "PortNotAllowed",
+                f"port {number}, taken from the Service, is outside the cluster's allowedPorts; "
+                "write it in the registry entry's ports, or extend allowedPorts",
+            )
+    return None
+
+
+def _in_order(made: Iterable[Port]) -> PortTuple:
+    return tuple(sorted(made, key=lambda port: (port.name, port.protocol, port.port or 0)))
 
 
 def _names(service: Service) -> str:

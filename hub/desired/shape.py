@@ -45,9 +45,10 @@ class Shaper:
         base, last = self._last.get(claim.key, ({}, {}))
         made: dict[str, Endpoint] = {}
         changed = len(claim.wanted) != len(last)
+        copied = claim.view is not None and claim.view.copied
         for address, endpoint in claim.wanted.items():
-            hostname = None
-            if service.headless:
+            hostname = endpoint.hostname if copied else None
+            if service.headless and not copied:
                 hostname = _hostname(claim, endpoint)
                 hostname = None if hostname in shared else hostname
             old = last.get(address)
@@ -68,11 +69,11 @@ class Shaper:
 
 
 def _shared_hostnames(claims: Sequence[Claim]) -> frozenset[str]:
-    """Hostnames that two nodes would have; the families of one node are one."""
+    """Hostnames that two nodes would have; the families of one node are one. A copy's are as they are."""
     holders: dict[str, tuple[str, str]] = {}
     shared: set[str] = set()
     for claim in claims:
-        if claim.yielding:
+        if claim.yielding or (claim.view is not None and claim.view.copied):
             continue
         for address, endpoint in claim.wanted.items():
             hostname = _hostname(claim, endpoint) or endpoint.hostname

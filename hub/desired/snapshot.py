@@ -7,11 +7,41 @@ left out and reported; a snapshot that is not complete adds and changes, but rem
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from hub.desired.addresses import Accepted, AddressPolicy, Rejected
+from hub.desired.shape import HOSTNAME
 from hub.desired.view import FAMILIES, NodeReport, ViewResult, in_order
-from hub.model import Conditions, Endpoint, Finding, ObjectReference, SourceView
+from hub.model import Conditions, Endpoint, Finding, ObjectReference, Port, SourceView
 from hub.plugin.spec import Snapshot, SnapshotEndpoint
+
+
+class SnapshotMemory:
+    """What was made of each endpoint of the last snapshot, for those that stay the same object.
+
+    It makes the next view cheap, and never another one: under other rules nothing in it counts.
+    """
+
+    __slots__ = ("made", "rules")
+
+    def __init__(self) -> None:
+        self.rules: tuple[object, ...] = ()
+        self.made: dict[str, _Made] = {}
+
+    def under(self, *rules: object) -> Mapping[str, _Made]:
+        """What may be used again under these rules."""
+        if rules != self.rules:
+            self.rules, self.made = rules, {}
+        return self.made
+
+
+class _Made(NamedTuple):
+    """One endpoint with one address that is published."""
+
+    offered: SnapshotEndpoint
+    family: str
+    endpoint: Endpoint
+    report: NodeReport
 
 
 def view_of_snapshot(
@@ -23,6 +53,7 @@ def view_of_snapshot(
     *,
     same_cluster: bool = False,
     exclude_addresses: frozenset[str] = frozenset(),
+    memory: SnapshotMemory | None = None,
 ) -> ViewResult:
     """The view of one snapshot.
 
@@ -36,12 +67,18 @@ def view_of_snapshot(
             are kept. Otherwise only a reference to a Node is, and no nodeName: kube-proxy would take a
             local node of the same name for it.
         exclude_addresses: break-glass, in normal form.
+        memory: of the last view; updated.
 
     Two endpoints with one address: ready first, then by name; the rest is reported as AddressConflict.
     """
-    gathered = _Gathered(address_policy, exclude_addresses, previous, same_cluster=same_cluster)
-    for each in sorted(snapshot.endpoints, key=lambda each: (not each.ready, each.name, each.addresses)):
+    memory = memory or SnapshotMemory()
+    made = memory.under(address_policy, exclude_addresses, same_cluster, snapshot.copied)
+    gathered = _Gathered(
+        address_policy, exclude_addresses, previous, made, same_cluster=same_cluster, copied=snapshot.copied
+    )
+    for each in sorted(snapshot.endpoints, key=lambda each: (not each.ready, each.name)):
         gathered.take(each)
+    memory.made = gathered.made
     last = previous.endpoints if previous is not None else {}
     endpoints = {family: _reused(in_order(gathered.endpoints[family]), last.get(family)) for family in FAMILIES}
     total = sum(map(len, endpoints.values()))
@@ -57,6 +94,8 @@ def view_of_snapshot(
         complete=snapshot.complete,
         hostnames=gathered.hostnames,
         ports=snapshot.ports,
+        port_sets=gathered.port_sets,
+        copied=snapshot.copied,
     )
     if previous is not None and _same(view, previous):
         view = previous
@@ -68,12 +107,21 @@ class _Gathered:
     """Endpoints taken one by one, best first: the first claim on an address is the one that counts."""
 
     def __init__(
-        self, policy: AddressPolicy, excluded: frozenset[str], previous: SourceView | None, *, same_cluster: bool
+        self,
+        policy: AddressPolicy,
+        excluded: frozenset[str],
+        previous: SourceView | None,
+        known: Mapping[str, _Made],
+        *,
+        same_cluster: bool,
+        copied: bool,
     ) -> None:
         self._policy = policy
         self._excluded = excluded
         self._previous = previous.endpoints if previous is not None else {}
+        self._known = known
         self._same_cluster = same_cluster
+        self._copied = copied
         self._holders: dict[str, str] = {}
         self.endpoints: dict[str, dict[str, Endpoint]] = {family: {} for family in FAMILIES}
         self.reports: dict[str, NodeReport] = {}
@@ -81,9 +129,18 @@ class _Gathered:
         self.conflicts: set[str] = set()
         self.stated: set[str] = set()
         self.hostnames: dict[str, str] = {}
+        self.port_sets: dict[str, tuple[Port, ...]] = {}
+        self.made: dict[str, _Made] = {}
 
     def take(self, each: SnapshotEndpoint) -> None:
         """Enter one endpoint: at most one address per family, the first acceptable one."""
+        known = self._known.get(each.name)
+        if known is not None and known.offered is each and known.endpoint.address not in self._holders:
+            self.stated.add(known.endpoint.address)
+            self._enter(each, known.family, known.endpoint)
+            self.reports[each.name] = known.report
+            self.made[each.name] = known
+            return
         chosen: dict[str, str] = {}
         refused: list[tuple[str, str]] = []
         for text in each.addresses:
@@ -98,7 +155,11 @@ class _Gathered:
         published = [address for family, address in chosen.items() if self._claim(each, family, address)]
         refused.extend(excluded)
         self.rejected.extend((each.name, text, reason) for text, reason in refused)
-        self.reports[each.name] = self._report(each, chosen.values(), tuple(published), tuple(refused))
+        report = self._report(each, chosen.values(), tuple(published), tuple(refused))
+        self.reports[each.name] = report
+        if len(each.addresses) == 1 and published:
+            family, address = next(iter(chosen.items()))
+            self.made[each.name] = _Made(each, family, self.endpoints[family][address], report)
 
     def _claim(self, each: SnapshotEndpoint, family: str, address: str) -> bool:
         if address in self._excluded:
@@ -107,11 +168,18 @@ class _Gathered:
             self.conflicts.add(address)
             return False
         old = self._previous.get(family, {}).get(address)
-        self._holders[address] = each.name
-        self.endpoints[family][address] = _endpoint(each, address, old, same_cluster=self._same_cluster)
-        if each.hostname:
-            self.hostnames[address] = each.hostname
+        hostname = each.hostname if self._copied and HOSTNAME.fullmatch(each.hostname) else None
+        self._enter(each, family, _endpoint(each, address, old, hostname, same_cluster=self._same_cluster))
         return True
+
+    def _enter(self, each: SnapshotEndpoint, family: str, endpoint: Endpoint) -> None:
+        address = endpoint.address
+        self._holders[address] = each.name
+        self.endpoints[family][address] = endpoint
+        if each.hostname and not self._copied:
+            self.hostnames[address] = each.hostname
+        if each.ports is not None:
+            self.port_sets[address] = each.ports
 
     def _report(
         self,
@@ -129,13 +197,16 @@ class _Gathered:
         return NodeReport(each.name, True, reason, message, published, refused)  # noqa: FBT003 - eligible
 
 
-def _endpoint(each: SnapshotEndpoint, address: str, old: Endpoint | None, *, same_cluster: bool) -> Endpoint:
+def _endpoint(
+    each: SnapshotEndpoint, address: str, old: Endpoint | None, hostname: str | None, *, same_cluster: bool
+) -> Endpoint:
     reference = each.target_ref
     if reference is not None and not same_cluster:
         reference = ObjectReference(kind="Node", name=reference.name) if reference.kind == "Node" else None
     new = Endpoint(
         (address,),
         Conditions(each.ready, each.serving, each.terminating),
+        hostname=hostname,
         node_name=(each.node_name or None) if same_cluster else None,
         target_ref=reference,
         zone=each.zone or None,

@@ -18,9 +18,11 @@ import msgspec
 
 from hub.desired.claims import EMPTY, Claim, Move, Moves, Overlaps, filtered, node_of, settle, standing, step_aside
 from hub.desired.failover import FailoverMemory, choose
-from hub.desired.ports import PortProblem, Ports, ports
+from hub.desired.health import Judge, NoPort, check_for, findings, panics, passing
+from hub.desired.ports import NO_READINGS, PortProblem, PortReading, Ports, named, of_published, ports
 from hub.desired.published import Index, Published, same_objects
 from hub.desired.shape import Shaper
+from hub.health.spec import NO_VERDICTS, Verdicts, Watch
 from hub.model import (
     DRAINING,
     Endpoint,
@@ -32,10 +34,13 @@ from hub.model import (
     Slice,
     SourceView,
 )
-from hub.registry.spec import ClusterState, SourceSpec, TargetSpec
+from hub.registry.spec import ClusterState, NodePortRef, SourceSpec, TargetSpec
 
 EPSILON: Final = 1e-6
 """Seconds by which sums of floats may be off: without it a timer could be due a moment before it is over."""
+
+NO_PORTS: Final[tuple[Port, ...]] = ()
+EMPTY_SETS: Final[Mapping[str, tuple[Port, ...]]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,7 @@ class SourceInput:
             is one, or where the ``unreachable`` policy is suspended.
         allowed_ports: the cluster's allowedPorts; None = any (the hub cluster itself).
         formerly: the cluster's old names, whose slices it adopts.
+        node_ports: what is known of the ports that the registry entry reads in this cluster.
     """
 
     spec: SourceSpec
@@ -58,6 +64,7 @@ class SourceInput:
     unreachable_for: float | None = None
     allowed_ports: tuple[tuple[int, int], ...] | None = None
     formerly: tuple[str, ...] = ()
+    node_ports: Mapping[NodePortRef, PortReading] = field(default_factory=lambda: NO_READINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +74,12 @@ class TargetMemory:
     Attributes:
         moves: addresses on their way from one source to another.
         failover: timers of strategy failover.
+        panic: the verdicts were not believed at the last pass.
     """
 
     moves: Moves = field(default_factory=dict)
     failover: FailoverMemory = field(default_factory=FailoverMemory)
+    panic: bool = False
     cache: Cache = field(default_factory=lambda: Cache(), compare=False, repr=False)
 
 
@@ -84,6 +93,7 @@ class Desired:
         findings: in a fixed order.
         memory: for the next pass.
         wake_at: when to pass again at the latest, by the clock of ``now``.
+        watches: what should be probed for it.
     """
 
     groups: tuple[EndpointGroup, ...]
@@ -91,6 +101,7 @@ class Desired:
     findings: tuple[Finding, ...]
     memory: TargetMemory
     wake_at: float | None = None
+    watches: tuple[Watch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +120,18 @@ class Waiting:
     message: str
 
 
+MISSING: Final = Waiting("ServiceMissing", "the Service does not exist")
+
+
 class Cache:
     """Things that cost something to compute, by the identity of what they were computed from."""
 
-    __slots__ = ("index", "kept", "last", "overlaps", "ports", "shaper")
+    __slots__ = ("index", "judge", "kept", "last", "overlaps", "ports", "shaper")
 
     def __init__(self) -> None:
         self.index = Index()
         self.shaper = Shaper()
+        self.judge = Judge()
         self.overlaps: dict[str, Overlaps] = {}
         self.ports: dict[str, tuple[tuple[object, ...], Ports | PortProblem]] = {}
         self.kept: dict[GroupKey, tuple[tuple[object, ...], Mapping[str, Endpoint]]] = {}
@@ -132,6 +147,8 @@ class _Pass:
     sources: tuple[SourceInput, ...]
     observed: tuple[Slice, ...]
     refused: frozenset[str]
+    verdicts: tuple[object, ...]
+    """Those that it looked at."""
     desired: Desired
 
     def holds(
@@ -142,6 +159,7 @@ class _Pass:
         observed: Sequence[Slice],
         memory: TargetMemory,
         refused: frozenset[str],
+        verdicts: Verdicts,
         now: float,
     ) -> bool:
         """Whether the outcome is still the answer: the very same values, and no timer has run out."""
@@ -155,7 +173,12 @@ class _Pass:
             and len(sources) == len(self.sources)
             and all(map(_same_source, sources, self.sources))
             and same_objects(observed, self.observed)
+            and same_objects(_looked_at(self.desired, verdicts), self.verdicts)
         )
+
+
+def _looked_at(desired: Desired, verdicts: Verdicts) -> tuple[object, ...]:
+    return tuple([verdicts.get(each.check) for each in desired.watches])
 
 
 def _same_source(one: SourceInput, other: SourceInput) -> bool:
@@ -167,6 +190,7 @@ def _same_source(one: SourceInput, other: SourceInput) -> bool:
         and other.unreachable_for is None
         and one.allowed_ports == other.allowed_ports
         and one.formerly == other.formerly
+        and one.node_ports == other.node_ports
     )
 
 
@@ -179,6 +203,7 @@ def desire(
     now: float,
     *,
     refused: frozenset[str] = frozenset(),
+    verdicts: Verdicts = NO_VERDICTS,
 ) -> Desired | Refused | Waiting:
     """Decide what one target should publish.
 
@@ -190,23 +215,25 @@ def desire(
         memory: from the last pass; a new one at first.
         now: seconds that only move forward.
         refused: addresses the API server will not take: not published anew, not changed.
+        verdicts: of health checks; an address without one stands as its slice says.
     """
     problem = unfit(service)
     if service is None or problem is not None:
-        return problem or Waiting("ServiceMissing", "the Service does not exist")
+        return problem or MISSING
     last = memory.cache.last
-    if last is not None and last.holds(target, service, sources, observed, memory, refused, now):
+    if last is not None and last.holds(target, service, sources, observed, memory, refused, verdicts, now):
         return last.desired
-    decision = _Decision(target, service, sources, observed, memory, now, refused)
+    decision = _Decision(target, service, sources, observed, memory, now, refused, verdicts)
     desired = decision.desired()
-    memory.cache.last = _Pass(target, service, tuple(sources), tuple(observed), refused, desired)
+    looked_at = _looked_at(desired, verdicts)
+    memory.cache.last = _Pass(target, service, tuple(sources), tuple(observed), refused, looked_at, desired)
     return desired
 
 
 def unfit(service: Service | None) -> Refused | Waiting | None:
     """Why a Service cannot be a target; None where it can."""
     if service is None:
-        return Waiting("ServiceMissing", "the Service does not exist")
+        return MISSING
     if service.deleting:
         return Waiting("ServiceDeleting", "the Service is being deleted")
     if service.kind == "ExternalName":
@@ -230,6 +257,7 @@ class _Decision:
         memory: TargetMemory,
         now: float,
         refused: frozenset[str],
+        verdicts: Verdicts,
     ) -> None:
         self._target = target
         self._service = service
@@ -238,6 +266,8 @@ class _Decision:
         self._cache = memory.cache
         self._now = now
         self._refused = refused
+        self._verdicts = verdicts
+        self._watches: list[Watch] = []
         self._findings: list[Finding] = []
         self._wakes: list[float] = []
         today = {source.spec.cluster for source in sources}
@@ -262,17 +292,20 @@ class _Decision:
         failover = self._memory.failover
         if self._target.strategy == "failover":
             failover = self._fail_over(by_source)
+        panic = self._believe(claims)
         moves = self._settle(claims)
         self._findings.extend(self._families())
+        self._findings.extend(self._local(claims))
         memory = self._memory
-        if moves != memory.moves or failover != memory.failover:
-            memory = TargetMemory(moves, failover, self._cache)
+        if moves != memory.moves or failover != memory.failover or panic != memory.panic:
+            memory = TargetMemory(moves, failover, panic, self._cache)
         return Desired(
             groups=tuple(group for claim in claims if (group := self._group(claim)) is not None),
             untouched=tuple(each.slice for claim in claims if claim.untouched for each in claim.published.slices),
             findings=tuple(self._findings),
             memory=memory,
             wake_at=min(self._wakes, default=None),
+            watches=tuple(self._watches),
         )
 
     # --- what each source claims ----------------------------------------------------------------
@@ -288,28 +321,62 @@ class _Decision:
         if isinstance(found, PortProblem):
             self._findings.append(Finding(found.reason, f"{cluster}: {found.message}", (cluster,)))
             return [self._untouched(key) for key in mine]
-        claims = [self._claim(source, GroupKey(cluster, family), found.ports) for family in self._service.families]
+        self._findings.extend(Finding("NodePortUnknown", f"{cluster}: {text}", (cluster,)) for text in found.unread)
+        claims = [self._claim(source, GroupKey(cluster, family), found) for family in self._service.families]
         return claims + [self._orphan(key) for key in mine if key.family not in self._service.families]
 
     def _ports(self, source: SourceInput) -> Ports | PortProblem:
         cluster = source.spec.cluster
-        inputs = (self._target, self._service, source.allowed_ports, source.view.ports)
+        view = source.view
+        reads = any(port.node_port is not None for port in self._target.ports or ())
+        last = self._last_ports(cluster) if reads or view.unknown is not None else NO_PORTS
+        sets = view.port_sets or None
+        inputs = (self._target, self._service, source.allowed_ports, view.ports, sets, last)
         known = self._cache.ports.get(cluster)
-        if known is not None and same_objects(known[0], inputs):
+        if known is not None and not reads and same_objects(known[0], inputs):
             return known[1]
-        found = ports(self._target, self._service, source.allowed_ports, source.view.ports)
+        found = ports(self._target, self._service, source.allowed_ports, view.ports, sets, source.node_ports, last)
         self._cache.ports[cluster] = (inputs, found)
         return found
 
-    def _claim(self, source: SourceInput, key: GroupKey, numbers: tuple[Port, ...]) -> Claim:
+    def _last_ports(self, cluster: str) -> tuple[Port, ...]:
+        """What is published of a source, of whatever family."""
+        mine = (self._published[key] for key in sorted(self._published) if key.cluster == cluster)
+        return next((each.slices[0].slice.ports for each in mine if each.slices), NO_PORTS)
+
+    def _claim(self, source: SourceInput, key: GroupKey, found: Ports) -> Claim:
         published = self._published[key] if key in self._published else Published()
         view = source.view
         if view.unknown is not None:
             wanted = self._last_known(published, view.endpoints.get(key.family, EMPTY))
-            return self._unknown(source, Claim(key, published, wanted, numbers, view, known=False))
+            claim = Claim(key, published, wanted, found.ports, view, known=False, sets=found.sets)
+            return self._unknown(source, claim)
         base = view.endpoints.get(key.family, EMPTY)
         wanted = self._with_kept(key, published, base, view)
-        return Claim(key, published, wanted, numbers, view)
+        claim = Claim(key, published, wanted, found.ports, view, sets=found.sets)
+        watch = self._watch(source, claim)
+        if watch is not None:
+            self._judge(source, claim, watch)
+        return claim
+
+    def _port_sets(self, claim: Claim) -> Mapping[str, tuple[Port, ...]]:
+        """Ports by address where they are not all the same.
+
+        What is published and the source says nothing about now (it is unknown, or the guard may hold it back)
+        keeps the ports it has: only the source could say what a name means.
+        """
+        if self._target.ports is not None or not named(self._service):
+            return EMPTY_SETS
+        others = [each for each in claim.published.slices if each.slice.ports != claim.ports]
+        if not claim.sets and not others:
+            return EMPTY_SETS
+        stated = claim.view.endpoints.get(claim.key.family, EMPTY) if claim.view is not None else EMPTY
+        found = {address: numbers for address, numbers in claim.sets.items() if address in claim.wanted}
+        for each in others:
+            numbers = of_published(self._service, each.slice.ports)
+            if numbers != claim.ports:
+                found.update({address: numbers for address in each.addresses if address not in stated})
+        return found
 
     def _last_known(self, published: Published, good: Mapping[str, Endpoint]) -> Mapping[str, Endpoint]:
         """What is published, as it is; and what was last known good and is not there.
@@ -322,7 +389,12 @@ class _Decision:
         return {**there, **{address: good[address] for address in sorted(missing)}} if missing else there
 
     def _unknown(self, source: SourceInput, claim: Claim) -> Claim:
-        """A source without a statement: what is published stays, unless its policy says otherwise."""
+        """A source without a statement: what is published stays, unless verdicts or its policy say otherwise."""
+        checked = source.spec.health.mode != "off"
+        self._cache.judge.base(claim, source.view.endpoints.get(claim.key.family, EMPTY), checked=checked)
+        watch = self._watch(source, claim)
+        if watch is not None and checked:
+            self._judge(source, claim, watch)
         policy = source.spec.unreachable
         if source.unreachable_for is None or policy.policy == "keep":
             return claim
@@ -330,11 +402,48 @@ class _Decision:
             self._wakes.append(self._now + policy.after - source.unreachable_for)
             return claim
         claim.exempt_all = True
-        if policy.policy == "remove":
-            claim.wanted = EMPTY
-        else:
-            claim.wanted = {address: _draining(endpoint) for address, endpoint in claim.wanted.items()}
+        answering = passing(watch, self._verdicts) if watch is not None else frozenset()
+        remove = policy.policy == "remove"
+        claim.wanted = _given_up(claim.wanted, answering, remove=remove)
+        claim.plain = _given_up(claim.plain, answering, remove=remove)
         return claim
+
+    # --- what the verdicts say ----------------------------------------------------------------------
+
+    def _watch(self, source: SourceInput, claim: Claim) -> Watch | None:
+        """Have the addresses of a claim probed; None where nobody asks for it."""
+        unreachable = not claim.known and source.unreachable_for is not None
+        check = check_for(source.spec, claim.ports, source.node_ports, unreachable=unreachable)
+        if check is None:
+            return None
+        cluster, family = claim.key
+        if isinstance(check, NoPort):
+            self._findings.append(Finding("CheckWithoutPort", check.message, (cluster,)))
+            return None
+        watch = Watch(cluster, family, check, claim.wanted, claim.published.endpoints)
+        self._watches.append(watch)
+        return watch
+
+    def _judge(self, source: SourceInput, claim: Claim, watch: Watch) -> None:
+        remove = source.spec.health.on_fail == "remove" and self._target.policy == "sync"
+        self._cache.judge.judge(claim, watch, self._verdicts, remove=remove)
+
+    def _believe(self, claims: Sequence[Claim]) -> bool:
+        """Let the verdicts stand, or none of them; whether this is a panic."""
+        if not self._watches:
+            return False
+        panic = panics(claims, before=self._memory.panic)
+        if panic:
+            for claim in claims:
+                if claim.judged is not None and not claim.yielding:
+                    claim.wanted = claim.plain
+            self._cache.shaper.shape(self._service, claims)
+        for claim in claims:
+            if claim.judged is not None:
+                out = (*claim.judged.failing, *claim.judged.pending)
+                claim.exempt.update(address for address in out if address not in claim.wanted)
+        self._findings.extend(findings(claims, panic=panic))
+        return panic
 
     def _with_kept(
         self, key: GroupKey, published: Published, base: Mapping[str, Endpoint], view: SourceView
@@ -439,7 +548,23 @@ class _Decision:
             filtered(claim) if found.removed else frozenset(),
             frozenset((*found.removed, *found.changed)) if claim.exempt_all else frozenset(claim.exempt),
             claim.drop,
+            self._port_sets(claim),
         )
+
+    def _local(self, claims: Iterable[Claim]) -> Iterable[Finding]:
+        """kube-proxy sends a Local Service's traffic to endpoints of its own node only: ours are on none."""
+        policies = self._service.local_policies
+        if not policies or self._service.headless:
+            return
+        nodes = [each.node_name for claim in claims for each in claim.wanted.values()]
+        nowhere = sum(1 for name in nodes if not name)
+        if nowhere:
+            yield Finding(
+                "LocalTrafficPolicy",
+                f"{' and '.join(policies)} of the Service is Local: kube-proxy sends nothing to the {nowhere} of "
+                f"{len(nodes)} endpoints that are on no node of the hub cluster; Cluster is what is needed",
+                policies,
+            )
 
     def _families(self) -> Iterable[Finding]:
         """Sources whose addresses are all of a family that the Service does not have."""
@@ -453,6 +578,13 @@ class _Decision:
                     f"the Service has {' and '.join(self._service.families)}",
                     (source.spec.cluster,),
                 )
+
+
+def _given_up(wanted: Mapping[str, Endpoint], answering: frozenset[str], *, remove: bool) -> Mapping[str, Endpoint]:
+    """What an ``unreachable`` policy leaves of a source: what answers is left alone."""
+    if remove:
+        return {address: each for address, each in wanted.items() if address in answering}
+    return {address: each if address in answering else _draining(each) for address, each in wanted.items()}
 
 
 def _draining(endpoint: Endpoint) -> Endpoint:

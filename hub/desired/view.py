@@ -20,6 +20,7 @@ import msgspec
 from hub.desired.addresses import Accepted, AddressPolicy, Rejected, parse
 from hub.desired.eligibility import NOT_READY, Eligible, Excluded, eligibility
 from hub.model import (
+    AMBIGUOUS,
     LABEL_ZONE,
     PUBLISHED,
     Absent,
@@ -253,6 +254,11 @@ class ViewBuilder:
         # A node found without any address is no statement that it has none: that would be Absent.
         return _NO_ADDRESS if isinstance(answer, Found) and not answer.addresses else answer
 
+    def _why(self, name: str) -> str:
+        """Why nothing is known of a node's address; "" where it is."""
+        answer = self._answer(name)
+        return answer.reason if isinstance(answer, Unknown) else ""
+
     def _resolved(
         self, node: Node, conditions: Conditions
     ) -> tuple[list[Endpoint], str, str, tuple[tuple[str, str], ...]]:
@@ -461,9 +467,19 @@ class ViewBuilder:
             )
         if self._unknown:
             names = sorted(self._unknown)
-            found.append(
-                Finding("NodeUnresolved", f"{self._cluster}: address not known of {_some(names)}", tuple(names))
-            )
+            ambiguous = [(name, why) for name in names if (why := self._why(name)).startswith(AMBIGUOUS)]
+            if ambiguous:
+                name, why = ambiguous[0]
+                found.append(
+                    Finding(
+                        "NodeAmbiguous",
+                        f"{self._cluster}: {len(ambiguous)} nodes have several candidates, such as {name}: {why}",
+                        tuple(name for name, _ in ambiguous),
+                    )
+                )
+            if rest := [name for name in names if name not in dict(ambiguous)] if ambiguous else names:
+                message = f"{self._cluster}: address not known of {_some(rest)}"
+                found.append(Finding("NodeUnresolved", message, tuple(rest)))
         return tuple(found)
 
 

@@ -78,6 +78,7 @@ def test_check_refuses_what_is_no_plain_address(text: str, reason: str, local: b
         ("2001:0DB8:0000::0001", Accepted("2001:db8::1", "IPv6")),
         ("fd00::10", Accepted("fd00::10", "IPv6")),
         ("8.8.8.8", Accepted("8.8.8.8", "IPv4")),
+        ("2a01:1111:2222:3333:4444:5555:255.255.255.255", Accepted("2a01:1111:2222:3333:4444:5555:ffff:ffff", "IPv6")),
     ],
 )
 def test_check_accepts_in_normal_form(text: str, expected: Accepted) -> None:
@@ -152,7 +153,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = AddressPolicy(allowed=ANYWHERE)
     for number in range(10):
         policy.check(build.address(number))
-    assert len(policy._memo) <= 3
+        assert len(policy._memo) <= 3
 
 
 @given(st.text() | st.ip_addresses().map(str))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.desired.failover import Choice, FailoverMemory, Standing, choose
+from hub.model import Finding
 from hub.registry.spec import FailoverPolicy
 
 POLICY = FailoverPolicy(min_ready=1, after=30.0, failback="auto", failback_after=300.0)
@@ -59,7 +60,8 @@ def test_nothing_ready_publishes_what_there_is() -> None:
 
 def test_nothing_at_all() -> None:
     """No source, no choice."""
-    assert Scene().step(down("a"), lost("b")).active is None
+    choice = Scene().step(down("a"), lost("b"))
+    assert choice == Choice(None, healthy=False, remove_others=False, memory=FailoverMemory())
 
 
 def test_an_unknown_earlier_source_is_waited_for() -> None:
@@ -67,6 +69,7 @@ def test_an_unknown_earlier_source_is_waited_for() -> None:
     scene = Scene()
     first = scene.step(lost("a"), up("b"))
     assert (first.active, first.wake_at) == (None, 30.0)
+    assert (first.healthy, first.remove_others) == (False, False)
     assert scene.step(lost("a"), up("b"), after=29).active is None
     assert scene.step(lost("a"), up("b"), after=1).active == "b"
 
@@ -106,7 +109,27 @@ def test_switch_after_the_time() -> None:
     assert (first.active, first.wake_at, first.healthy) == ("a", 30.0, False)
     assert scene.step(down("a", published=True), up("b"), up("c"), after=29).active == "a"
     last = scene.step(down("a", published=True), up("b"), up("c"), after=1)
-    assert (last.active, [each.reason for each in last.findings], last.remove_others) == ("b", ["FailedOver"], False)
+    told = Finding("FailedOver", "failed over from a to b", ("a", "b"))
+    assert (last.active, last.findings, last.remove_others) == ("b", (told,), False)
+
+
+def test_a_first_choice_that_is_not_ready_has_its_time_from_then_on() -> None:
+    """What was published for want of anything better gives way ``after`` the choice, not after the first rival."""
+    scene = Scene()
+    half = Standing("a", ready=False, offers=True)
+    scene.step(half, down("b"))
+    assert scene.step(half, up("b"), after=29).active == "a"
+    assert scene.step(half, up("b"), after=1).active == "b"
+
+
+def test_a_source_that_serves_alone_waits_for_nothing() -> None:
+    """A steady state wakes nobody and has nothing to remove; five seconds begin when another one is published, too."""
+    scene = Scene()
+    for after in (0.0, 1000.0):
+        choice = scene.step(up("a", published=True), up("b"), after=after)
+        assert (choice.wake_at, choice.remove_others) == (None, False)
+    beside = scene.step(up("a", published=True), up("b", published=True))
+    assert (beside.wake_at, beside.remove_others) == (1005.0, False)
 
 
 def test_a_short_outage_switches_nothing() -> None:
@@ -197,6 +220,14 @@ def test_an_active_source_that_left_the_registry() -> None:
     scene = Scene()
     scene.step(up("a", published=True), up("b"))
     assert scene.step(up("b")).active == "b"
+
+
+def test_five_seconds_begin_anew_after_the_active_source_left() -> None:
+    """What the one that is gone had waited for does not count for the next."""
+    scene = Scene()
+    scene.step(up("a", published=True), up("b", published=True), up("c", published=True))
+    choice = scene.step(up("b", published=True), up("c", published=True), after=60)
+    assert (choice.active, choice.remove_others, choice.wake_at) == ("b", False, 65.0)
 
 
 def test_memory_is_the_same_object_where_nothing_changed() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from hub.desired.addresses import AddressPolicy
 from hub.desired.snapshot import view_of_snapshot
-from hub.desired.view import ViewResult
-from hub.model import DRAINING, Hints, NamedHint, ObjectReference, Port, SourceView
+from hub.desired.view import NodeReport, ViewResult
+from hub.model import DRAINING, Finding, Hints, NamedHint, ObjectReference, Port, SourceView
 from hub.plugin.spec import Snapshot, SnapshotEndpoint
 from tests.support import build
 
@@ -94,7 +96,57 @@ def test_incomplete_snapshots_say_so() -> None:
 def test_too_many_are_not_believed() -> None:
     """MaxEndpoints holds for every kind of source."""
     made = view_of(*(SnapshotEndpoint(str(i), (build.address(i),)) for i in range(3)), max_endpoints=2)
-    assert made.view.unknown == "offers 3 endpoints, more than maxEndpoints (2)"
+    assert (made.view.cluster, made.view.unknown) == ("dc", "offers 3 endpoints, more than maxEndpoints (2)")
+    assert made.view.endpoints == {}
+
+
+def test_as_many_as_allowed_are_believed() -> None:
+    """Exactly maxEndpoints is not too many."""
+    assert view_of(SnapshotEndpoint("a", ("10.0.0.1", "fd00::1")), max_endpoints=2).view.unknown is None
+
+
+def report(node: str, *more: Any, eligible: bool = True, **fields: Any) -> NodeReport:
+    """A report of a record that may be published."""
+    return NodeReport(node, eligible, *more, **fields)
+
+
+def test_reports() -> None:
+    """What is published of each record, and why nothing is."""
+    made = view_of(
+        SnapshotEndpoint("a", ("10.0.0.1", "127.0.0.1")),
+        SnapshotEndpoint("b", ("10.0.0.1",)),
+        SnapshotEndpoint("c", ("10.0.0.3",)),
+        SnapshotEndpoint("d", ("10.0.0.1", "fd00::4")),
+        SnapshotEndpoint("e", ()),
+        exclude_addresses=frozenset({"10.0.0.3"}),
+    )
+    nothing = "none of its addresses fits"
+    assert made.reports == {
+        "a": report("a", addresses=("10.0.0.1",), rejected=(("127.0.0.1", "loopback"),)),
+        "b": report("b", "conflict", "published for a"),
+        "c": report("c", "address", nothing, (), (("10.0.0.3", "named in nodes.exclude"),)),
+        "d": report("d", addresses=("fd00::4",)),
+        "e": report("e", "address", nothing),
+    }
+
+
+def test_findings_in_words() -> None:
+    """Source, objects and one example; what a source wrote is quoted, and 64 characters of it are enough."""
+    made = view_of(
+        SnapshotEndpoint("a", ("10.0.0.1", "10.0.0.1")),
+        SnapshotEndpoint("b", ("10.0.0.1", "y" * 100, "127.0.0.1")),
+        SnapshotEndpoint("c", ("z\n",)),
+    )
+    assert made.findings == (
+        Finding("AddressConflict", "dc: 1 addresses stand in two records", ("10.0.0.1",)),
+        Finding(
+            "InvalidAddressSkipped",
+            "dc: 3 addresses must not be published, such as '127.0.0.1' of b: loopback",
+            ("b", "c"),
+        ),
+    )
+    (finding,) = view_of(SnapshotEndpoint("b", ("y" * 100,))).findings
+    assert f"such as {'y' * 64!r} of b" in finding.message
 
 
 def test_equal_is_the_same_object() -> None:
@@ -103,5 +155,24 @@ def test_equal_is_the_same_object() -> None:
     same = view_of(SnapshotEndpoint("b", ("10.0.0.2",)), SnapshotEndpoint("a", ("10.0.0.1",)), previous=first).view
     other = view_of(SnapshotEndpoint("a", ("10.0.0.1",)), previous=first).view
     assert same is first
+    assert (
+        view_of(SnapshotEndpoint("a", ("10.0.0.1",)), SnapshotEndpoint("b", ("10.0.0.3",)), previous=first).view
+        != first
+    )
     assert other.endpoints["IPv4"]["10.0.0.1"] is first.endpoints["IPv4"]["10.0.0.1"]
     assert other.endpoints["IPv6"] is first.endpoints["IPv6"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        SnapshotEndpoint("b", ("10.0.0.1",)),
+        SnapshotEndpoint("a", ("10.0.0.1",), ready=False),
+        SnapshotEndpoint("a", ("10.0.0.1",), hostname="web-0"),
+        SnapshotEndpoint("a", ("10.0.0.1", "127.0.0.1")),
+    ],
+)
+def test_whatever_changes_makes_another_view(changed: SnapshotEndpoint) -> None:
+    """A name, a condition, a hostname, an address that is stated: each is seen beside an earlier view."""
+    first = view_of(SnapshotEndpoint("a", ("10.0.0.1",))).view
+    assert view_of(changed, previous=first).view == view_of(changed).view != first

@@ -9,9 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hub.desired.ports import PortReading
 from hub.desired.target import Desired, Refused, SourceInput, TargetMemory, Waiting, desire
-from hub.model import DRAINING, PUBLISHED, Endpoint, GroupKey, Port, Service, ServicePort, Slice, SourceView
-from hub.registry.spec import FailoverPolicy, SourceSpec, UnreachablePolicy
+from hub.model import (
+    DRAINING,
+    PUBLISHED,
+    Endpoint,
+    Finding,
+    GroupKey,
+    ObjectReference,
+    Port,
+    Service,
+    ServicePort,
+    Slice,
+    SourceView,
+    TargetKey,
+)
+from hub.registry.spec import FailoverPolicy, NodePortRef, PortSpec, SourceSpec, UnreachablePolicy
 from tests.support import build
 from tests.support.build import Pipeline
 
@@ -55,19 +69,25 @@ def two(**more: Any) -> Pipeline:
 
 
 @pytest.mark.parametrize(
-    ("service", "kind", "reason"),
+    ("service", "expected"),
     [
-        (None, Waiting, "ServiceMissing"),
-        (build.service(deleting=True), Waiting, "ServiceDeleting"),
-        (build.service(kind="ExternalName"), Refused, "ExternalName"),
-        (build.service(selector=True), Refused, "SelectorPresent"),
+        (None, Waiting("ServiceMissing", "the Service does not exist")),
+        (build.service(deleting=True), Waiting("ServiceDeleting", "the Service is being deleted")),
+        (
+            build.service(kind="ExternalName"),
+            Refused("ExternalName", "a Service of type ExternalName has no endpoints"),
+        ),
+        (
+            build.service(selector=True),
+            Refused(
+                "SelectorPresent", "the Service has a selector, so Kubernetes writes its endpoints: remove the selector"
+            ),
+        ),
     ],
 )
-def test_unfit_services(service: Service | None, kind: type, reason: str) -> None:
-    """What cannot be a target says why."""
-    found = desire(build.target(), service, [offer(view("eu", "a"))], (), TargetMemory(), 0.0)
-    assert isinstance(found, kind)
-    assert found.reason == reason  # type: ignore[union-attr]
+def test_unfit_services(service: Service | None, expected: Waiting | Refused) -> None:
+    """What cannot be a target says why, and what to do."""
+    assert desire(build.target(), service, [offer(view("eu", "a"))], (), TargetMemory(), 0.0) == expected
 
 
 def test_a_fit_service_is_published() -> None:
@@ -99,7 +119,10 @@ def test_a_source_of_another_family_is_reported() -> None:
     """A source that has nothing in the Service's families."""
     it = Pipeline()
     it.run(build.view("eu", (), [build.endpoint("fd00::1", "a")]))
-    assert it.reasons() == ["FamilyNotInService"]
+    assert it.desired is not None
+    assert it.desired.findings == (
+        Finding("FamilyNotInService", "eu has IPv6 addresses only, the Service has IPv4", ("eu",)),
+    )
 
 
 def test_a_dual_stack_source_is_not_reported() -> None:
@@ -117,6 +140,24 @@ def test_unknown_freezes_addresses() -> None:
     it = Pipeline()
     it.run(view("eu", "ab"))
     assert it.plan(build.view("eu", unknown="list failed")).writes == 0
+
+
+def test_unknown_is_told_to_the_guard() -> None:
+    """A group of a source without a statement is no answer, whatever its policy makes of it."""
+    spec = build.source(unreachable=UnreachablePolicy(600.0, "remove"))
+    for unreachable_for in (None, 700.0):
+        it = Pipeline(build.target(sources=(spec,)))
+        it.run(offer(view("eu", "ab"), spec))
+        assert it.desired is not None
+        assert [group.known for group in it.desired.groups] == [True]
+        it.plan(offer(build.view("eu", unknown="x"), spec, unreachable_for=unreachable_for))
+        assert [group.known for group in it.desired.groups] == [False]
+
+
+def test_a_view_without_a_family_offers_nothing_of_it() -> None:
+    """A source need not speak of families that it does not have."""
+    it = Pipeline(service=build.service(families=("IPv4", "IPv6")))
+    assert names(it.run(SourceView("eu", None, {"IPv4": eps("a")}))) == {"eu": "a"}
 
 
 def test_last_known_good_belongs_to_the_source() -> None:
@@ -233,6 +274,17 @@ def test_unreachable_wakes_when_the_policy_begins() -> None:
     assert it.desired.wake_at == it.now + 500.0
 
 
+def test_unreachable_policies_are_none_of_the_guards_business() -> None:
+    """All that goes, or turns not ready, is exempt."""
+    for policy in ("remove", "not-ready"):
+        spec = build.source(unreachable=UnreachablePolicy(600.0, policy))
+        it = Pipeline(build.target(sources=(spec,)))
+        it.run(offer(view("eu", "ab"), spec))
+        it.plan(offer(build.view("eu", unknown="unreachable"), spec, unreachable_for=600.0))
+        assert it.desired is not None
+        assert it.desired.groups[0].exempt == {where("a"), where("b")}
+
+
 def test_unreachable_comes_back() -> None:
     """A complete answer puts everything right."""
     spec = build.source(unreachable=UnreachablePolicy(1.0, "not-ready"))
@@ -318,6 +370,16 @@ def test_a_source_without_ports_is_left_as_it_is() -> None:
     it.run(offer(view("eu", "a"), allowed_ports=RANGE), offer(view("us", "b"), allowed_ports=RANGE))
     now = it.run(offer(view("eu", "ac"), allowed_ports=((1, 2),)), offer(view("us", "bd"), allowed_ports=RANGE))
     assert (names(now), it.reasons()) == ({"eu": "a", "us": "bd"}, ["PortNotAllowed"])
+    assert it.desired is not None
+    (finding,) = it.desired.findings
+    assert (finding.message[:33], finding.objects) == ("eu: port 30443, taken from the Se", ("eu",))
+
+
+def test_a_named_target_port_is_the_sources() -> None:
+    """What the source says of its ports reaches the slices."""
+    it = Pipeline(service=build.service(ports=(ServicePort(443, "https", target_port="https"),)))
+    it.run(view("eu", "a", ports=(Port("https", 6443),)))
+    assert it.slices[0].ports == (Port("https", 6443),)
 
 
 def test_a_changed_service_port_is_noticed() -> None:
@@ -329,7 +391,44 @@ def test_a_changed_service_port_is_noticed() -> None:
     assert it.slices[0].ports == (Port("https", 30444),)
 
 
+def test_node_ports_are_read_per_source() -> None:
+    """Each cluster's own number; one that cannot be read now stays what is published of that source, and is told."""
+    ref = NodePortRef(TargetKey("ingress", "envoy"), "https")
+    it = two(ports=(PortSpec(0, "https", node_port=ref),))
+
+    def numbers(eu: PortReading, us: PortReading) -> dict[str, int | None]:
+        it.run(offer(view("eu", "a"), node_ports={ref: eu}), offer(view("us", "b"), node_ports={ref: us}))
+        return {each.cluster: each.ports[0].port for each in it.slices}
+
+    assert numbers(PortReading(30500), PortReading(30600)) == {"eu": 30500, "us": 30600}
+    assert numbers(PortReading(30500), PortReading(None, "it does not exist")) == {"eu": 30500, "us": 30600}
+    assert it.desired is not None
+    why = "us: the node port https of Service ingress/envoy: it does not exist; 30600 stays"
+    assert it.desired.findings == (Finding("NodePortUnknown", why, ("us",)),)
+    assert numbers(PortReading(30700), PortReading(30600)) == {"eu": 30700, "us": 30600}
+    assert it.reasons() == []
+
+
 # --- several sources -------------------------------------------------------------------------------------------
+
+
+def test_departures_are_the_guards_business() -> None:
+    """What a source does not offer any more is not exempt from it."""
+    it = Pipeline(guarded=True)
+    it.run(view("eu", "abcd"))
+    assert names(it.run(view("eu", "a"))) == {"eu": "abcd"}
+    assert it.desired is not None
+    assert it.desired.groups[0].exempt == frozenset()
+
+
+def test_an_address_that_is_published_twice_is_put_right() -> None:
+    """Somebody copied a slice: one write takes the copies away."""
+    it = Pipeline()
+    it.run(view("eu", "ab"))
+    (only,) = it.slices
+    it.slices = (only, msgspec.structs.replace(only, name=f"{only.name}0"))
+    planned = it.plan(view("eu", "ab"))
+    assert (len(planned.deletes), planned.writes) == (1, 1)
 
 
 def test_merge_publishes_all() -> None:
@@ -341,7 +440,14 @@ def test_first_source_gets_a_shared_address() -> None:
     """Nothing published yet: source order decides, and it is reported."""
     it = two()
     assert names(it.run(view("eu", "ab"), view("us", "bc"))) == {"eu": "ab", "us": "c"}
-    assert it.reasons() == ["AddressConflict"]
+    assert it.desired is not None
+    assert it.desired.findings == (
+        Finding(
+            "AddressConflict",
+            f"1 addresses are offered by more than one source, such as {where('b')}",
+            (where("b"),),
+        ),
+    )
 
 
 def test_the_publisher_keeps_a_shared_address() -> None:
@@ -386,6 +492,27 @@ def test_withdrawing_one_claim_moves_the_address() -> None:
     assert names(it.run(*last, after=4.9)) == {"eu": "a", "us": "ab"}
     assert names(it.run(*last, after=0.1)) == {"us": "ab"}
     assert (it.plan(*last).writes, it.memory.moves) == (0, {})
+
+
+def test_a_move_is_no_conflict() -> None:
+    """One source offers it, another one only publishes it still."""
+    it = two()
+    it.run(view("eu", "a"), view("us"))
+    for _ in range(2):
+        it.run(view("eu"), view("us", "a"), after=1)
+        assert it.reasons() == []
+
+
+def test_each_move_has_its_own_five_seconds() -> None:
+    """An address that moves later leaves later."""
+    it = two()
+    it.run(view("eu", "ab"), view("us"))
+    it.run(view("eu", "b"), view("us", "a"))
+    it.run(view("eu", "b"), view("us", "a"))
+    it.run(view("eu"), view("us", "ab"), after=3)
+    it.run(view("eu"), view("us", "ab"))
+    assert names(it.run(view("eu"), view("us", "ab"), after=2)) == {"eu": "b", "us": "ab"}
+    assert names(it.run(view("eu"), view("us", "ab"), after=3)) == {"us": "ab"}
 
 
 def test_both_copies_of_a_move_have_equal_conditions() -> None:
@@ -436,6 +563,7 @@ def test_addresses_of_a_dropped_source_move() -> None:
     it.run(view("eu", "ab"), view("us"))
     it.target = build.target("us")
     assert names(it.run(view("us", "a"))) == {"eu": "a", "us": "a"}
+    assert [each.ports for each in it.slices] == [(build.PORT,)] * 2
     it.run(view("us", "a"))
     it.run(view("us", "a"), after=5)
     assert [(each.cluster, len(each.endpoints)) for each in it.slices] == [("us", 1)]
@@ -443,9 +571,10 @@ def test_addresses_of_a_dropped_source_move() -> None:
 
 def test_a_cluster_named_twice_is_reported() -> None:
     """One slice is of one cluster, so a second source of the same one cannot be told apart: the first counts."""
-    it = Pipeline()
-    assert names(it.run(view("eu", "a"), view("eu", "b"))) == {"eu": "a"}
-    assert it.reasons() == ["DuplicateSource"]
+    it = Pipeline(build.target("eu", "us"))
+    assert names(it.run(view("eu", "a"), view("eu", "b"), view("us", "c"))) == {"eu": "a", "us": "c"}
+    assert it.desired is not None
+    assert it.desired.findings == (Finding("DuplicateSource", "eu is a source twice; only the first counts", ("eu",)),)
 
 
 def test_three_sources_share() -> None:
@@ -527,11 +656,90 @@ def test_headless_is_stable() -> None:
     assert it.plan(view("eu", "abc")).writes == 0
 
 
-def test_headless_unknown_keeps_hostnames() -> None:
-    """What is published for an unknown source stays as it is."""
+@pytest.mark.parametrize("lost", [{"unknown": "x"}, {"state": "frozen"}])
+def test_headless_keeps_what_must_not_be_touched(lost: dict[str, Any]) -> None:
+    """What is published for an unknown or frozen source stays as it is, also its hostnames, taken or not."""
+    it = Pipeline(build.target("eu", "us"), build.service(headless=True))
+    it.run(view("eu", "ab"), build.view("us"))
+    eu = offer(build.view("eu", unknown=lost.get("unknown")), state=lost.get("state", "active"))
+    it.run(eu, build.view("us", [build.endpoint("10.0.0.1", "b"), build.endpoint("10.0.0.2", "c")]))
+    found = {each.address: each.hostname for slice_ in it.slices for each in slice_.endpoints}
+    assert found == {where("a"): "a", where("b"): "b", "10.0.0.1": None, "10.0.0.2": "c"}
+
+
+def test_hostnames_of_endpoints_without_a_node() -> None:
+    """Names that a source brings are told apart by what they name: an address, or a node with two families."""
+    pod = ObjectReference(kind="Pod", name="b")
+    assert headless(build.endpoint("10.0.0.1"), Endpoint(("10.0.0.2",), PUBLISHED, target_ref=pod)) == {
+        "10.0.0.1": None,
+        "10.0.0.2": None,
+    }
+    both = {"10.0.0.1": "web", "10.0.0.2": "web", "10.0.0.3": "db"}
+    found = headless(*(build.endpoint(address, "n") for address in both), hostnames=both)
+    assert found == {"10.0.0.1": None, "10.0.0.2": None, "10.0.0.3": "db"}
+
+
+def test_headless_shares_what_stays() -> None:
+    """A changed endpoint leaves the other ones, and a view of equal ones the whole mapping, the objects they are."""
     it = Pipeline(service=build.service(headless=True))
-    it.run(view("eu", "abc"))
-    assert it.plan(build.view("eu", unknown="x")).writes == 0
+    seen = []
+    for offered in (view("eu", "ab"), view("eu", "ab"), build.view("eu", {**eps("a"), **eps("b", zone="z")})):
+        it.run(offered)
+        assert it.desired is not None
+        seen.append(it.desired.groups[0].endpoints)
+    first, second, third = seen
+    assert second is first
+    assert third[where("a")] is first[where("a")]
+    assert (third[where("b")].zone, third[where("b")].hostname) == ("z", "b")
+
+
+@pytest.mark.parametrize("publish_not_ready", [False, True])
+def test_headless_looks_at_what_changed_only(publish_not_ready: bool) -> None:
+    """Where the source hands out the same objects, so does the target; one more, or one other, is seen."""
+    it = Pipeline(service=build.service(headless=True, publish_not_ready=publish_not_ready))
+    same = eps("a", "b", conditions=DRAINING)
+
+    def published(content: dict[str, Endpoint]) -> list[Endpoint]:
+        it.run(build.view("eu", content))
+        assert it.desired is not None
+        return list(it.desired.groups[0].endpoints.values())
+
+    a, b = published(same)
+    assert (a.hostname, a.conditions.ready) == ("a", publish_not_ready)
+    more = published({**same, **eps("c")})
+    assert (more[0] is a, more[1] is b, more[2].hostname) == (True, True, "c")
+    other = published({**same, **eps("b", zone="z")})
+    assert (other[0] is a, other[1].zone, other[1].hostname) == (True, "z", "b")
+
+
+@pytest.mark.parametrize("headless", [False, True])
+def test_a_copys_hostnames_are_as_they_are(headless: bool) -> None:
+    """Published with every Service, also where two are the same; they take none from others."""
+    it = Pipeline(build.target("eu", "us"), build.service(headless=headless, publish_not_ready=True))
+    copied = [build.endpoint("10.0.0.1", hostname="n"), build.endpoint("10.0.0.2", "m", hostname="n")]
+    it.run(build.view("eu", copied, copied=True), build.view("us", [build.endpoint("10.0.0.3", "n")]))
+    found = {each.address: each.hostname for slice_ in it.slices for each in slice_.endpoints}
+    assert found == {"10.0.0.1": "n", "10.0.0.2": "n", "10.0.0.3": "n" if headless else None}
+
+
+def test_headless_notices_every_change() -> None:
+    """One that joins, one that leaves, one whose hostname is taken, and the Service's own flags."""
+    it = Pipeline(service=build.service(headless=True))
+
+    def hostnames() -> dict[str, str | None]:
+        return {each.address: each.hostname for slice_ in it.slices for each in slice_.endpoints}
+
+    it.run(build.view("eu", [build.endpoint("10.0.0.1", "n.x")]))
+    assert hostnames() == {"10.0.0.1": "n"}
+    it.run(build.view("eu", [build.endpoint("10.0.0.1", "n.x"), build.endpoint("10.0.0.2", "n.y")]))
+    assert hostnames() == {"10.0.0.1": None, "10.0.0.2": None}
+    it.run(build.view("eu", [build.endpoint("10.0.0.2", "n.y")]))
+    assert hostnames() == {"10.0.0.2": "n"}
+    offered = build.view("eu", eps("a", conditions=DRAINING))
+    it.run(offered)
+    it.service = build.service(headless=True, publish_not_ready=True)
+    it.run(offered)
+    assert it.endpoint(where("a")).conditions.ready is True
 
 
 def test_publish_not_ready_addresses() -> None:
@@ -629,6 +837,31 @@ def test_failover_between_sources_that_share_addresses() -> None:
         it.run(*down, after=seconds)
     assert names(it.published()) == {"us": "bc"}
     assert it.plan(*down).writes == 0
+
+
+def test_failover_publishes_what_there_is() -> None:
+    """Where nothing is ready, what is not is better than nothing."""
+    drained = build.view("us", eps("a", conditions=DRAINING))
+    assert names(failing().run(view("eu"), drained)) == {"us": "a"}
+
+
+def test_failover_leaves_a_source_on_standby_at_once() -> None:
+    """The registry says so: no time is given to it."""
+    it = failing()
+    it.run(view("eu", "ab"), view("us", "cd"))
+    it.run(offer(view("eu", "ab"), state="standby"), view("us", "cd"))
+    assert names(it.published()) == {"us": "cd"}
+
+
+def test_failover_of_a_shared_address_before_anything_may_go() -> None:
+    """What the new source publishes and the old one has as well is in both places alike."""
+    it = failing()
+    it.run(view("eu", "ab"), view("us", "bc"))
+    down = build.view("eu", eps("a", "b", conditions=DRAINING)), view("us", "bc")
+    it.run(*down)
+    assert names(it.run(*down, after=30)) == {"eu": "ab", "us": "bc"}
+    twice = [each for slice_ in it.slices for each in slice_.endpoints if each.address == where("b")]
+    assert [each.conditions for each in twice] == [PUBLISHED, PUBLISHED]
 
 
 def test_failover_standby_is_no_candidate() -> None:

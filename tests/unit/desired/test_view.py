@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.desired.addresses import AddressPolicy
-from hub.desired.view import ViewBuilder, ViewResult
-from hub.model import DRAINING, PUBLISHED, Absent, Found, Node, ObjectReference, Resolution, Unknown
+from hub.desired.view import LISTED, NodeReport, ViewBuilder, ViewResult
+from hub.model import DRAINING, PUBLISHED, Absent, Finding, Found, Node, ObjectReference, Resolution, Unknown
 from hub.registry.spec import NodePolicy
 from tests.support import build
 
@@ -47,6 +47,11 @@ def addresses(result: ViewResult, family: str = "IPv4") -> list[str]:
 def reasons(result: ViewResult) -> list[str]:
     """Reasons of the findings."""
     return [finding.reason for finding in result.findings]
+
+
+def report(node: str, *more: Any, eligible: bool = True, **fields: Any) -> NodeReport:
+    """A report of a node that may be published."""
+    return NodeReport(node, eligible, *more, **fields)
 
 
 def since(seconds: float) -> str:
@@ -316,6 +321,128 @@ def test_the_other_claimant_takes_over() -> None:
     reference = result.view.endpoints["IPv4"]["10.0.0.1"].target_ref
     assert reference is not None
     assert (reference.name, result.findings, result.reports["b"].reason) == ("b", (), "")
+
+
+# --- what is told ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("node", "answer", "expected"),
+    [
+        ({}, Found(("10.0.0.1", "fd00::1")), report("n", addresses=("10.0.0.1", "fd00::1"))),
+        (
+            {},
+            Found(("10.0.0.1", "127.0.0.1")),
+            report("n", addresses=("10.0.0.1",), rejected=(("127.0.0.1", "loopback"),)),
+        ),
+        (
+            {},
+            Found(("127.0.0.1",)),
+            report("n", "address", "none of its addresses fits", (), (("127.0.0.1", "loopback"),)),
+        ),
+        (
+            {},
+            Found(("10.0.0.66",)),
+            report("n", "address", "none of its addresses fits", (), (("10.0.0.66", "named in nodes.exclude"),)),
+        ),
+        ({}, Absent("no server"), report("n", "absent", "the provider has no address: no server")),
+        ({}, Unknown("timeout"), report("n", "unknown", "address not known: timeout")),
+        ({}, None, report("n", "unknown", "address not known: not resolved yet")),
+        ({}, Found(()), report("n", "unknown", "address not known: found, but without an address")),
+        ({"deleting": True}, Found(("10.0.0.1",)), report("n", "deleting", "being deleted", eligible=False)),
+        (
+            {"ready": False},
+            Found(("10.0.0.1",)),
+            report("n", "not-ready", "not Ready for longer than nodes.notReadyGrace", eligible=False),
+        ),
+        ({"ready": False, "ready_since": since(1)}, Found(("10.0.0.1",)), report("n", "", "", ("10.0.0.1",))),
+    ],
+)
+def test_report_of_a_node(node: dict[str, Any], answer: Resolution | None, expected: NodeReport) -> None:
+    """Whether it is eligible, why it is not published, what is, and what of it was refused."""
+    answers: dict[str, Any] = {"n": answer} if answer is not None else {}
+    policy = NodePolicy(exclude_addresses=frozenset({"10.0.0.66"}))
+    result = view_of(build.node("n", **node), *ready_nodes(3), policy=policy, **answers)
+    assert result.reports["n"] == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (Found(("10.0.0.1",)), report("n", "", "kept: too many are not Ready", ("10.0.0.1",))),
+        (Unknown("timeout"), report("n", "unknown", "address not known")),
+    ],
+)
+def test_report_of_a_node_that_is_kept(answer: Resolution, expected: NodeReport) -> None:
+    """During a disruption: why it is still there; and as ever again once it is over."""
+    node = build.node("n", ready=False)
+    alone, among = world(node, n=answer), world(node, *ready_nodes(3), n=answer)
+    made = builder()
+    reports = [made.build(*values, NOW).reports["n"] for values in (alone, among, alone)]
+    left = report("n", "not-ready", "not Ready for longer than nodes.notReadyGrace", eligible=False)
+    assert reports == [expected, left, expected]
+
+
+def test_report_of_a_conflict() -> None:
+    """Each names what it has; the loser names the holder."""
+    reports = view_of(build.node("a", "10.0.0.1"), build.node("b", "10.0.0.1")).reports
+    assert reports == {
+        "a": report("a", addresses=("10.0.0.1",)),
+        "b": report("b", "conflict", "10.0.0.1 is published for node a"),
+    }
+
+
+def test_findings_in_words() -> None:
+    """Cluster, objects and what it is about; what a cluster wrote is quoted."""
+    result = view_of(
+        build.node("a", "10.0.0.1"),
+        build.node("b", "10.0.0.1"),
+        build.node("c", "10.0.0.3", "bad\ntext", ready=False),
+        build.node("d", "10.0.0.4", "192.0.2.1", ready=False),
+        build.node("e", ready=False, ready_since=since(1)),
+    )
+    assert result.view.cluster == "eu"
+    assert result.findings == (
+        Finding("AddressConflict", "eu: nodes share 10.0.0.1", ("10.0.0.1",)),
+        Finding("ClusterDisrupted", "eu: 3 of 5 nodes are not Ready; none leaves for that until fewer are"),
+        Finding(
+            "InvalidAddressSkipped",
+            "eu: 2 addresses must not be published, such as 'bad\\ntext' of c: not an IP address",
+            ("c", "d"),
+        ),
+        Finding("NodeUnresolved", "eu: address not known of e", ("e",)),
+    )
+
+
+@pytest.mark.parametrize(("count", "rest"), [(LISTED, ""), (LISTED + 3, " and 3 more")])
+def test_a_finding_lists_so_many_and_counts_the_rest(count: int, rest: str) -> None:
+    """All objects are there for programs; a sentence names twenty."""
+    nodes = [f"n{number:02}" for number in range(count)]
+    (finding,) = view_of(*map(build.node, nodes)).findings
+    assert finding.message == f"eu: address not known of {', '.join(nodes[:LISTED])}{rest}"
+    assert finding.objects == tuple(nodes)
+
+
+def test_what_was_refused_is_forgotten_with_its_node() -> None:
+    """A node that goes, or gets a good address, takes its refused one along."""
+    nodes, answers = world(build.node("a", "127.0.0.1"), build.node("b", "127.0.0.2"))
+    made = builder()
+    assert len(made.build(nodes, answers, NOW).rejected) == 2
+    assert made.build({"b": nodes["b"]}, answers, NOW).rejected == (("b", "127.0.0.2", "loopback"),)
+    assert made.build({"b": nodes["b"]}, {"b": Found(("10.0.0.2",))}, NOW).rejected == ()
+
+
+def test_a_long_refused_text_is_cut() -> None:
+    """What fits an Event is 64 characters of it."""
+    (finding,) = view_of(build.node("n", "x" * 100)).findings
+    assert f"such as {'x' * 64!r} of n" in finding.message
+
+
+def test_kept_nodes_are_published_as_they_would_be_ready() -> None:
+    """A cordoned node that is kept by a disruption drains as any cordoned one."""
+    policy = NodePolicy(cordoned="not-ready")
+    result = view_of(build.node("n", "10.0.0.1", ready=False, unschedulable=True), policy=policy)
+    assert result.view.endpoints["IPv4"]["10.0.0.1"].conditions == DRAINING
 
 
 # --- identity ---------------------------------------------------------------------------------------

@@ -1,0 +1,277 @@
+"""What health checks cost, and how soon they notice: the board and the prober as the hub runs them.
+
+Everything happens in a network namespace of its own, where 10.7.0.0/16 is local and 10.7.96.0/20 leads
+nowhere: nothing outside can be reached. The backends are one process; its CPU is not counted.
+
+    make bench-health                            a few minutes
+    make bench-health ARGS="--seconds 10"        shorter
+    make bench-health ARGS=--write-docs          put the result into docs/performance.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import platform
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvloop
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from hub.aio.clock import SystemClock  # noqa: E402
+from hub.health.board import Board  # noqa: E402
+from hub.health.prober import Probe  # noqa: E402
+from hub.health.spec import Check, Watch  # noqa: E402
+from hub.model import PUBLISHED, Endpoint, TargetKey  # noqa: E402
+from hub.plugin.testing.simulator.identity import AUTHORITY, server_tls  # noqa: E402
+
+INSIDE = "HUB_BENCH_INSIDE_NAMESPACE"
+SETUP = (
+    "ip link set lo up && ip route add local 10.7.0.0/16 dev lo && "
+    "ip link add hole type bridge && ip link set hole arp off up && ip addr add 10.6.0.1/32 dev hole && "
+    'ip route add 10.7.96.0/20 dev hole table local && exec "$@"'
+)
+CLUSTERS, PER_CLUSTER = 20, 250
+BLACKHOLED = 2000
+DEAD_CLUSTERS, DEAD_PER_CLUSTER = 10, 25
+INTERVAL, TIMEOUT, FALL = 5.0, 3.0, 3
+HTTPS_SHARE = 10
+"""One address in so many is probed with https: the backends' half of the handshakes must fit on the machine too."""
+PORTS = {"tcp": 18080, "http": 18080, "https": 18443}
+BEGIN, END = "<!-- bench-health: begin (make bench-health ARGS=--write-docs) -->", "<!-- bench-health: end -->"
+DOCS = ROOT / "docs/performance.md"
+
+
+class Figure(NamedTuple):
+    """One line of the result."""
+
+    name: str
+    value: str
+    goal: str
+    met: bool | None
+
+
+# --- the backends --------------------------------------------------------------------------------
+
+
+def serve() -> None:
+    """Answer 200 to whatever comes, on all addresses; a process of its own."""
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+
+    class Backend(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:  # noqa: ARG002
+            self.transport.write(answer)  # type: ignore[attr-defined]
+            self.transport.close()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        plain = await loop.create_server(Backend, "0.0.0.0", PORTS["http"], backlog=4096)
+        tls = await loop.create_server(Backend, "0.0.0.0", PORTS["https"], ssl=server_tls(), backlog=4096)
+        await asyncio.gather(plain.serve_forever(), tls.serve_forever())
+
+    uvloop.run(main())
+
+
+# --- the subject ----------------------------------------------------------------------------------
+
+
+class Everything:
+    """Every address may be probed."""
+
+    def accepts(self, text: str) -> bool:  # noqa: ARG002
+        return True
+
+
+class Recorder(Board):
+    """The board, noting when each probe began."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(SystemClock(), lambda _: None, folder)
+        self.starts: dict[str, list[float]] = {}
+        self.failures = 0
+        self.recording = False
+
+    def _answered(self, probe: Probe, outcome: str, now: float) -> None:
+        if self.recording:
+            self.starts.setdefault(probe.address, []).append(probe.started)
+            self.failures += bool(outcome)
+        super()._answered(probe, outcome, now)
+
+
+def live(cluster: int) -> list[str]:
+    """The addresses of one cluster that answer."""
+    return [f"10.7.{cluster}.{number}" for number in range(1, PER_CLUSTER + 1)]
+
+
+def dark(cluster: int) -> list[str]:
+    """Its addresses that lead nowhere."""
+    count = BLACKHOLED // CLUSTERS
+    return [f"10.7.{100 + n // 250}.{n % 250 + 1}" for n in range(cluster * count, (cluster + 1) * count)]
+
+
+def follow(board: Board, check: Check, name: str, addresses: Iterable[list[str]], *, healthy: bool) -> None:
+    """Have addresses probed that are published already, by cluster."""
+    endpoints = [{each: Endpoint((each,), PUBLISHED) for each in mine} for mine in addresses]
+    watches = [
+        Watch(f"c{number}", "IPv4", check, mine, mine if healthy else {}) for number, mine in enumerate(endpoints)
+    ]
+    board.follow(TargetKey("bench", name), watches, {f"c{number}": Everything() for number in range(CLUSTERS)})
+
+
+@asynccontextmanager
+async def probing(mode: str, *, dark_too: bool = False) -> Any:
+    """A board with 5,000 live addresses, warmed up."""
+    with tempfile.TemporaryDirectory() as folder:
+        ca = Path(folder) / "ca.pem"
+        ca.write_text(AUTHORITY)
+        check = Check(
+            mode,  # type: ignore[arg-type]
+            PORTS[mode],
+            INTERVAL,
+            TIMEOUT,
+            fall=FALL,
+            server_name="localhost" if mode == "https" else "",
+            ca=str(ca) if mode == "https" else "",
+        )
+        board = Recorder(folder)
+        share = HTTPS_SHARE if mode == "https" else 1
+        follow(board, check, "live", (live(number)[::share] for number in range(CLUSTERS)), healthy=True)
+        if dark_too:
+            follow(board, check, "dark", map(dark, range(CLUSTERS)), healthy=False)
+        task = asyncio.create_task(board.run())
+        # A blackholed address is known as such after FALL timeouts, of which the pools hold so many at a time.
+        await asyncio.sleep(75.0 if dark_too else INTERVAL * 1.5)
+        try:
+            yield board, check
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def cpu(mode: str, seconds: float) -> list[Figure]:
+    """CPU of 5,000 targets."""
+    async with probing(mode) as (board, check):
+        board.recording = True
+        before, began = time.process_time(), time.monotonic()
+        await asyncio.sleep(seconds)
+        share = (time.process_time() - before) / (time.monotonic() - began)
+        rate = sum(map(len, board.starts.values())) / (time.monotonic() - began)
+        failed = board.failures + sum(verdict is not True for verdict in board.verdicts()[check].values())
+    count = len(board.starts)
+    text = f"{share * 100:.1f} % of a core ({rate:.0f} probes/s, {share / rate * 1e3:.2f} ms each, {failed} failed)"
+    met = None if mode == "https" else share <= 0.5 and not failed
+    return [Figure(f"CPU, {count:,} {mode} targets", text, "stated" if mode == "https" else "≤ 50 %", met)]
+
+
+async def cadence(seconds: float) -> list[Figure]:
+    """Intervals of live addresses beside blackholed ones."""
+    async with probing("http", dark_too=True) as (board, check):
+        board.recording = True
+        before, began = time.process_time(), time.monotonic()
+        await asyncio.sleep(max(seconds, INTERVAL * 6))
+        share = (time.process_time() - before) / (time.monotonic() - began)
+        starts, verdicts = board.starts, board.verdicts()[check]
+    alive = {address for number in range(CLUSTERS) for address in live(number)}
+    means = [(times[-1] - times[0]) / (len(times) - 1) for a, times in starts.items() if a in alive and len(times) > 1]
+    mean, worst = sum(means) / len(means), max(means)
+    down = sum(verdicts[address] is False for number in range(CLUSTERS) for address in dark(number))
+    met = len(means) == len(alive) and worst <= INTERVAL * 1.1 and all(verdicts[each] for each in alive)
+    text = f"mean {mean:.2f} s, slowest address {worst:.2f} s ({down} known dead; {share * 100:.1f} % of a core)"
+    return [Figure(f"interval of 5,000 live beside {BLACKHOLED:,} blackholed", text, "≤ 5.50 s", met)]
+
+
+async def detection() -> list[Figure]:
+    """From the death of 250 backends to their verdicts."""
+    async with probing("http") as (board, check):
+        doomed = [f"10.7.{c}.{224 + n}" for c in range(DEAD_CLUSTERS) for n in range(DEAD_PER_CLUSTER)]
+        began = time.monotonic()
+        for cluster in range(DEAD_CLUSTERS):
+            route = ["ip", "route", "add", f"10.7.{cluster}.224/27", "dev", "hole", "table", "local"]
+            subprocess.run(route, check=True)
+        limit = FALL * INTERVAL * 1.1 + TIMEOUT + 1.0
+        times: dict[str, float] = {}
+        while len(times) < len(doomed) and time.monotonic() - began < 2 * limit:
+            verdicts = board.verdicts()[check]
+            now = time.monotonic() - began
+            for address in doomed:
+                if verdicts[address] is False:
+                    times.setdefault(address, now)
+            await asyncio.sleep(0.05)
+        others = sum(verdict is False for verdict in verdicts.values()) - len(times)
+    ordered = sorted(times.values())
+    text = f"{len(times)} of {len(doomed)}, median {ordered[len(ordered) // 2]:.1f} s, last {ordered[-1]:.1f} s"
+    met = len(times) == len(doomed) and ordered[-1] <= limit and others <= 2 * DEAD_CLUSTERS
+    return [Figure("250 backends go dark: verdicts", text, f"≤ {limit:.1f} s", met)]
+
+
+# --- the report -----------------------------------------------------------------------------------
+
+
+def table(figures: list[Figure]) -> str:
+    """In Markdown."""
+    words = {True: "met", False: "missed", None: ""}
+    rows = [f"| {each.name} | {each.value} | {each.goal} | {words[each.met]} |" for each in figures]
+    where = f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, Python {platform.python_version()}."
+    return "\n".join([where, "", "| figure | measured | goal | |", "|---|---|---|---|", *rows])
+
+
+def write_docs(text: str) -> None:
+    """Between the marks."""
+    page = DOCS.read_text()
+    head, _, rest = page.partition(BEGIN)
+    tail = rest.partition(END)[2]
+    DOCS.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}")
+
+
+def measure(seconds: float) -> list[Figure]:
+    """All of it, one after the other."""
+    backend = multiprocessing.get_context("spawn").Process(target=serve, daemon=True)
+    backend.start()
+    for port in set(PORTS.values()):
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            time.sleep(0.1)
+    try:
+        figures: list[Figure] = []
+        for work in (*(cpu(mode, seconds) for mode in PORTS), cadence(seconds), detection()):
+            figures += uvloop.run(work)
+            print(figures[-1], flush=True)
+        return figures
+    finally:
+        backend.terminate()
+
+
+def main() -> int:
+    """Measure inside a namespace; exit 1 where a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long each phase is measured")
+    parser.add_argument("--write-docs", action="store_true", help="put the result into docs/performance.md")
+    given = parser.parse_args()
+    if not os.environ.get(INSIDE):
+        argv = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c", SETUP, "sh", sys.executable, *sys.argv]
+        return subprocess.run(argv, env={**os.environ, INSIDE: "1"}, check=False).returncode
+    figures = measure(given.seconds)
+    text = table(figures)
+    print(text)
+    if given.write_docs:
+        write_docs(text)
+    return 1 if any(each.met is False for each in figures) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

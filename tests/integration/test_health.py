@@ -1,0 +1,358 @@
+"""Health checks of a whole hub: simulated API servers, real sockets, a network namespace for each test."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hub.app import Hub, Options, assemble
+from hub.model import TargetKey
+from hub.plugin.testing import SimulatedCluster, make_node, make_service
+from tests.support.namespace import in_namespace
+
+READY, FAILED, DRAINING = (True, True, False), (False, False, False), (False, True, True)
+PORT = 30443
+TCP = {"mode": "tcp", "interval": "200ms", "timeout": "200ms", "rise": 2, "fall": 2}
+
+
+def addresses(count: int, cluster: int = 0) -> list[str]:
+    """The first addresses of a cluster."""
+    return [f"10.7.{cluster}.{number}" for number in range(1, count + 1)]
+
+
+@dataclass
+class Backends:
+    """Servers by address: what a listening one answers to anything it is sent; None: it only accepts."""
+
+    servers: dict[tuple[str, int], asyncio.Server] = field(default_factory=dict)
+
+    async def start(self, which: Iterable[str], answer: bytes | None = None, port: int = PORT) -> None:
+        """Listen on these addresses."""
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                if answer is not None and await reader.read(4096):
+                    writer.write(answer)
+                    await writer.drain()
+            except ConnectionError:
+                pass
+            finally:
+                writer.close()
+
+        for address in which:
+            self.servers[address, port] = await asyncio.start_server(serve, address, port)
+
+    async def stop(self, which: Iterable[str], port: int = PORT) -> None:
+        """Refuse connections there."""
+        for address in list(which):
+            server = self.servers.pop((address, port))
+            server.close()
+            await server.wait_closed()
+
+    async def close(self) -> None:
+        """Stop all."""
+        for address, port in list(self.servers):
+            await self.stop([address], port)
+
+
+@dataclass
+class World:
+    """A hub cluster, remotes eu and us with ``count`` nodes each, and what listens there."""
+
+    folder: Path
+    hub_cluster: SimulatedCluster
+    remotes: dict[str, SimulatedCluster]
+    backends: Backends
+    hub: Hub | None = None
+
+    def write(self, *, clusters: dict[str, Any] | None = None, **service: Any) -> None:
+        """Write the registry."""
+        entries = [
+            {
+                "name": name,
+                "kubeconfig": {"path": name},
+                "allowedCIDRs": ["10.7.0.0/16"],
+                "provider": {"name": "node-addresses"},
+                **(clusters or {}),
+            }
+            for name in self.remotes
+        ]
+        sources = [{"cluster": name} for name in self.remotes]
+        entry = {"name": "payments", "namespace": "default", "sources": sources, "ports": [{"port": PORT}], **service}
+        content = {"version": 1, "clusters": entries, "services": [entry]}
+        new = self.folder / "new"
+        new.write_text(json.dumps(content))
+        new.rename(self.folder / "clusters.yaml")
+
+    @property
+    def options(self) -> Options:
+        """For a hub of this world."""
+        return Options(str(self.folder / "clusters.yaml"), str(self.folder / "hub"), leader_elect=False, settle=10.0)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Hub]:
+        """The hub at work."""
+        stop = asyncio.Event()
+        async with assemble(self.options) as self.hub:
+            task = asyncio.create_task(self.hub.run(stop))
+            try:
+                yield self.hub
+            finally:
+                stop.set()
+                await task
+
+    def published(self) -> dict[str, tuple[bool, bool, bool]]:
+        """Address -> ready, serving, terminating."""
+        return {
+            endpoint["addresses"][0]: tuple(
+                endpoint["conditions"][name] for name in ("ready", "serving", "terminating")
+            )
+            for each in self.hub_cluster.slices.list()
+            for endpoint in each.get("endpoints") or ()
+        }
+
+    def findings(self) -> dict[str, str]:
+        """Of the last pass, by reason."""
+        assert self.hub is not None
+        last = self.hub.reconciler.last(TargetKey("default", "payments"))
+        return {each.reason: each.message for each in last.findings} if last is not None else {}
+
+    async def until(self, wanted: dict[str, tuple[bool, bool, bool]], seconds: float = 15.0) -> None:
+        """Wait until exactly this is published."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self.published() != wanted:  # noqa: ASYNC110 - the world under test raises no event
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"published: {self.published()}, wanted: {wanted}") from None
+
+    async def sees(self, check: Callable[[], object], seconds: float = 15.0) -> None:
+        """Wait until something is so."""
+        async with asyncio.timeout(seconds):
+            while not check():  # noqa: ASYNC110 - the world under test raises no event
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def world(folder: Path, nodes: int = 3, remotes: Iterable[str] = ("eu",)) -> AsyncIterator[World]:
+    """A world with nodes and nobody listening on them."""
+    made = World(folder, SimulatedCluster("hub"), {name: SimulatedCluster(name) for name in remotes}, Backends())
+    made.hub_cluster.put(make_service("default", "payments"))
+    async with AsyncExitStack() as stack:
+        for index, (name, sim) in enumerate({"hub": made.hub_cluster, **made.remotes}.items()):
+            await stack.enter_async_context(sim)
+            sim.write_kubeconfig(folder / name)
+            for number, address in enumerate(addresses(nodes, index - 1) if index else ()):
+                sim.nodes.add(make_node(f"n{number}", address))
+        stack.push_async_callback(made.backends.close)
+        yield made
+
+
+def each(which: Iterable[str], conditions: tuple[bool, bool, bool]) -> dict[str, tuple[bool, bool, bool]]:
+    """All of them in one condition."""
+    return dict.fromkeys(which, conditions)
+
+
+@in_namespace
+async def test_a_failing_address_is_published_as_failed_and_comes_back(tmp_path: Path) -> None:
+    """New addresses start not ready; a backend that stops answering is F/F/F until it answers again."""
+    one, two, three = addresses(3)
+    async with world(tmp_path) as it:
+        it.write(health=TCP)
+        async with it.running():
+            await it.backends.start([one, two, three])
+            await it.until(each((one, two, three), READY))
+
+            await it.backends.stop([two])
+            await it.until({**each((one, three), READY), two: FAILED})
+            assert it.findings()["EndpointsUnhealthy"] == f"1 addresses fail their checks, such as {two}"
+
+            await it.backends.start([two])
+            await it.until(each((one, two, three), READY))
+
+
+@in_namespace
+async def test_an_address_never_seen_waits_for_its_first_checks(tmp_path: Path) -> None:
+    """It is published as failed, and ready after ``rise`` passes."""
+    one, two = addresses(2)
+    async with world(tmp_path, nodes=1) as it:
+        it.write(health={**TCP, "fall": 100})
+        async with it.running():
+            await it.until({one: FAILED})
+            await it.backends.start([one])
+            await it.until({one: READY})
+
+            it.remotes["eu"].nodes.add(make_node("new", two))
+            await it.until({one: READY, two: FAILED})
+            await it.backends.start([two])
+            await it.until({one: READY, two: READY})
+
+
+@in_namespace
+async def test_on_fail_remove_takes_addresses_out_beyond_max_removal(tmp_path: Path) -> None:
+    """Health verdicts do not count for the guard: two of three go, and the last one stays."""
+    one, two, three = addresses(3)
+    async with world(tmp_path) as it:
+        it.write(health={**TCP, "onFail": "remove"})
+        await it.backends.start([one, two, three])
+        async with it.running():
+            await it.until(each((one, two, three), READY))
+            await it.backends.stop([two, three])
+            await it.until({one: READY})
+            await it.backends.start([two])
+            await it.until(each((one, two), READY))
+
+
+@in_namespace
+async def test_panic_publishes_all_when_nothing_would_be_ready(tmp_path: Path) -> None:
+    """The last address to fail brings them all back; one that passes ends the panic."""
+    one, two = addresses(2)
+    async with world(tmp_path, nodes=2) as it:
+        it.write(health=TCP)
+        await it.backends.start([one, two])
+        async with it.running():
+            await it.until(each((one, two), READY))
+            await it.backends.stop([one])
+            await it.until({one: FAILED, two: READY})
+            await it.backends.stop([two])
+            await it.until(each((one, two), READY))
+            assert "PanicMode" in it.findings()
+            await it.backends.start([two])
+            await it.until({one: FAILED, two: READY})
+            assert "PanicMode" not in it.findings()
+
+
+@in_namespace
+async def test_a_restarted_hub_starts_from_what_is_published(tmp_path: Path) -> None:
+    """Neither a healthy nor a failed address changes for a restart."""
+    one, two = addresses(2)
+    async with world(tmp_path, nodes=2) as it:
+        it.write(health={**TCP, "interval": "300ms"})
+        await it.backends.start([one])
+        async with it.running():
+            await it.until({one: READY, two: FAILED})
+        before = it.hub_cluster.slices.list()
+        async with it.running() as hub:
+            await it.sees(lambda: hub.board.verdicts())
+            await asyncio.sleep(1.5)  # several rounds of probes
+            assert it.hub_cluster.slices.list() == before
+
+
+@in_namespace
+async def test_failover_goes_where_probes_pass(tmp_path: Path) -> None:
+    """A source whose every address fails is left for the next one that has a ready endpoint."""
+    eu, us = addresses(2, 0), addresses(2, 1)
+    async with world(tmp_path, nodes=2, remotes=("eu", "us")) as it:
+        it.write(health=TCP, strategy="failover", failover={"after": "2s", "failbackAfter": "1h"})
+        await it.backends.start([*eu, *us])
+        async with it.running():
+            await it.until(each(eu, READY))
+            await it.backends.stop(eu)
+            await it.sees(lambda: set(us) <= it.published().keys())
+            await it.until(each(us, READY), 20)
+
+
+@in_namespace
+async def test_an_unreachable_cluster_keeps_what_answers(tmp_path: Path) -> None:
+    """``unreachable: {probe: tcp}`` probes although health is off; only what does not answer is removed."""
+    one, two = addresses(2)
+    async with world(tmp_path, nodes=2) as it:
+        policy = {"after": "12s", "policy": "remove", "probe": "tcp"}
+        it.write(clusters={"unreachable": policy})
+        await it.backends.start([one])
+        async with it.running() as hub:
+            await it.until(each((one, two), READY))
+            assert not hub.board.verdicts()
+            await it.remotes["eu"].stop()
+            await it.until({one: READY}, 45)
+
+
+@in_namespace
+async def test_an_unknown_source_is_still_checked(tmp_path: Path) -> None:
+    """Unknown freezes addresses, not verdicts: a failed one is marked, and finds its way back."""
+    one, two = addresses(2)
+    async with world(tmp_path, nodes=2) as it:
+        it.write(health=TCP)
+        await it.backends.start([one, two])
+        async with it.running():
+            await it.until(each((one, two), READY))
+            await it.remotes["eu"].stop()
+            await it.backends.stop([two])
+            await it.until({one: READY, two: FAILED})
+        async with it.running():  # a restart leaves nothing to go by but the slices
+            await it.backends.start([two])
+            await it.until(each((one, two), READY))
+
+
+@in_namespace
+async def test_one_probe_serves_all_targets_with_the_same_check(tmp_path: Path) -> None:
+    """Two Services with equal checks share the connections, and the verdicts."""
+    (one,) = addresses(1)
+    async with world(tmp_path, nodes=1) as it:
+        it.write(health=TCP)
+        text = json.loads((tmp_path / "clusters.yaml").read_text())
+        text["services"].append({**text["services"][0], "name": "other"})
+        (tmp_path / "clusters.yaml").write_text(json.dumps(text))
+        it.hub_cluster.put(make_service("default", "other"))
+        await it.backends.start([one])
+        async with it.running() as hub:
+            await it.sees(lambda: len(it.hub_cluster.slices.list()) == 2 and it.published() == {one: READY})
+            ((check, verdicts),) = hub.board.verdicts().items()
+            assert (check.mode, check.port, verdicts) == ("tcp", PORT, {one: True})
+
+
+@in_namespace
+async def test_external_traffic_policy_local_recipe(tmp_path: Path) -> None:
+    """Only nodes whose health port says 200 get traffic; 503, as a node without a local Pod says, does not."""
+    one, two = addresses(2)
+    health_port = 32456
+    async with world(tmp_path, nodes=2) as it:
+        it.write(health={**TCP, "mode": "http", "port": health_port, "path": "/healthz", "status": [200]})
+        await it.backends.start([one], b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", health_port)
+        away = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
+        await it.backends.start([two], away, health_port)
+        async with it.running():
+            await it.until({one: READY, two: FAILED})
+
+
+@in_namespace
+async def test_once_checks_before_it_publishes(tmp_path: Path) -> None:
+    """A single pass leaves no address unjudged."""
+    one, two = addresses(2)
+    async with world(tmp_path, nodes=2) as it:
+        it.write(health=TCP)
+        await it.backends.start([one])
+        async with assemble(it.options) as hub, hub.observing():
+            await hub.once()
+        assert it.published() == {one: READY, two: FAILED}
+
+
+@in_namespace
+async def test_what_must_not_be_published_is_not_probed(tmp_path: Path) -> None:
+    """A slice that somebody pointed outside allowedCIDRs, while its source is away, is no order to probe."""
+    one, alien = "10.7.0.1", "10.7.128.9"
+    contacted = asyncio.Event()
+
+    async def seen(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        contacted.set()
+        writer.close()
+
+    async with world(tmp_path, nodes=1) as it:
+        it.write(health=TCP, clusters={"allowedCIDRs": ["10.7.0.0/17"]})
+        await it.backends.start([one])
+        async with it.running():
+            await it.until({one: READY})
+        await it.remotes["eu"].stop()
+        (slice_,) = it.hub_cluster.slices.list()
+        slice_["endpoints"].append({**slice_["endpoints"][0], "addresses": [alien]})
+        it.hub_cluster.put(slice_)
+        async with await asyncio.start_server(seen, alien, PORT), it.running() as hub:
+            await it.sees(lambda: any(one in each for each in hub.board.verdicts().values()))
+            await asyncio.sleep(1.0)  # several intervals
+            assert not any(alien in each for each in hub.board.verdicts().values())
+        assert not contacted.is_set()

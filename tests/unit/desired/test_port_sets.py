@@ -1,0 +1,185 @@
+"""Copied Services whose endpoints serve different ports, through all pure stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.desired.published import prepare
+from hub.model import Endpoint, EndpointGroup, GroupKey, Port, ServicePort, SourceView
+from hub.plan.plan import Plan, ports_changes
+from hub.plan.split import split
+from tests.support import build
+
+SERVICE = build.service(ports=(ServicePort(80, "http", target_port="http"),))
+
+
+def http(number: int) -> tuple[Port, ...]:
+    """The one port of a set."""
+    return (Port("http", number),)
+
+
+def offer(main: int, *addresses: str, others: Mapping[str, int] | None = None, **more: object) -> SourceView:
+    """What a copied Service offers: most endpoints at one port, some elsewhere."""
+    others = others or {}
+    every = [build.endpoint(each) for each in sorted({*addresses, *others})]
+    return build.view(
+        "eu",
+        every,
+        ports=http(main),
+        port_sets={each: http(port) for each, port in others.items()},
+        copied=True,
+        **more,
+    )
+
+
+def pipeline(**more: object) -> build.Pipeline:
+    """One target with one copied source."""
+    made = build.Pipeline(**more)  # type: ignore[arg-type]
+    made.service = SERVICE
+    return made
+
+
+def by_port(it: build.Pipeline) -> dict[int, list[str]]:
+    """Published addresses by port; an address that is published twice fails."""
+    found: dict[int, list[str]] = {}
+    for each in it.slices:
+        (port,) = each.ports
+        found.setdefault(port.port or 0, []).extend(endpoint.address for endpoint in each.endpoints)
+    every = [address for addresses in found.values() for address in addresses]
+    assert len(every) == len(set(every))
+    return {port: sorted(addresses) for port, addresses in found.items()}
+
+
+def after_each_write(it: build.Pipeline, plan: Plan) -> list[set[str]]:
+    """Addresses published after each write of a plan, in its order."""
+    now = {each.name: {endpoint.address for endpoint in each.endpoints} for each in it.slices}
+    seen = []
+    for each in (*plan.creates, *plan.updates):
+        now[each.name] = {endpoint.address for endpoint in each.endpoints}
+        seen.append(set().union(*now.values()))
+    for each in plan.deletes:
+        del now[each.name]
+        seen.append(set().union(*now.values()) if now else set())
+    return seen
+
+
+def test_each_port_set_has_slices_of_its_own() -> None:
+    """And the next pass writes nothing."""
+    it = pipeline()
+    it.run(offer(8080, "10.0.0.1", "10.0.0.2", others={"10.0.0.3": 9090}))
+    assert by_port(it) == {8080: ["10.0.0.1", "10.0.0.2"], 9090: ["10.0.0.3"]}
+    assert it.plan(offer(8080, "10.0.0.1", "10.0.0.2", others={"10.0.0.3": 9090})).writes == 0
+
+
+def test_which_set_is_the_larger_makes_no_difference() -> None:
+    """Endpoints stay where their ports are."""
+    it = pipeline()
+    it.run(offer(8080, "10.0.0.1", "10.0.0.2", others={"10.0.0.3": 9090}))
+    assert it.plan(offer(9090, "10.0.0.3", others={"10.0.0.1": 8080, "10.0.0.2": 8080})).writes == 0
+
+
+def test_an_endpoint_that_changes_its_port_is_never_missing() -> None:
+    """It is in the new slice before it leaves the old one."""
+    it = pipeline()
+    it.run(offer(8080, "10.0.0.1", "10.0.0.2", others={"10.0.0.3": 9090}))
+    plan = it.plan(offer(8080, "10.0.0.1", others={"10.0.0.2": 9090, "10.0.0.3": 9090}))
+    assert all(seen == {"10.0.0.1", "10.0.0.2", "10.0.0.3"} for seen in after_each_write(it, plan))
+    assert (len(plan.creates), len(plan.updates), len(plan.deletes)) == (0, 2, 0)
+
+
+def test_one_port_for_all_is_a_change_in_place() -> None:
+    """The same slices, another number."""
+    it = pipeline()
+    it.run(offer(8080, "10.0.0.1", "10.0.0.2"))
+    plan = it.plan(offer(9090, "10.0.0.1", "10.0.0.2"))
+    assert (len(plan.creates), len(plan.updates), len(plan.deletes)) == (0, 1, 0)
+    assert it.desired is not None
+    assert [(each.before, each.after) for each in ports_changes(it.desired.groups)] == [(http(8080), http(9090))]
+
+
+def test_a_set_that_is_gone_leaves_no_slice() -> None:
+    """Its last endpoint takes the slice along."""
+    it = pipeline()
+    it.run(offer(8080, "10.0.0.1", others={"10.0.0.3": 9090}))
+    it.guarded = False
+    it.run(offer(8080, "10.0.0.1"))
+    assert by_port(it) == {8080: ["10.0.0.1"]}
+
+
+def test_a_silent_source_keeps_every_port() -> None:
+    """Nobody says what the name means now: each endpoint keeps what it has, also after a restart."""
+    it = pipeline()
+    it.run(offer(8080, "10.0.0.1", others={"10.0.0.3": 9090}))
+    before = it.slices
+    it.restart()
+    assert it.plan(build.view("eu", unknown="no answer yet")).writes == 0
+    it.service = build.service(ports=SERVICE.ports, labels={"team": "a"})
+    it.run(build.view("eu", unknown="no answer yet"))
+    assert [(each.name, each.ports) for each in it.slices] == [(each.name, each.ports) for each in before]
+    assert {each.labels.get("team") for each in it.slices} == {"a"}
+
+
+def test_what_the_guard_holds_back_keeps_its_port() -> None:
+    """The source has let go of it; only what is published says where it listens."""
+    it = pipeline()
+    it.guarded = True
+    it.run(offer(8080, "10.0.0.1", others={"10.0.0.3": 9090, "10.0.0.4": 9090}))
+    it.run(offer(8080, "10.0.0.1"))
+    assert by_port(it) == {8080: ["10.0.0.1"], 9090: ["10.0.0.3", "10.0.0.4"]}
+
+
+def test_numbers_of_the_service_make_one_set() -> None:
+    """As endpoint-copier has it: the source's ports are ignored."""
+    it = build.Pipeline()
+    it.run(offer(8080, "10.0.0.1", others={"10.0.0.3": 9090}))
+    assert {each.ports for each in it.slices} == {(build.PORT,)}
+
+
+def test_splitting_what_has_one_set_does_nothing() -> None:
+    """The very same group."""
+    group = EndpointGroup(GroupKey("eu", "IPv4"), build.endpoints(3), http(8080))
+    assert split(group) == (group,)
+    assert split(group)[0] is group
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> EndpointGroup:
+    """A group with any distribution of endpoints over ports and slices."""
+    addresses = [build.address(number) for number in range(6)]
+    wanted = {each: build.endpoint(each) for each in draw(st.sets(st.sampled_from(addresses)))}
+    sets = draw(st.dictionaries(st.sampled_from(addresses), st.sampled_from([http(1), http(2), http(3)])))
+    published: list[Endpoint] = [build.endpoint(each) for each in sorted(draw(st.sets(st.sampled_from(addresses))))]
+    cut = draw(st.integers(0, len(published)))
+    slices = tuple(
+        prepare(build.slice(f"s-{number}", part, ports=draw(st.sampled_from([http(1), http(2), http(9)]))))
+        for number, part in enumerate((published[:cut], published[cut:]))
+    )
+    return EndpointGroup(GroupKey("eu", "IPv4"), wanted, http(1), slices, port_sets=sets)
+
+
+@given(groups())
+def test_splitting_loses_nothing(group: EndpointGroup) -> None:
+    """Every endpoint and every slice is in exactly one part, and each part knows its difference."""
+    parts = split(group)
+    spread = [address for part in parts for address in part.endpoints]
+    assert sorted(spread) == sorted(group.endpoints)
+    names = [each.slice.name for part in parts for each in part.slices]
+    assert sorted(names) == sorted(each.slice.name for each in group.slices)
+    for part in parts if group.port_sets else ():
+        there = {address for each in part.slices for address in each.addresses}
+        assert set(part.added) == part.endpoints.keys() - there
+        assert part.removed.keys() == there - part.endpoints.keys()
+        assert all(group.port_sets.get(address, group.ports) == part.ports for address in part.endpoints)
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_the_limit_holds_in_every_set(limit: int) -> None:
+    """Slices of one port set do not borrow room from another."""
+    it = pipeline(target=build.target(endpoints_per_slice=limit))
+    it.run(offer(8080, "10.0.0.1", "10.0.0.2", "10.0.0.5", others={"10.0.0.3": 9090, "10.0.0.4": 9090}))
+    assert by_port(it) == {8080: ["10.0.0.1", "10.0.0.2", "10.0.0.5"], 9090: ["10.0.0.3", "10.0.0.4"]}
+    assert all(0 < len(each.endpoints) <= limit for each in it.slices)

@@ -1,0 +1,112 @@
+"""What is published, and how it differs from what is wanted."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.desired.published import Index, Published, prepare
+from hub.model import DRAINING, PUBLISHED, Endpoint, GroupKey
+from tests.support import build
+
+EU, US = GroupKey("eu", "IPv4"), GroupKey("us", "IPv4")
+
+STATES = st.sampled_from([PUBLISHED, DRAINING])
+
+
+def published(*contents: int) -> Published:
+    """Slices with these endpoints, by number; a number that appears twice is a duplicate."""
+    return Published(tuple(prepare(build.slice(f"s-{i}", build.endpoints(1, n))) for i, n in enumerate(contents)))
+
+
+def test_slices_are_in_order_of_their_numbers() -> None:
+    """As numbers, not as text; names that end in none, or in one that is no index of ours, come last, by name."""
+    names = ["s-2", "s-10", "s-999999999", "s-9999999999", "s-x", "s-٣", "z"]
+    observed = [build.slice(name) for name in reversed(names)]
+    found = Index().groups(observed, {})[EU]
+    assert [each.slice.name for each in found.slices] == names
+
+
+def test_the_other_groups_are_the_same_objects() -> None:
+    """A changed slice makes its group anew, and leaves the neighbour's alone."""
+    index = Index()
+    eu, us = build.slice("s-0", build.endpoints(1)), build.slice("s-1", build.endpoints(1, 5), cluster="us")
+    before = index.groups([eu, us], {})
+    after = index.groups([build.slice("s-0", build.endpoints(2)), us], {})
+    assert after[US] is before[US]
+    assert list(after[EU].endpoints) == [build.address(0), build.address(1)]
+
+
+def test_the_same_slices_give_the_same_mapping() -> None:
+    """Nothing is looked at twice, in whatever sequence they come."""
+    index = Index()
+    observed = [build.slice("s-0", build.endpoints(1))]
+    assert index.groups(tuple(observed), {}) is index.groups(observed, {})
+
+
+def test_another_name_for_a_cluster_regroups() -> None:
+    """The same slices belong to another source once the registry says so."""
+    index = Index()
+    observed = [build.slice("s-0", build.endpoints(1))]
+    index.groups(observed, {})
+    assert list(index.groups(observed, {"eu": "us"})) == [US]
+
+
+def test_the_first_of_duplicates_counts() -> None:
+    """An address in two slices is the one of the lower-numbered."""
+    one, other = build.endpoint("10.0.0.1", "a"), build.endpoint("10.0.0.1", "b")
+    found = Published((prepare(build.slice("s-0", [one])), prepare(build.slice("s-1", [other]))))
+    assert (found.duplicates, found.endpoints) == (True, {"10.0.0.1": one})
+
+
+def test_difference() -> None:
+    """Removed as published, changed from and to, added in order."""
+    was = build.endpoints(3)
+    wanted = {**build.endpoints(2, 1), **build.endpoints(2, 7)}
+    wanted[build.address(2)] = msgspec.structs.replace(wanted[build.address(2)], conditions=DRAINING)
+    found = published(0, 1, 2).difference(dict(reversed(wanted.items())))
+    assert found.removed == build.endpoints(1)
+    assert found.changed == {build.address(2): (was[build.address(2)], wanted[build.address(2)])}
+    assert found.added == (build.address(7), build.address(8))
+
+
+def test_difference_with_duplicates() -> None:
+    """As many published as wanted, and yet one is missing: it is added."""
+    found = published(0, 0).difference(build.endpoints(2))
+    assert (found.removed, found.added) == ({}, (build.address(1),))
+
+
+def test_slices_without_their_endpoints_addresses() -> None:
+    """Whatever somebody wrote there is read, and can be taken away again."""
+    bare = prepare(build.slice("s", [Endpoint((), PUBLISHED), build.endpoint("10.0.0.1")]))
+    assert bare.addresses == ("", "10.0.0.1")
+
+
+def test_slices_on_their_way_out_do_not_count() -> None:
+    """Those after them do."""
+    observed = [build.slice("s-0", build.endpoints(1), deleting=True), build.slice("s-1", build.endpoints(1, 1))]
+    assert list(Index().groups(observed, {})[EU].endpoints) == [build.address(1)]
+
+
+ENDPOINTS = st.lists(
+    st.builds(lambda n, conditions: build.endpoint(build.address(n), conditions=conditions), st.integers(0, 3), STATES),
+    max_size=4,
+)
+OBSERVED = st.dictionaries(st.sampled_from(["s-0", "s-1", "s-2"]), st.tuples(ENDPOINTS, st.sampled_from(["eu", "us"])))
+
+
+@given(st.lists(OBSERVED, min_size=1, max_size=5))
+def test_history_does_not_matter(steps: list[dict[str, tuple[list[Endpoint], str]]]) -> None:
+    """After any sequence of observations an index says what a fresh one does: its memory only saves work."""
+    index = Index()
+    for step in steps:
+        observed = [build.slice(name, content, cluster=cluster) for name, (content, cluster) in step.items()]
+        found, fresh = index.groups(observed, {}), Index().groups(observed, {})
+        assert list(found) == list(fresh)
+        for key, group in found.items():
+            other = fresh[key]
+            assert (group.slices, group.duplicates) == (other.slices, other.duplicates)
+            assert list(group.endpoints.items()) == list(other.endpoints.items())
+            assert group.difference({}) == other.difference({})
+            assert bool(group) is bool(other)

@@ -1,0 +1,68 @@
+"""Whom an https check trusts."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from hub.health.spec import Check
+from hub.health.tls import LOOK_AGAIN, Trust, TrustError, Trusts, context, trust_of
+from hub.plugin.testing.simulator.identity import AUTHORITY
+
+
+def test_insecure_checks_share_one_trust() -> None:
+    """What is not looked at does not tell them apart."""
+    assert trust_of(Check("https", 1, insecure=True, ca="/a")) == Trust(insecure=True)
+    assert context(Trust(insecure=True), "/").verify_mode is ssl.CERT_NONE
+
+
+def test_a_file_of_certificates_is_all_that_is_trusted(tmp_path: Path) -> None:
+    """Not the system's beside it."""
+    (tmp_path / "ca.pem").write_text(AUTHORITY)
+    made = context(Trust(str(tmp_path / "ca.pem")), str(tmp_path))
+    assert len(made.get_ca_certs()) == 1
+    assert made.check_hostname
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "there is no such file"), ("nothing", "holds no certificate in PEM"), ("", "holds no certificate in PEM")],
+)
+def test_an_unusable_file_is_named(tmp_path: Path, content: str | None, message: str) -> None:
+    """With what is wrong, and never with what is in it."""
+    if content is not None:
+        (tmp_path / "ca.pem").write_text(content)
+    with pytest.raises(TrustError, match=message):
+        context(Trust(str(tmp_path / "ca.pem")), str(tmp_path))
+
+
+def test_a_file_outside_the_credentials_folder_is_not_read(tmp_path: Path) -> None:
+    """Not by its path, and not by a link."""
+    (tmp_path / "ca.pem").write_text(AUTHORITY)
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (inside / "link.pem").symlink_to(tmp_path / "ca.pem")
+    for path in (tmp_path / "ca.pem", inside / "link.pem", inside / ".." / "ca.pem"):
+        with pytest.raises(TrustError, match="lies outside"):
+            context(Trust(str(path)), str(inside))
+
+
+async def test_a_replaced_file_is_read_again_and_a_bad_one_is_not_used(tmp_path: Path) -> None:
+    """The last good context stays in force, and the problem is known."""
+    path = tmp_path / "ca.pem"
+    trusts = Trusts(str(tmp_path))
+    trusted = trusts.get(Trust(str(path)))
+    await trusts.refresh(0.0)
+    assert trusted.context is None
+    assert "no such file" in trusted.problem
+    path.write_text(AUTHORITY)
+    await trusts.refresh(LOOK_AGAIN)
+    first = trusted.context
+    assert first is not None
+    assert not trusted.problem
+    path.write_text("broken")
+    await trusts.refresh(2 * LOOK_AGAIN)
+    assert trusted.context is first
+    assert "no certificate" in trusted.problem
