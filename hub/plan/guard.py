@@ -38,7 +38,7 @@ class GuardMemory:
         counted: the last answer that was counted as empty.
         level: endpoints published at the last pass, without those that may go.
         levels: (valid until, level) of earlier passes within the window.
-        withheld: the addresses that ``record.hash`` stands for.
+        withheld: of the addresses that ``record.hash`` stands for, those that have been at stake ever since.
         since: since when they are withheld, by the clock of ``now``.
         paused: since when the source is unknown; that time does not count.
         issued: (hash, addresses) withheld lately, for approvals.
@@ -127,6 +127,7 @@ def guard(
     approvals: Collection[str],
     now: float,
     wall: float,
+    flags: str = "",
 ) -> GuardVerdict:
     """Decide what of a group's departures may happen.
 
@@ -134,12 +135,13 @@ def guard(
         target: whose group it is.
         group: what is wanted and what is published.
         policy: the source's ``guard:``.
-        record: as it stands on the group's slices; only looked at where there is no memory.
+        record: as it stands on the group's slices. Beside a memory, only whether it is a later version's counts.
         memory: from the last pass; None at first.
         answer: number of the complete answer that the group comes from; another number, another answer.
         approvals: hashes that are approved and have not expired.
         now: seconds that only move forward.
         wall: Unix time.
+        flags: what ``hub approve`` needs to find the approvals of this hub, for messages.
     """
     if memory is None:
         memory = GuardMemory(record=NO_RECORD if record.foreign else record)
@@ -150,7 +152,7 @@ def guard(
         return GuardVerdict(group, None, record if record.foreign else memory.record, memory)
     if memory.paused is not None:
         memory = replace(memory, paused=None, since=memory.since + now - memory.paused)
-    pass_ = _Pass(target, group, policy, memory, answer, approvals, now, wall)
+    pass_ = _Pass(target, group, policy, memory, answer, approvals, now, wall, flags)
     verdict = pass_.calm() if not pass_.leaving else pass_.judge()
     return replace(verdict, record=record) if record.foreign else verdict
 
@@ -172,6 +174,7 @@ class _Pass:
     approvals: Collection[str]
     now: float
     wall: float
+    flags: str
     leaving: dict[str, Endpoint] = field(init=False)
     """Everything that goes, turns not ready or starts to drain: address -> as published."""
 
@@ -309,9 +312,12 @@ class _Pass:
         return "RemovalWithheld" if remaining < floor else None
 
     def _with_hold(self, memory: GuardMemory, at_stake: frozenset[str]) -> GuardMemory:
-        """Go on with the hold that covers what is at stake, or begin a new one."""
+        """Go on with the hold that covers what is at stake, or begin a new one.
+
+        What comes back is not covered any more: it has not stood, should it go again.
+        """
         if memory.withheld and at_stake <= memory.withheld:
-            return memory
+            return memory if at_stake == memory.withheld else replace(memory, withheld=at_stake)
         name = digest(self.target, self.group.key, at_stake)
         record = memory.record
         since, wall = self.now, int(self.wall)
@@ -367,7 +373,7 @@ class _Pass:
     def _message(self, kind: Kind, memory: GuardMemory, at_stake: frozenset[str]) -> str:
         total = sum(len(each.addresses) for each in self.group.slices)
         what = f"{self._who()}: {len(at_stake)} of {total} endpoints would go"
-        approve = f"hub approve {self.target} {memory.record.hash}"
+        approve = f"hub approve {self.target} {memory.record.hash}{self.flags}"
         hold = self.policy.max_removal_hold
         if kind == "FilteredEmpty":
             return f"{what} although their nodes exist; withheld until: {approve}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from hub.model import (
+    ANNOTATION_CLUSTER_UID,
     ANNOTATION_LEASE,
     ANNOTATION_STATE,
     LABEL_HEADLESS,
@@ -31,6 +32,7 @@ from hub.model import (
     Slice,
 )
 from hub.plan.pack import names, pack
+from hub.plan.split import gaining_first, split
 
 RESERVED_PREFIXES: Final = ("kubernetes.io/", "multicluster.kubernetes.io/", "endpointslice-hub/", "endpoint-copier/")
 """A Service's labels under these are not copied to its slices; ``app.kubernetes.io/`` and the like are."""
@@ -75,6 +77,7 @@ def plan(
     *,
     limit: int = 100,
     states: Mapping[GroupKey, str] | None = None,
+    uids: Mapping[str, str] | None = None,
     taken: Iterable[str] = (),
 ) -> Plan:
     """Plan the writes for one target.
@@ -86,48 +89,54 @@ def plan(
         limit: endpoints per slice.
         states: the guard's encoded record per group; kept on the group's lowest-numbered slice, "" or
             nothing for none.
+        uids: source cluster -> its UID, which rides on every slice that is written; a slice without one is not
+            written for it, and where there is none, slices keep theirs.
         taken: names in use by slices that are in no group: foreign ones, ours of another lease, frozen ones.
     """
     groups = tuple(groups)
-    frame = _Frame(service, identity)
+    frame = _Frame(service, identity, uids or {})
     used = {*taken, *(each.slice.name for group in groups for each in group.slices)}
     creates: list[Slice] = []
     updates: list[Slice] = []
     deletes: list[Slice] = []
     unchanged = 0
-    for group in groups:
-        state = (states or {}).get(group.key, "")
-        labels = frame.labels(group.key.cluster)
-        dirty = frame.misfits(group, labels, state)
-        packed = pack(group, limit, dirty)
-        record = state
-        for published, endpoints in packed.kept:
-            old = published.slice
-            as_before = bool(record) == (published is group.slices[0]) or not state
-            fits = old.name not in dirty if as_before else frame.fits(old, group, labels, record)
-            if endpoints is None and fits:
-                unchanged += 1
-            else:
-                content = published.endpoints if endpoints is None else endpoints
-                updates.append(frame.refresh(old, group, labels, record, content))
-            record = ""
-        deletes.extend(each.slice for each in packed.deleted)
-        if packed.created:
-            fresh = names(service.name, identity.owner, group.key, group.ports, used)
-            for endpoints in packed.created:
-                name = next(fresh)
-                used.add(name)
-                creates.append(frame.new(name, group, labels, record, endpoints))
+    for whole in groups:
+        record = (states or {}).get(whole.key, "")
+        labels = frame.labels(whole.key.cluster)
+        before, parts = len(updates), split(whole)
+        for group in parts:
+            state = record
+            dirty = frame.misfits(group, labels, state)
+            packed = pack(group, limit, dirty)
+            for published, endpoints in packed.kept:
+                old = published.slice
+                as_before = bool(record) == (published is group.slices[0]) or not state
+                fits = old.name not in dirty if as_before else frame.fits(old, group, labels, record)
+                if endpoints is None and fits:
+                    unchanged += 1
+                else:
+                    content = published.endpoints if endpoints is None else endpoints
+                    updates.append(frame.refresh(old, group, labels, record, content))
                 record = ""
+            deletes.extend(each.slice for each in packed.deleted)
+            if packed.created:
+                fresh = names(service.name, identity.owner, group.key, group.ports, used)
+                for endpoints in packed.created:
+                    name = next(fresh)
+                    used.add(name)
+                    creates.append(frame.new(name, group, labels, record, endpoints))
+                    record = ""
+        if len(parts) > 1:
+            updates[before:] = gaining_first(updates[before:], parts)
     return Plan(tuple(creates), tuple(updates), tuple(deletes), unchanged)
 
 
 class _Frame:
     """What the slices of one target have in common."""
 
-    def __init__(self, service: Service, identity: Identity) -> None:
+    def __init__(self, service: Service, identity: Identity, uids: Mapping[str, str]) -> None:
+        self._uids = uids
         self._namespace = service.namespace
-        self._lease = identity.lease
         self._annotations = {ANNOTATION_LEASE: identity.lease}
         self._owners = (OwnerReference("v1", "Service", service.name, service.uid),)
         self._labels = {key: value for key, value in service.labels.items() if not _reserved(key)}
@@ -147,7 +156,7 @@ class _Frame:
             old.ports == group.ports
             and old.labels == labels
             and old.owners == self._owners
-            and old.annotations == self.annotations(old, state)
+            and old.annotations == self.annotations(old, state, self._expected(old, group))
         )
 
     def misfits(self, group: EndpointGroup, labels: dict[str, str], state: str) -> frozenset[str]:
@@ -159,9 +168,18 @@ class _Frame:
             if not self.fits(each.slice, group, labels, record)
         )
 
-    def annotations(self, old: Slice | None, state: str) -> dict[str, str]:
+    def _expected(self, old: Slice, group: EndpointGroup) -> str:
+        """The cluster UID that a slice must have not to be written: none where it has none."""
+        known = old.annotations.get(ANNOTATION_CLUSTER_UID, "")
+        return (self._uids.get(group.key.cluster) or known) if known else ""
+
+    def annotations(self, old: Slice | None, state: str, uid: str) -> dict[str, str]:
         """Ours, and what others put there."""
-        ours = {**self._annotations, ANNOTATION_STATE: state} if state else self._annotations
+        ours = self._annotations
+        if state:
+            ours = {**ours, ANNOTATION_STATE: state}
+        if uid:
+            ours = {**ours, ANNOTATION_CLUSTER_UID: uid}
         if old is None or old.annotations == ours:
             return ours
         others = {key: value for key, value in old.annotations.items() if not key.startswith(OUR_ANNOTATIONS)}
@@ -171,6 +189,7 @@ class _Frame:
         self, old: Slice, group: EndpointGroup, labels: dict[str, str], state: str, endpoints: tuple[Endpoint, ...]
     ) -> Slice:
         """An observed slice as it should be."""
+        uid = self._uids.get(group.key.cluster) or old.annotations.get(ANNOTATION_CLUSTER_UID, "")
         return Slice(
             old.namespace,
             old.name,
@@ -178,7 +197,7 @@ class _Frame:
             endpoints,
             group.ports,
             labels,
-            self.annotations(old, state),
+            self.annotations(old, state, uid),
             self._owners,
             old.uid,
             old.resource_version,
@@ -195,7 +214,7 @@ class _Frame:
             endpoints,
             group.ports,
             labels,
-            self.annotations(None, state),
+            self.annotations(None, state, self._uids.get(group.key.cluster, "")),
             self._owners,
         )
 
@@ -258,10 +277,7 @@ def endpoint_changes(observed: Sequence[Slice], planned: Plan) -> tuple[Endpoint
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
         if old != new:
-            kind: Literal["added", "changed", "removed"] = (
-                "added" if old is None else "removed" if new is None else "changed"
-            )
-            changes.append(EndpointChange(kind, *key, old, new))
+            changes.append(EndpointChange(_kind(old, new), *key, old, new))
     return tuple(changes)
 
 
@@ -275,7 +291,8 @@ def ports_changes(groups: Iterable[EndpointGroup]) -> tuple[PortsChange, ...]:
     """Sources whose published ports are other than the wanted ones."""
     found = {
         PortsChange(group.key.cluster, group.key.family, each.slice.ports, group.ports)
-        for group in groups
+        for whole in groups
+        for group in split(whole)
         for each in group.slices
         if each.slice.ports != group.ports
     }

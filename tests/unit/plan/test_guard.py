@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hub.desired.claims import Claim
 from hub.desired.published import Published, prepare
-from hub.model import DRAINING, FAILED, PUBLISHED, Conditions, Endpoint, EndpointGroup, GroupKey, TargetKey
-from hub.plan.guard import GuardMemory, GuardVerdict, digest, guard
+from hub.model import DRAINING, FAILED, PUBLISHED, Conditions, Endpoint, EndpointGroup, Finding, GroupKey, TargetKey
+from hub.plan.guard import ISSUED_LIMIT, GuardMemory, GuardVerdict, digest, guard
 from hub.plan.record import NO_RECORD, GuardRecord, decode, encode
 from hub.registry.spec import GuardPolicy
 from tests.support import build
@@ -38,6 +38,7 @@ class Scene:
     def __init__(self, published: Mapping[str, Endpoint], policy: GuardPolicy | None = None) -> None:
         self.policy = policy or GuardPolicy()
         self.published = dict(published)
+        self.observed = Published()
         self.memory: GuardMemory | None = None
         self.record = NO_RECORD
         self.answer = 0
@@ -60,7 +61,9 @@ class Scene:
         self.now += after
         self.wall += after
         self.answer += not again
-        published = Published((prepare(build.slice("s", self.published)),)) if self.published else Published()
+        if self.observed.endpoints != self.published:
+            self.observed = Published((prepare(build.slice("s", self.published)),)) if self.published else Published()
+        published = self.observed
         claim = Claim(KEY, published, wanted)
         found = claim.difference
         it = EndpointGroup(
@@ -139,6 +142,20 @@ def test_unknown_is_passed_as_it_is() -> None:
     assert scene.say({}).withheld is not None
 
 
+def test_steady_states_keep_their_memory() -> None:
+    """Pass after pass over the very same values remembers the very same object: known or not."""
+    published = Published((prepare(build.slice("s", content("ab"))),))
+    for known in (True, False):
+        steady = EndpointGroup(KEY, content("ab"), (), published.slices, known=known)
+        memory = None
+        seen = []
+        for now in (0.0, 10.0, 20.0, 30.0):
+            more = {"answer": 1, "approvals": (), "now": now, "wall": WALL + now}
+            memory = guard(TARGET, steady, GuardPolicy(), NO_RECORD, memory, **more).memory  # type: ignore[arg-type]
+            seen.append(memory)
+        assert all(each is seen[0] for each in seen)
+
+
 def test_exempt_removals_pass() -> None:
     """Moves, failover and what the registry dropped are not the guard's business, not even all at once."""
     assert left(Scene(content(TEN)).say({}, exempt=TEN)) == ""
@@ -187,14 +204,43 @@ def test_replacement_passes() -> None:
 
 
 def test_the_withheld_is_told() -> None:
-    """Kind, hash, addresses, since when, and how to approve."""
+    """Kind, hash, addresses, since when, and how to approve; the finding says the same."""
     verdict = Scene(content(TEN)).say(content("ab"))
     withheld = verdict.withheld
     assert withheld is not None
     assert (withheld.kind, withheld.addresses, withheld.since) == ("RemovalWithheld", tuple(TEN[2:]), WALL)
     assert withheld.hash == digest(TARGET, KEY, TEN[2:])
-    assert f"hub approve edge/payments {withheld.hash}" in withheld.message
-    assert reasons(verdict) == ["RemovalWithheld"]
+    assert verdict.findings == (Finding("RemovalWithheld", withheld.message, withheld.addresses),)
+
+
+NEVER = GuardPolicy(max_removal_hold=None)
+EMPTY_NEVER = GuardPolicy(empty_results=0, max_removal=None)
+
+
+@pytest.mark.parametrize(
+    ("policy", "wanted", "filtered", "rest"),
+    [
+        (GuardPolicy(), "a", "", "3 of 4 endpoints would go; withheld until the answer has stood for 300 s, or: {}"),
+        (NEVER, "a", "", "3 of 4 endpoints would go; withheld until: {}"),
+        (LAX, "", "", "4 of 4 endpoints would go; withheld after 1 of 3 such answers"),
+        (EMPTY_NEVER, "", "", "4 of 4 endpoints would go; withheld until: {}"),
+        (LAX, "", "a", "4 of 4 endpoints would go although their nodes exist; withheld until: {}"),
+    ],
+)
+def test_the_withheld_in_words(policy: GuardPolicy, wanted: str, filtered: str, rest: str) -> None:
+    """Who, how many of how many, and what ends it: time, more answers, or the very command."""
+    withheld = Scene(content("abcd"), policy).say(content(wanted), filtered=filtered).withheld
+    assert withheld is not None
+    assert withheld.message == f"eu (IPv4): {rest}".format(f"hub approve edge/payments {withheld.hash}")
+
+
+def test_the_rest_of_a_withheld_answer_goes_on() -> None:
+    """What is not held back, a change or an exempt departure, is told to the next stage as it is."""
+    zoned = build.endpoint("a", zone="z")
+    verdict = Scene(content("abcdef")).say({"a": zoned, "f": build.endpoint("f", conditions=DRAINING)}, exempt="b")
+    assert left(verdict) == "acdef"
+    assert verdict.group.removed == content("b")
+    assert verdict.group.changed == {"a": (build.endpoint("a"), zoned)}
 
 
 def test_peak_within_the_window() -> None:
@@ -205,13 +251,14 @@ def test_peak_within_the_window() -> None:
     assert scene.say(content(TEN[:4]), after=299).withheld is not None
 
 
-def test_peak_is_forgotten_after_the_window() -> None:
+@pytest.mark.parametrize(("after", "withheld"), [(600, True), (601, False)])
+def test_peak_is_forgotten_after_the_window(after: float, withheld: bool) -> None:
     """What was published before the window, which begins when the lower level is seen, does not count any more."""
     scene = Scene(content(TEN))
     scene.say(content(TEN[:6]))
     scene.say(content(TEN[:6]))
-    scene.say(content(TEN[:6]), after=601)
-    assert scene.say(content(TEN[:3])).withheld is None
+    scene.say(content(TEN[:6]), after=after)
+    assert (scene.say(content(TEN[:3])).withheld is not None) is withheld
 
 
 def test_a_level_counts_until_it_is_left() -> None:
@@ -236,7 +283,28 @@ def test_peak_does_not_fall_while_withheld() -> None:
     scene = Scene(content(TEN), GuardPolicy(max_removal_hold=None))
     scene.say(content(TEN[:6]))
     for _ in range(20):
-        assert scene.say(content("ab"), after=100).withheld is not None
+        assert scene.say(content("abc"), after=100).withheld is not None
+
+
+def test_peak_counts_what_somebody_else_took_away() -> None:
+    """Endpoints that vanish from our slices by another hand were published all the same."""
+    scene = Scene(content(TEN))
+    scene.say(content(TEN))
+    scene.published = content(TEN[:6])
+    assert scene.say(content(TEN[:4])).withheld is not None
+
+
+def test_peak_starts_from_what_is_left_after_a_release() -> None:
+    """What was allowed to go, by time or by approval, is not missed later, nor is what went before it."""
+    for approved in (False, True):
+        scene = Scene(content(TEN))
+        scene.say(content(TEN[:9]))
+        withheld = scene.say(content("abcd")).withheld
+        assert withheld is not None
+        scene.approvals = {withheld.hash} if approved else set()
+        assert left(scene.say(content("abcd"), after=0 if approved else HOLD)) == "abcd"
+        assert left(scene.say(content("ab"))) == "ab"
+        assert left(scene.say(content(""), after=1)) == "ab"
 
 
 def test_peak_starts_from_what_is_published() -> None:
@@ -269,6 +337,11 @@ def test_coming_back_counts_as_coming() -> None:
     assert left(scene.say(content("cd"))) == "cd"
 
 
+def test_coming_back_counts_once() -> None:
+    """One that comes back does not make up for two that go."""
+    assert left(Scene(content("abcd", draining="e")).say(content("e"))) == "abcde"
+
+
 def test_health_verdicts_do_not_count() -> None:
     """A failed probe is neither a removal, nor does it lower what is published."""
     scene = Scene(content(TEN))
@@ -286,6 +359,44 @@ def test_exempt_removals_do_not_count_against_others() -> None:
     scene = Scene(content(TEN))
     scene.say(content(TEN[:4]), exempt=TEN[4:])
     assert left(scene.say(content("ab"))) == "ab"
+
+
+def test_exempt_removals_lower_every_level_that_counts() -> None:
+    """What moved away was there at the peak, too: 9 of 10 and then five moved, so 5 is what half must be left of."""
+    for remaining, allowed in (("abc", True), ("ab", False)):
+        scene = Scene(content(TEN))
+        for _ in range(2):
+            scene.say(content(TEN[:9]))
+        scene.say(content(TEN[:4]), exempt=TEN[4:9])
+        assert (scene.say(content(remaining)).withheld is None) is allowed
+
+
+def test_exempt_removals_lower_the_last_level() -> None:
+    """Also where nothing but that level counts."""
+    scene = Scene(content(TEN))
+    scene.say(content(TEN))
+    scene.say(content(TEN[:4]), exempt=TEN[4:])
+    assert left(scene.say(content("ab"))) == "ab"
+
+
+def test_exempt_removals_that_come_to_nothing_are_forgiven_anew() -> None:
+    """An exempt departure that was taken back before it was written is exempt again the next time."""
+    scene = Scene(content(TEN))
+    scene.say(content(TEN[:8]), exempt="ij", write=False)
+    scene.say(content(TEN))
+    scene.say(content(TEN[:8]), exempt="ij")
+    assert scene.say(content(TEN[:4])).withheld is None
+
+
+def test_exempt_removal_does_not_lower_the_peak_with_every_failed_write() -> None:
+    """A peak from before is lowered once, too."""
+    scene = Scene(content(TEN))
+    for _ in range(2):
+        scene.say(content(TEN[:9]))
+    for _ in range(5):
+        scene.say(content(TEN[:8]), exempt="i", write=False)
+    scene.say(content(TEN[:8]), exempt="i")
+    assert scene.say(content(TEN[:4])).withheld is not None
 
 
 def test_exempt_removal_is_forgiven_once() -> None:
@@ -322,6 +433,44 @@ def test_repair_goes_on_until_written() -> None:
     for _ in range(3):
         assert scene.say(content("ab"), write=False).withheld is None
     assert left(scene.say(content("ab"))) == "ab"
+
+
+def test_what_others_added_beside_something_withheld_goes_at_once() -> None:
+    """It is neither held back nor counted among what is."""
+    scene = Scene(content(TEN))
+    scene.say(content("ab"))
+    scene.published = content(TEN + "xyz")
+    verdict = scene.say(content("ab"))
+    assert verdict.withheld is not None
+    assert (verdict.withheld.addresses, left(verdict)) == (tuple(TEN[2:]), TEN)
+
+
+def test_what_others_added_while_the_source_was_unknown_goes_at_once() -> None:
+    """What is decided for an unknown source is a verdict like any other."""
+    scene = Scene(content("ab"))
+    scene.say(content("ab"), known=False)
+    scene.published = content("ab" + "qrstuvwxyz")
+    assert left(scene.say(content("ab"))) == "ab"
+
+
+def test_what_others_put_back_after_a_release_goes_at_once() -> None:
+    """Once a removal is done and seen, its addresses are no longer ours."""
+    scene = Scene(content(TEN))
+    withheld = scene.say(content("ab")).withheld
+    assert withheld is not None
+    scene.approvals = {withheld.hash}
+    for _ in range(2):
+        scene.say(content("ab"))
+    scene.approvals = set()
+    scene.published = content(TEN)
+    assert left(scene.say(content("ab"))) == "ab"
+
+
+def test_what_an_unknown_source_was_to_lose_is_still_ours_until_written() -> None:
+    """``unreachable: remove`` whose write fails: the source's next answer finds everything guarded."""
+    scene = Scene(content(TEN))
+    scene.say({}, known=False, write=False)
+    assert scene.say(content("a")).withheld is not None
 
 
 def test_an_accepted_removal_is_judged_again_until_written() -> None:
@@ -404,6 +553,16 @@ def test_fewer_departures_go_on_with_the_hold() -> None:
     assert left(scene.say(content("abc"), after=1)) == "abc"
 
 
+def test_what_came_back_has_not_stood() -> None:
+    """An endpoint that was there a moment ago does not go with those that have been missing all the time."""
+    scene = Scene(content(TEN))
+    scene.say(content("ab"))
+    scene.say(content("abc"), after=HOLD - 1)
+    assert left(scene.say(content("ab"), after=1)) == TEN
+    assert scene.say(content("ab"), after=HOLD - 1).withheld is not None
+    assert left(scene.say(content("ab"), after=1)) == "ab"
+
+
 def test_return_ends_the_hold() -> None:
     """When the endpoints are back, the next loss begins from the start."""
     scene = Scene(content(TEN))
@@ -412,12 +571,51 @@ def test_return_ends_the_hold() -> None:
     assert scene.say(content("ab"), after=1).wake_at == 2 * HOLD
 
 
+def test_a_release_that_comes_to_nothing_is_forgotten() -> None:
+    """Released, not written, everything back: the next loss is withheld from the start."""
+    scene = Scene(content(TEN))
+    scene.say(content("ab"))
+    assert scene.say(content("ab"), after=HOLD, write=False).withheld is None
+    scene.say(content(TEN))
+    assert scene.say(content("ab")).withheld is not None
+
+
+def test_a_release_goes_on_although_its_nodes_are_back() -> None:
+    """Not ready again or gone again makes no difference where something is left."""
+    scene = Scene(content(TEN))
+    scene.say(content("ab"))
+    scene.say(content("ab"), after=HOLD, write=False)
+    assert left(scene.say(content("ab"), filtered=TEN[2:])) == "ab"
+
+
+def test_a_release_is_for_once() -> None:
+    """The same endpoints come back, while another one leaves, and go again: a new answer, a new hold."""
+    scene = Scene(content(TEN))
+    scene.say(content("ab"))
+    assert left(scene.say(content("ab"), after=HOLD)) == "ab"
+    assert left(scene.say(content(TEN[1:]))) == TEN[1:]
+    assert left(scene.say(content("b"))) == TEN[1:]
+    assert scene.say(content("b"), after=HOLD - 1).withheld is not None
+
+
+def test_a_release_is_told() -> None:
+    """What may go now, and why; that it empties the source, too."""
+    scene = Scene(content("ab"))
+    for _ in range(3):
+        scene.say({})
+    assert scene.say({}, after=HOLD).findings == (
+        Finding("PlanReleased", "eu (IPv4): 2 endpoints may go: the same answer has stood for 300 s", ("a", "b")),
+        Finding("EmptyResultAccepted", "eu (IPv4): empty, as 3 answers said"),
+    )
+
+
 def test_unknown_time_does_not_count() -> None:
     """While nothing is known, no answer stands."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
     scene.say(content(TEN), after=100, known=False)
-    assert scene.say(content("ab"), after=1000).withheld is not None
+    scene.say(content(TEN), after=400, known=False)
+    assert scene.say(content("ab"), after=600).withheld is not None
     assert scene.say(content("ab"), after=199).withheld is not None
     assert scene.say(content("ab"), after=1).withheld is None
 
@@ -512,6 +710,31 @@ def test_unknown_does_not_count_nor_reset() -> None:
     assert scene.say({}).record.empty == 2
 
 
+def test_unknown_keeps_the_count_that_is_not_written_yet() -> None:
+    """What stands on the slices may be older than what is known."""
+    scene = Scene(content("ab"), LAX)
+    scene.say({}, write=False)
+    assert scene.say(content("ab"), known=False).record.empty == 1
+
+
+def test_a_removal_resets_the_count_after_a_restart() -> None:
+    """An answer with something left interrupts it, also where what it takes away is withheld."""
+    scene = Scene(content(TEN))
+    scene.say({})
+    scene.restart()
+    assert scene.say(content("ab")).record.empty == 0
+    assert scene.say({}).record.empty == 1
+
+
+@pytest.mark.parametrize("between", [TEN, "ab"])
+def test_an_answer_read_otherwise_counts_anew(between: str) -> None:
+    """The same answer that a changed selector leaves something of, and then nothing again, is empty once more."""
+    scene = Scene(content(TEN))
+    scene.say({})
+    assert scene.say(content(between), again=True).record.empty == 0
+    assert scene.say({}, again=True).record.empty == 1
+
+
 def test_count_survives_a_restart() -> None:
     """The count is read back from the slices."""
     scene = Scene(content("ab"), LAX)
@@ -599,7 +822,8 @@ def test_approval_lets_go() -> None:
     assert withheld is not None
     scene.approvals = {withheld.hash}
     verdict = scene.say(content("ab"), write=False)
-    assert (left(verdict), reasons(verdict), verdict.record) == ("ab", ["ApprovalUsed"], NO_RECORD)
+    told = Finding("ApprovalUsed", "eu (IPv4): 8 endpoints may go: approved", tuple(TEN[2:]))
+    assert (left(verdict), verdict.findings, verdict.record) == ("ab", (told,), NO_RECORD)
     assert reasons(scene.say(content("ab"))) == []
 
 
@@ -631,6 +855,35 @@ def test_approval_covers_a_subset_after_the_hold_changed() -> None:
     scene.say(content("abcd"))
     scene.approvals = {withheld.hash}
     assert left(scene.say(content("abcd"))) == "abcd"
+
+
+@pytest.mark.parametrize(("used", "allowed"), [([0], False), ([1], False), ([0, 1], True)])
+def test_two_approvals_cover_both(used: list[int], allowed: bool) -> None:
+    """Each lets its own addresses go, and only both let everything go."""
+    scene = Scene(content(TEN))
+    hashes = []
+    for remaining in (TEN[:4], TEN[6:]):
+        withheld = scene.say(content(remaining)).withheld
+        assert withheld is not None
+        hashes.append(withheld.hash)
+        scene.say(content(TEN))
+    scene.approvals = {hashes[number] for number in used}
+    assert (left(scene.say({})) == "") is allowed
+
+
+@pytest.mark.parametrize(("sets", "remembered"), [(ISSUED_LIMIT, True), (ISSUED_LIMIT + 1, False)])
+def test_so_many_withheld_sets_are_remembered(sets: int, remembered: bool) -> None:
+    """An approval of the first of ever larger ones still finds it, up to a limit."""
+    many = [f"10.0.0.{number}" for number in range(10, 40)]
+    scene = Scene(content(many))
+    first = None
+    for more in range(sets):
+        withheld = scene.say(content(many[: 14 - more])).withheld
+        assert withheld is not None
+        first = first or withheld.hash
+    assert first is not None
+    scene.approvals = {first}
+    assert ("ApprovalUsed" in reasons(scene.say(content(many[: 15 - sets])))) is remembered
 
 
 def test_approval_does_not_cover_more() -> None:
@@ -689,6 +942,13 @@ def test_a_later_version_is_kept_and_not_used() -> None:
     verdicts = [scene.say({}) for _ in range(3)]
     assert [left(each) for each in verdicts] == ["ab", "ab", ""]
     assert {encode(each.record) for each in verdicts} == {text}
+
+
+def test_a_later_version_is_kept_while_the_source_is_unknown() -> None:
+    """Nothing is written over it for want of a statement."""
+    scene = Scene(content("ab"))
+    scene.record = decode(json.dumps({"v": 9}))
+    assert encode(scene.say(content("ab"), known=False).record) == json.dumps({"v": 9})
 
 
 # --- no sequence gets past it -------------------------------------------------------------------------------------
@@ -761,6 +1021,28 @@ def test_no_sequence_gets_past_the_guard(answers: list[dict[str, Any]], policy: 
             assert useful >= round(had * (1 - policy.max_removal), 6)
         if verdict.withheld is not None:
             assert all(after[address] == before[address] for address in verdict.withheld.addresses)
+
+
+STANDS = st.tuples(
+    st.sets(st.sampled_from(TEN)), st.sampled_from([0.0, 1.0, 100.0, 299.0]), st.sampled_from([True, True, True, False])
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(STANDS, max_size=14), st.sampled_from([0.3, 0.5, 0.7]))
+def test_nothing_goes_below_the_floor_that_was_there_a_moment_ago(
+    answers: list[tuple[set[str], float, bool]], max_removal: float
+) -> None:
+    """Time lets go only what has been missing from every answer for the whole hold."""
+    scene = Scene(content(TEN), GuardPolicy(empty_results=1, max_removal=max_removal))
+    missing: dict[str, float] = {}
+    for wanted, after, write in answers:
+        before = dict(scene.published)
+        verdict = scene.say(content(wanted), after=after, write=write)
+        missing = {address: missing.get(address, scene.now) for address in before if address not in wanted}
+        lost = before.keys() - verdict.endpoints.keys()
+        if len(verdict.endpoints) < round(len(before) * (1 - max_removal), 6):
+            assert all(scene.now - missing[address] >= HOLD for address in lost)
 
 
 @settings(max_examples=200, deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -192,6 +193,7 @@ def test_a_changed_state_is_one_write() -> None:
     observed = published(250, states={KEY: "a"})
     found = planned(build.endpoints(250), observed, states={KEY: "b"})
     assert [each.name for each in found.updates] == [observed[0].name]
+    assert planned(build.endpoints(250), observed, states={KEY: "a"}).writes == 0
 
 
 def test_no_state_is_no_annotation() -> None:
@@ -218,6 +220,37 @@ def test_taken_names_are_skipped() -> None:
     names = [each.name for each in published(150)]
     found = planned(build.endpoints(150), taken=[names[0]])
     assert [each.name for each in found.creates] == [names[1], names[0][:-1] + "2"]
+
+
+def test_names_tell_whose_slice_it_is() -> None:
+    """Service, then a hash of owner, cluster, family and ports: another of any of these, another name."""
+    (eu,) = groups(build.endpoints(1))
+    several = [
+        plan(build.service(), [eu], IDENTITY),
+        plan(build.service(), [eu], Identity("other", "hub/one")),
+        plan(build.service(), [msgspec.structs.replace(eu, key=GroupKey("us", "IPv4"))], IDENTITY),
+        plan(build.service(), [msgspec.structs.replace(eu, key=GroupKey("eu", "IPv6"))], IDENTITY),
+        plan(build.service(), [msgspec.structs.replace(eu, ports=(Port("https", 30444),))], IDENTITY),
+        plan(build.service("shop"), [eu], IDENTITY),
+    ]
+    names = [each.name for found in several for each in found.creates]
+    assert len(set(names)) == len(several)
+    assert [re.fullmatch(r"(payments|shop)-[0-9a-f]{8}-0", each) is not None for each in names] == [True] * len(names)
+    assert planned(build.endpoints(1), identity=Identity("default", "hub/two")).creates[0].name == names[0]
+
+
+def test_new_endpoints_go_where_a_write_is_due_anyway() -> None:
+    """A slice with a wrong label takes them, although another one would be filled better."""
+    one, other = published(150, limit=75)
+    wrong = msgspec.structs.replace(one, endpoints=one.endpoints[:50], labels={**one.labels, "extra": "1"})
+    wanted = {each.address: each for each in (*wrong.endpoints, *other.endpoints)} | build.endpoints(1, 500)
+    found = planned(wanted, (wrong, other))
+    assert ([each.name for each in found.updates], found.writes) == ([one.name], 1)
+
+
+def test_a_hundred_is_the_limit_unless_told_otherwise() -> None:
+    """As Kubernetes' own controller."""
+    assert [len(each.endpoints) for each in planned(build.endpoints(101)).creates] == [100, 1]
 
 
 def test_dropped_groups_are_deleted() -> None:
@@ -258,8 +291,9 @@ def test_endpoint_changes() -> None:
         ("changed", "eu", "10.0.0.2"),
         ("added", "eu", "10.0.0.4"),
     ]
-    assert (found[0].after, found[2].before) == (None, None)
-    assert found[1].after == wanted["10.0.0.2"]
+    old = build.endpoints(4)
+    assert [each.before for each in found] == [old["10.0.0.0"], old["10.0.0.2"], None]
+    assert [each.after for each in found] == [None, wanted["10.0.0.2"], wanted["10.0.0.4"]]
 
 
 def test_ports_changes() -> None:
@@ -267,6 +301,19 @@ def test_ports_changes() -> None:
     new = (Port("https", 30444),)
     assert ports_changes(groups({}, published(150), ports=new)) == (PortsChange("eu", "IPv4", (build.PORT,), new),)
     assert ports_changes(groups({}, published(150))) == ()
+
+
+def test_ports_changes_in_order() -> None:
+    """By cluster, family and what was there before, in whatever order the groups come."""
+    changes = []
+    for cluster in ("us", "eu"):
+        for number in (5, 2, 4, 1, 3):
+            slices = tuple(msgspec.structs.replace(each, ports=(Port("https", number),)) for each in published(1))
+            (made,) = groups({}, slices)
+            changes.append(msgspec.structs.replace(made, key=GroupKey(cluster, "IPv4")))
+    found = ports_changes(changes)
+    assert [each.cluster for each in found] == ["eu"] * 5 + ["us"] * 5
+    assert [each.before[0].port for each in found] == [1, 2, 3, 4, 5] * 2
 
 
 NUMBERS = st.sets(st.integers(0, 60))
@@ -298,3 +345,37 @@ def test_order_of_observed_slices_does_not_matter(before: set[int], after: set[i
     first = planned(new, tuple(observed), limit=7)
     random.shuffle(observed)
     assert planned(new, tuple(observed), limit=7) == first
+
+
+UIDS = {"eu": "uid-1"}
+
+
+def uids(slices: tuple[Slice, ...]) -> list[str | None]:
+    """What each slice says of its cluster."""
+    return [each.annotations.get("endpointslice-hub/cluster-uid") for each in slices]
+
+
+def test_new_slices_carry_the_clusters_uid() -> None:
+    """Each of them: any one that is left must be able to tell."""
+    assert uids(published(250, uids=UIDS)) == ["uid-1"] * 3
+
+
+def test_an_uid_alone_is_no_reason_to_write() -> None:
+    """Slices of a version that did not know it; and a cluster whose UID cannot be read (any more)."""
+    assert planned(build.endpoints(250), published(250), uids=UIDS).writes == 0
+    assert planned(build.endpoints(250), published(250, uids=UIDS)).writes == 0
+
+
+def test_an_uid_rides_on_the_next_write_and_stays() -> None:
+    """Only on the slice that is written; and a write without knowing it keeps it."""
+    observed = apply_plan(published(250), planned(build.endpoints(249), published(250), uids=UIDS))
+    assert sorted(uids(observed), key=str) == [None, None, "uid-1"]
+    kept = apply_plan(published(1, uids=UIDS), planned(build.endpoints(2), published(1, uids=UIDS)))
+    assert uids(kept) == ["uid-1"]
+
+
+def test_another_uid_is_written_where_there_was_one() -> None:
+    """It was approved; with the old one on a slice a restarted hub would doubt it again."""
+    found = planned(build.endpoints(150), published(150, uids=UIDS), uids={"eu": "uid-2"})
+    assert (len(found.updates), found.writes) == (2, 2)
+    assert uids(found.updates) == ["uid-2"] * 2
