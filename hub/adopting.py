@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from hub.aio.clock import Clock
-from hub.annotations import ENDPOINT_COPIER
+from hub.annotations import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
 from hub.kube.client import Client
 from hub.kube.reflector import Reflector
 from hub.kube.wire import SLICES
@@ -24,9 +24,6 @@ from hub.plan.adopt import Adoption, AdoptMemory, adopt, deleted
 from hub.registry.spec import Registry, TargetSpec
 
 log = logging.getLogger(__name__)
-
-LABEL_COPIER_SOURCE: Final = "endpoint-copier/source"
-"""What endpoint-copier puts on its slices; it sets no managed-by label."""
 
 REASONS: Final = ("OldWriterActive", "AdoptionWaiting")
 """Findings of :mod:`hub.plan.adopt`."""

@@ -58,6 +58,7 @@ class Fleet:
 
     Args:
         on_change: called with a cluster's name when its views may have changed.
+        on_copy: called instead with a source of the hub cluster, of which there may be many; None = ``on_change``.
         local: the hub cluster's client, through which providers read it; None = they cannot.
         doubt: (name, UID) -> why a cluster is not the one it was, as of :class:`RemoteCluster`.
 
@@ -74,6 +75,7 @@ class Fleet:
         on_change: Callable[[str], None],
         local: Client | None = None,
         doubt: Callable[[str, str], str | None] = lambda *_: "",
+        on_copy: Callable[[SourceKey], None] | None = None,
     ) -> None:
         self.clusters: dict[str, RemoteCluster] = {}
         self.sources: dict[SourceKey, Source] = {}
@@ -83,6 +85,7 @@ class Fleet:
         self._host = host
         self._clock = clock
         self._on_change = on_change
+        self._on_copy = on_copy
         self._local = local
         self._doubt = doubt
         self.twins: dict[str, tuple[str, ...]] = {}
@@ -154,7 +157,7 @@ class Fleet:
             self._host,
             self._clock,
             denied,
-            lambda: self._on_change(key.cluster),
+            lambda: self._source_changed(key),
             self._reader(key.cluster),
         )
         self.sources[key] = source
@@ -204,6 +207,12 @@ class Fleet:
             if key.cluster == name:
                 source.nodes_changed(changed, gone)
         self._on_change(name)
+
+    def _source_changed(self, key: SourceKey) -> None:
+        if key.cluster == LOCAL and self._on_copy is not None:
+            self._on_copy(key)
+        else:
+            self._on_change(key.cluster)
 
     def _state_changed(self, name: str) -> None:
         """A cluster's state changed, and with it perhaps whom to suspect."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 import msgspec
 
@@ -29,6 +30,8 @@ from hub.resolution.host import ProviderHost
 from hub.resolution.resolver import Resolver
 
 log = logging.getLogger(__name__)
+
+NOT_LOADED: Final = "its provider is not ready yet"
 
 
 class Source:
@@ -62,7 +65,8 @@ class Source:
         self._api = api
         self._resolver: Resolver | None = None
         self._watch: EndpointWatch | None = None
-        self._problem = "its provider is not ready yet"
+        self._problem = NOT_LOADED
+        self._began = clock.wall()
         self._builders: dict[NodePolicy, ViewBuilder] = {}
         self._memories: dict[NodePolicy, SnapshotMemory] = {}
         self._views: dict[NodePolicy, ViewResult] = {}
@@ -138,6 +142,25 @@ class Source:
         if self._watch is not None and self._watch.snapshot is None:
             return feed.status.error or "no answer yet"
         return feed.status.error
+
+    @property
+    def failing_since(self) -> float | None:
+        """Unix time since which the provider fails; None where it does not."""
+        feed = self._watch or self._resolver
+        if feed is None:
+            return None if self._problem is NOT_LOADED else self._began
+        return feed.status.since if feed.status.state == "degraded" else None
+
+    @property
+    def scope(self) -> str:
+        """What the provider's configuration depends on, see :class:`ProviderType`; "" where nobody says."""
+        feed = self._watch or self._resolver
+        return feed.scope if feed is not None else ""
+
+    def seen(self, policy: NodePolicy) -> ViewResult | None:
+        """The view that the last pass under a node policy got; None where there was no pass, or no statement."""
+        found = self._views.get(policy)
+        return found if found is not None and found.view.unknown is None else None
 
     @property
     def addresses(self) -> AddressPolicy:

@@ -1,0 +1,268 @@
+"""Measures how fast a copy of a Service follows its source: the hub beside a client-go watcher. ``make bench-copy``.
+
+One API server on loopback, a source with one slice and its copy. Each change replaces one address of the
+source; the time runs from that request until a watch of the harness's own sees the copy with the new address.
+The subjects take turns, in the other order every other round; medians of one invocation may be compared.
+
+    make bench-copy                              3 endpoints and 100, 3 rounds of 60 changes: about eight minutes
+    make bench-copy ARGS="--sizes 1000"          another size (beyond 1,000, slices are full)
+    make bench-copy ARGS=--write-docs            put the result into docs/performance.md
+    make bench-copy ARGS=--quick                 does it run? the figures mean nothing
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # run as a script, only this folder is there
+
+from benchmarks.bench import PAGE, between, machine, order  # noqa: E402
+from benchmarks.measure import p99  # noqa: E402
+from benchmarks.subjects import go_version, hub_command  # noqa: E402
+from benchmarks.world import NAMESPACE, SLICES, Api, kubeconfig, service  # noqa: E402
+from tests.support.apiserver import binaries  # noqa: E402
+from tests.support.apiserver.process import Process  # noqa: E402
+from tests.support.apiserver.server import ApiServer  # noqa: E402
+
+GOCOPY = Path(__file__).resolve().parent / "gocopy"
+SUBJECTS = ("gocopy", "hub")
+GOAL = 1.2
+"""The most that the hub's median may be, in medians of the watcher."""
+SOURCE, TARGET = "source", "copy"
+BETWEEN = 0.55
+"""Seconds: the hub writes a lone change at once and batches what comes faster than 2 a second."""
+LIMIT = 30.0
+BEGIN, END = "<!-- bench-copy: begin (make bench-copy ARGS=--write-docs) -->", "<!-- bench-copy: end -->"
+
+
+class _Endpoint(msgspec.Struct, gc=False):
+    addresses: list[str]
+
+
+class _Slice(msgspec.Struct):
+    endpoints: list[_Endpoint] | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: _Slice
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+class Copy:
+    """The addresses of the copy's slice, as the harness sees them."""
+
+    def __init__(self) -> None:
+        self.addresses: frozenset[str] = frozenset()
+        self.changed = asyncio.Event()
+
+    def take(self, line: bytes) -> None:
+        """One line of the watch."""
+        event = _decode(line)
+        endpoints = [] if event.type == "DELETED" else event.object.endpoints or []
+        self.addresses = frozenset(address for each in endpoints for address in each.addresses)
+        self.changed.set()
+
+    async def until(self, reached: Callable[[frozenset[str]], bool]) -> float:
+        """When it was first seen like this, by ``time.perf_counter``."""
+        async with asyncio.timeout(LIMIT):
+            while not reached(self.addresses):
+                self.changed.clear()
+                await self.changed.wait()
+        return time.perf_counter()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure what the command line says; 1 where that is not possible, whatever the figures are."""
+    parser = argparse.ArgumentParser(prog="service_copy.py", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--sizes", type=sizes, default=[3, 100], help="endpoints of the source: 3,100")
+    parser.add_argument("--subjects", type=lambda text: text.split(","), default=list(SUBJECTS))
+    parser.add_argument("--rounds", type=between(1, 100), default=3)
+    parser.add_argument("--changes", type=between(1, 10_000), default=60, help="per round")
+    parser.add_argument("--quick", action="store_true", help="a smoke test: 1 round, 3 changes")
+    parser.add_argument("--write-docs", action="store_true", help="put the result into docs/performance.md")
+    given = parser.parse_args(argv)
+    if given.quick:
+        given.sizes, given.rounds, given.changes = [3], 1, 3
+    try:
+        found = asyncio.run(measured(given))
+    except binaries.KitUnavailable as error:
+        print(f"cannot measure: {error}", file=sys.stderr)
+        return 1
+    text = document(found)
+    print(f"\n{text}")
+    if given.write_docs and not given.quick:
+        PAGE.write_text(replace_block(PAGE.read_text(), text))
+    return 0
+
+
+def sizes(text: str) -> list[int]:
+    """``3,100``."""
+    found = [int(part) for part in text.split(",")]
+    if not all(1 <= each <= 1000 for each in found):
+        raise argparse.ArgumentTypeError("a slice holds 1 to 1000 endpoints")
+    return found
+
+
+async def measured(given: argparse.Namespace) -> dict[str, Any]:
+    """Every run the command line asks for.
+
+    Raises:
+        KitUnavailable: there is no API server or no Go program, and they cannot be built.
+    """
+    go = "not used"
+    if "gocopy" in given.subjects:
+        go = go_version(await asyncio.to_thread(binaries.ensure_go_program, GOCOPY))
+    binaries.ensure("etcd", "kube-apiserver")
+    runs = []
+    with tempfile.TemporaryDirectory(prefix="hub-bench-") as name:
+        folder = Path(name)
+        server = ApiServer("hub", folder / "hub", flags=["--audit-log-path="])
+        await asyncio.to_thread(server.start)
+        try:
+            server.kubeconfig(kubeconfig(folder, "hub"))
+            async with Api(server) as api:
+                await api.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+                await api.call("POST", f"/api/v1/namespaces/{NAMESPACE}/services", service(TARGET))
+                for size in given.sizes:
+                    for number in range(given.rounds):
+                        for subject in order(given.subjects, number):
+                            times = await one_run(api, folder, subject, size, given.changes)
+                            run = {
+                                "subject": subject,
+                                "endpoints": size,
+                                "round": number,
+                                "p50_ms": round(statistics.median(times) * 1000, 2),
+                                "p99_ms": round(p99(times) * 1000, 2),
+                            }
+                            print(json.dumps(run), flush=True)
+                            runs.append(run)
+        finally:
+            await asyncio.to_thread(server.stop)
+    return {"machine": machine(go), "runs": runs}
+
+
+async def one_run(api: Api, folder: Path, subject: str, size: int, changes: int) -> list[float]:
+    """Seconds of each change, with one subject at work."""
+    await api.call("DELETE", f"{SLICES}?labelSelector=kubernetes.io/service-name")
+    addresses = [f"10.50.{number >> 8}.{number & 255}" for number in range(size)]
+    made = await api.call("POST", SLICES, source_slice(addresses))
+    version = made["metadata"]["resourceVersion"]
+    copy = Copy()
+    selector = f"labelSelector=kubernetes.io/service-name={TARGET}"
+    watching = asyncio.create_task(api.watch(f"{SLICES}?{selector}", version, copy.take))
+    try:
+        async with running(folder, subject):
+            await copy.until(lambda seen: seen == frozenset(addresses))
+            return [await one_change(api, copy, addresses, number) for number in range(changes)]
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def one_change(api: Api, copy: Copy, addresses: list[str], number: int) -> float:
+    """Replace one address, and wait for it."""
+    fresh = f"10.60.{number >> 8}.{number & 255}"
+    addresses[number % len(addresses)] = fresh
+    body = {"endpoints": source_slice(addresses)["endpoints"]}
+    begin = time.perf_counter()
+    _, seen = await asyncio.gather(
+        api.call("PATCH", f"{SLICES}/{SOURCE}", body, "application/merge-patch+json"),
+        copy.until(lambda found: fresh in found),
+    )
+    await asyncio.sleep(BETWEEN)
+    return seen - begin
+
+
+def source_slice(addresses: Sequence[str]) -> dict[str, Any]:
+    """The source's one slice."""
+    conditions = {"ready": True, "serving": True, "terminating": False}
+    return {
+        "metadata": {"name": SOURCE, "labels": {"kubernetes.io/service-name": SOURCE}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [each], "conditions": conditions} for each in addresses],
+        "ports": [{"name": "https", "port": 6443, "protocol": "TCP"}],
+    }
+
+
+@asynccontextmanager
+async def running(folder: Path, subject: str) -> AsyncIterator[None]:
+    """A subject at work; the hub as in production, but for the batching of storms, which no lone change meets."""
+    access = str(kubeconfig(folder, "hub"))
+    if subject == "gocopy":
+        argv = [str(binaries.ensure_go_program(GOCOPY)), "-kubeconfig", access, "-source", SOURCE, "-target", TARGET]
+    else:
+        copied = {"name": "service-copy", "config": {"namespace": NAMESPACE, "name": SOURCE}}
+        entry = {
+            "name": TARGET,
+            "namespace": NAMESPACE,
+            "sources": [{"cluster": "local", "provider": copied}],
+            "endpointsPerSlice": 1000,
+        }
+        file = folder / "clusters.yaml"
+        file.write_text(yaml.safe_dump({"version": 1, "services": [entry]}))
+        argv = [*hub_command(), "run", "--registry", str(file), "--kubeconfig", access]
+        argv += ["--health-probe-bind-address", "0"]
+    process = Process(subject, argv, folder / f"{subject}.log")
+    await asyncio.to_thread(process.start)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(process.stop)
+
+
+def document(found: dict[str, Any]) -> str:
+    """The table of docs/performance.md."""
+    used = found["machine"]
+    programs = f"Python {used['python']}, Go {used['go']}, kube-apiserver {used['kubernetes']}, etcd {used['etcd']}"
+    about = f"{used['cores']} cores, {programs}; medians over the rounds."
+    lines = [
+        about,
+        "",
+        "| source | figure | hub | gocopy | hub / gocopy | goal | |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for size in sorted({run["endpoints"] for run in found["runs"]}):
+        for key, title, goal in (("p50_ms", "p50", GOAL), ("p99_ms", "p99", None)):
+            values = {
+                name: statistics.median(
+                    run[key] for run in found["runs"] if (run["subject"], run["endpoints"]) == (name, size)
+                )
+                for name in SUBJECTS
+                if any(run["subject"] == name for run in found["runs"])
+            }
+            shown = [f"{values[name]:.1f} ms" if name in values else "" for name in ("hub", "gocopy")]
+            ratio = values["hub"] / values["gocopy"] if len(values) == len(SUBJECTS) else None
+            verdict = "" if ratio is None or goal is None else "met" if ratio <= goal else "missed"
+            lines.append(
+                f"| {size} endpoints | change → copy, {title} | {shown[0]} | {shown[1]} | "
+                f"{'' if ratio is None else f'{ratio:.2f}'} | {'' if goal is None else f'≤ {goal}'} | {verdict} |"
+            )
+    return "\n".join(lines)
+
+
+def replace_block(page: str, text: str) -> str:
+    """The page with another table between its marks."""
+    pattern = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
+    return pattern.sub(lambda _: f"{BEGIN}\n\n{text}\n\n{END}", page)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""Copies that Services ask for by annotation, as targets like those of the registry. Pure.
+
+The annotations are those of endpoint-copier, read to the letter; who may copy what is the registry's to say,
+since whoever edits a Service must not open another team's, nor the API server, to everybody. A copy of a copy
+works. A copy that leads back to itself would only ever publish what it published before: it is refused,
+whether it was asked for by annotation or in the registry.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from hub.model import LOCAL, Finding, Service, TargetKey
+from hub.registry.spec import AnnotationPolicy, ProviderRef, Registry, TargetSpec
+
+ENABLED: Final = "endpoint-copier/enabled"
+NAME: Final = "endpoint-copier/default-service-name"
+NAMESPACE: Final = "endpoint-copier/default-service-namespace"
+YES: Final = "true"
+"""The one value that asks for a copy; endpoint-copier takes no other either."""
+NO: Final = "false"
+
+PROVIDER: Final = "service-copy"
+ENDPOINT_COPIER: Final = "endpoint-copier"
+"""Whose slices a copy takes over (``adopt``)."""
+LABEL_COPIER_SOURCE: Final = "endpoint-copier/source"
+"""What endpoint-copier puts on its slices; it sets no managed-by label."""
+
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+LISTED: Final = 10
+"""Services named in one message."""
+
+
+class Wish(NamedTuple):
+    """What the annotations of one Service say, as written; None for one that is not there."""
+
+    enabled: str
+    name: str | None
+    namespace: str | None
+
+
+def wish(service: Service | None) -> Wish | None:
+    """What a Service asks for; None where it does not speak of copies at all."""
+    if service is None or service.deleting or (enabled := service.annotations.get(ENABLED)) is None:
+        return None
+    return Wish(enabled, service.annotations.get(NAME), service.annotations.get(NAMESPACE))
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What follows from all the wishes.
+
+    Attributes:
+        targets: the copies that are made.
+        looping: copies that lead back to themselves, the registry's own included -> why.
+        notes: what is to be said of a Service: why it is no copy, or why its annotations count for nothing.
+    """
+
+    targets: Mapping[TargetKey, TargetSpec] = field(default_factory=dict)
+    looping: Mapping[TargetKey, str] = field(default_factory=dict)
+    notes: Mapping[TargetKey, Finding] = field(default_factory=dict)
+
+
+def copies(wishes: Mapping[TargetKey, Wish], registry: Registry) -> Copies:
+    """The copies that Services ask for, under what the registry allows.
+
+    Args:
+        wishes: by Service; those that say nothing are left out.
+        registry: as the file says.
+    """
+    policy = registry.annotations
+    made: dict[TargetKey, TargetSpec] = {}
+    notes: dict[TargetKey, Finding] = {}
+    for key in sorted(wishes) if policy.enabled else ():
+        if wishes[key].enabled == NO:
+            continue
+        if key in registry.targets or key in registry.broken_targets:
+            notes[key] = Finding("AnnotationIgnored", f"{ENABLED}: the registry has an entry for {key}, which counts")
+            continue
+        found = _asked(key, wishes[key], policy)
+        if isinstance(found, Finding):
+            notes[key] = found
+        else:
+            made[key] = found
+    looping = _loops({**registry.targets, **made})
+    notes.update({key: Finding("CopyLoop", text) for key, text in looping.items()})
+    return Copies({key: spec for key, spec in made.items() if key not in looping}, looping, notes)
+
+
+def merge(registry: Registry, found: Copies, withdrawn: frozenset[TargetKey] = frozenset()) -> Registry:
+    """The registry with the copies in it: whoever reads it sees no difference between the two."""
+    if not (found.targets or found.looping or found.notes or withdrawn):
+        return registry
+    targets = {key: spec for key, spec in registry.targets.items() if key not in found.looping}
+    return replace(
+        registry,
+        targets={**targets, **found.targets},
+        broken_targets={**registry.broken_targets, **found.looping},
+        notes={**registry.notes, **found.notes},
+        withdrawn=withdrawn,
+    )
+
+
+# --- one wish ---------------------------------------------------------------------------------------
+
+
+def _asked(key: TargetKey, asked: Wish, policy: AnnotationPolicy) -> TargetSpec | Finding:
+    if asked.enabled != YES:
+        return Finding(
+            "AnnotationIgnored", f'{ENABLED} is {_shown(asked.enabled)}: only "true", in this spelling, asks for a copy'
+        )
+    if not asked.name:
+        return Finding("CopyInvalid", f"{NAME} is {'empty' if asked.name == '' else 'missing'}: what is to be copied?")
+    source = TargetKey(asked.namespace or key.namespace, asked.name)
+    for annotation, text in ((NAME, source.name), (NAMESPACE, source.namespace)):
+        if not _LABEL.fullmatch(text):
+            return Finding("CopyInvalid", f"{annotation} is {_shown(text)}, which is no name")
+    if not allowed(source, key, policy):
+        hint = f"a rule of annotations.allow in the registry, {{from: {source}, to: [{key}]}}, would allow it"
+        return Finding("CopyNotAllowed", f"{key} may not copy {source}: {hint}", (str(source),))
+    config = json.dumps({"name": source.name, "namespace": source.namespace}, sort_keys=True, separators=(",", ":"))
+    copied = replace(policy.source, cluster=LOCAL, provider=ProviderRef(PROVIDER, config))
+    return TargetSpec(key, (copied,), adopt=ENDPOINT_COPIER)
+
+
+def allowed(source: TargetKey, target: TargetKey, policy: AnnotationPolicy) -> bool:
+    """Whether a rule covers the copy; where there are no rules, a Service of the same namespace may be copied."""
+    if not policy.allow:
+        return source.namespace == target.namespace
+    return any(
+        _matches(rule.from_, source) and any(_matches(pattern, target) for pattern in rule.to) for rule in policy.allow
+    )
+
+
+def _matches(pattern: str, key: TargetKey) -> bool:
+    namespace, _, name = pattern.partition("/")
+    return _glob(namespace, key.namespace) and _glob(name, key.name)
+
+
+def _glob(pattern: str, text: str) -> bool:
+    """Whether a pattern with ``*`` covers a text; in linear time, whatever somebody wrote."""
+    first, *rest = pattern.split("*")
+    if not rest:
+        return text == first
+    *middle, last = rest
+    at, end = len(first), len(text) - len(last)
+    if end < at or not text.startswith(first) or not text.endswith(last):
+        return False
+    for part in middle:
+        at = text.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 64 else text[:63] + "…")
+
+
+# --- loops ------------------------------------------------------------------------------------------
+
+
+def _loops(targets: Mapping[TargetKey, TargetSpec]) -> dict[TargetKey, str]:
+    """Targets that copy themselves, directly or through others -> how."""
+    edges = {key: found for key, spec in targets.items() if (found := list(_sources(spec)))}
+    edges = {key: [each for each in found if each in edges] for key, found in edges.items()}
+    while ends := [key for key, found in edges.items() if not found]:  # nothing there leads back
+        for key in ends:
+            del edges[key]
+        edges = {key: [each for each in found if each in edges] for key, found in edges.items()}
+    return {key: _path(way) for key in edges if (way := _way_back(key, edges)) is not None}
+
+
+def _sources(spec: TargetSpec) -> Iterable[TargetKey]:
+    """Services of the hub cluster that a target copies."""
+    for source in spec.sources:
+        if source.cluster == LOCAL and source.provider.name == PROVIDER:
+            config = json.loads(source.provider.config)
+            yield TargetKey(str(config.get("namespace")), str(config.get("name")))
+
+
+def _way_back(start: TargetKey, edges: Mapping[TargetKey, list[TargetKey]]) -> list[TargetKey] | None:
+    """The shortest way from a target to itself, None where there is none."""
+    came: dict[TargetKey, TargetKey] = {}
+    front = [start]
+    while front:
+        nexts = []
+        for key in front:
+            for each in edges[key]:
+                if each == start:
+                    way = [start, key]
+                    while way[-1] != start:
+                        way.append(came[way[-1]])
+                    return way[::-1]
+                if each not in came:
+                    came[each] = key
+                    nexts.append(each)
+        front = nexts
+    return None
+
+
+def _path(way: list[TargetKey]) -> str:
+    """The way in words; it begins and ends with the same target."""
+    if len(way) == 2:
+        return f"{way[0]} copies itself"
+    shown = way if len(way) <= LISTED else [*way[:LISTED], "…", way[-1]]
+    return "copies go round in a loop: " + " copies ".join(map(str, shown))

@@ -1,0 +1,472 @@
+"""Copies of Services: from the registry and by annotation, on real API servers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.model import TargetKey
+from tests.support.api import Object
+from tests.support.apiserver.server import ApiServer
+from tests.support.hub import ROOT, RunningHub, World, add_node
+from tests.support.waiting import eventually
+
+COPY_RULES: tuple[Object, ...] = (
+    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
+)
+"""What copying from a remote cluster needs there beside Nodes, in the source's namespace."""
+NODE_PORT_RULES: tuple[Object, ...] = (
+    {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
+)
+"""What a port by name needs there beside Nodes, in the Service's namespace."""
+HTTPS = {"name": "https", "port": 443, "targetPort": 6443}
+
+
+@pytest.fixture
+def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
+    """A hub cluster and the remote cluster eu, empty."""
+    return World(tmp_path, hub_cluster, {"eu": remote_clusters[0]}).prepare()
+
+
+def copy(namespace: str, name: str, cluster: str = "local") -> Object:
+    """A source that copies a Service."""
+    return {"cluster": cluster, "provider": {"name": "service-copy", "config": {"namespace": namespace, "name": name}}}
+
+
+def add_slice(
+    server: ApiServer,
+    name: str,
+    service: str,
+    endpoints: Iterable[str | Object],
+    *,
+    namespace: str = "edge",
+    ports: Sequence[Object] = ({"name": "https", "port": 6443, "protocol": "TCP"},),
+    labels: Mapping[str, str] | None = None,
+    family: str = "IPv4",
+) -> Object:
+    """A slice as somebody else writes it; plain addresses become ready endpoints."""
+    body = {
+        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": service, **(labels or {})}},
+        "addressType": family,
+        "endpoints": [
+            {"addresses": [each], "conditions": {"ready": True}} if isinstance(each, str) else each
+            for each in endpoints
+        ],
+        "ports": list(ports),
+    }
+    return server.api.post(f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices", body)
+
+
+def set_endpoints(server: ApiServer, name: str, *endpoints: str | Object, namespace: str = "edge") -> None:
+    """Other endpoints for a slice."""
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/{name}"
+    content = [
+        {"addresses": [each], "conditions": {"ready": True}} if isinstance(each, str) else each for each in endpoints
+    ]
+    server.api.patch(path, {"endpoints": content})
+
+
+def service_entry(name: str, *sources: Object, **more: Any) -> Object:
+    """A registry entry whose sources are copies."""
+    return {"name": name, "namespace": "edge", "sources": list(sources), **more}
+
+
+def annotations(source: str | None, namespace: str | None = None, enabled: str = "true") -> dict[str, str]:
+    """What endpoint-copier reads."""
+    found = {"endpoint-copier/enabled": enabled}
+    if source is not None:
+        found["endpoint-copier/default-service-name"] = source
+    if namespace is not None:
+        found["endpoint-copier/default-service-namespace"] = namespace
+    return found
+
+
+def add_copy(world: World, name: str, source: str | None, namespace: str | None = None, **more: Any) -> None:
+    """A Service that asks for a copy."""
+    enabled = more.pop("enabled", "true")
+    metadata = {"annotations": annotations(source, namespace, enabled)}
+    world.add_service(name, metadata=metadata, **{"ports": [HTTPS], **more})
+
+
+def annotate(world: World, name: str, **values: str | None) -> None:
+    """Change annotations of endpoint-copier on a Service; None removes one."""
+    changed = {f"endpoint-copier/{key.replace('_', '-')}": value for key, value in values.items()}
+    world.hub_cluster.api.patch(f"/api/v1/namespaces/edge/services/{name}", {"metadata": {"annotations": changed}})
+
+
+def ports(world: World, service: str) -> list[list[tuple[str, int]]]:
+    """Name and number of the ports of each slice of a Service, sorted."""
+    return sorted(
+        [(each.get("name", ""), each["port"]) for each in slice_["ports"]] for slice_ in world.slices(service)
+    )
+
+
+ALLOW_EDGE = {"enabled": True, "allow": [{"from": "edge/*", "to": ["edge/*"]}]}
+
+
+# --- from the registry ---------------------------------------------------------------------------------
+
+
+def test_the_api_servers_address_is_copied(world: World) -> None:
+    """The endpoints behind ``kubernetes`` stand behind kubernetes-vip, whoever put them there, and follow."""
+    world.add_service("kubernetes-vip", ports=[HTTPS])
+    world.write(services=[service_entry("kubernetes-vip", copy("edge", "kubernetes"))])
+    add_slice(world.hub_cluster, "kubernetes", "kubernetes", ["10.96.0.11", "10.96.0.12"])
+    with RunningHub(world):
+        world.awaits("10.96.0.11", "10.96.0.12", service="kubernetes-vip")
+        set_endpoints(world.hub_cluster, "kubernetes", "10.96.0.12", "10.96.0.13")
+        world.awaits("10.96.0.12", "10.96.0.13", service="kubernetes-vip")
+        world.hub_cluster.api.delete(world.slice_path("kubernetes"))
+        world.awaits(service="kubernetes-vip")
+
+    assert ports(world, "kubernetes-vip") == [[("https", 6443)]]
+
+
+def test_an_endpoint_is_copied_whole_within_the_cluster(world: World) -> None:
+    """Conditions, zone, hints, hostname, nodeName and targetRef come along, for a plain Service too."""
+    whole = {
+        "addresses": ["10.20.0.1"],
+        "conditions": {"ready": False, "serving": True, "terminating": True},
+        "hostname": "web-0",
+        "nodeName": "worker-1",
+        "targetRef": {"kind": "Pod", "name": "web-0", "namespace": "edge", "uid": "1234"},
+        "zone": "eu-a",
+        "hints": {"forZones": [{"name": "eu-a"}]},
+    }
+    add_slice(world.hub_cluster, "web-1", "web", [whole, {"addresses": ["10.20.0.2"]}])
+    world.add_service("mirror", ports=[HTTPS])
+    world.write(services=[service_entry("mirror", copy("edge", "web"))])
+    with RunningHub(world):
+        world.awaits("10.20.0.1", "10.20.0.2", service="mirror")
+
+    (slice_,) = world.slices("mirror")
+    unset = {"addresses": ["10.20.0.2"], "conditions": {"ready": True, "serving": True, "terminating": False}}
+    assert slice_["endpoints"] == [whole, unset]
+
+
+def test_every_slice_and_family_of_a_source_is_copied(world: World) -> None:
+    """Several slices, both families, one of them of the hub's limit and more: 1,500 endpoints, none lost."""
+    wanted = [f"10.30.{number >> 8}.{number & 255}" for number in range(1500)]
+    add_slice(world.hub_cluster, "big-1", "big", wanted[:1000])
+    add_slice(world.hub_cluster, "big-2", "big", wanted[1000:])
+    add_slice(world.hub_cluster, "big-6", "big", ["fd00:30::1", "fd00:30::2"], family="IPv6")
+    world.add_service("mirror", ports=[HTTPS], ipFamilyPolicy="RequireDualStack", ipFamilies=["IPv4", "IPv6"])
+    world.write(services=[service_entry("mirror", copy("edge", "big"))])
+    with RunningHub(world):
+        world.awaits(*wanted, "fd00:30::1", "fd00:30::2", service="mirror", timeout=20)
+        mark = world.hub_cluster.audit_mark()
+        set_endpoints(world.hub_cluster, "big-2", *wanted[1000:1499])
+        world.awaits(*wanted[:1499], "fd00:30::1", "fd00:30::2", service="mirror")
+        assert [each.verb for each in world.writes(mark)].count("update") <= 1
+
+
+def test_slices_with_other_ports_stay_apart(world: World) -> None:
+    """A named targetPort is what each source slice says, and an endpoint that changes its port is never missing."""
+    add_slice(world.hub_cluster, "web-a", "web", ["10.20.0.1", "10.20.0.2"], ports=[{"name": "http", "port": 8080}])
+    add_slice(world.hub_cluster, "web-b", "web", ["10.20.0.3"], ports=[{"name": "http", "port": 9090}])
+    world.add_service("mirror", ports=[{"name": "http", "port": 80, "targetPort": "http"}])
+    world.write(services=[service_entry("mirror", copy("edge", "web"))])
+
+    def found() -> dict[int, list[str]]:
+        return {
+            each["ports"][0]["port"]: sorted(address for one in each["endpoints"] or () for address in one["addresses"])
+            for each in world.slices("mirror")
+        }
+
+    with RunningHub(world) as hub:
+        eventually(lambda: found() == {8080: ["10.20.0.1", "10.20.0.2"], 9090: ["10.20.0.3"]})
+        seen: list[list[str]] = []
+        world.hub_cluster.api.delete(world.slice_path("web-b"))
+        add_slice(world.hub_cluster, "web-c", "web", ["10.20.0.2", "10.20.0.3"], ports=[{"name": "http", "port": 9090}])
+        set_endpoints(world.hub_cluster, "web-a", "10.20.0.1")
+
+        def moved() -> bool:
+            seen.append(world.published("mirror"))
+            return found() == {8080: ["10.20.0.1"], 9090: ["10.20.0.2", "10.20.0.3"]}
+
+        eventually(moved, every=0.01)
+        assert all("10.20.0.2" in each for each in seen)
+        hub.stop()
+    with RunningHub(world):  # a hub that starts finds everything in place
+        mark = world.hub_cluster.audit_mark()
+        assert world.writes(mark, settle=1.5) == []
+
+
+def test_a_remote_service_is_copied_and_its_ports_followed(world: World) -> None:
+    """From another cluster: neither nodeName nor a Pod's reference; a port that changes there changes here."""
+    remote = world.remotes["eu"]
+    remote.grant("hub", *COPY_RULES, namespace="edge")
+    endpoint = {
+        "addresses": ["10.20.0.1"],
+        "nodeName": "worker-1",
+        "targetRef": {"kind": "Pod", "name": "web-0"},
+        "zone": "eu-a",
+    }
+    add_slice(remote, "web-1", "web", [endpoint], ports=[{"name": "http", "port": 30080}])
+    world.add_service("mirror", ports=[{"name": "http", "port": 80, "targetPort": "http"}])
+    world.write(services=[service_entry("mirror", copy("edge", "web", "eu"))])
+    with RunningHub(world):
+        world.awaits("10.20.0.1", service="mirror")
+        assert ports(world, "mirror") == [[("http", 30080)]]
+        remote.api.patch(world.slice_path("web-1"), {"ports": [{"name": "http", "port": 30081}]})
+        eventually(lambda: ports(world, "mirror") == [[("http", 30081)]])
+
+    (slice_,) = world.slices("mirror")
+    ready = {"ready": True, "serving": True, "terminating": False}
+    assert slice_["endpoints"] == [{"addresses": ["10.20.0.1"], "conditions": ready, "zone": "eu-a"}]
+
+
+def test_a_remote_that_is_away_keeps_endpoints_and_ports(world: World) -> None:
+    """Also over a restart of the hub, when nobody knows what a named port means."""
+    remote = world.remotes["eu"]
+    remote.grant("hub", *COPY_RULES, namespace="edge")
+    add_slice(remote, "web-1", "web", ["10.20.0.1"], ports=[{"name": "http", "port": 30080}])
+    add_slice(remote, "web-2", "web", ["10.20.0.2"], ports=[{"name": "http", "port": 30090}])
+    world.add_service("mirror", ports=[{"name": "http", "port": 80, "targetPort": "http"}])
+    world.write(services=[service_entry("mirror", copy("edge", "web", "eu"))])
+    with RunningHub(world):
+        world.awaits("10.20.0.1", "10.20.0.2", service="mirror")
+    before = world.versions("mirror")
+    remote.stop()
+    with RunningHub(world) as hub:
+        eventually(lambda: hub.state("eu").startswith("Unreachable"))
+        world.hub_cluster.api.patch("/api/v1/namespaces/edge/services/mirror", {"metadata": {"labels": {"team": "a"}}})
+        eventually(lambda: all(each["metadata"]["labels"].get("team") == "a" for each in world.slices("mirror")))
+
+    assert world.versions("mirror").keys() == before.keys()
+    assert world.published("mirror") == ["10.20.0.1", "10.20.0.2"]
+    assert ports(world, "mirror") == [[("http", 30080)], [("http", 30090)]]
+
+
+def test_a_remote_that_may_not_be_read_is_named(world: World) -> None:
+    """403: the rule that is missing, and the cluster; nothing else suffers, and it works once it is granted."""
+    remote = world.remotes["eu"]
+    add_slice(remote, "web-1", "web", ["10.20.0.1"], ports=[{"name": "https", "port": 30443}])
+    world.add_service("mirror", ports=[{"name": "https", "port": 443, "targetPort": 30443}])
+    world.write(services=[service_entry("mirror", copy("edge", "web", "eu"))])
+    with RunningHub(world) as hub:
+        key = TargetKey("edge", "mirror")
+        eventually(lambda: (last := hub.hub.reconciler.last(key)) is not None and "403" in last.unknown.get("eu", ""))
+        last = hub.hub.reconciler.last(key)
+        assert last is not None
+        assert "endpointslices.discovery.k8s.io: get, list, watch" in last.unknown["eu"]
+        remote.grant("hub", *COPY_RULES, namespace="edge")
+        world.awaits("10.20.0.1", service="mirror", timeout=20)
+
+
+# --- by annotation --------------------------------------------------------------------------------------
+
+
+def test_annotations_ask_for_copies(world: World) -> None:
+    """Two copies of one source, a chain, and every source followed at once; an annotation removed ends a copy."""
+    add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1"])
+    world.write(annotations=ALLOW_EDGE, services=[world.service("unrelated")])
+    add_copy(world, "one", "web", "edge")
+    add_copy(world, "two", "web")
+    add_copy(world, "three", "one", "edge")
+    with RunningHub(world):
+        for name in ("one", "two", "three"):
+            world.awaits("10.20.0.1", service=name)
+        set_endpoints(world.hub_cluster, "web-1", "10.20.0.1", "10.20.0.2")
+        for name in ("three", "two", "one"):
+            world.awaits("10.20.0.1", "10.20.0.2", service=name)
+        annotate(world, "one", enabled=None)
+        world.awaits(service="one")
+        world.awaits(service="three")
+        world.awaits("10.20.0.1", "10.20.0.2", service="two")
+        assert world.slices("one") == []
+        annotate(world, "one", enabled="true")
+        world.awaits("10.20.0.1", "10.20.0.2", service="three")
+        world.hub_cluster.api.delete("/api/v1/namespaces/edge/services/two")
+        world.awaits(service="two")
+
+
+@pytest.mark.parametrize("value", ["True", "1", ""])
+def test_only_true_asks_for_a_copy(world: World, value: str) -> None:
+    """Every other value is named, and copies nothing, as with endpoint-copier."""
+    add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1"])
+    world.write(annotations=ALLOW_EDGE, services=[world.service("unrelated")])
+    add_copy(world, "mirror", "web", "edge", enabled=value)
+    with RunningHub(world) as hub:
+        eventually(lambda: "AnnotationIgnored" in hub.findings("mirror"))
+        assert repr(value) in hub.findings("mirror")["AnnotationIgnored"].message
+        assert world.slices("mirror") == []
+        annotate(world, "mirror", enabled="true")
+        world.awaits("10.20.0.1", service="mirror")
+
+
+def test_bad_annotations_are_named_and_hurt_nobody(world: World) -> None:
+    """No source name, a copy of itself, a loop, a selector, no leave: each is refused with its own reason."""
+    add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1"])
+    world.write(
+        annotations=ALLOW_EDGE, services=[world.service("unrelated"), service_entry("mine", copy("edge", "web"))]
+    )
+    world.add_service("mine", metadata={"annotations": annotations("other", "edge")}, ports=[HTTPS])
+    add_copy(world, "nameless", None)
+    add_copy(world, "itself", "itself")
+    add_copy(world, "ping", "pong")
+    add_copy(world, "pong", "ping")
+    add_copy(world, "chosen", "web", selector={"app": "web"})
+    add_copy(world, "greedy", "kubernetes", "default")
+    add_copy(world, "good", "web")
+    wanted = {
+        "nameless": "CopyInvalid",
+        "itself": "CopyLoop",
+        "ping": "CopyLoop",
+        "pong": "CopyLoop",
+        "chosen": "SelectorPresent",
+        "greedy": "CopyNotAllowed",
+        "mine": "AnnotationIgnored",
+    }
+    with RunningHub(world) as hub:
+        world.awaits("10.20.0.1", service="good")
+        world.awaits("10.20.0.1", service="mine")
+        for name, reason in wanted.items():
+            eventually(lambda name=name, reason=reason: reason in hub.findings(name))
+        for name in wanted.keys() - {"mine"}:
+            assert world.slices(name) == []
+        assert "annotations.allow" in hub.findings("greedy")["CopyNotAllowed"].message
+        annotate(world, "pong", default_service_name="web")  # the loop is open
+        world.awaits("10.20.0.1", service="ping")
+
+
+def test_rules_come_and_go_with_the_file(world: World) -> None:
+    """A copy whose rule is taken back goes after the grace; without the block nothing is copied."""
+    add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1"])
+    add_copy(world, "mirror", "web", "edge")
+    world.write(annotations={"enabled": True}, services=[world.service("unrelated")])  # no rule: same namespace
+    with RunningHub(world) as hub:
+        world.awaits("10.20.0.1", service="mirror")
+        world.write(
+            annotations={"enabled": True, "allow": [{"from": "team-a/*", "to": ["edge/*"]}]},
+            services=[world.service("unrelated")],
+        )
+        eventually(lambda: "CopyNotAllowed" in hub.findings("mirror"))
+        world.awaits(service="mirror")
+        assert world.slices("mirror") == []
+
+
+def test_a_hub_that_starts_finds_its_copies_in_place(world: World) -> None:
+    """Nothing is written, and nothing is taken for dropped before the Services are known."""
+    add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1"])
+    world.write(annotations=ALLOW_EDGE, services=[world.service("unrelated")])
+    for name in ("one", "two", "three"):
+        add_copy(world, name, "web")
+    with RunningHub(world):
+        for name in ("one", "two", "three"):
+            world.awaits("10.20.0.1", service=name)
+    mark = world.hub_cluster.audit_mark()
+    with RunningHub(world, removal_grace=0.0) as hub:
+        eventually(lambda: hub.hub.reconciler.last(TargetKey("edge", "three")))
+        assert world.writes(mark, settle=1.0) == []
+        add_slice(world.hub_cluster, "web-2", "web", ["10.20.0.2"])
+        for name in ("one", "two", "three"):
+            world.awaits("10.20.0.1", "10.20.0.2", service=name)
+
+
+def test_one_shot_commands_know_of_copies(world: World) -> None:
+    """``hub run --once`` makes them, ``hub status`` says which were refused and why."""
+    add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1"])
+    world.write(annotations=ALLOW_EDGE, services=[service_entry("mine", copy("edge", "web"))])
+    world.add_service("mine", ports=[HTTPS])
+    add_copy(world, "good", "web")
+    add_copy(world, "greedy", "kubernetes", "default")
+    access = ["--registry", str(world.path), "--kubeconfig", str(world.kubeconfig)]
+
+    def command(*argv: str) -> subprocess.CompletedProcess[str]:
+        argv = (sys.executable, "-m", "hub", *argv, *access)
+        return subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+
+    done = command("run", "--once", "--leader-elect=false")
+    assert world.published("good") == ["10.20.0.1"], done.stderr
+    assert world.published("mine") == ["10.20.0.1"]
+    shown = command("status", "-o", "json")
+    assert shown.stdout, shown.stderr
+    status = json.loads(shown.stdout)
+    found = {each["name"]: [one["reason"] for one in each["findings"]] for each in status["services"]}
+    assert found == {"edge/good": [], "edge/greedy": ["CopyNotAllowed"], "edge/mine": []}
+    assert "may not copy default/kubernetes" in command("why", "edge/greedy").stdout
+
+
+# --- taking over from endpoint-copier -----------------------------------------------------------------------
+
+
+def test_slices_of_endpoint_copier_are_taken_over_without_a_gap(world: World) -> None:
+    """Its slice goes once ours have stood beside it, stale addresses and all; no moment without the good ones."""
+    add_slice(world.hub_cluster, "web-1", "web", ["10.20.0.1", "10.20.0.2"])
+    add_slice(
+        world.hub_cluster,
+        "mirror",
+        "mirror",
+        ["10.20.0.1", "10.20.0.2", "10.20.0.99"],  # the last one is gone from the source: its best known bug
+        labels={"endpoint-copier/source": "web-1"},
+    )
+    add_copy(world, "mirror", "web", "edge")
+    world.write(annotations=ALLOW_EDGE, services=[world.service("unrelated")])
+    seen: list[set[str]] = []
+
+    def look() -> list[Object]:
+        every = world.slices("mirror", selector="kubernetes.io/service-name")
+        seen.append({address for each in every for one in each["endpoints"] or () for address in one["addresses"]})
+        return every
+
+    def gone() -> bool:
+        return not any("endpoint-copier/source" in each["metadata"]["labels"] for each in look())
+
+    with RunningHub(world):
+        eventually(gone, 20, 0.02)
+
+    assert all({"10.20.0.1", "10.20.0.2"} <= each for each in seen)
+    assert seen[-1] == {"10.20.0.1", "10.20.0.2"}
+
+
+# --- node ports by name ---------------------------------------------------------------------------------------
+
+
+def test_a_port_is_read_from_a_remote_service(world: World) -> None:
+    """By name, followed; one that is deleted keeps its number, also over a restart of the hub."""
+    remote = world.remotes["eu"]
+    remote.grant("hub", *NODE_PORT_RULES, namespace="edge")
+    add_node(remote, "n1", "10.1.0.1")
+    services = "/api/v1/namespaces/edge/services"
+    port = {"name": "https", "port": 443, "nodePort": 30500}
+    remote.api.post(services, {"metadata": {"name": "envoy"}, "spec": {"type": "NodePort", "ports": [port]}})
+    world.add_service()
+    entry = {"name": "https", "nodePort": {"service": "edge/envoy", "port": "https"}}
+    world.write(services=[world.service(ports=[entry])])
+    with RunningHub(world) as hub:
+        world.awaits("10.1.0.1")
+        assert ports(world, "payments") == [[("https", 30500)]]
+        remote.api.patch(f"{services}/envoy", {"spec": {"ports": [{**port, "nodePort": 30501}]}})
+        eventually(lambda: ports(world, "payments") == [[("https", 30501)]])
+        remote.api.delete(f"{services}/envoy")
+        eventually(lambda: "NodePortUnknown" in hub.findings())
+    with RunningHub(world) as hub:
+        add_node(remote, "n2", "10.1.0.2")
+        world.awaits("10.1.0.1", "10.1.0.2")
+        assert ports(world, "payments") == [[("https", 30501)]]
+        remote.api.post(
+            services,
+            {"metadata": {"name": "envoy"}, "spec": {"type": "NodePort", "ports": [{**port, "nodePort": 30502}]}},
+        )
+        eventually(lambda: ports(world, "payments") == [[("https", 30502)]])
+        assert "NodePortUnknown" not in hub.findings()
+
+
+def test_a_port_that_was_never_read_publishes_nothing(world: World) -> None:
+    """No number is invented; the culprit is named."""
+    remote = world.remotes["eu"]
+    remote.grant("hub", *NODE_PORT_RULES, namespace="edge")
+    add_node(remote, "n1", "10.1.0.1")
+    world.add_service()
+    entry = {"name": "https", "nodePort": {"service": "edge/nobody", "port": "https"}}
+    world.write(services=[world.service(ports=[entry])])
+    with RunningHub(world) as hub:
+        eventually(lambda: "does not exist" in getattr(hub.findings().get("NodePortUnknown"), "message", ""))
+        assert world.slices() == []
