@@ -196,17 +196,15 @@ async def cadence(seconds: float) -> list[Figure]:
     return [Figure(f"interval of 5,000 live beside {BLACKHOLED:,} blackholed", text, "≤ 5.50 s", met)]
 
 
-async def detection() -> list[Figure]:
-    """From the death of 250 backends to their verdicts."""
+async def detection(networks: list[str], doomed: list[str], *, stated: bool = False) -> list[Figure]:
+    """From the death of backends to their verdicts."""
     async with probing("http") as (board, check):
-        doomed = [f"10.7.{c}.{224 + n}" for c in range(DEAD_CLUSTERS) for n in range(DEAD_PER_CLUSTER)]
         began = time.monotonic()
-        for cluster in range(DEAD_CLUSTERS):
-            route = ["ip", "route", "add", f"10.7.{cluster}.224/27", "dev", "hole", "table", "local"]
-            subprocess.run(route, check=True)
+        for network in networks:
+            _route("add", network)
         limit = FALL * INTERVAL * 1.1 + TIMEOUT + 1.0
         times: dict[str, float] = {}
-        while len(times) < len(doomed) and time.monotonic() - began < 2 * limit:
+        while len(times) < len(doomed) and time.monotonic() - began < 4 * limit:
             verdicts = board.verdicts()[check]
             now = time.monotonic() - began
             for address in doomed:
@@ -214,10 +212,30 @@ async def detection() -> list[Figure]:
                     times.setdefault(address, now)
             await asyncio.sleep(0.05)
         others = sum(verdict is False for verdict in verdicts.values()) - len(times)
+    for network in networks:
+        _route("del", network)
     ordered = sorted(times.values())
     text = f"{len(times)} of {len(doomed)}, median {ordered[len(ordered) // 2]:.1f} s, last {ordered[-1]:.1f} s"
-    met = len(times) == len(doomed) and ordered[-1] <= limit and others <= 2 * DEAD_CLUSTERS
-    return [Figure("250 backends go dark: verdicts", text, f"≤ {limit:.1f} s", met)]
+    met = len(times) == len(doomed) and ordered[-1] <= limit and others <= 2 * len(networks)
+    where = f"{len(networks)} clusters" if len(networks) > 1 else "one cluster"
+    name = f"{len(doomed)} backends in {where} go dark: verdicts"
+    return [Figure(name, text, "stated" if stated else f"≤ {limit:.1f} s", None if stated else met)]
+
+
+def scattered() -> Any:
+    """25 backends in each of ten clusters."""
+    clusters = range(DEAD_CLUSTERS)
+    doomed = [f"10.7.{c}.{224 + n}" for c in clusters for n in range(DEAD_PER_CLUSTER)]
+    return detection([f"10.7.{c}.224/27" for c in clusters], doomed)
+
+
+def together() -> Any:
+    """All backends of one cluster: more than its sockets can follow, so this is how long it takes."""
+    return detection([f"10.7.{CLUSTERS - 1}.0/24"], live(CLUSTERS - 1), stated=True)
+
+
+def _route(what: str, network: str) -> None:
+    subprocess.run(["ip", "route", what, network, "dev", "hole", "table", "local"], check=True)
 
 
 # --- the report -----------------------------------------------------------------------------------
@@ -248,7 +266,7 @@ def measure(seconds: float) -> list[Figure]:
             time.sleep(0.1)
     try:
         figures: list[Figure] = []
-        for work in (*(cpu(mode, seconds) for mode in PORTS), cadence(seconds), detection()):
+        for work in (*(cpu(mode, seconds) for mode in PORTS), cadence(seconds), scattered(), together()):
             figures += uvloop.run(work)
             print(figures[-1], flush=True)
         return figures

@@ -4,7 +4,9 @@ A file that drops more than one entry and more than a fifth of the endpoints is 
 template that came out half empty, the file of another environment) than an intention. What would go with
 such a file stays as it is, without end; everything else in the file takes effect. What was dropped is read
 off the slices of ours: they name a Service or a source cluster that the registry does not. So a hub that
-starts judges as one that reloads, and the hash of an approval is the same in every replica.
+starts judges as one that reloads, and the hash of an approval is the same in every replica. That something is
+withheld is also noted beside the last accepted registry: the endpoints that came with the same file must not
+make its share small enough to go after a restart.
 """
 
 from __future__ import annotations
@@ -145,10 +147,22 @@ class Removals:
         self._allowed: set[str] = set()
         self._issued: tuple[tuple[str, frozenset[str]], ...] = ()
         self._withheld: RegistryHeld | None = None
+        self._restored = False
+
+    def restore(self) -> None:
+        """A removal was withheld when this hub ended: what is dropped now stays so, whatever its share is by now."""
+        self._registry = None
+        self._allowed.clear()
+        self._restored = True
 
     def reread(self) -> None:
         """Another hub may have written since: judge anew when asked."""
         self._registry = None
+
+    @property
+    def found(self) -> RegistryHeld | None:
+        """What the last judgement withheld. Judges nothing."""
+        return self._withheld
 
     def judge(self, registry: Registry) -> RegistryHeld | None:
         """What is withheld under this registry. Called before anything is decided under it."""
@@ -185,7 +199,8 @@ class Removals:
         rest -= approved
         endpoints = sum(found.entries[each] for each in rest)
         before = set(self._withheld.entries if self._withheld is not None else ())
-        much = endpoints > SHARE * found.total or bool(before & rest)
+        much = endpoints > SHARE * found.total or bool(before & rest) or self._restored
+        self._restored = False
         if len(rest) <= ENTRIES or not much:
             self._allowed |= gone
             self._withheld = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import click
 
@@ -18,23 +18,25 @@ from hub.cli.run import Environment
 from hub.errors import RegistryError, UsageError
 
 if TYPE_CHECKING:
+    from hub.importers.document import Document
     from hub.importers.variables import Variables
     from hub.model import Service
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 """As for a registry."""
 PSEUDO_FILE: Final = "environment"
 """Stands for the file in messages and paths."""
 
-files = click.option(
-    "-f",
-    "--filename",
-    "files",
-    metavar="FILE",
-    type=click.File("r", encoding="utf-8"),
-    multiple=True,
-    help="A manifest, or NAME=value lines; - = stdin. May be repeated. [default: this process's environment]",
-)
+
+def files(text: str) -> Callable[[F], F]:
+    """``-f``: what is imported, with this help."""
+    file = click.File("r", encoding="utf-8")
+    return click.option("-f", "--filename", "files", metavar="FILE", type=file, multiple=True, help=text)
+
+
+variables = files("A manifest, or NAME=value lines; - = stdin. May be repeated. [default: this process's environment]")
 
 
 @click.group("import", short_help="Print the clusters.yaml that another tool's configuration comes to.")
@@ -47,7 +49,7 @@ def import_() -> None:
 
 
 @import_.command("env", short_help="From the environment of the single-target controller.")
-@files
+@variables
 @verbose
 def env(files: Sequence[TextIO]) -> None:
     """From the environment of the single-target controller.
@@ -57,11 +59,11 @@ def env(files: Sequence[TextIO]) -> None:
     """
     from hub.importers import environment, target
 
-    click.echo(environment.build(_variables(files, target.VARIABLES)).document.text, nl=False)
+    _print(environment.build(_variables(files, target.VARIABLES)).document)
 
 
 @import_.command("inventory-script", short_help="From the environment of the controller's inventory script.")
-@files
+@variables
 @verbose
 def inventory_script(files: Sequence[TextIO]) -> None:
     """From the environment of the controller's inventory script (render_inventory.py).
@@ -71,19 +73,11 @@ def inventory_script(files: Sequence[TextIO]) -> None:
     """
     from hub.importers import script
 
-    click.echo(script.build(_variables(files, script.VARIABLES)).text, nl=False)
+    _print(script.build(_variables(files, script.VARIABLES)))
 
 
 @import_.command("endpoint-copier", short_help="From the Services that endpoint-copier copies to.")
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    metavar="FILE",
-    type=click.File("r", encoding="utf-8"),
-    multiple=True,
-    help="Manifests of Services; - = stdin. May be repeated. [default: all Services of the hub cluster]",
-)
+@files("Manifests of Services; - = stdin. May be repeated. [default: all Services of the hub cluster]")
 @kubeconfig_option
 @click.option(
     "--managed-endpoint",
@@ -119,7 +113,7 @@ def endpoint_copier(
     else:
         found = asyncio.run(_services(kubeconfig))
     managed, source = (TargetKey(*each.split("/", 1)) for each in (managed_endpoint, default_endpoint))
-    click.echo(copier.build(found, managed, source).text, nl=False)
+    _print(copier.build(found, managed, source))
 
 
 async def _services(kubeconfig: str | None) -> list[Service]:
@@ -146,7 +140,7 @@ def _variables(files: Sequence[TextIO], marks: Sequence[str]) -> Variables:
 
 
 def _texts(files: Sequence[TextIO]) -> list[tuple[str, str]]:
-    found = []
+    found: list[tuple[str, str]] = []
     for file in files:
         try:
             text = file.read(MAX_BYTES + 1)
@@ -156,6 +150,32 @@ def _texts(files: Sequence[TextIO]) -> list[tuple[str, str]]:
             raise UsageError(f"{file.name}: is too large: at most {MAX_BYTES:,} characters are read")
         found.append((file.name, text))
     return found
+
+
+def _print(document: Document) -> None:
+    """Print what 'hub check' accepts, or say what is wrong with what it was made from."""
+    _check(document, PSEUDO_FILE)
+    click.echo(document.text, nl=False)
+
+
+def _check(document: Document, name: str) -> bytes:
+    """The document's content.
+
+    Raises:
+        UsageError: a registry cannot be this; names the variables.
+    """
+    from hub.registry import isolated
+
+    content = document.text.encode()
+    try:
+        problems = isolated.loads(content, name).problems
+    except isolated.Unchecked:
+        raise
+    except RegistryError as error:
+        problems = error.problems
+    if problems:
+        raise document.error(problems)
+    return content
 
 
 # --- hub run --from-env --------------------------------------------------------------------------------
@@ -169,19 +189,10 @@ def environment() -> Environment:
     """
     from hub.importers.environment import build
     from hub.importers.variables import Variables
-    from hub.registry import isolated
 
     imported = build(Variables(os.environ), complete=True)
     name = str(Path(imported.folder or Path.cwd()) / PSEUDO_FILE)
-    content = imported.document.text.encode()
-    try:
-        problems = isolated.loads(content, name).problems
-    except isolated.Unchecked:
-        raise
-    except RegistryError as error:
-        problems = error.problems
-    if problems:
-        raise imported.document.error(problems)
+    content = _check(imported.document, name)
     program = imported.program
     if program and "/" not in program:
         with suppress(OSError):

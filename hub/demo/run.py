@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
@@ -19,13 +19,17 @@ from rich.live import Live
 
 from hub.aio.clock import SystemClock
 from hub.app import Hub, Options, assemble
+from hub.cli.options import BindAddress
 from hub.demo.layout import CLUSTERS, SERVICES
 from hub.demo.ledger import Change, Ledger, Verdict, verdict
 from hub.demo.narrator import Narrator
 from hub.demo.screen import Event, Picture, render
 from hub.demo.script import script
 from hub.demo.world import World
+from hub.report.server import Listen, listening
 
+PAGE: Final = BindAddress("127.0.0.1", 0)
+"""Where the status page is: on a port that is free."""
 UNWATCHED: Final = 30.0
 """Seconds a show lasts that nobody can end by Ctrl-C."""
 SETTLE: Final = 10.0
@@ -91,22 +95,28 @@ def run(duration: float | None) -> int:
 
 async def _run(folder: Path, duration: float | None, *, terminal: bool) -> Verdict:
     stop = asyncio.Event()
-    notes = footer(folder)
     with _signals(stop.set):
         if not terminal:
-            click.echo("\n".join(notes))
-            return await show(World(folder), Lines(), duration, stop)
+            return await show(World(folder), Lines(), duration, stop, _said)
         console = Console()
         with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-            return await show(World(folder), Terminal(console, live), duration, stop, notes)
+            return await show(World(folder), Terminal(console, live), duration, stop, footer)
 
 
-def footer(folder: Path) -> tuple[str, ...]:
-    """Where everything is, and what to try meanwhile."""
+def footer(world: World, urls: Sequence[str] = ()) -> tuple[str, ...]:
+    """Where everything is, and what to try meanwhile; of a world that was entered, with its status page at ``urls``."""
+    flags = "".join(f" --allow-api-host {host}" for host in sorted(world.cloud.allow_api_hosts))
     return (
-        f"in {folder}: clusters.yaml, kubeconfigs, hub.log",
-        "try there meanwhile: hub nodes --registry clusters.yaml --kubeconfig kubeconfigs/hub",
+        f"in {world.folder}: clusters.yaml, kubeconfigs, hub.log",
+        f"try there meanwhile: hub nodes --registry clusters.yaml --kubeconfig kubeconfigs/hub{flags}",
+        *(f"in a browser: {url}" for url in urls),
     )
+
+
+def _said(world: World, urls: Sequence[str]) -> tuple[str, ...]:
+    """The same, said once and before everything else."""
+    click.echo("\n".join(footer(world, urls)))
+    return ()
 
 
 async def show(
@@ -114,7 +124,7 @@ async def show(
     audience: Audience,
     duration: float | None,
     stop: asyncio.Event,
-    notes: tuple[str, ...] = (),
+    notes: Callable[[World, Sequence[str]], tuple[str, ...]] = lambda *_: (),
     settle: float = SETTLE,
 ) -> Verdict:
     """Let the world happen, with a hub following it.
@@ -124,7 +134,8 @@ async def show(
         audience: who watches.
         duration: seconds; None = until ``stop``.
         stop: set it to end early.
-        notes: shown below the picture.
+        notes: what is shown below the picture; asked once the world was entered and its status page has
+            addresses.
         settle: seconds after the end in which the last changes may still arrive.
 
     Raises:
@@ -142,7 +153,8 @@ async def show(
         )
         hub = await stack.enter_async_context(assemble(options, clock))
         await hub.catalog.load_async(world.cloud.provider)  # an installation without the entry point says so at once
-        stage = Stage(world, hub, audience, None if duration is None else began + duration, notes)
+        urls = await stack.enter_async_context(listening(Listen(PAGE), hub))
+        stage = Stage(world, hub, audience, None if duration is None else began + duration, notes(world, urls))
         async with _running(hub), _beating(world):
             return await stage.play(stop, settle)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
@@ -26,6 +26,7 @@ _UNITS: Final[Mapping[str, float]] = {
     "h": 3600.0,
 }
 _MAX_LENGTH: Final = 32
+_PLACES: Final = "must be {env: NAME}, {file: PATH} or {secret: NAME, key: KEY}"
 _PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+")
 
@@ -59,10 +60,17 @@ class SecretRef(BaseModel):
     secret: str | None = Field(default=None, min_length=1, description="a Secret in --secrets-namespace")
     key: str | None = Field(default=None, min_length=1, description="the Secret's key")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_secret(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError(f"{_PLACES}: where the secret is, never the secret itself")  # noqa: TRY004 - pydantic takes this one
+        return value
+
     @model_validator(mode="after")
     def _one_source(self) -> SecretRef:
         if sorted(self.ref()) not in (["env"], ["file"], ["key", "secret"]):
-            raise ValueError("must be {env: NAME}, {file: PATH} or {secret: NAME, key: KEY}")
+            raise ValueError(_PLACES)
         return self
 
     def ref(self) -> dict[str, str]:

@@ -1,15 +1,27 @@
-"""What flags let a provider contact and run: one set of rules for the hub and for the test kit.
+"""What flags let a provider contact and run, and what it may measure: one set of rules for the hub and the test kit.
 
 Not public: a provider meets these rules through its :class:`HubContext`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from hub.aio import process
 from hub.plugin.spec import Completed, TerminalProviderError, TransientProviderError
+
+MEASURE: Final = re.compile(r"[a-z](?:_?[a-z0-9]){0,39}")
+TAKEN: Final = frozenset(
+    ("calls_total", "call_duration_seconds", "stalls_total", "stall_seconds_total", "suspended", "suspensions_total")
+)
+"""What the hub itself measures of every provider."""
+ENDINGS: Final = ("_bucket", "_count", "_sum", "_created", "_info")
+"""Of names that mean something else to Prometheus."""
+MEASURES: Final = 20
+"""Numbers one provider may show."""
 
 
 def check_api_host(host: str, default: str, allowed: frozenset[str]) -> None:
@@ -42,6 +54,20 @@ def check_program(program: str, allowed: frozenset[str]) -> str:
         if named:
             return named[0]
     raise TerminalProviderError(f"the hub may not run {program!r}; start it with --allow-exec and its absolute path")
+
+
+def check_measure(name: str, known: Collection[str]) -> None:
+    """Allow a name for a number in the metrics, beside the ``known`` ones.
+
+    Raises:
+        TerminalProviderError: it is no name, or one too many.
+    """
+    if MEASURE.fullmatch(name) is None or len(name) > 40 or name in TAKEN or name.endswith(ENDINGS):
+        raise TerminalProviderError(
+            f"{name!r} is no name of a measure: lower case, digits and _, up to 40, not one of the hub's own"
+        )
+    if name not in known and len(known) >= MEASURES:
+        raise TerminalProviderError(f"measure {name!r} is one too many: a provider shows {MEASURES}")
 
 
 async def run_program(

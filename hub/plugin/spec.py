@@ -19,7 +19,7 @@ import pluggy
 
 from hub.aio.clock import Clock
 from hub.errors import ProviderError
-from hub.model import Hints, Node, ObjectReference, Port, Resolution, Service, Slice
+from hub.model import EndpointView, Hints, Node, ObjectReference, Port, Resolution, Service, Slice
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -29,6 +29,8 @@ API_VERSION = 1
 """Raised when a change could break a provider; the deprecation policy is in docs/plugins."""
 
 ENTRY_POINT_GROUP = "hub.providers"
+VIEWS_ENTRY_POINT_GROUP = "hub.views"
+"""Consumers of endpoint views; the entry point's name is the one in ``views.hooks`` of clusters.yaml."""
 NAMESPACE = "hub"
 
 hookspec = pluggy.HookspecMarker(NAMESPACE)
@@ -207,6 +209,21 @@ class HubContext(Protocol):
         """``text`` as one short line that may appear in an error: no secret this provider read, nothing like one."""
         ...
 
+    def measure(self, name: str, read: Callable[[], Mapping[str, float]], /) -> None:
+        """Show numbers in the hub's metrics, as ``endpointslice_hub_provider_NAME{provider, scope}``.
+
+        Args:
+            name: lower case, digits and ``_``, at most 40 characters, with the unit at its end (``_seconds``,
+                ``_bytes``). One that ends in ``_total`` only grows, and is a counter; any other is a gauge.
+                A second call with a name replaces the first; at most 20 names are shown.
+            read: the numbers of this moment by scope (a data center, an account; "" for the whole provider),
+                at most 1,000. Called in the event loop at every scrape: no I/O, no awaiting.
+
+        Raises:
+            TerminalProviderError: the name is not one, or one too many.
+        """
+        ...
+
     def check_api_host(self, host: str, default: str) -> None:
         """Allow ``default``, or a host named by ``--allow-api-host``.
 
@@ -322,6 +339,8 @@ class ProviderType:
         poll_interval: seconds between polls of all nodes; None = only when nodes change.
         reads: Node fields an answer depends on; the name always counts.
         guard: defaults for sources of this type.
+        scope: what of the world outside a configuration depends on, such as a data center: alerts come once for
+            each (provider, scope), not for each cluster; None = there is one for the whole provider.
         api_version: the plugin API it was written for.
     """
 
@@ -333,6 +352,7 @@ class ProviderType:
     poll_interval: float | Callable[[Any], float] | None = None
     reads: frozenset[NodeField] = ALL_FIELDS
     guard: GuardDefaults = field(default_factory=GuardDefaults)
+    scope: Callable[[Any], str] | None = None
     api_version: int = API_VERSION
 
 
@@ -340,3 +360,24 @@ class ProviderType:
 def hub_register_providers() -> Iterable[ProviderType]:
     """Declare the provider types of this distribution. Called once, right after import; do no I/O."""
     return ()
+
+
+@hookspec
+def hub_endpoint_upserted(view: EndpointView) -> None:
+    """A view is new or other than before. In order for each view, in the consumer's own thread; may block.
+
+    Called again with backoff until it returns; called anew for every view when a hub starts to write.
+    """
+
+
+@hookspec
+def hub_endpoint_deleted(view: EndpointView) -> None:
+    """A view that this consumer was told of is gone; ``view`` is what it was told last. Otherwise as above."""
+
+
+@hookspec
+def hub_endpoints_listed(cluster: str, views: Sequence[EndpointView]) -> None:
+    """Once after each start, for each cluster: these are all of its views, and all were upserted.
+
+    Whatever else the consumer has of this cluster from an earlier life is gone.
+    """

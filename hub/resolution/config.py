@@ -85,7 +85,10 @@ def _parse_model(type_: ProviderType, model: type[BaseModel], config: Mapping[st
     try:
         parsed = model.model_validate(dict(config))
     except ValidationError as error:
-        for finding in error.errors(include_url=False, include_context=False, include_input=False):
+        findings = error.errors(include_url=False, include_context=False, include_input=False)
+        for finding in findings:
+            if finding["type"] == "too_short" and any(_within(each["loc"], finding["loc"]) for each in findings):
+                continue  # it is short of the items that are wrong
             place = _path(path, config, finding["loc"], finding["type"])
             if finding["type"] == "extra_forbidden":
                 keys = known if len(finding["loc"]) == 1 else set[str]()
@@ -129,6 +132,10 @@ def _path(path: str, value: Any, location: Sequence[int | str], kind: str) -> st
         elif kind == "missing" and index == len(location) - 1:
             path += f".{part}"
     return path
+
+
+def _within(location: Sequence[int | str], outer: Sequence[int | str]) -> bool:
+    return len(location) > len(outer) and location[: len(outer)] == outer
 
 
 def _sentence(message: str) -> str:

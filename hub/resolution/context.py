@@ -11,8 +11,9 @@ import asyncio
 import contextvars
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -29,7 +30,7 @@ from hub.plugin.spec import (
     TerminalProviderError,
     TransientProviderError,
 )
-from hub.resolution.secrets import Credential, Place, ReadSecret, credential
+from hub.resolution.secrets import Credential, Place, ReadSecret, SecretVersion, credential, untold
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
@@ -44,6 +45,16 @@ HTTP_TIMEOUT: Final = 25.0
 
 ERROR_LIMIT: Final = 256
 """Characters of a foreign error's text that are shown."""
+
+MAX_SCOPE: Final = 128
+"""Characters of a scope: a label of metrics."""
+MAX_SCOPES: Final = 1000
+"""Scopes of one number of a provider: as many data centers as there may be clusters."""
+
+
+def label(scope: str) -> str:
+    """A scope as a label of metrics: no longer than it may be, and fit to be written out."""
+    return scope[:MAX_SCOPE].encode("utf-8", "replace").decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +119,7 @@ class ProviderHub:
         limits: Limits | None = None,
         http: SharedHttp | None = None,
         read_secret: ReadSecret | None = None,
+        secret_version: SecretVersion = untold,
         threads: int = THREADS,
     ) -> None:
         self._name = name
@@ -115,9 +127,11 @@ class ProviderHub:
         self._limits = limits or Limits()
         self._http = http or SharedHttp()
         self._read_secret = read_secret
+        self._secret_version = secret_version
         self._slots = asyncio.Semaphore(threads)
         self._logger = logging.getLogger(f"hub.provider.{name}")
         self._credentials: dict[tuple[tuple[str, str], ...], Credential] = {}
+        self._measures: dict[str, Callable[[], Mapping[str, float]]] = {}
 
     @property
     def clock(self) -> Clock:
@@ -177,7 +191,7 @@ class ProviderHub:
         key = tuple(sorted(ref.items()))
         if key not in self._credentials:
             folder = Path(self._limits.credentials_dir) if self._limits.credentials_dir else None
-            self._credentials[key] = credential(ref, folder, self._read_secret, self._clock)
+            self._credentials[key] = credential(ref, folder, self._read_secret, self._clock, self._secret_version)
         return self._credentials[key]
 
     async def credentials_changed(self) -> bool:
@@ -201,6 +215,22 @@ class ProviderHub:
         if not isinstance(error, HubError):
             text = f"{type(error).__name__}: {text}" if text else type(error).__name__
         return text if len(text) <= ERROR_LIMIT else text[: ERROR_LIMIT - 1] + "…"
+
+    def measure(self, name: str, read: Callable[[], Mapping[str, float]], /) -> None:
+        """See :class:`hub.plugin.HubContext`."""
+        rules.check_measure(name, self._measures)
+        self._measures[name] = read
+
+    def measures(self) -> Iterator[tuple[str, str, float]]:
+        """What the provider counts: (name, scope, number) as of now. What fails, or is no number, is left out."""
+        for name, read in self._measures.items():
+            try:
+                found = [(label(str(scope)), float(number)) for scope, number in islice(read().items(), MAX_SCOPES)]
+            except BaseException:  # foreign code
+                self._logger.debug("%s is not measured", name, exc_info=True)
+                continue
+            for scope, number in found:
+                yield name, scope, number
 
     def check_api_host(self, host: str, default: str) -> None:
         """See :class:`hub.plugin.HubContext`."""

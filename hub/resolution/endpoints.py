@@ -71,6 +71,11 @@ class EndpointWatch:
         return self._health.status
 
     @property
+    def scope(self) -> str:
+        """What the configuration depends on; "" where that is not known (yet)."""
+        return self._prepared.scope if self._prepared is not None else ""
+
+    @property
     def failures(self) -> int:
         """Times the provider failed."""
         return self._health.failures
@@ -92,6 +97,7 @@ class EndpointWatch:
             except Exception as error:  # noqa: BLE001 - foreign code; the snapshot stays
                 before = self._health.status
                 error = self._host.stalls.suspension(self.ref.name) or error
+                self._host.calls_of(self.ref.name).failed(error)
                 self._health.failed(error, self._host.hub(self.ref.name))
                 self._first.set()
                 if self._health.status != before:
@@ -142,6 +148,7 @@ class EndpointWatch:
     def _accept(self, offered: Snapshot) -> None:
         snapshot = merge(self.snapshot, offered)
         changed = snapshot != self.snapshot
+        self._host.calls_of(self.ref.name).answered()
         self.answers += offered.complete
         self.version += changed
         self.snapshot = snapshot

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,9 +21,10 @@ from hub.registry.spec import ProviderRef
 from hub.resolution.calls import Calls, Held, contain_tasks
 from hub.resolution.catalog import Catalog
 from hub.resolution.config import parse_config
-from hub.resolution.context import Limits, ProviderCluster, ProviderHub, SharedHttp
-from hub.resolution.secrets import ReadSecret
+from hub.resolution.context import MAX_SCOPE, Limits, ProviderCluster, ProviderHub, SharedHttp, label
+from hub.resolution.secrets import ReadSecret, SecretVersion, untold
 from hub.resolution.stalls import Stalls
+from hub.resolution.stats import CallStats
 
 OPEN_DEADLINE: Final = 30.0
 """Seconds ``shared`` and ``open`` may take, each; the same as for an answer."""
@@ -42,6 +43,7 @@ class Prepared:
     Attributes:
         config: the validated configuration; None where the type has none.
         poll: seconds between polls; None = none.
+        scope: what the configuration depends on, see :class:`ProviderType`.
     """
 
     type: ProviderType
@@ -49,6 +51,7 @@ class Prepared:
     poll: float | None
     hub: ProviderHub
     cluster: ProviderCluster
+    scope: str = ""
 
 
 class ProviderHost:
@@ -57,9 +60,11 @@ class ProviderHost:
     Args:
         folder: the registry's folder, absolute.
         read_secret: reads a Secret of ``--secrets-namespace``; None = there are none.
+        secret_version: of a Secret, where it is watched.
 
     Attributes:
         stalls: which providers block the event loop, and which are suspended for it.
+        stats: calls since the start, by the provider type's name.
     """
 
     def __init__(
@@ -70,13 +75,16 @@ class ProviderHost:
         folder: str,
         limits: Limits | None = None,
         read_secret: ReadSecret | None = None,
+        secret_version: SecretVersion = untold,
     ) -> None:
         self.catalog = catalog
         self.clock = clock
         self._folder = folder
         self._limits = limits or Limits(credentials_dir=folder)
         self._read_secret = read_secret
+        self._secret_version = secret_version
         self._http = SharedHttp()
+        self.stats: dict[str, CallStats] = {}
         self._hubs: dict[str, ProviderHub] = {}
         self._shared: dict[str, tuple[Held[Any], Any]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -88,9 +96,24 @@ class ProviderHost:
         """The HubContext of a provider type, by its name."""
         if name not in self._hubs:
             self._hubs[name] = ProviderHub(
-                name, clock=self.clock, limits=self._limits, http=self._http, read_secret=self._read_secret
+                name,
+                clock=self.clock,
+                limits=self._limits,
+                http=self._http,
+                read_secret=self._read_secret,
+                secret_version=self._secret_version,
             )
         return self._hubs[name]
+
+    def measures(self) -> Iterator[tuple[str, str, str, float]]:
+        """What the providers count: (provider, name, scope, number), as of now."""
+        for provider, hub in self._hubs.items():
+            for name, scope, number in hub.measures():
+                yield provider, name, scope, number
+
+    def calls_of(self, name: str) -> CallStats:
+        """What became of the calls into a provider type."""
+        return self.stats.setdefault(name, CallStats())
 
     async def prepare(
         self, ref: ProviderRef, cluster: str, changed: Callable[[], None], api: ReadOnlyCluster | None = None
@@ -107,7 +130,7 @@ class ProviderHost:
 
         async def configure() -> Prepared:  # validators are foreign code, too
             config = parse_config(type_, json.loads(ref.config))
-            return Prepared(type_, config, poll_interval(type_, config), hub, context)
+            return Prepared(type_, config, poll_interval(type_, config), hub, context, scope_of(type_, config))
 
         return await Calls(f"provider {ref.name} of {cluster}:").call("configuration", configure, OPEN_DEADLINE)
 
@@ -191,3 +214,17 @@ def poll_interval(type_: ProviderType, config: Any) -> float | None:
     if not isinstance(poll, int | float) or not math.isfinite(poll) or poll <= 0:
         raise TerminalProviderError(f"provider {type_.name!r} has a poll interval of {poll!r}, not positive seconds")
     return max(MIN_POLL, float(poll))
+
+
+def scope_of(type_: ProviderType, config: Any) -> str:
+    """What a configuration depends on, fit for a metric's label; "" where the type does not say.
+
+    Raises:
+        TerminalProviderError: the type computes nonsense.
+    """
+    scope: Any = type_.scope(config) if type_.scope is not None else ""
+    if not isinstance(scope, str) or len(scope) > MAX_SCOPE:
+        raise TerminalProviderError(
+            f"provider {type_.name!r} has a scope that is no text of at most {MAX_SCOPE} characters"
+        )
+    return label(scope)

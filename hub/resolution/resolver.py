@@ -100,6 +100,11 @@ class Resolver:
         return self._health.status
 
     @property
+    def scope(self) -> str:
+        """What the configuration depends on; "" where that is not known (yet)."""
+        return self._prepared.scope if self._prepared is not None else ""
+
+    @property
     def failures(self) -> int:
         """Calls that failed."""
         return self._health.failures
@@ -200,7 +205,11 @@ class Resolver:
             if not batch:
                 return
             self.calls += 1
-            said, ignored = await self._calls.call("resolve", lambda: _resolve(provider, batch), RESOLVE_DEADLINE)
+            stats, started = self._host.calls_of(self.ref.name), self._clock.now()
+            try:
+                said, ignored = await self._calls.call("resolve", lambda: _resolve(provider, batch), RESOLVE_DEADLINE)
+            finally:
+                stats.seconds.note(self._clock.now() - started)
         except Exception as error:  # noqa: BLE001 - foreign code; what it was asked about stays as it was
             self._failed(batch, error)
         else:
@@ -228,12 +237,14 @@ class Resolver:
             self.answers += 1
         self.ignored += ignored
         self.version += changed
+        self._host.calls_of(self.ref.name).answered()
         if self._health.succeeded() or changed:
             self._on_change()
 
     def _failed(self, batch: Sequence[Node], error: Exception) -> None:
         before = self._health.status
         error = self._host.stalls.suspension(self.ref.name) or error
+        self._host.calls_of(self.ref.name).failed(error)
         text = self._health.failed(error, self._host.hub(self.ref.name))
         names = [node.name for node in batch if node.name in self._nodes]
         self._pending.update(names)

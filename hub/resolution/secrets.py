@@ -22,7 +22,10 @@ MAX_BYTES: Final = 65_536
 """A credential is small: the largest Secret a mounted file can hold is 1 MiB, tokens stay under 16 KiB."""
 
 SECRET_TTL: Final = 30.0
-"""Seconds a Secret's value is used before it is read again."""
+"""Seconds a Secret's value is used before it is read again, where nobody watches it."""
+
+SecretVersion = Callable[[str], str | None]
+"""Of a Secret by name: differs once that does; None where only reading it tells."""
 
 ReadSecret = Callable[[str, str], Awaitable[str | bytes]]
 """``await read(name, key)``: the decoded value in the hub's ``--secrets-namespace``."""
@@ -44,7 +47,18 @@ class Credential(Protocol):
         ...
 
 
-def credential(ref: Mapping[str, str], folder: Path | None, read_secret: ReadSecret | None, clock: Clock) -> Credential:
+def untold(_: str) -> str | None:
+    """Nobody watches Secrets."""
+    return None
+
+
+def credential(
+    ref: Mapping[str, str],
+    folder: Path | None,
+    read_secret: ReadSecret | None,
+    clock: Clock,
+    secret_version: SecretVersion = untold,
+) -> Credential:
     """The credential ``ref`` names; reads nothing yet.
 
     Raises:
@@ -62,7 +76,7 @@ def credential(ref: Mapping[str, str], folder: Path | None, read_secret: ReadSec
     if keys == ["key", "secret"]:
         if read_secret is None:
             raise TerminalProviderError("credentials from a Secret need a hub that can read Secrets")
-        return _SecretCredential(ref["secret"], ref["key"], read_secret, clock)
+        return _SecretCredential(ref["secret"], ref["key"], read_secret, clock, secret_version)
     raise TerminalProviderError("a credential is {env: NAME}, {file: PATH} or {secret: NAME, key: KEY}")
 
 
@@ -161,14 +175,18 @@ class _FileCredential(_Remembered):
 
 
 class _SecretCredential(_Remembered):
-    def __init__(self, name: str, key: str, read: ReadSecret, clock: Clock) -> None:
+    def __init__(self, name: str, key: str, read: ReadSecret, clock: Clock, version: SecretVersion) -> None:
         super().__init__()
+        self._version = version
+        self._seen: str | None = None
         self._what = f"Secret {name}, key {key}"
         self._name, self._key, self._read, self._clock = name, key, read, clock
         self._fresh_until = float("-inf")
 
     async def get(self, *, reload: bool = False) -> str:
-        if self._value is not None and not reload and self._clock.now() < self._fresh_until:
+        version = self._version(self._name)
+        fresh = self._clock.now() < self._fresh_until if version is None else version == self._seen
+        if self._value is not None and not reload and fresh:
             return self._value
         try:
             self._value = _clean(await self._read(self._name, self._key), self._what)
@@ -178,7 +196,7 @@ class _SecretCredential(_Remembered):
             if self._value is None or reload:
                 raise CredentialError(f"{self._what}: {error}") from error
             return self._value  # the API server is away; what was read before may well be good
-        self._fresh_until = self._clock.now() + SECRET_TTL
+        self._fresh_until, self._seen = self._clock.now() + SECRET_TTL, version
         return self._value
 
     async def changed(self) -> bool:

@@ -169,6 +169,24 @@ def test_additions_do_not_release_what_is_withheld() -> None:
     assert len(world.held(registry("abnopqrstu", "x"))) == 2
 
 
+def test_a_restart_does_not_release_what_is_withheld() -> None:
+    """What the same file added makes the share small; that something was withheld is known all the same."""
+    world, asked = World(published("abcdnopqrst", "x")), registry("abnopqrst", "x")
+    assert world.held(asked) == []
+    world.removals.restore()
+    assert world.held(asked) == ["service edge/c", "service edge/d"]
+    world.removals.reread()
+    assert len(world.held(asked)) == 2
+
+
+def test_what_was_withheld_once_does_not_count_for_later_files() -> None:
+    """Nothing is dropped at the start: the next file is judged by itself."""
+    world = World(published("abcdnopqrst", "x"))
+    world.removals.restore()
+    assert world.held(registry("abcdnopqrst", "x")) == []
+    assert world.held(registry("abnopqrst", "x")) == []
+
+
 def test_one_entry_that_is_left_is_no_mass_removal() -> None:
     """The file was repaired but for one."""
     world = World(published("abcd", "x"))

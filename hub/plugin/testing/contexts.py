@@ -41,6 +41,9 @@ class LocalHub:
         allow_exec: programs that may run, absolute.
         allow_api_hosts: hosts beside the provider's default.
         clock: where time comes from.
+
+    Attributes:
+        measures: what the provider gave to ``measure``, by name.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class LocalHub:
         clock: Clock | None = None,
     ) -> None:
         self.secrets = secrets if secrets is not None else {}
+        self.measures: dict[str, Callable[[], Mapping[str, float]]] = {}
         self._allow_exec = allow_exec
         self._allow_api_hosts = allow_api_hosts
         self._clock = clock or SystemClock()
@@ -100,6 +104,11 @@ class LocalHub:
     def redact(self, text: str) -> str:
         """Without any of :attr:`secrets`."""
         return process.redact(text.encode(), self.secrets.values())
+
+    def measure(self, name: str, read: Callable[[], Mapping[str, float]], /) -> None:
+        """Keep it in :attr:`measures`."""
+        rules.check_measure(name, self.measures)
+        self.measures[name] = read
 
     def check_api_host(self, host: str, default: str) -> None:
         """Allow the default and the hosts given."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import aiohttp
 import pytest
+import yaml
+from hub_provider_ionos import IonosConfig, open_cloud, open_provider
 from hub_provider_ionos.testing import FakeIonos, FakeIonosThread
+
+from hub.plugin import Found, Node
+from hub.plugin.testing.contexts import LocalCluster, LocalHub
 
 DC = "10000000-0000-4000-8000-000000000001"
 AUTH = {"Authorization": "Bearer fake-token"}
@@ -114,3 +121,24 @@ def test_the_fake_serves_blocking_tests() -> None:
         datacenter = fake.do(lambda ionos: ionos.add_datacenter())
         assert fake.do(lambda ionos: list(ionos.datacenters)) == [datacenter]
         assert fake.url == f"http://{fake.host}/cloudapi/v6"
+
+
+async def test_the_fake_can_be_started_by_hand() -> None:
+    """It says with which provider entry it is used, and that one works."""
+    command = [sys.executable, "-m", "hub_provider_ionos.testing", "--servers", "2", "--token", "mine"]
+    started = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert started.stdout is not None
+        async with asyncio.timeout(30):
+            said = b"".join([await started.stdout.readline() for _ in range(9)])
+        config = IonosConfig.model_validate(yaml.safe_load(said)["provider"]["config"])
+        async with (
+            LocalHub(secrets={"IONOS_TOKEN": "mine"}, allow_api_hosts=frozenset({config.api_host})) as hub,
+            open_cloud(hub) as cloud,
+            open_provider(LocalCluster(hub), config, cloud) as provider,
+        ):
+            node = Node("n2", provider_id="ionos://20000000-0000-4000-8000-000000000002")
+            assert await provider.resolve((node,)) == {"n2": Found(("10.7.0.3",))}
+    finally:
+        started.kill()
+        await started.wait()

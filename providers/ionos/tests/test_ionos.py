@@ -30,6 +30,7 @@ from hub.plugin import (
 )
 from hub.plugin.testing.conformance import ProviderConformance
 from hub.plugin.testing.contexts import LocalCluster, LocalHub
+from hub.plugin.testing.simulator.identity import AUTHORITY, server_tls
 
 DC = "10000000-0000-4000-8000-000000000001"
 OTHER_DC = "10000000-0000-4000-8000-000000000002"
@@ -528,18 +529,25 @@ async def test_no_server_at_all_is_an_error() -> None:
 
 async def test_a_trickling_answer_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A body that comes byte by byte holds a thread for a bounded time, not for ever."""
-    transport = pytest.importorskip("hub_provider_ionos.transport")
-    monkeypatch.setattr(transport, "TOTAL", 0.3)
+    monkeypatch.setattr("hub_provider_ionos.transport.TOTAL", 0.3)
     provider, _ = await world.open()
     world.ionos.fail_next(200, body='{"items": []}' + " " * 500, trickle=0.02)
     with pytest.raises(TransientProviderError, match=r"the answer does not end within 0\.3 s"):
         await answer(provider)
 
 
+async def test_headers_that_trickle_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have no end that a timeout between two pieces would find; the thread is free again in time."""
+    monkeypatch.setattr("hub_provider_ionos.transport.TOTAL", 0.3)
+    provider, _ = await world.open()
+    world.ionos.fail_next(200, trickle=0.02, trickle_headers=True)
+    with pytest.raises(TransientProviderError, match=r"the answer does not end within 0\.3 s"):
+        await answer(provider)
+
+
 async def test_an_endless_answer_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A body is read up to a size."""
-    transport = pytest.importorskip("hub_provider_ionos.transport")
-    monkeypatch.setattr(transport, "MAX_BODY", 10_000)
+    monkeypatch.setattr("hub_provider_ionos.transport.MAX_BODY", 10_000)
     provider, _ = await world.open()
     world.ionos.fail_next(200, body='{"items": []}' + " " * 20_000)
     with pytest.raises(TransientProviderError, match="larger than 10000 bytes"):
@@ -648,6 +656,42 @@ async def test_retry_after_is_honoured(world: World, header: str, wait: float) -
     await world.advance(1.0)
     await world.until(lambda: world.cloud.stats()[0].lists == 1)
     assert world.cloud.stats()[0].limited == 1
+
+
+async def test_numbers_for_the_hubs_metrics(world: World) -> None:
+    """Requests and rate limits by API, lists by data center; alerts come by data center, not by cluster."""
+    read = {name: measure() for name, measure in world.hub.measures.items()}
+    assert set(read) == {
+        "api_requests_total",
+        "api_rate_limited_total",
+        "api_rate_limit_remaining",
+        "lists_total",
+        "list_failures_total",
+        "early_lists_total",
+        "list_interval_seconds",
+    }
+    assert not any(read.values())
+    world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
+    world.ionos.fail_next(429, headers={"Retry-After": "3"})
+    provider, _ = await world.open()
+    with pytest.raises(TransientProviderError, match="429"):
+        await answer(provider)
+    assert world.hub.measures["list_interval_seconds"]() == {DC: 3.0}
+    await world.advance(4)
+    await world.until(lambda: world.cloud.stats()[0].lists == 1)
+
+    read = {name: measure() for name, measure in world.hub.measures.items()}
+    assert read["api_rate_limited_total"] == {world.ionos.url: 1}
+    assert read["api_requests_total"] == {world.ionos.url: world.cloud.stats()[0].requests}
+    assert read["lists_total"] == read["list_failures_total"] == {DC: 1}
+    assert 27.0 <= read["list_interval_seconds"][DC] <= 33.0
+    await world.advance(11)
+    await answer(provider, node("new", B))
+    assert world.hub.measures["early_lists_total"]() == {DC: 1}
+    [declared] = hub_provider_ionos.hub_register_providers()
+    config = IonosConfig.model_validate({"datacenters": [OTHER_DC, DC], "lan": 2, "token": {"env": "TOKEN"}})
+    assert declared.scope is not None
+    assert declared.scope(config) == ",".join(sorted([DC, OTHER_DC]))
 
 
 async def test_a_date_in_retry_after_is_understood(world: World) -> None:
@@ -762,6 +806,32 @@ async def test_a_ca_file_without_a_certificate_is_refused(world: World, tmp_path
     (tmp_path / "ca.pem").write_text("no certificate")
     with pytest.raises(TerminalProviderError, match=r"caFile ca\.pem holds no PEM certificate"):
         await world.open(folder=str(tmp_path), caFile="ca.pem")
+
+
+@pytest.mark.parametrize("ca", [True, False])
+async def test_an_api_with_an_authority_of_its_own(ca: bool, tmp_path: Path) -> None:
+    """CaFile is who is trusted, for https; without it the public authorities are, and the message names the key."""
+    (tmp_path / "ca.pem").write_text(AUTHORITY)
+    async with a_world(tls=server_tls()) as world:
+        world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
+        assert world.ionos.url.startswith("https://")
+        provider, _ = await world.open(folder=str(tmp_path), **({"caFile": "ca.pem"} if ca else {}))
+        if ca:
+            assert await answer(provider) == Found(("10.7.0.1",))
+        else:
+            with pytest.raises(TransientProviderError, match=r"its certificate is not accepted \(caFile names"):
+                await answer(provider)
+
+
+async def test_headers_that_trickle_over_tls_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound is one of encrypted connections too."""
+    monkeypatch.setattr("hub_provider_ionos.transport.TOTAL", 0.3)
+    (tmp_path / "ca.pem").write_text(AUTHORITY)
+    async with a_world(tls=server_tls()) as world:
+        provider, _ = await world.open(folder=str(tmp_path), caFile="ca.pem")
+        world.ionos.fail_next(200, trickle=0.02, trickle_headers=True)
+        with pytest.raises(TransientProviderError, match=r"the answer does not end within 0\.3 s"):
+            await answer(provider)
 
 
 # --- the process around it -------------------------------------------------------------------------------

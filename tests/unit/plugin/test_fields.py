@@ -50,5 +50,6 @@ def test_a_secret_reference_names_one_source(ref: dict[str, str]) -> None:
 )
 def test_anything_else_is_no_reference(ref: object) -> None:
     """Above all no credential written inline."""
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError) as raised:
         Config.model_validate({"token": ref})
+    assert ("never the secret itself" in str(raised.value)) == isinstance(ref, str)

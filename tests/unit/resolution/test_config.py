@@ -24,7 +24,7 @@ class SecretEnv(BaseModel):
 
 class Config(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    datacenters: list[str] = Field(min_length=1)
+    datacenters: tuple[str, ...] = Field(min_length=1)
     lan: int = 1
     mode: Literal["fast", "slow"] = "fast"
     token: SecretFile | SecretEnv | None = None
@@ -67,10 +67,11 @@ def type_of(config: type[BaseModel] | None) -> ProviderType:
         (
             {"datacenters": [], "lan": 0},
             [
-                "provider.config.datacenters: List should have at least 1 item after validation, not 0",
+                "provider.config.datacenters: Tuple should have at least 1 item after validation, not 0",
                 "provider.config.lan: must be a LAN id, from 1",
             ],
         ),
+        ({"datacenters": [7]}, ["provider.config.datacenters[0]: Input should be a valid string"]),
         ({"datacenters": ["x"], "mode": "quick"}, ["provider.config.mode: Input should be 'fast' or 'slow'"]),
         (
             {"datacenters": ["x"], "token": {"file": 3}},

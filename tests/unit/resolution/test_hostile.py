@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -202,6 +203,28 @@ async def test_a_poll_interval_that_exits_is_an_error_of_the_provider() -> None:
     async with Bench(Scripted().type(poll_interval=leave)).running() as resolver:
         await within(1, resolver.settled())
         assert resolver.status.error == "raised SystemExit"
+
+
+@pytest.mark.parametrize(("scope", "says"), [(lambda _: sys.exit(1), "raised SystemExit"), (lambda _: 7, "no text")])
+async def test_a_scope_that_is_none_is_an_error_of_the_provider(scope: Any, says: str) -> None:
+    """So does computing the scope."""
+    async with Bench(Scripted().type(scope=scope)).running() as resolver:
+        await within(1, resolver.settled())
+        assert says in resolver.status.error
+        assert resolver.scope == ""
+
+
+async def test_calls_are_counted_by_outcome() -> None:
+    """Answers, errors and their time, by the provider's name; they stay when the cluster goes."""
+    bench = Bench(Scripted(found, ValueError("x")).type(scope=lambda _: "dc-1"))
+    async with bench.running() as resolver:
+        await within(1, resolver.settled())
+        resolver.update([node("a", "10.0.0.9")])
+        await within(1, resolver.settled())
+        assert resolver.scope == "dc-1"
+    [stats] = bench.host.stats.values()
+    assert {name: number for name, number in stats.outcomes.items() if number} == {"answered": 1, "defect": 1}
+    assert sum(stats.seconds.counts) == 2
 
 
 class Trap(Mapping[str, Any]):

@@ -1,7 +1,7 @@
 """IONOS Cloud: which server of a data center a node is, and the server's address on a LAN.
 
 The API is asked once per data center, account and interval, whatever number of clusters is in it; see
-:mod:`hub_provider_ionos.feed`. :mod:`hub_provider_ionos.testing` has an API to test against.
+:mod:`hub_provider_ionos.cloud`. :mod:`hub_provider_ionos.testing` has an API to test against.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hub.plugin import ProviderType, hookimpl
+from hub_provider_ionos.cloud import Cloud, open_cloud
 from hub_provider_ionos.config import IonosConfig
-from hub_provider_ionos.feed import Cloud, FeedStats, open_cloud
+from hub_provider_ionos.listing import FeedStats
 from hub_provider_ionos.provider import Ionos, open_provider
 
 __all__ = ["Cloud", "FeedStats", "Ionos", "IonosConfig", "hub_register_providers", "open_cloud", "open_provider"]

@@ -8,18 +8,10 @@ imported in a thread, with the first request.
 from __future__ import annotations
 
 import asyncio
-import email.utils
-import http.client
-import importlib
-import json
-import logging
 import math
-import sys
 import threading
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
 from hub.plugin import (
     CredentialError,
@@ -30,7 +22,10 @@ from hub.plugin import (
     TransientProviderError,
 )
 from hub_provider_ionos import inventory
+from hub_provider_ionos.account import Account, Login, Usage
+from hub_provider_ionos.failures import ToldToWait, Unauthorised, meaning, network, refusal
 from hub_provider_ionos.inventory import Fleet, Malformed, Page, PoolNode
+from hub_provider_ionos.sdk import Sdk, open_sdk
 
 T = TypeVar("T")
 
@@ -46,68 +41,6 @@ PARALLEL: Final = 2
 
 ANSWER: Final = 25.0
 """Seconds until a request is given up, whatever its thread does."""
-
-RATE_LIMITED: Final = 60.0
-"""Seconds to wait after a 429 that does not say how long: limits are per minute."""
-
-MAX_WAIT: Final = 3600.0
-
-
-class Login(NamedTuple):
-    """The credential of one request."""
-
-    token: str = ""
-    username: str = ""
-    password: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """Who asks which API; equal accounts share everything.
-
-    Attributes:
-        secret: reference of the token or the password, as sorted pairs.
-        username: "" = the secret is a token.
-        ca: PEM text; "" = the public authorities.
-    """
-
-    url: str
-    secret: tuple[tuple[str, str], ...]
-    username: str = ""
-    contract: int | None = None
-    ca: str = field(default="", repr=False)
-
-    @property
-    def credential(self) -> str:
-        """The credential in words."""
-        names = dict(self.secret)
-        place = f"Secret {names['secret']}, key {names['key']}" if "secret" in names else " ".join(*self.secret)
-        return f"the {'password' if self.username else 'token'} from {place}"
-
-
-@dataclass(slots=True)
-class Usage:
-    """What the API said of its rate limit, and what was asked.
-
-    Attributes:
-        requests: sent so far.
-        limited: of these, answered 429.
-        remaining: X-RateLimit-Remaining of the last answer; None = not said.
-        limit: X-RateLimit-Limit, requests a minute.
-    """
-
-    requests: int = 0
-    limited: int = 0
-    remaining: int | None = None
-    limit: int | None = None
-
-    @property
-    def stretch(self) -> int:
-        """How many times slower than configured the lists should come."""
-        if self.remaining is None:
-            return 1
-        share = self.remaining / self.limit if self.limit else self.remaining / 100
-        return 8 if share < 0.05 else 4 if share < 0.1 else 2 if share < 0.25 else 1
 
 
 class Call(NamedTuple):
@@ -137,7 +70,7 @@ class Api:
         """The credential as it was last tried."""
         self._blocked_until = -math.inf
         self._lock = threading.Lock()
-        self._sdk: Any = None
+        self._sdk: Sdk | None = None
 
     # --- lists -----------------------------------------------------------------------------------------
 
@@ -278,14 +211,14 @@ class Api:
         """In a thread."""
         with self._lock:
             if self._sdk is None:
-                self._sdk = _open_sdk(self.account)
+                self._sdk = open_sdk(self.account, PARALLEL)
         options: dict[str, Any] = {"response_type": "object", "_request_timeout": (5.0, 15.0), **call.options}
         if self.account.contract is not None:
             options["x_contract_number"] = self.account.contract
         client = self._sdk.client(login)
         method = getattr(getattr(self._sdk.package, call.api)(client), f"{call.method}_with_http_info")
         data, status, headers = method(*call.arguments, **options)
-        if status != http.client.OK:
+        if status != 200:
             raise Malformed(f"the answer has status {status} instead of 200")
         return parse(data), headers
 
@@ -308,155 +241,27 @@ class Api:
         self.usage.remaining = _number(headers.get("X-RateLimit-Remaining"))
         self.usage.limit = _number(headers.get("X-RateLimit-Limit"))
 
-    def _translated(self, call: Call, error: Exception) -> Exception:
+    def _translated(self, call: Call, error: Exception) -> ProviderError:
         if isinstance(error, ImportError):
             return TerminalProviderError(f"the package ionoscloud cannot be imported: {error}")
-        refused = _api_error(error)
+        refused = refusal(error)
         if refused is None:
-            return TransientProviderError(f"{self.account.url} does not answer for {call.about}: {_network(error)}")
-        headers: Mapping[str, str] = refused.headers or {}
-        if headers:
-            self._note(headers)
-        status = int(refused.status or 0)
-        said = self._hub.redact(_messages(refused.body))
-        what = f"{self.account.url} answers {status} for {call.about}" + (f": {said}" if said else "")
-        if status == 429 or (status == 503 and "Retry-After" in headers):
-            self.usage.limited += status == 429
-            wait = _retry_after(headers.get("Retry-After"), self._hub.clock.wall())
-            self._blocked_until = self._hub.clock.now() + wait
-            return TransientProviderError(f"{what}; asking again in {wait:.0f} s", retry_after=wait)
-        if status == 401:
-            return Unauthorised(f"{what}; renew {self.account.credential}")
-        if status in (402, 403):
-            return TerminalProviderError(f"{what}; the account lacks the right to read them")
-        if status == 404:
-            return TerminalProviderError(f"{what}; it does not exist, or the account cannot see it")
-        if 300 <= status <= 399:
-            return TerminalProviderError(f"{what}; redirects are not followed, correct apiUrl")
-        if status == 408 or status >= 500:
-            return TransientProviderError(what)
-        return TerminalProviderError(what)
-
-
-class Unauthorised(ProviderError):
-    """401: the credential is not accepted."""
-
-
-class _Sdk:
-    """The SDK's package, and what clients of one account share."""
-
-    def __init__(self, package: Any, account: Account, transport: Any) -> None:
-        self.package = package
-        self._url = account.url
-        self._transport = transport
-
-    def client(self, login: Login) -> Any:
-        """A client for one request: what carries the credential is not shared between threads."""
-        with _levels_kept():
-            configuration = self.package.Configuration(
-                host=self._url,
-                token=login.token or None,
-                username=login.username or None,
-                password=login.password or None,
-            )
-            configuration.max_retries = 1  # its waiting times are meant to be seconds, and are 100 of them
-            configuration.proxy = None  # as everywhere in the hub: none from the environment
-            client = self.package.ApiClient(configuration)
-        client.rest_client = self._transport
-        return client
-
-    def close(self) -> None:
-        """Close idle connections."""
-        self._transport.close()
-
-
-def _open_sdk(account: Account) -> _Sdk:
-    with _levels_kept():
-        package = importlib.import_module("ionoscloud")
-        transport = importlib.import_module("hub_provider_ionos.transport")
-    return _Sdk(package, account, transport.Transport(account.ca, PARALLEL))
-
-
-_levels = threading.Lock()
-
-
-@contextmanager
-def _levels_kept() -> Generator[None, None, None]:
-    """The SDK's configuration sets levels of other people's loggers, and http.client's, for the whole process."""
-    with _levels:
-        loggers = [logging.getLogger(name) for name in ("urllib3", "ionoscloud")]
-        before = [(logger, logger.level) for logger in loggers]
-        debug = http.client.HTTPConnection.debuglevel
-        try:
-            yield
-        finally:
-            http.client.HTTPConnection.debuglevel = debug
-            for logger, level in before:
-                logger.setLevel(level)
+            return TransientProviderError(f"{self.account.url} does not answer for {call.about}: {network(error)}")
+        if refused.headers:
+            self._note(refused.headers)
+        self.usage.limited += refused.status == 429
+        said = self._hub.redact(refused.said)
+        what = f"{self.account.url} answers {refused.status} for {call.about}" + (f": {said}" if said else "")
+        found = meaning(refused, what, self.account.credential, self._hub.clock.wall())
+        if isinstance(found, ToldToWait):
+            self._blocked_until = self._hub.clock.now() + (found.retry_after or 0.0)
+        return found
 
 
 def _keep(identity: str, item: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
     return identity, item
 
 
-def _api_error(error: BaseException) -> Any:
-    """The SDK's own error: this one, or the one it stumbled over while it handled it."""
-    module = sys.modules.get("ionoscloud.exceptions")
-    current: BaseException | None = error if module is not None else None
-    while current is not None and not isinstance(current, getattr(module, "ApiException")):  # noqa: B009 - untyped
-        current = current.__context__
-    return current
-
-
-def _network(error: BaseException) -> str:
-    """A failed connection in words; addresses and object ids of urllib3's text are nobody's business."""
-    names = {
-        "NewConnectionError": "connection refused or no route",
-        "NameResolutionError": "the name does not resolve",
-        "ConnectTimeoutError": "no connection in time",
-        "ReadTimeoutError": "no answer in time",
-        "SSLError": "its certificate is not accepted (caFile names another authority)",
-        "ProtocolError": "the answer was cut short",
-        "IncompleteRead": "the answer was cut short",
-    }
-    current: BaseException | None = error
-    while current is not None:
-        name = type(current).__name__
-        if name in names:
-            return names[name]
-        if name == "TooMuch":
-            return str(current)
-        current = current.__cause__ or current.__context__
-    return type(error).__name__
-
-
-def _messages(body: object) -> str:
-    """What the API's error body says; nothing of a body that is not the API's."""
-    try:
-        said = json.loads(body) if isinstance(body, str | bytes) else None
-    except (ValueError, RecursionError):
-        return ""
-    if not isinstance(said, Mapping):
-        return ""
-    messages = cast("Mapping[str, object]", said).get("messages")
-    listed = cast("list[object]", messages) if isinstance(messages, list) else []
-    texts = [cast("Mapping[str, object]", each).get("message") for each in listed if isinstance(each, Mapping)]
-    return "; ".join(text for text in texts if isinstance(text, str))[:200]
-
-
-def _retry_after(value: str | None, wall: float) -> float:
-    """Seconds a Retry-After asks for: a number, or an HTTP date."""
-    wait = RATE_LIMITED
-    if value is not None:
-        try:
-            wait = float(value)
-        except ValueError:
-            try:
-                wait = email.utils.parsedate_to_datetime(value).timestamp() - wall
-            except (ValueError, OverflowError):
-                wait = RATE_LIMITED
-    return min(max(1.0, wait if math.isfinite(wait) else RATE_LIMITED), MAX_WAIT)
-
-
 def _number(value: str | None) -> int | None:
+    """What a header counts; None where it says nothing."""
     return int(value) if value is not None and value.isascii() and value.isdigit() and len(value) < 10 else None

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Generic, TypeVar, cast
 
 from cachetools import TLRUCache
 
 from hub.plugin import ClusterContext, CredentialError, HubContext, TerminalProviderError, TransientProviderError
-from hub_provider_ionos.api import PARALLEL, Account, Api, Usage
+from hub_provider_ionos.api import Api
+from hub_provider_ionos.listing import FeedStats, Key, Listing
 
 T = TypeVar("T")
 
@@ -35,67 +34,9 @@ CREDENTIAL_CHECK: Final = 5.0
 MAX_AGE: Final = 4
 """Intervals after which a list is no answer any more: the loop has been asleep, as after a suspended machine."""
 
-MAX_LISTS: Final = 1024
 
 LOW: Final = 1
 """``Usage.stretch`` above which lists come slower."""
-
-
-class Key(NamedTuple):
-    """What a list is of. ``kind`` is ``datacenter`` or ``k8s``."""
-
-    account: Account
-    kind: str
-    id: str
-
-
-class Listing(NamedTuple, Generic[T]):
-    """A complete list.
-
-    Attributes:
-        value: what was listed.
-        number: counts the complete lists of this key.
-        started: when it was asked for, on the hub's clock.
-        expires: when it is no answer any more.
-    """
-
-    value: T
-    number: int
-    started: float
-    expires: float
-
-
-@dataclass(frozen=True, slots=True)
-class FeedStats:
-    """Counters of one list.
-
-    Attributes:
-        kind: ``datacenter`` or ``k8s``.
-        clusters: that use it now.
-        lists: complete answers.
-        early: attempts because somebody missed a node.
-        failures: attempts that failed.
-        size: items of the last complete answer.
-        interval: seconds to the next attempt, as planned after the last one.
-        requests: sent for this account, all its lists together.
-        limited: of these, answered 429.
-        remaining: X-RateLimit-Remaining as last seen; None = never.
-        error: of the last attempt; "" where it was complete.
-    """
-
-    api: str
-    kind: str
-    id: str
-    clusters: int
-    lists: int
-    early: int
-    failures: int
-    size: int
-    interval: float
-    requests: int
-    limited: int
-    remaining: int | None
-    error: str
 
 
 class Feed(Generic[T]):
@@ -329,96 +270,6 @@ class Feed(Generic[T]):
     def _tell(self) -> None:
         for cluster in tuple(self._users):
             cluster.changed()
-
-
-class Cloud:
-    """All lists of one hub; what clusters share.
-
-    Args:
-        group: runs the lists' tasks.
-    """
-
-    def __init__(self, hub: HubContext, group: asyncio.TaskGroup, rng: random.Random | None = None) -> None:
-        self._hub = hub
-        self._group = group
-        self._rng = rng or random.Random()
-        self._apis: dict[Account, Api] = {}
-        self._slots: dict[str, asyncio.Semaphore] = {}
-        self._feeds: dict[Key, Feed[Any]] = {}
-        self._lists: TLRUCache[Key, Listing[Any]] = TLRUCache(MAX_LISTS, ttu=_expires, timer=hub.clock.now)
-
-    def stats(self) -> tuple[FeedStats, ...]:
-        """Counters of all lists in use."""
-        return tuple(feed.stats() for feed in self._feeds.values())
-
-    def usage(
-        self, read: Callable[[Usage], int | None], combine: Callable[[list[int]], int] = sum
-    ) -> Mapping[str, float]:
-        """A number of the accounts, by the API they are at."""
-        found: dict[str, list[int]] = {}
-        for account, api in self._apis.items():
-            if (number := read(api.usage)) is not None:
-                found.setdefault(account.url, []).append(number)
-        return {url: combine(numbers) for url, numbers in found.items()}
-
-    def counts(self, name: str) -> Mapping[str, float]:
-        """A counter of the lists, by data center or node pool; accounts with the same one are added."""
-        found: dict[str, float] = {}
-        for key, feed in self._feeds.items():
-            found[key.id] = found.get(key.id, 0) + feed.counted(name)
-        return found
-
-    @asynccontextmanager
-    async def feed(
-        self, cluster: ClusterContext, key: Key, refresh: float
-    ) -> AsyncGenerator[Callable[[], Feed[Any]], None]:
-        """A list for a cluster. The function yielded gives it, and begins to ask for it when it is first called."""
-        feed = self._feeds.get(key)
-        if feed is None:
-            feed = self._feeds[key] = self._make(key)
-        feed.join(cluster, refresh)
-
-        def started() -> Feed[Any]:
-            feed.start(self._group)
-            return feed
-
-        try:
-            yield started
-        finally:
-            if feed.leave(cluster):
-                del self._feeds[key]
-                await feed.stop()
-                api = self._apis.get(key.account)
-                if api is not None and not any(each.account == key.account for each in self._feeds):
-                    del self._apis[key.account]
-                    api.close()
-
-    def _make(self, key: Key) -> Feed[Any]:
-        account = key.account
-        slots = self._slots.setdefault(account.url, asyncio.Semaphore(PARALLEL))
-        api = self._apis.setdefault(account, Api(self._hub, account, slots))
-
-        async def fetch() -> Any:
-            return await (api.fleet(key.id) if key.kind == "datacenter" else api.pool_nodes(key.id))
-
-        return Feed(key, api, fetch, self._lists, self._hub, self._rng)
-
-
-@asynccontextmanager
-async def open_cloud(hub: HubContext, /) -> AsyncGenerator[Cloud, None]:
-    """``ProviderType.shared``: opened once per hub."""
-    async with asyncio.TaskGroup() as group:
-        cloud = Cloud(hub, group)
-        hub.measure("api_requests_total", lambda: cloud.usage(lambda usage: usage.requests))
-        hub.measure("api_rate_limited_total", lambda: cloud.usage(lambda usage: usage.limited))
-        hub.measure("api_rate_limit_remaining", lambda: cloud.usage(lambda usage: usage.remaining, min))
-        hub.measure("lists_total", lambda: cloud.counts("lists"))
-        hub.measure("list_failures_total", lambda: cloud.counts("failures"))
-        yield cloud
-
-
-def _expires(_key: Key, listing: Listing[Any], _now: float) -> float:
-    return listing.expires
 
 
 def _size(value: object) -> int:

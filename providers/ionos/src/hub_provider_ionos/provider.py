@@ -19,10 +19,12 @@ from hub.plugin import (
     TransientProviderError,
     Unknown,
 )
-from hub_provider_ionos.api import Account
+from hub_provider_ionos.account import Account
+from hub_provider_ionos.cloud import Cloud
 from hub_provider_ionos.config import DEFAULT_HOST, IonosConfig
-from hub_provider_ionos.feed import Cloud, Feed, Key, Listing
+from hub_provider_ionos.feed import Feed
 from hub_provider_ionos.inventory import Fleet, PoolNode
+from hub_provider_ionos.listing import Key, Listing
 from hub_provider_ionos.match import MISSING, Rules, resolve, resolve_pool_node
 
 PATIENCE: Final = 28.0

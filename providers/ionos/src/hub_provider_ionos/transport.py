@@ -6,10 +6,13 @@ size, logs whole bodies, and can pin certificates only for the whole process. Bl
 
 from __future__ import annotations
 
+import http.client
+import io
+import socket
 import ssl
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import certifi
 import urllib3
@@ -24,6 +27,53 @@ CONNECT, READ, TOTAL = 5.0, 15.0, 22.0
 
 class TooMuch(Exception):
     """The answer takes too long or is too large; the message says which."""
+
+
+class _Until(io.RawIOBase):
+    """What a socket says until a moment: the bound on headers that trickle, which no timeout between pieces is."""
+
+    def __init__(self, sock: socket.socket, ends: float) -> None:
+        self._raw = sock.makefile("rb", buffering=0)
+        self._sock = sock
+        self._between = sock.gettimeout() or READ
+        self._ends = ends
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._raw.fileno()
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            raise _endless()
+        self._sock.settimeout(min(left, self._between))
+        try:
+            return self._raw.readinto(buffer)
+        except TimeoutError:
+            if left < self._between:
+                raise _endless() from None
+            raise
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    """One that ends :data:`TOTAL` seconds after it is waited for."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self.fp.close()
+        self.fp = io.BufferedReader(_Until(sock, time.monotonic() + TOTAL))
+
+
+def _bounded(pool: Any) -> Any:
+    """A class of connection pools whose answers are such."""
+    connection = type(pool.ConnectionCls.__name__, (pool.ConnectionCls,), {"response_class": _Response})
+    return type(pool.__name__, (pool,), {"ConnectionCls": connection})
 
 
 class Answer:
@@ -56,6 +106,8 @@ class Transport:
     def __init__(self, ca: str, connections: int) -> None:
         context = ssl.create_default_context(cadata=ca) if ca else ssl.create_default_context(cafile=certifi.where())
         self._pool = urllib3.PoolManager(num_pools=1, maxsize=connections, retries=False, ssl_context=context)
+        pools: Any = {"http": _bounded(urllib3.HTTPConnectionPool), "https": _bounded(urllib3.HTTPSConnectionPool)}
+        self._pool.pool_classes_by_scheme = pools
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -76,7 +128,6 @@ class Transport:
             TooMuch: it does not end in time, or is too large.
             urllib3.exceptions.HTTPError: there is none, or it was cut short.
         """
-        ends = time.monotonic() + TOTAL
         connect, read = _request_timeout
         response = self._pool.request(
             "GET",
@@ -88,7 +139,7 @@ class Transport:
             timeout=urllib3.Timeout(connect=connect, read=read),
         )
         try:
-            body = _read(response, ends)
+            body = _read(response)
         except BaseException:
             response.close()
             raise
@@ -99,7 +150,7 @@ class Transport:
         return answer
 
 
-def _read(response: urllib3.BaseHTTPResponse, ends: float) -> bytes:
+def _read(response: urllib3.BaseHTTPResponse) -> bytes:
     pieces: list[bytes] = []
     size = 0
     while piece := response.read1(65_536):
@@ -107,6 +158,8 @@ def _read(response: urllib3.BaseHTTPResponse, ends: float) -> bytes:
         size += len(piece)
         if size > MAX_BODY:
             raise TooMuch(f"the answer is larger than {MAX_BODY} bytes")
-        if time.monotonic() > ends:
-            raise TooMuch(f"the answer does not end within {TOTAL:g} s")
     return b"".join(pieces)
+
+
+def _endless() -> TooMuch:
+    return TooMuch(f"the answer does not end within {TOTAL:g} s")

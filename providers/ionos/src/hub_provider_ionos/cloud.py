@@ -1,0 +1,118 @@
+"""What the clusters of one hub share: a list for each data center and account, and the accounts' clients."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from cachetools import TLRUCache
+
+from hub.plugin import ClusterContext, HubContext
+from hub_provider_ionos.account import Account, Usage
+from hub_provider_ionos.api import PARALLEL, Api
+from hub_provider_ionos.feed import Feed
+from hub_provider_ionos.listing import FeedStats, Key, Listing
+
+MAX_LISTS: Final = 1024
+
+
+class Cloud:
+    """All lists of one hub; what clusters share.
+
+    Args:
+        group: runs the lists' tasks.
+    """
+
+    def __init__(self, hub: HubContext, group: asyncio.TaskGroup, rng: random.Random | None = None) -> None:
+        self._hub = hub
+        self._group = group
+        self._rng = rng or random.Random()
+        self._apis: dict[Account, Api] = {}
+        self._slots: dict[str, asyncio.Semaphore] = {}
+        self._feeds: dict[Key, Feed[Any]] = {}
+        self._lists: TLRUCache[Key, Listing[Any]] = TLRUCache(MAX_LISTS, ttu=_expires, timer=hub.clock.now)
+
+    def stats(self) -> tuple[FeedStats, ...]:
+        """Counters of all lists in use."""
+        return tuple(feed.stats() for feed in self._feeds.values())
+
+    def usage(
+        self, read: Callable[[Usage], int | None], combine: Callable[[list[int]], int] = sum
+    ) -> Mapping[str, float]:
+        """A number of the accounts, by the API they are at."""
+        found: dict[str, list[int]] = {}
+        for account, api in self._apis.items():
+            if (number := read(api.usage)) is not None:
+                found.setdefault(account.url, []).append(number)
+        return {url: combine(numbers) for url, numbers in found.items()}
+
+    def counts(self, name: str) -> Mapping[str, float]:
+        """A counter of the lists, by data center or node pool; accounts with the same one are added."""
+        found: dict[str, float] = {}
+        for key, feed in self._feeds.items():
+            found[key.id] = found.get(key.id, 0) + feed.counted(name)
+        return found
+
+    def intervals(self) -> Mapping[str, float]:
+        """Seconds between the last attempt and the next, by data center or node pool: the longest where several ask."""
+        found: dict[str, float] = {}
+        for each in self.stats():
+            found[each.id] = max(found.get(each.id, 0.0), each.interval)
+        return found
+
+    @asynccontextmanager
+    async def feed(
+        self, cluster: ClusterContext, key: Key, refresh: float
+    ) -> AsyncGenerator[Callable[[], Feed[Any]], None]:
+        """A list for a cluster. The function yielded gives it, and begins to ask for it when it is first called."""
+        feed = self._feeds.get(key)
+        if feed is None:
+            feed = self._feeds[key] = self._make(key)
+        feed.join(cluster, refresh)
+
+        def started() -> Feed[Any]:
+            feed.start(self._group)
+            return feed
+
+        try:
+            yield started
+        finally:
+            if feed.leave(cluster):
+                del self._feeds[key]
+                await feed.stop()
+                api = self._apis.get(key.account)
+                if api is not None and not any(each.account == key.account for each in self._feeds):
+                    del self._apis[key.account]
+                    api.close()
+
+    def _make(self, key: Key) -> Feed[Any]:
+        account = key.account
+        slots = self._slots.setdefault(account.url, asyncio.Semaphore(PARALLEL))
+        api = self._apis.setdefault(account, Api(self._hub, account, slots))
+
+        async def fetch() -> Any:
+            return await (api.fleet(key.id) if key.kind == "datacenter" else api.pool_nodes(key.id))
+
+        return Feed(key, api, fetch, self._lists, self._hub, self._rng)
+
+
+@asynccontextmanager
+async def open_cloud(hub: HubContext, /) -> AsyncGenerator[Cloud, None]:
+    """``ProviderType.shared``: opened once per hub."""
+    async with asyncio.TaskGroup() as group:
+        cloud = Cloud(hub, group)
+        hub.measure("api_requests_total", lambda: cloud.usage(lambda usage: usage.requests))
+        hub.measure("api_rate_limited_total", lambda: cloud.usage(lambda usage: usage.limited))
+        hub.measure("api_rate_limit_remaining", lambda: cloud.usage(lambda usage: usage.remaining, min))
+        hub.measure("lists_total", lambda: cloud.counts("lists"))
+        hub.measure("list_failures_total", lambda: cloud.counts("failures"))
+        hub.measure("early_lists_total", lambda: cloud.counts("early"))
+        hub.measure("list_interval_seconds", cloud.intervals)
+        yield cloud
+
+
+def _expires(_key: Key, listing: Listing[Any], _now: float) -> float:
+    return listing.expires

@@ -1,0 +1,126 @@
+"""What a failed request means: each of the SDK's, urllib3's and the API's errors as one of the hub's, in words."""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, cast
+
+from hub.plugin import ProviderError, TerminalProviderError, TransientProviderError
+
+RATE_LIMITED: Final = 60.0
+"""Seconds to wait after a 429 that does not say how long: limits are per minute."""
+
+MAX_WAIT: Final = 3600.0
+
+
+class Unauthorised(ProviderError):
+    """401: the credential is not accepted."""
+
+
+class ToldToWait(TransientProviderError):
+    """429, or 503 with Retry-After."""
+
+
+class Refusal(NamedTuple):
+    """An answer of the API that is none.
+
+    Attributes:
+        said: the messages of its body; "" where that is not the API's.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    said: str
+
+
+def refusal(error: BaseException) -> Refusal | None:
+    """What the API answered; None where the error is not about an answer."""
+    found = _api_error(error)
+    return None if found is None else Refusal(int(found.status or 0), found.headers or {}, _messages(found.body))
+
+
+def meaning(refused: Refusal, what: str, credential: str, wall: float) -> ProviderError:
+    """What follows from an answer.
+
+    Args:
+        refused: the answer.
+        what: who answered what, in words.
+        credential: what it was asked with, in words.
+        wall: seconds since 1970.
+    """
+    status = refused.status
+    if status == 429 or (status == 503 and "Retry-After" in refused.headers):
+        wait = _retry_after(refused.headers.get("Retry-After"), wall)
+        return ToldToWait(f"{what}; asking again in {wait:.0f} s", retry_after=wait)
+    if status == 401:
+        return Unauthorised(f"{what}; renew {credential}")
+    if status in (402, 403):
+        return TerminalProviderError(f"{what}; the account lacks the right to read them")
+    if status == 404:
+        return TerminalProviderError(f"{what}; it does not exist, or the account cannot see it")
+    if 300 <= status <= 399:
+        return TerminalProviderError(f"{what}; redirects are not followed, correct apiUrl")
+    return TransientProviderError(what) if status == 408 or status >= 500 else TerminalProviderError(what)
+
+
+def _api_error(error: BaseException) -> Any:
+    """The SDK's own error: this one, or the one it stumbled over while it handled it."""
+    module = sys.modules.get("ionoscloud.exceptions")
+    current: BaseException | None = error if module is not None else None
+    while current is not None and not isinstance(current, getattr(module, "ApiException")):  # noqa: B009 - untyped
+        current = current.__context__
+    return current
+
+
+def network(error: BaseException) -> str:
+    """A failed connection in words; addresses and object ids of urllib3's text are nobody's business."""
+    names = {
+        "NewConnectionError": "connection refused or no route",
+        "NameResolutionError": "the name does not resolve",
+        "ConnectTimeoutError": "no connection in time",
+        "ReadTimeoutError": "no answer in time",
+        "SSLError": "its certificate is not accepted (caFile names another authority)",
+        "ProtocolError": "the answer was cut short",
+        "IncompleteRead": "the answer was cut short",
+    }
+    current: BaseException | None = error
+    while current is not None:
+        name = type(current).__name__
+        if name in names:
+            return names[name]
+        if name == "TooMuch":
+            return str(current)
+        current = current.__cause__ or current.__context__
+    return type(error).__name__
+
+
+def _messages(body: object) -> str:
+    """What the API's error body says; nothing of a body that is not the API's."""
+    try:
+        said = json.loads(body) if isinstance(body, str | bytes) else None
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(said, Mapping):
+        return ""
+    messages = cast("Mapping[str, object]", said).get("messages")
+    listed = cast("list[object]", messages) if isinstance(messages, list) else []
+    texts = [cast("Mapping[str, object]", each).get("message") for each in listed if isinstance(each, Mapping)]
+    return "; ".join(text for text in texts if isinstance(text, str))[:200]
+
+
+def _retry_after(value: str | None, wall: float) -> float:
+    """Seconds a Retry-After asks for: a number, or an HTTP date."""
+    wait = RATE_LIMITED
+    if value is not None:
+        try:
+            wait = float(value)
+        except ValueError:
+            try:
+                wait = email.utils.parsedate_to_datetime(value).timestamp() - wall
+            except (ValueError, OverflowError):
+                wait = RATE_LIMITED
+    return min(max(1.0, wait if math.isfinite(wait) else RATE_LIMITED), MAX_WAIT)
