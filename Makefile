@@ -6,7 +6,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-nightly unit check format bench bench-copy bench-health mutants deps servers clean
+.PHONY: help screenshots demo test test-nightly unit check format bench bench-copy bench-health mutants docs image-steps sbom audit deps servers clean
 
 help:
 	@echo "make demo     the hub at work on simulated clusters, no Kubernetes needed"
@@ -19,6 +19,11 @@ help:
 	@echo "make mutants  what the unit tests of hub.desired, hub.plan and the guard would not notice: ten minutes"
 	@echo "make bench-health  measure health checks: CPU, cadence, detection (needs user namespaces)"
 	@echo "make bench-copy  measure a copied Service beside a client-go watcher"
+	@echo "make docs     the documentation as a site in build/docs/site; fails on links that lead nowhere"
+	@echo "make image-steps  what the Dockerfile does, into build/image, and the demo from there"
+	@echo "make sbom     the bill of materials in build/sbom.json"
+	@echo "make audit    known vulnerabilities of what is locked (asks the service of pip-audit)"
+	@echo "make screenshots  take the pictures of docs/status-page.md anew"
 	@echo "make deps     as root on Debian: prometheus and chromium, for the tests that want them"
 	@echo "make clean    remove .venv and caches of this folder (not the built API servers)"
 	@echo "ARGS=… goes to the command that is run"
@@ -35,7 +40,9 @@ demo: .venv/.stamp
 servers: .venv/.stamp
 	@$(BIN)/python tests/support/apiserver/binaries.py || test -z "$$CI"
 
+# CI cannot build the image: it runs its steps.
 test: servers
+	@test -z "$$CI" || $(MAKE) --no-print-directory image-steps
 	@$(BIN)/python -m pytest $(ARGS)
 
 test-nightly: servers
@@ -50,6 +57,7 @@ check: .venv/.stamp
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/bandit --quiet --recursive --severity-level medium hub providers/*/src tools
 	$(MAKE) --no-print-directory unit
 
 format: .venv/.stamp
@@ -73,9 +81,36 @@ bench-health: .venv/.stamp
 bench-copy: servers
 	@$(BIN)/python benchmarks/service_copy.py $(ARGS)
 
+docs: .venv/.stamp
+	@$(BIN)/python tools/docs_site.py build/docs
+
+# With the Python that the image has, and away from the sources.
+image-steps: .venv/.stamp
+	@$(PYTHON) tools/image.py build/image
+	@cd build && env -u PYTHONPATH image/bin/hub demo --for 10s
+
+sbom: .venv/.stamp
+	@mkdir -p build
+	@$(BIN)/python tools/sbom.py > build/sbom.json
+
+# Strict: otherwise what the service does not know counts as fine. Nothing is downloaded but the tool.
+PIP_AUDIT := pip-audit==2.10.1
+audit: .venv/.stamp
+	@mkdir -p build
+	@$(PYTHON) -m venv build/audit && build/audit/bin/python -m pip install --quiet $(PIP_AUDIT)
+	@$(BIN)/python tools/lock.py > build/requirements.txt
+	@build/audit/bin/pip-audit --strict --disable-pip --require-hashes --requirement build/requirements.txt $(ARGS)
+
+# The pictures of docs/status-page.md.
+screenshots: servers
+	@SCREENSHOTS=1 $(BIN)/python -m pytest -q tests/integration/test_page.py -k command_everywhere
+
+# Says nothing where there is nothing to do. apt's lists may be older than what they lead to.
 deps:
-	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update && apt-get install --yes --no-install-recommends prometheus chromium; \
+	@if command -v prometheus >/dev/null && command -v promtool >/dev/null && command -v chromium >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+			apt-get -qq -o Dpkg::Use-Pty=0 install --yes --no-install-recommends prometheus chromium >/dev/null; \
 	else \
 		echo "not root, or no apt-get: install prometheus and chromium yourself (their tests are skipped without them)"; \
 	fi

@@ -44,6 +44,11 @@ class KeyedQueue(Generic[K]):
         return len(self._ready)
 
     @property
+    def delayed(self) -> int:
+        """Keys whose turn comes later."""
+        return len(self._due)
+
+    @property
     def working(self) -> bool:
         """True while a pass is under way."""
         return bool(self._processing)

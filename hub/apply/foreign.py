@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from hub.aio.clock import Clock
+from hub.annotations import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
 from hub.errors import HubError
 from hub.kube.client import Client
 from hub.kube.wire import UNDECODABLE
@@ -93,7 +94,8 @@ class ForeignSlices:
     async def _look(self, key: TargetKey) -> tuple[Finding, ...]:
         selector = f"{LABEL_SERVICE_NAME}={key.name},{LABEL_OWNER} notin ({','.join(self._owners())})"
         if managed_by := self._adopted(key):
-            selector += f",{LABEL_MANAGED_BY}!={managed_by}"
+            copier = managed_by == ENDPOINT_COPIER
+            selector += f",!{LABEL_COPIER_SOURCE}" if copier else f",{LABEL_MANAGED_BY}!={managed_by}"
         path = f"/apis/discovery.k8s.io/v1/namespaces/{key.namespace}/endpointslices"
         params = {"labelSelector": selector, "resourceVersion": "0"}
         found = _decode(await self._client.request("GET", path, params=params, timeout=TIMEOUT)).items or ()

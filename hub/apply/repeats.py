@@ -123,4 +123,4 @@ def _same(one: Slice | None, other: Slice | None) -> bool:
 
 
 def _ours(value: Slice) -> dict[str, str]:
-    return {key: text for key, text in value.annotations.items() if key.startswith(OUR_ANNOTATIONS)}
+    return {key: text for key, text in value.annotations.items() if key in OUR_ANNOTATIONS}

@@ -91,6 +91,7 @@ class Writer:
 
     Attributes:
         writes: successful writes by operation.
+        failures: those that the API server did not accept.
     """
 
     def __init__(self, api: SliceApi, fence: Fence) -> None:
@@ -99,6 +100,7 @@ class Writer:
         self._slots = asyncio.Semaphore(IN_FLIGHT)
         self._stopped = False
         self.writes = {"create": 0, "update": 0, "delete": 0}
+        self.failures = {"create": 0, "update": 0, "delete": 0}
 
     def stop(self) -> None:
         """Let what is under way end, and start no further request."""
@@ -142,6 +144,8 @@ class Writer:
             else:
                 outcome.done.append((operation, value))
                 self.writes[operation] += 1
+                return
+        self.failures[operation] += 1
 
     async def _otherwise(self, operation: str, value: Slice, error: ApiError, outcome: Outcome) -> None:
         """The slice is not as it was known: read it again, for the next plan."""

@@ -1,0 +1,1 @@
+"""What a hub says about itself: one snapshot of everything, the status page and its API, metrics."""

@@ -1,0 +1,322 @@
+"""Reads the hub's state into numbers, at the moment of a scrape.
+
+Nothing is counted beside the state: what a removed cluster or Service had goes with it, and a pass costs the same
+whether anybody scrapes or not. Runs in the event loop, between two events, so that the numbers agree with each
+other; what would take long in a big fleet (the nodes of a cluster, the endpoints of a slice) is counted
+again only where it changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
+
+from hub import __version__
+from hub.aio.clock import Clock
+from hub.aio.queue import KeyedQueue
+from hub.aio.tally import Tally
+from hub.apply.writer import Writer
+from hub.desired.published import same_objects
+from hub.desired.view import ViewResult
+from hub.errors import RegistryError
+from hub.health.board import Board
+from hub.kube.client import Client
+from hub.kube.credentials import Credentials
+from hub.leader import Elector
+from hub.local import LocalCluster
+from hub.model import LOCAL, TargetKey
+from hub.reconcile import Reconciler
+from hub.registry.spec import NodePolicy, Registry
+from hub.remote.cluster import RemoteCluster
+from hub.remote.fleet import Fleet, SourceKey
+from hub.remote.status import State
+from hub.renewal import Renewal
+from hub.report import metrics_catalog as m
+from hub.report.collect_slices import NOTHING, Published, Sums
+from hub.resolution.host import ProviderHost
+
+PUBLISHED: Final = "published"
+TURN: Final = 0.01
+"""Seconds of counting in one go."""
+SHARD: Final = "0"
+"""There is one."""
+
+
+class Row(NamedTuple):
+    """One series: the values of the labels, in order, and the number or the durations."""
+
+    labels: tuple[str, ...]
+    value: float | Durations
+
+
+class Durations(NamedTuple):
+    """A :class:`Tally` at one moment."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum: float
+
+
+Collected = list[tuple[m.Metric, list[Row]]]
+
+
+class Observed(Protocol):
+    """The hub, as far as metrics look at it."""
+
+    @property
+    def clock(self) -> Clock: ...  # noqa: D102
+    @property
+    def registry(self) -> Registry: ...  # noqa: D102
+    @property
+    def rejected(self) -> RegistryError | None: ...  # noqa: D102
+    @property
+    def reloads(self) -> Mapping[str, int]: ...  # noqa: D102
+    @property
+    def reloaded_at(self) -> float: ...  # noqa: D102
+    @property
+    def passes(self) -> Mapping[str, int]: ...  # noqa: D102
+    @property
+    def durations(self) -> Tally: ...  # noqa: D102
+    @property
+    def renewal(self) -> Renewal: ...  # noqa: D102
+    @property
+    def writing(self) -> bool: ...  # noqa: D102
+    @property
+    def client(self) -> Client: ...  # noqa: D102
+    @property
+    def queue(self) -> KeyedQueue[TargetKey]: ...  # noqa: D102
+    @property
+    def host(self) -> ProviderHost: ...  # noqa: D102
+    @property
+    def fleet(self) -> Fleet: ...  # noqa: D102
+    @property
+    def elector(self) -> Elector: ...  # noqa: D102
+    @property
+    def local(self) -> LocalCluster: ...  # noqa: D102
+    @property
+    def writer(self) -> Writer: ...  # noqa: D102
+    @property
+    def board(self) -> Board: ...  # noqa: D102
+    @property
+    def reconciler(self) -> Reconciler: ...  # noqa: D102
+
+
+class Collector:
+    """Collects; keeps what it counted of what does not change."""
+
+    def __init__(self, hub: Observed) -> None:
+        self._hub = hub
+        self._published = Published()
+        self._nodes: dict[str, tuple[tuple[ViewResult, ...], Counter[str]]] = {}
+        self._policies: tuple[Registry | None, tuple[tuple[SourceKey, NodePolicy], ...]] = (None, ())
+        """The registry, and the views that its targets ask for."""
+        self._rows: dict[m.Metric, list[Row]] = {}
+
+    def collect(self) -> Collected:
+        """All metrics, in the catalog's order, and then what providers measure."""
+        self._rows = {}
+        for part in (self._process, self._registry, self._clusters, self._sources, self._providers, self._endpoints):
+            part()
+        for part in (self._targets, self._probes, self._work):
+            part()
+        known = [(metric, self._rows.pop(metric, [])) for metric in m.METRICS]
+        return known + sorted(self._rows.items(), key=lambda each: each[0].name)
+
+    def _add(self, metric: m.Metric, value: float, *labels: str) -> None:
+        self._rows.setdefault(metric, []).append(Row(labels, value))
+
+    def _tally(self, metric: m.Metric, tally: Tally, *labels: str) -> None:
+        value = Durations(tally.bounds, tuple(tally.counts), tally.sum)
+        self._rows.setdefault(metric, []).append(Row(labels, value))
+
+    def _each(self, metric: m.Metric, numbers: Mapping[str, float], *labels: str) -> None:
+        for name, number in numbers.items():
+            self._add(metric, number, *labels, name)
+
+    # --- the process and the registry ------------------------------------------------------------
+
+    def _process(self) -> None:
+        hub = self._hub
+        self._add(m.BUILD_INFO, 1, __version__, hub.registry.owner)
+        self._add(m.LEADER, hub.writing, SHARD)
+        self._add(m.LEASE_REMAINING, hub.elector.remaining())
+        self._add(m.HUB_CLUSTER_SYNCED, hub.local.synced)
+        stalls = hub.host.stalls
+        for provider, record in {"": stalls.own, **stalls.records}.items():
+            self._add(m.LOOP_STALLS, record.count, provider)
+            self._add(m.LOOP_STALL_SECONDS, record.seconds, provider)
+
+    def _registry(self) -> None:
+        hub, registry = self._hub, self._hub.registry
+        self._add(m.REGISTRY_GENERATION, hub.reloads["accepted"])
+        self._each(m.REGISTRY_RELOADS, hub.reloads)
+        self._add(m.REGISTRY_REJECTED, hub.rejected is not None)
+        self._add(m.REGISTRY_ACCEPTED, hub.reloaded_at)
+        self._add(m.REGISTRY_BROKEN, len(registry.broken_clusters) + len(registry.broken_targets))
+        withheld = hub.reconciler.last_withheld() if hub.writing else None
+        self._add(m.REGISTRY_WITHHELD, withheld.endpoints if withheld is not None else 0)
+        self._add(m.REGISTRY_CLUSTERS, len(registry.clusters.keys() - {LOCAL}))
+        self._add(m.REGISTRY_TARGETS, len(registry.targets))
+
+    # --- clusters and their sources ----------------------------------------------------------------
+
+    def _clusters(self) -> None:
+        fleet, wall, now = self._hub.fleet, self._hub.clock.wall(), self._hub.clock.now()
+        for name, cluster in sorted(fleet.clusters.items()):
+            for state in m.STATES:
+                self._add(m.CLUSTER_STATE, cluster.status.state is state, name, state.value)
+            self._add(m.CLUSTER_SINCE, cluster.status.since, name)
+            self._add(m.CLUSTER_SUCCESS, _last_success(cluster, wall, now), name)
+        for name, reasons in self._nodes_by_reason().items():
+            for reason, number in sorted(reasons.items()):
+                self._add(m.CLUSTER_NODES, number, name, reason)
+        self._add(m.SUSPENDED, fleet.suspended)
+        clients = {LOCAL: self._hub.client, **{name: each.client for name, each in sorted(fleet.clusters.items())}}
+        for name, client in clients.items():
+            access = client.access if client is not None else None
+            if isinstance(access, Credentials) and (ends := access.expires_at()) is not None:
+                self._add(m.CREDENTIAL_EXPIRY, ends, name)
+        for (name, outcome), number in sorted(self._hub.renewal.counts.items()):
+            if name in fleet.clusters:
+                self._add(m.CREDENTIAL_RENEWALS, number, name, outcome)
+
+    def _nodes_by_reason(self) -> Mapping[str, Counter[str]]:
+        """A node that any target publishes is published; of others the first reason that was found counts."""
+        registry, fleet = self._hub.registry, self._hub.fleet
+        if self._policies[0] is not registry:
+            every = (source for target in registry.targets.values() for source in target.sources)
+            used = {(SourceKey(each.cluster, each.provider), each.nodes): None for each in every}
+            self._policies = registry, tuple(used)
+        views: dict[str, list[ViewResult]] = {}
+        for key, policy in self._policies[1] if self._hub.writing else ():
+            source = fleet.sources.get(key)
+            view = source.seen(policy) if source is not None and key.cluster in fleet.clusters else None
+            if view is not None:
+                views.setdefault(key.cluster, []).append(view)
+        known, self._nodes = self._nodes, {}
+        for name, results in sorted(views.items()):
+            last = known.get(name)
+            if last is None or not same_objects(last[0], results):
+                last = tuple(results), _count_nodes(results)
+            self._nodes[name] = last
+        return {name: counts for name, (_, counts) in self._nodes.items()}
+
+    def _sources(self) -> None:
+        wall = self._hub.clock.wall()
+        failing: dict[tuple[str, str, str], bool] = {}
+        success: dict[tuple[str, str, str], float] = {}
+        for key, source in self._hub.fleet.sources.items():
+            labels = (key.cluster, key.provider.name, source.scope)
+            since = source.failing_since
+            failing[labels] = failing.get(labels, False) or since is not None
+            success[labels] = min(success.get(labels, wall), wall if since is None else since)
+        for labels in sorted(failing):
+            self._add(m.SOURCE_FAILING, failing[labels], *labels)
+            self._add(m.SOURCE_SUCCESS, success[labels], *labels)
+
+    def _providers(self) -> None:
+        host = self._hub.host
+        for provider, stats in sorted(host.stats.items()):
+            self._each(m.PROVIDER_CALLS, stats.outcomes, provider)
+            self._tally(m.PROVIDER_SECONDS, stats.seconds, provider)
+            record = host.stalls.records.get(provider)
+            self._add(m.PROVIDER_SUSPENDED, host.stalls.suspension(provider) is not None, provider)
+            self._add(m.PROVIDER_SUSPENSIONS, record.suspensions if record is not None else 0, provider)
+        for provider, name, scope, number in host.measures():
+            self._add(m.measured(name), number, provider, scope)
+
+    # --- targets -------------------------------------------------------------------------------------
+
+    async def prepare(self) -> None:
+        """Count the slices that are new since the last time, and let others have their turn in between."""
+        until = time.monotonic() + TURN
+        for key, value in list(self._hub.local.slices.items()):
+            self._published.enter(key, value)
+            if time.monotonic() > until:
+                await asyncio.sleep(0)
+                until = time.monotonic() + TURN
+
+    def _endpoints(self) -> None:
+        hub, registry, published = self._hub, self._hub.registry, self._published
+        for key, value in hub.local.slices.items():
+            published.enter(key, value)
+        published.leave(hub.local.slices)
+        for (name, family), sums in sorted(published.clusters.items()):
+            self._conditions(m.CLUSTER_ENDPOINTS, sums, name, family)
+        slices: Counter[TargetKey] = Counter()
+        for (target, family), sums in sorted(published.targets.items()):
+            slices[target] += sums.slices
+            self._conditions(m.ENDPOINTS, sums, str(target), family)
+        for target in sorted(registry.targets):
+            service = hub.local.services.get(target)
+            for family in service.families if service is not None else ("IPv4",):
+                if (target, family) not in published.targets:
+                    self._conditions(m.ENDPOINTS, NOTHING, str(target), family)
+            self._add(m.SLICES, slices[target], str(target))
+        asked_for = registry.targets.keys() | registry.broken_targets.keys()
+        self._add(m.ORPHANED_SLICES, sum(number for key, number in slices.items() if key not in asked_for))
+
+    def _conditions(self, metric: m.Metric, sums: Sums, name: str, family: str) -> None:
+        for condition, number in zip(m.CONDITIONS, (sums.ready, sums.draining, sums.failed), strict=True):
+            self._add(metric, number, name, family, condition)
+
+    def _targets(self) -> None:
+        """What the passes found; a replica that has ceased to lead knows it no better than one that never did."""
+        if not self._hub.writing:
+            return
+        for key in sorted(self._hub.registry.targets.keys() | self._hub.registry.broken_targets.keys()):
+            last, name = self._hub.reconciler.last(key), str(key)
+            if last is None:
+                continue
+            held = dict.fromkeys(m.GUARD_REASONS, 0)
+            for each in last.withheld.values():
+                held[each.kind] += len(each.addresses)
+            self._each(m.GUARD_WITHHELD, held, name)
+            if last.withheld:
+                self._add(m.GUARD_SINCE, min(each.since for each in last.withheld.values()), name)
+            for reason, number in sorted(Counter(each.reason for each in last.findings).items()):
+                self._add(m.FINDINGS, number, name, reason)
+            self._add(m.UNKNOWN_SOURCES, len(last.unknown), name)
+
+    def _probes(self) -> None:
+        board = self._hub.board
+        self._each(m.PROBES, board.probes)
+        standing = {(name, verdict): 0 for name in self._hub.fleet.clusters for verdict in m.VERDICTS}
+        for (cluster, verdict), number in sorted({**standing, **board.standing()}.items()):
+            self._add(m.PROBED, number, cluster, verdict)
+        self._add(m.PROBER_SUSPECTED, board.suspected)
+
+    # --- work ------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        hub = self._hub
+        self._each(m.WRITES, hub.writer.writes)
+        self._each(m.WRITE_FAILURES, hub.writer.failures)
+        self._each(m.SUPPRESSED, hub.reconciler.suppressed)
+        self._tally(m.PUBLISH_SECONDS, hub.reconciler.latency.seconds)
+        self._each(m.RECONCILES, hub.passes)
+        self._tally(m.RECONCILE_SECONDS, hub.durations)
+        self._add(m.QUEUE_DEPTH, len(hub.queue))
+        self._add(m.QUEUE_DELAYED, hub.queue.delayed)
+        self._add(m.QUEUE_OLDEST, hub.reconciler.latency.oldest(hub.clock.now()))
+
+
+def _last_success(cluster: RemoteCluster, wall: float, now: float) -> float:
+    """Unix time; a watch that stands is a complete answer until now."""
+    if cluster.status.state is State.READY:
+        return wall
+    return wall - (now - (cluster.started_at if cluster.answered_at is None else cluster.answered_at))
+
+
+def _count_nodes(results: list[ViewResult]) -> Counter[str]:
+    reasons: dict[str, str] = {}
+    for result in results:
+        for name, report in result.reports.items():
+            if not report.reason or name not in reasons:
+                reasons[name] = report.reason or PUBLISHED
+    counts = Counter(reasons.values())
+    counts[PUBLISHED] += 0  # there is such a series in any case
+    return counts

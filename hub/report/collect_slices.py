@@ -1,0 +1,89 @@
+"""Endpoints by target, cluster, family and condition: sums that only a changed slice costs anything."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
+
+from hub.model import ObjectKey, Slice, TargetKey
+
+K = TypeVar("K")
+
+
+@dataclass(slots=True)
+class Sums:
+    """Endpoints by condition, and the slices they are in."""
+
+    ready: int = 0
+    draining: int = 0
+    failed: int = 0
+    slices: int = 0
+
+
+NOTHING: Final = Sums()
+
+
+class _Counted(NamedTuple):
+    slice: Slice
+    target: TargetKey
+    ready: int
+    draining: int
+    failed: int
+
+
+class Published:
+    """The sums over all slices entered.
+
+    Attributes:
+        targets: (target, family) -> sums; none where there is no slice.
+        clusters: (source cluster, family) -> sums.
+    """
+
+    def __init__(self) -> None:
+        self.targets: dict[tuple[TargetKey, str], Sums] = {}
+        self.clusters: dict[tuple[str, str], Sums] = {}
+        self._known: dict[ObjectKey, _Counted] = {}
+
+    def enter(self, key: ObjectKey, value: Slice) -> None:
+        """A slice as it is now; one that is the same object as before costs a look."""
+        known = self._known.get(key)
+        if known is not None:
+            if known.slice is value:
+                return
+            self._sum(known, -1)
+        counted = self._known[key] = _count(value)
+        self._sum(counted, 1)
+
+    def leave(self, there: Container[ObjectKey]) -> None:
+        """Forget all slices but these."""
+        for key in [key for key in self._known if key not in there]:
+            self._sum(self._known.pop(key), -1)
+
+    def _sum(self, counted: _Counted, sign: int) -> None:
+        family = counted.slice.address_type
+        self._into(self.targets, (counted.target, family), counted, sign)
+        self._into(self.clusters, (counted.slice.cluster, family), counted, sign)
+
+    @staticmethod
+    def _into(sums: dict[K, Sums], key: K, counted: _Counted, sign: int) -> None:
+        found = sums.setdefault(key, Sums())
+        found.ready += sign * counted.ready
+        found.draining += sign * counted.draining
+        found.failed += sign * counted.failed
+        found.slices += sign
+        if not found.slices:
+            del sums[key]
+
+
+def _count(value: Slice) -> _Counted:
+    ready = draining = failed = 0
+    for endpoint in value.endpoints:
+        conditions = endpoint.conditions
+        if conditions.ready is not False:
+            ready += 1
+        elif conditions.terminating or conditions.serving:
+            draining += 1
+        else:
+            failed += 1
+    return _Counted(value, value.target, ready, draining, failed)

@@ -1,0 +1,176 @@
+"""A small HTTP server for probes and metrics: one request per connection, read to the end of its head.
+
+By hand, as little of it as a kubelet and a Prometheus need: aiohttp.web costs 10 MB of memory (measured), a
+fifth of the hub. Whoever is slow, sends too much or comes in a crowd is cut off and takes nobody with him.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import Final, Protocol
+
+from hub.errors import UsageError
+
+log = logging.getLogger(__name__)
+
+HEAD_LIMIT: Final = 8192
+"""Bytes of a request line and its headers; a kubelet sends 200, Prometheus 600."""
+PATIENCE: Final = 5.0
+"""Seconds a whole request may take, its answer's way included; a kubelet waits 1 by default, Prometheus 10."""
+AT_ONCE: Final = 32
+"""Connections; a kubelet, a load balancer and a Prometheus have one each."""
+REQUEST: Final = re.compile(rb"([A-Z]{1,16}) (/[!-~]*?)(?:\?([!-~]*))? HTTP/1\.[01]\r\n")
+HEADER: Final = re.compile(rb"^([!-9;-~]+):[ \t]*([^\r\n]*?)[ \t]*\r$", re.MULTILINE)
+
+
+class Address(Protocol):
+    """Where to listen; ``host`` None = on all addresses."""
+
+    @property
+    def host(self) -> str | None: ...  # noqa: D102
+    @property
+    def port(self) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What somebody asks for; ``headers`` by lower-case name."""
+
+    path: str
+    query: str
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What he gets."""
+
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    headers: str = ""
+
+
+Answer = Callable[[Request], Awaitable[Reply]]
+
+
+@asynccontextmanager
+async def listening(
+    address: Address | None, answer: Answer, *, flag: str, what: str, own_names: bool = False
+) -> AsyncIterator[None]:
+    """Answer requests while the context is open; None = do not.
+
+    Args:
+        address: where.
+        answer: to GET and HEAD; anything else is refused before.
+        flag: the option that the address comes from, for errors.
+        what: answers, for the log.
+        own_names: on a loopback address, refuse a Host that is neither an address nor localhost: a page in a
+            browser may have a name that was made to lead here.
+
+    Raises:
+        UsageError: the address cannot be listened on.
+    """
+    if address is None:
+        yield
+        return
+    connections = _Connections(answer, closed=own_names and _is_loopback(address.host or ""))
+    try:
+        server = await asyncio.start_server(
+            connections.serve, address.host, address.port, limit=HEAD_LIMIT, backlog=AT_ONCE
+        )
+    except OSError as error:
+        reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
+        raise UsageError(f"{flag} {address}: {reason}; give another HOST:PORT, or 0 for no {what}") from error
+    names = sorted({f"{host}:{port}" for host, port, *_ in (each.getsockname() for each in server.sockets)})
+    log.info("%s answer on %s", what, ", ".join(names))
+    try:
+        yield
+    finally:
+        server.close()
+        connections.abort()
+
+
+class _Connections:
+    def __init__(self, answer: Answer, *, closed: bool) -> None:
+        self._answer = answer
+        self._closed = closed
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request and close."""
+        self._open.add(writer)
+        try:
+            # Whoever has to wait fails, and that is better than to serve a flood.
+            if len(self._open) <= AT_ONCE:
+                async with asyncio.timeout(PATIENCE):
+                    writer.write(await self._respond(reader))
+                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            log.debug("somebody went away before his answer")
+        finally:
+            self._open.discard(writer)
+            writer.transport.abort()
+
+    def abort(self) -> None:
+        """Wait for nobody."""
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def _respond(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            return _response(Reply(431, b"too large\n"))
+        found = REQUEST.match(head)
+        if found is None:
+            return _response(Reply(400, b"not a request\n"))
+        method, path, query = (part.decode("ascii") for part in found.groups(b""))
+        if method not in ("GET", "HEAD"):
+            return _response(Reply(405, b"only GET\n", headers="Allow: GET, HEAD\r\n"))
+        headers = {
+            name.lower().decode(): value.decode("latin-1") for name, value in HEADER.findall(head[found.end() :])
+        }
+        if self._closed and not _is_own(headers.get("host", "")):
+            return _response(Reply(421, b"not a name of this server\n"))
+        try:
+            reply = await self._answer(Request(path, query, headers))
+        except Exception:
+            log.exception("%s was not answered", path)
+            reply = Reply(500, b"a defect; the log has it\n")
+        return _response(reply, body=method == "GET")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _is_own(host: str) -> bool:
+    name = re.sub(r":\d{1,5}$", "", host)
+    try:
+        ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name)
+    except ValueError:
+        return name.lower() in ("", "localhost")
+    return True
+
+
+def _response(reply: Reply, *, body: bool = True) -> bytes:
+    head = (
+        f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}\r\nContent-Type: {reply.content_type}\r\n"
+        f"X-Content-Type-Options: nosniff\r\nContent-Length: {len(reply.body)}\r\n{reply.headers}"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode() + (reply.body if body else b"")

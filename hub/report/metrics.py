@@ -1,0 +1,96 @@
+"""``/metrics``: the text that Prometheus reads.
+
+The numbers are collected in the event loop and written out in a thread, where prometheus-client is imported, too,
+at the first scrape: a hub that nobody scrapes does not pay for it. Scrapes that come together share one answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from hub.report.collect import Collected, Collector, Durations, Observed, Row
+from hub.report.metrics_catalog import Metric
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric as Family
+    from prometheus_client.registry import Collector as Collects
+
+OPENMETRICS: Final = "application/openmetrics-text"
+FORMATS: Final = ("", f"{OPENMETRICS};version=1.0.0")
+"""What the library is asked for: an Accept header as it comes is too much for it, where it is malformed."""
+
+
+class Metrics:
+    """The metrics of one hub."""
+
+    def __init__(self, hub: Observed) -> None:
+        self._collector = Collector(hub)
+        self._process: Collects | None = None
+        self._under_way: dict[str, asyncio.Task[tuple[str, bytes]]] = {}
+
+    async def text(self, accept: str = "") -> tuple[str, bytes]:
+        """Content type and body, in the format that an Accept header asks for."""
+        wanted = FORMATS[OPENMETRICS in accept]
+        task = self._under_way.get(wanted)
+        if task is None:
+            task = asyncio.create_task(self._text(wanted), name="metrics")
+            self._under_way[wanted] = task
+            task.add_done_callback(lambda _: self._under_way.pop(wanted, None))
+        return await asyncio.shield(task)
+
+    async def _text(self, wanted: str) -> tuple[str, bytes]:
+        await self._collector.prepare()
+        return await asyncio.to_thread(self._encode, self._collector.collect(), wanted)
+
+    def _encode(self, collected: Collected, wanted: str) -> tuple[str, bytes]:
+        from prometheus_client import ProcessCollector
+        from prometheus_client.exposition import choose_encoder
+        from prometheus_client.registry import CollectorRegistry
+
+        if self._process is None:
+            self._process = ProcessCollector(registry=None)
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Once(collected))
+        registry.register(self._process)
+        encode, content_type = choose_encoder(wanted)
+        return content_type, encode(registry)
+
+
+class _Once:
+    """A collector, as prometheus-client knows them, of what is collected already."""
+
+    def __init__(self, collected: Collected) -> None:
+        self._collected = collected
+
+    def collect(self) -> Iterable[Family]:
+        """The families; those without a series are left out."""
+        return [_family(metric, rows) for metric, rows in self._collected if rows]
+
+
+def _family(metric: Metric, rows: Iterable[Row]) -> Family:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+    if metric.kind == "histogram":
+        histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for labels, value in rows:
+            assert isinstance(value, Durations)  # noqa: S101 - the catalog says so
+            histogram.add_metric(labels, list(_buckets(value).items()), value.sum)
+        return histogram
+    made = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    family = made(metric.name, metric.help, labels=metric.labels)
+    for labels, value in rows:
+        assert not isinstance(value, Durations)  # noqa: S101 - the catalog says so
+        family.add_metric(labels, value)
+    return family
+
+
+def _buckets(value: Durations) -> Mapping[str, float]:
+    """Cumulative, by upper bound."""
+    found: dict[str, float] = {}
+    total = 0
+    for bound, count in zip((*value.bounds, float("inf")), value.counts, strict=True):
+        total += count
+        found["+Inf" if bound == float("inf") else str(float(bound))] = total
+    return found

@@ -1,0 +1,263 @@
+"""Metrics of a running hub, as a real Prometheus and a real Grafana dashboard read them."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from hub.report.metrics_catalog import METRICS, PREFIX
+from tests.support.apiserver.server import ApiServer
+from tests.support.hub import HubProcess, World, add_node
+from tests.support.prometheus import ROOT, Prometheus, free_port
+from tests.support.waiting import eventually
+
+DASHBOARD: dict[str, Any] = json.loads((ROOT / "monitoring" / "dashboard.json").read_text())
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+@pytest.fixture
+def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
+    """Clusters eu (with a certificate that ends) and us, a Service of each, and one that does not exist."""
+    made = World(tmp_path, hub_cluster, dict(zip(("eu", "us"), remote_clusters, strict=False))).prepare()
+    made.remotes["eu"].certificate_kubeconfig(tmp_path / "eu", "hub", lifetime=timedelta(days=2))
+    made.add_service("payments")
+    made.add_service("orders")
+    services = [made.service("payments", "eu"), made.service("orders", "us"), made.service("missing", "us")]
+    made.write(services=services)
+    add_node(made.remotes["eu"], "n1", "10.1.0.1")
+    add_node(made.remotes["us"], "n2", "10.2.0.1")
+    return made
+
+
+class Scraped:
+    """A hub process that answers scrapes."""
+
+    def __init__(self, world: World) -> None:
+        self.port = free_port()
+        self.process = HubProcess(world, "--metrics-bind-address", f"127.0.0.1:{self.port}")
+
+    def scrape(self, accept: str = "", host: str = "") -> tuple[str, str]:
+        """Content type and text."""
+        headers = {"Accept": accept} if accept else {}
+        asked = urllib.request.Request(f"http://127.0.0.1:{self.port}/metrics", headers=headers)
+        if host:
+            asked.add_header("Host", host)
+        with urllib.request.urlopen(asked, timeout=10) as answer:
+            return answer.headers["Content-Type"], answer.read().decode()
+
+    def samples(self) -> Samples:
+        """Name without the common prefix, and labels -> value."""
+        return {
+            (sample.name.removeprefix(PREFIX), tuple(sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(self.scrape()[1])
+            for sample in family.samples
+        }
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """One series; None where there is none."""
+        return self.samples().get((name, tuple(sorted(labels.items()))))
+
+
+@pytest.fixture
+def scraped(world: World) -> Iterator[Scraped]:
+    """A hub at work."""
+    hub = Scraped(world)
+    with hub.process:
+        world.awaits("10.1.0.1", timeout=30)
+        world.awaits("10.2.0.1", service="orders", timeout=30)
+        yield hub
+
+
+def test_metrics_tell_what_is_published(scraped: Scraped, world: World) -> None:
+    """Endpoints, nodes, writes and the time from a change to its publication follow what happens."""
+    before = scraped.samples()
+    assert before["leader", (("shard", "0"),)] == 1
+    ready = {"condition": "ready", "family": "IPv4", "target": "edge/payments"}
+    assert scraped.value("endpoints", **ready) == 1
+    assert scraped.value("findings", target="edge/missing", reason="ServiceMissing") == 1
+    assert scraped.value("cluster_state", source_cluster="eu", state="Ready") == 1
+
+    add_node(world.remotes["eu"], "n3", "10.1.0.3")
+    world.awaits("10.1.0.1", "10.1.0.3")
+    after = scraped.samples()
+
+    assert scraped.value("endpoints", **ready) == 2
+    assert scraped.value("cluster_nodes", source_cluster="eu", reason="published") == 2
+    grown = {name: after[name, ()] - before[name, ()] for name, labels in before if not labels and "_count" in name}
+    assert grown["change_to_publish_seconds_count"] == 1
+    seconds = after["change_to_publish_seconds_sum", ()] - before["change_to_publish_seconds_sum", ()]
+    assert 0 < seconds < 2
+    update = ("writes_total", (("operation", "update"),))
+    assert after[update] - before[update] == 1
+
+
+def test_metrics_of_what_is_removed_disappear(scraped: Scraped, world: World) -> None:
+    """A cluster and a Service that leave the registry take their series along."""
+    assert scraped.value("cluster_state_since_timestamp_seconds", source_cluster="us") is not None
+
+    def gone(names: str) -> bool:
+        text = scraped.scrape()[1]
+        assert [line for line in text.splitlines() if re.search(names, line)] == []
+        return True
+
+    world.write(services=[world.service("payments", "eu")])
+    eventually(lambda: gone("edge/orders|edge/missing"), 15)
+    world.write([world.cluster("eu")], [world.service("payments", "eu")])
+    eventually(lambda: gone('"us"'), 15)
+    assert scraped.value("registry_reloads_total", outcome="accepted") == 3
+
+
+def test_a_withheld_registry_shows(scraped: Scraped, world: World) -> None:
+    """What the registry dropped and may not go is counted, and its slices are orphans."""
+    world.write([world.cluster("eu")], [world.service("payments", "eu")])
+    eventually(lambda: scraped.value("registry_withheld_endpoints") == 1, 10)
+    assert scraped.value("orphaned_slices") == 1
+
+
+def test_a_rejected_registry_shows(scraped: Scraped, world: World) -> None:
+    """The gauge stands for as long as the file is bad; the last good registry's series stay."""
+    world.write_text("version: 2\n")
+    eventually(lambda: scraped.value("registry_rejected") == 1, 10)
+    assert scraped.value("registry_targets") == 3
+    world.write([world.cluster("eu")], [world.service("payments", "eu")])
+    eventually(lambda: scraped.value("registry_rejected") == 0, 10)
+
+
+def test_every_metric_is_in_the_catalog(scraped: Scraped) -> None:
+    """What is served is documented, with its type and labels, in both formats."""
+    known = {each.name.removesuffix("_total"): each for each in METRICS}
+    for accept, kind in (
+        ("", "text/plain"),
+        ("application/openmetrics-text; version=1.0.0", "application/openmetrics"),
+    ):
+        content_type, text = scraped.scrape(accept)
+        assert content_type.startswith(kind)
+        named = re.findall(rf"^# TYPE ({PREFIX}\w+) (\w+)$", text, re.MULTILINE)
+        assert len(named) > 40
+        for name, of_type in named:
+            assert known[name.removesuffix("_total")].kind == of_type
+    for family in text_string_to_metric_families(scraped.scrape()[1]):
+        for sample in family.samples:
+            if family.name.startswith(PREFIX):
+                assert sample.labels.keys() - {"le"} == set(known[family.name].labels)
+
+
+def expression(text: str) -> str:
+    """A panel's query, as Grafana sends it for cluster eu and the Service edge/missing or edge/payments."""
+    target = "edge/missing" if "findings" in text else "edge/payments"
+    for name, value in {"job": Prometheus.JOB, "source_cluster": "eu", "target": target}.items():
+        text = text.replace(f"${name}", value)
+    return text.replace("$__rate_interval", "20s")
+
+
+def test_prometheus_reads_the_hub_and_every_panel_shows_it(scraped: Scraped, tmp_path: Path) -> None:
+    """A real Prometheus takes the metrics and the rules, and each query of the dashboard has the hub's labels."""
+    folder = tmp_path / "prometheus"
+    folder.mkdir()
+    with Prometheus(folder, f"127.0.0.1:{scraped.port}", free_port()) as prometheus:
+        twice = f"rate({PREFIX}writes_total[20s])"
+        eventually(lambda: len(prometheus.query(twice)) == 3, 30)
+        eventually(lambda: [each["value"][1] for each in prometheus.query("up")] == ["1"], 30)
+        for panel in PANELS:
+            for target in panel["targets"]:
+                asked = expression(target["expr"])
+                for series in prometheus.series(asked):
+                    assert series["metric"]["job"] == Prometheus.JOB, asked
+                    if "source_cluster" in series["metric"]:
+                        assert series["metric"]["source_cluster"] in ("eu", "us", "local")
+                    if "$target" in target["expr"]:
+                        assert series["metric"]["target"] in ("edge/payments", "edge/missing")
+        for variable in DASHBOARD["templating"]["list"][1:]:
+            metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"]).groups()  # type: ignore[union-attr]
+            assert {each["metric"][label] for each in prometheus.series(expression(metric))}
+        # A Service that does not exist, and clusters that answer: nothing to get up for.
+        eventually(lambda: prometheus.firing() == {}, 30)
+
+
+def test_alert_becomes_pending_in_a_real_prometheus(scraped: Scraped, world: World, tmp_path: Path) -> None:
+    """A file that is rejected in the running hub is an alert that waits for its time."""
+    folder = tmp_path / "prometheus"
+    folder.mkdir()
+    with Prometheus(folder, f"127.0.0.1:{scraped.port}", free_port()) as prometheus:
+        world.write_text("version: 2\n")
+        eventually(lambda: prometheus.firing() == {"EndpointSliceHubRegistryRejected": "pending"}, 40)
+
+
+# --- bad input -----------------------------------------------------------------------------------------
+
+
+def answer(port: int, request: bytes) -> bytes:
+    """The first line of the answer to raw bytes; nothing where the server just closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(request)
+        return connection.recv(4096).partition(b"\r\n")[0]
+
+
+REQUESTS = [
+    (b"GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"421"),
+    (b"GET /metrics HTTP/1.1\r\nHost: [::1]:8080\r\n\r\n", b"200"),
+    (b"GET /metrics HTTP/1.1\r\nHost: localhost:8080\r\n\r\n", b"200"),
+    (b"GET /metrics/../../etc/passwd HTTP/1.1\r\n\r\n", b"404"),
+    (b"GET /%2e%2e/metrics HTTP/1.1\r\n\r\n", b"404"),
+    (b"GET //metrics HTTP/1.1\r\n\r\n", b"404"),
+    (b"GET http://x/metrics HTTP/1.1\r\n\r\n", b"400"),
+    (b"\x16\x03\x01\x02\x00\r\n\r\n", b"400"),
+    (b"POST /metrics HTTP/1.1\r\nContent-Length: 9\r\n\r\n", b"405"),
+    (b"GET /metrics HTTP/1.1\r\nX: " + b"y" * 20_000 + b"\r\n\r\n", b"431"),
+    (b"GET /metrics HTTP/1.1\r\nAccept: " + b"a/b;q=," * 900 + b"\r\n\r\n", b"200"),
+    (b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text; version=1e999;;=\r\n\r\n", b"200"),
+]
+
+
+def test_requests_of_any_kind_are_answered(scraped: Scraped) -> None:
+    """Whatever is sent gets its status, and the next one is served."""
+    for request, status in REQUESTS:
+        assert answer(scraped.port, request).split()[1:2] == [status], request
+        assert answer(scraped.port, b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") == b"HTTP/1.1 200 OK"
+    assert "Traceback" not in scraped.process.log.read_text()
+
+
+def test_scrapers_that_are_dead_or_many_hold_nobody_up(scraped: Scraped, world: World) -> None:
+    """Connections that send nothing, half a request or read nothing cost neither a change nor other scrapes."""
+    dead = [socket.create_connection(("127.0.0.1", scraped.port)) for _ in range(30)]
+    for number, connection in enumerate(dead):
+        connection.sendall((b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\n\r\n")[number % 3])
+    results: list[float] = []
+
+    def hammer() -> None:
+        for _ in range(20):
+            try:
+                scraped.scrape()
+            except (OSError, urllib.error.URLError):
+                results.append(-1.0)
+            else:
+                results.append(time.monotonic())
+
+    threads = [threading.Thread(target=hammer) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    started = time.monotonic()
+    add_node(world.remotes["eu"], "n4", "10.1.0.4")
+    world.awaits("10.1.0.1", "10.1.0.4")
+    took = time.monotonic() - started
+    for thread in threads:
+        thread.join()
+    for connection in dead:
+        connection.close()
+
+    assert took < 3
+    assert sum(result > 0 for result in results) > 0
+    eventually(lambda: scraped.value("leader", shard="0") == 1, 10)

@@ -1,0 +1,1 @@
+"""What monitoring/ brings: alerts, runbooks, the dashboard."""

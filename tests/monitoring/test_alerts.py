@@ -1,0 +1,290 @@
+"""The alerts: each fires for its reason, after its time, and stops; each has a runbook."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hub.report.metrics_catalog import METRICS, PREFIX
+from tests.support.prometheus import ALERTS, ROOT, program
+
+RULES: list[dict[str, Any]] = [
+    rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
+]
+RUNBOOKS = ROOT / "docs" / "runbooks"
+NAME = "EndpointSliceHub"
+ONE = 'job="hub",instance="10.0.0.1:8080",pod="hub-0"'
+OTHER = 'job="hub",instance="10.0.0.2:8080",pod="hub-1"'
+
+
+@dataclass(frozen=True)
+class Case:
+    """A story in minutes.
+
+    Attributes:
+        alert: without the common prefix.
+        series: name and labels (the two replicas' are added where ``{one}`` and ``{other}`` stand) -> values, one
+            each minute, in promtool's notation.
+        quiet: minutes at which it does not fire, before it does.
+        fires: a minute at which it does.
+        over: a minute at which it has stopped.
+        labels: those it fires with beside severity and job; one dict for each alert.
+    """
+
+    alert: str
+    series: dict[str, str]
+    quiet: tuple[int, ...]
+    fires: int
+    over: int
+    labels: tuple[dict[str, str], ...] = ({},)
+    job: bool = True
+
+
+EU = {"source_cluster": "eu"}
+PAYMENTS = {"target": "edge/payments"}
+LATENCY = {
+    "change_to_publish_seconds_count{one}": "0+2x600",
+    'change_to_publish_seconds_bucket{le="5.0",one}': "0+2x100 200+1x60 262+2x440",
+}
+CASES = [
+    Case("Absent", {"build_info{one}": "1x10 _x20 1x10"}, (5, 17), 22, 35, job=False),
+    Case("NoLeader", {"leader{one}": "1x10 0x20 0x10", "leader{other}": "0x30 1x10"}, (10, 12), 14, 32),
+    Case("NoLeader", {"leader{one}": "1x40", "leader{other}": "0x10 1x20 0x10"}, (10, 12), 14, 33),
+    Case("RegistryRejected", {"registry_rejected{one}": "0x10 1x20 0x10"}, (10, 14), 17, 33),
+    Case("RegistryRejected", {"registry_broken_entries{one}": "0x10 2x20 0x10"}, (10, 14), 17, 33),
+    Case("PublishLatency", LATENCY, (90,), 130, 300),
+    Case("PublishLatency", {"queue_oldest_seconds{one}": "0x5 100 200 400x10 0x10"}, (4, 6), 10, 20),
+    Case(
+        "PluginStalling",
+        {'provider_suspended{provider="acme",one}': "0x5 1x5 0x10"},
+        (4,),
+        8,
+        14,
+        ({"provider": "acme"},),
+    ),
+    Case(
+        "PluginStalling",
+        {
+            'loop_stall_seconds_total{provider="acme",one}': "0x5 5x60",
+            'loop_stall_seconds_total{provider="",one}': "0+5x60",
+        },
+        (4,),
+        8,
+        30,
+        ({"provider": "acme"},),
+    ),
+    Case(
+        "ClusterUnreachable",
+        {
+            'cluster_state{source_cluster="eu",state="Unreachable",one}': "0x10 1x30 0x10",
+            'cluster_state{source_cluster="us",state="Unreachable",one}': "0x10 1x30 0x10",
+            'cluster_state{source_cluster="us",state="Unreachable",other}': "0x60",
+        },
+        (10, 24),
+        27,
+        43,
+        ({**EU, "state": "Unreachable"},),
+    ),
+    Case(
+        "ClusterDegraded",
+        {
+            'cluster_state{source_cluster="eu",state="Degraded",one}': "0x10 1x30 0x10",
+            'cluster_state{source_cluster="us",state="WrongCluster",one}': "0x10 1x30 0x10",
+        },
+        (10, 24),
+        27,
+        43,
+        ({**EU, "state": "Degraded"}, {"source_cluster": "us", "state": "WrongCluster"}),
+    ),
+    Case(
+        "SourceStale",
+        {'cluster_last_success_timestamp_seconds{source_cluster="eu",one}': "0x1500 90000x100"},
+        (60, 1439),
+        1445,
+        1503,
+        (EU,),
+    ),
+    Case(
+        "SourceStale",
+        {'source_last_success_timestamp_seconds{provider="acme",scope="",source_cluster="eu",one}': "0x1500 90000x100"},
+        (60, 1439),
+        1445,
+        1503,
+        ({**EU, "provider": "acme"},),
+    ),
+    Case(
+        "ProviderFailing",
+        {
+            'source_failing{provider="ionos",scope="dc-1",source_cluster="a",one}': "0x5 1x20 0x10",
+            'source_failing{provider="ionos",scope="dc-1",source_cluster="b",one}': "0x5 1x20 0x10",
+            'source_failing{provider="ionos",scope="dc-2",source_cluster="c",one}': "0x5 1x20 0x10",
+            'source_failing{provider="acme",scope="",source_cluster="c",one}': "0x60",
+        },
+        (5, 14),
+        17,
+        30,
+        ({"provider": "ionos", "scope": "dc-1"}, {"provider": "ionos", "scope": "dc-2"}),
+    ),
+    Case(
+        "NodeUnresolved",
+        {
+            'cluster_nodes{reason="unknown",source_cluster="eu",one}': "_x5 2x20 _x10",
+            'cluster_nodes{reason="not-ready",source_cluster="us",one}': "2x60",
+        },
+        (5, 14),
+        17,
+        35,
+        ({**EU, "reason": "unknown"},),
+    ),
+    Case(
+        "CredentialsExpiring",
+        {
+            # 8 days from the start on, and renewed after 2; one that is renewed every hour; one that lasts.
+            'credential_expiry_timestamp_seconds{source_cluster="eu",one}': "691200x2880 31536000x200",
+            'credential_expiry_timestamp_seconds{source_cluster="us",one}': "3600+60x3080",
+            'credential_expiry_timestamp_seconds{source_cluster="de",one}': "31536000x3080",
+        },
+        (60, 1400),
+        1500,
+        2890,
+        (EU,),
+    ),
+    Case(
+        "PlanWithheld",
+        {'guard_withheld_endpoints{reason="FilteredEmpty",target="edge/payments",one}': "0x5 9x20 0x10"},
+        (5, 9),
+        12,
+        30,
+        ({**PAYMENTS, "reason": "FilteredEmpty"},),
+    ),
+    Case("PlanWithheld", {"registry_withheld_endpoints{one}": "0x5 9x20 0x10"}, (5, 9), 12, 30),
+    Case(
+        "GuardHolding",
+        {
+            'guard_withheld_endpoints{reason="RemovalWithheld",target="edge/payments",one}': "0x5 9x30 0x10",
+            'guard_withheld_endpoints{reason="FilteredEmpty",target="edge/orders",one}': "9x60",
+        },
+        (5, 19),
+        22,
+        40,
+        ({**PAYMENTS, "reason": "RemovalWithheld"},),
+    ),
+    Case(
+        "ServiceNothingReady",
+        {
+            'endpoints{condition="ready",family="IPv4",target="edge/payments",one}': "3x5 0x20 3x10",
+            'endpoints{condition="ready",family="IPv4",target="edge/orders",one}': "3x60",
+            'endpoints{condition="ready",family="IPv6",target="edge/orders",one}': "0x60",
+            'endpoints{condition="ready",family="IPv4",target="edge/new",one}': "0x60",
+            'findings{reason="ServiceMissing",target="edge/new",one}': "1x60",
+        },
+        (5, 9),
+        12,
+        30,
+        (PAYMENTS,),
+    ),
+    Case(
+        "PanicMode",
+        {
+            'findings{reason="PanicMode",target="edge/payments",one}': "_x5 1x20 _x10",
+            'findings{reason="AddressConflict",target="edge/orders",one}': "1x60",
+        },
+        (4, 6),
+        9,
+        35,
+        ({**PAYMENTS, "reason": "PanicMode"},),
+    ),
+    Case("OrphanedSlices", {"orphaned_slices{one}": "0x5 4x60 0x10"}, (5, 34), 37, 70),
+]
+
+
+def story(case: Case) -> dict[str, Any]:
+    """A case as promtool wants it. Series end; the last value stands for five minutes."""
+    rule = next(rule for rule in RULES if rule["alert"] == NAME + case.alert)
+    common = {**rule["labels"], **({"job": "hub"} if case.job else {})}
+
+    def expected(minute: int, *labels: dict[str, str]) -> dict[str, Any]:
+        alerts = [{"exp_labels": {**common, **each}} for each in labels]
+        return {"eval_time": f"{minute}m", "alertname": NAME + case.alert, "exp_alerts": alerts}
+
+    return {
+        "interval": "1m",
+        "input_series": [
+            {"series": PREFIX + name.replace("one", ONE).replace("other", OTHER), "values": values}
+            for name, values in case.series.items()
+        ],
+        "alert_rule_test": [
+            *(expected(minute) for minute in case.quiet),
+            expected(case.fires, *case.labels),
+            expected(case.over),
+        ],
+    }
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{number}-{case.alert}" for number, case in enumerate(CASES)])
+def test_alert_fires_and_stops(tmp_path: Path, case: Case) -> None:
+    """Not before its time, then exactly where the trouble is, and no more once that is over."""
+    rules = [{**rule, "annotations": {}} for rule in RULES]  # texts are compared by promtool, and tested below
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))
+    file = tmp_path / "test.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": [story(case)]}))
+    done = subprocess.run(
+        [program("promtool"), "test", "rules", str(file)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_has_a_story() -> None:
+    """No alert without a case, no case without an alert."""
+    assert {NAME + case.alert for case in CASES} == {rule["alert"] for rule in RULES}
+
+
+def test_promtool_accepts_the_rules() -> None:
+    """The file is what a Prometheus loads."""
+    done = subprocess.run(
+        [program("promtool"), "check", "rules", str(ALERTS)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
+def test_alert_says_what_to_do(rule: dict[str, Any]) -> None:
+    """A summary, a description, a severity, and a runbook with its four questions."""
+    assert rule["alert"].startswith(NAME)
+    assert rule["labels"]["severity"] in ("critical", "warning")
+    assert {"summary", "description", "runbook_url"} == rule["annotations"].keys()
+    page = ROOT / rule["annotations"]["runbook_url"]
+    assert page == RUNBOOKS / f"{rule['alert']}.md"
+    text = page.read_text()
+    assert text.startswith(f"# {rule['alert']}\n")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == [
+        "What it means",
+        "What users feel",
+        "How to find out",
+        "What to do",
+    ]
+    assert f"({page.name})" in (RUNBOOKS / "index.md").read_text()
+
+
+def test_every_runbook_has_an_alert() -> None:
+    """No page is left of an alert that is gone."""
+    pages = {page.stem for page in RUNBOOKS.glob("*.md")} - {"index"}
+    assert pages == {rule["alert"] for rule in RULES}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
+def test_alert_asks_for_metrics_and_labels_there_are(rule: dict[str, Any]) -> None:
+    """Every metric of an expression is in the catalog, and so are the labels it selects by."""
+    known = {each.name: each for each in METRICS}
+    selectors = re.findall(rf"({PREFIX}\w+)(?:\{{([^}}]*)\}})?", rule["expr"])
+    assert selectors
+    for name, labels in selectors:
+        metric = known.get(name) or known[re.sub(r"_(bucket|count|sum)$", "", name)]
+        asked = set(re.findall(r"(\w+)(?:=~|!=|=)", labels))
+        assert asked <= {*metric.labels, *(["le"] if metric.kind == "histogram" else [])}

@@ -1,0 +1,17 @@
+"""Tests that need Debian's programs are never left out quietly."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.prometheus import program
+
+
+def test_a_missing_program_is_said_loudly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without CI the test is skipped with the reason, with it it fails."""
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="NO NO-SUCH-PROGRAM, NOT TESTED: make deps"):
+        program("no-such-program")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="CI has no no-such-program: run make deps"):
+        program("no-such-program")

@@ -1,0 +1,200 @@
+"""Reading the state: sums that follow every change, and what counts of several sources."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.desired.view import NodeReport, ViewResult
+from hub.model import (
+    DRAINING,
+    FAILED,
+    LABEL_SERVICE_NAME,
+    LABEL_SOURCE_CLUSTER,
+    PUBLISHED,
+    Conditions,
+    Endpoint,
+    Finding,
+    ObjectKey,
+    Slice,
+    SourceView,
+    TargetKey,
+)
+from hub.reconcile import Pass
+from hub.registry.spec import NodePolicy, ProviderRef, Registry, SourceSpec, TargetSpec
+from hub.remote.fleet import SourceKey
+from hub.remote.status import ClusterStatus, State
+from hub.report.collect import Collector, Row
+from hub.report.collect_slices import Published, Sums
+from hub.report.metrics_catalog import (
+    CLUSTER_NODES,
+    CLUSTER_SUCCESS,
+    FINDINGS,
+    SOURCE_FAILING,
+    SOURCE_SUCCESS,
+    UNKNOWN_SOURCES,
+)
+
+NOW, WALL = 500.0, 1.8e9
+WORDS = {PUBLISHED: "ready", Conditions(): "ready", DRAINING: "draining", FAILED: "failed"}
+
+
+# --- slices --------------------------------------------------------------------------------------------
+
+slices = st.builds(
+    lambda number, target, cluster, family, conditions: Slice(
+        "edge",
+        f"s{number}",
+        family,
+        tuple(Endpoint((f"10.0.0.{index}",), each) for index, each in enumerate(conditions)),
+        labels={LABEL_SERVICE_NAME: target, LABEL_SOURCE_CLUSTER: cluster},
+    ),
+    st.integers(0, 4),
+    st.sampled_from(["payments", "orders"]),
+    st.sampled_from(["eu", "us"]),
+    st.sampled_from(["IPv4", "IPv6"]),
+    st.lists(st.sampled_from(list(WORDS)), max_size=4),
+)
+
+
+@given(st.lists(st.lists(slices, max_size=5), max_size=5))
+def test_sums_are_those_of_the_slices_there_are(rounds: list[list[Slice]]) -> None:
+    """Whatever came, changed and went: the sums are as if counted anew, and nothing is left of what is gone."""
+    published = Published()
+    for each in rounds:
+        there = {ObjectKey(value.namespace, value.name): value for value in each}
+        for key, value in there.items():
+            published.enter(key, value)
+        published.leave(there)
+
+        anew: dict[Any, Counter[str]] = {}
+        for value in there.values():
+            for name in ((value.target, value.address_type), (value.cluster, value.address_type)):
+                counted = anew.setdefault(name, Counter())
+                counted["slices"] += 1
+                counted.update(WORDS[endpoint.conditions] for endpoint in value.endpoints)
+        expected = {
+            name: Sums(each["ready"], each["draining"], each["failed"], each["slices"]) for name, each in anew.items()
+        }
+        assert {**published.targets, **published.clusters} == expected
+
+
+# --- clusters and sources ------------------------------------------------------------------------------
+
+
+class Source:
+    """A source that says what the test wants."""
+
+    def __init__(
+        self, views: dict[NodePolicy, ViewResult], failing_since: float | None = None, scope: str = ""
+    ) -> None:
+        self.views = views
+        self.failing_since = failing_since
+        self.scope = scope
+
+    def seen(self, policy: NodePolicy) -> ViewResult | None:
+        return self.views.get(policy)
+
+
+def view(**reasons: str) -> ViewResult:
+    """A view with these nodes, each with its reason."""
+    reports = {name: NodeReport(name, eligible=not reason, reason=reason) for name, reason in reasons.items()}
+    return ViewResult(SourceView("eu", None, {}), reports)
+
+
+def cluster(state: State = State.READY, answered_at: float | None = 400.0) -> Any:
+    """A remote cluster's unit."""
+    status = ClusterStatus(state, WALL - 60)
+    return SimpleNamespace(status=status, answered_at=answered_at, started_at=100.0, client=None)
+
+
+def collector(
+    sources: dict[SourceKey, Source], policies: dict[SourceKey, tuple[NodePolicy, ...]], **clusters: Any
+) -> Any:
+    """A collector over a hub that has only these."""
+    specs = tuple(
+        SourceSpec(key.cluster, key.provider, nodes=policy) for key, used in policies.items() for policy in used
+    )
+    targets = {TargetKey("edge", "payments"): TargetSpec(TargetKey("edge", "payments"), specs)}
+    hub = SimpleNamespace(
+        registry=Registry("default", {}, targets),
+        fleet=SimpleNamespace(sources=sources, clusters=clusters, suspended=False),
+        clock=SimpleNamespace(now=lambda: NOW, wall=lambda: WALL),
+        client=SimpleNamespace(access=None),
+        renewal=SimpleNamespace(counts={}),
+        writing=True,
+    )
+    return Collector(cast("Any", hub))
+
+
+def rows(made: Any, part: str, metric: Any) -> dict[tuple[str, ...], Any]:
+    """What one part collects of one metric."""
+    made._rows = {}
+    getattr(made, part)()
+    found: list[Row] = made._rows.get(metric, [])
+    return dict(found)
+
+
+ALL, SOME = NodePolicy(), NodePolicy(control_plane=True)
+EU = SourceKey("eu", ProviderRef("acme"))
+
+
+def test_a_node_that_any_target_publishes_is_published() -> None:
+    """Two node policies, one cluster: each node counts once, and only views that are asked for do."""
+    sources = {EU: Source({ALL: view(a="", b="taint"), SOME: view(a="taint", b="taint", c="unknown")})}
+    both = collector(sources, {EU: (ALL, SOME)}, eu=cluster())
+    assert rows(both, "_clusters", CLUSTER_NODES) == {
+        ("eu", "published"): 1,
+        ("eu", "taint"): 1,
+        ("eu", "unknown"): 1,
+    }
+    one = collector(sources, {EU: (SOME,)}, eu=cluster())
+    assert rows(one, "_clusters", CLUSTER_NODES) == {("eu", "published"): 0, ("eu", "taint"): 2, ("eu", "unknown"): 1}
+
+
+def test_nodes_are_counted_again_when_the_view_changes() -> None:
+    """A new view is a new count; a source without a statement has none."""
+    source = Source({ALL: view(a="", b="taint")})
+    made = collector({EU: source}, {EU: (ALL,)}, eu=cluster())
+    assert rows(made, "_clusters", CLUSTER_NODES)["eu", "published"] == 1
+    source.views[ALL] = view(a="", b="")
+    assert rows(made, "_clusters", CLUSTER_NODES) == {("eu", "published"): 2}
+    source.views.clear()
+    assert rows(made, "_clusters", CLUSTER_NODES) == {}
+
+
+def test_a_replica_that_ceased_to_lead_says_nothing_of_passes() -> None:
+    """What it found while it led may have changed since: the leader says it now."""
+    made = collector({EU: Source({ALL: view(a="unknown")})}, {EU: (ALL,)}, eu=cluster())
+    findings = (Finding("PanicMode", "x"), Finding("PanicMode", "y"))
+    last = Pass(TargetKey("edge", "payments"), findings=findings, unknown={"us": "away"})
+    made._hub.reconciler = SimpleNamespace(last=lambda _: last)
+    assert rows(made, "_clusters", CLUSTER_NODES)["eu", "unknown"] == 1
+    assert rows(made, "_targets", FINDINGS) == {("edge/payments", "PanicMode"): 2}
+    assert rows(made, "_targets", UNKNOWN_SOURCES) == {("edge/payments",): 1}
+    made._hub.writing = False
+    assert rows(made, "_clusters", CLUSTER_NODES) == {}
+    assert rows(made, "_targets", FINDINGS) == {}
+
+
+def test_last_success_is_the_last_complete_answer() -> None:
+    """A watch that stands is current; before any answer the time since the start counts."""
+    made = collector({}, {}, eu=cluster(), us=cluster(State.UNREACHABLE), de=cluster(State.DEGRADED, answered_at=None))
+    assert rows(made, "_clusters", CLUSTER_SUCCESS) == {
+        ("eu",): WALL,
+        ("us",): WALL - 100,
+        ("de",): WALL - 400,
+    }
+
+
+def test_of_sources_with_the_same_labels_the_worst_counts() -> None:
+    """Two configurations of one provider for one cluster are one series."""
+    other = SourceKey("eu", ProviderRef("acme", '{"lan":2}'))
+    sources = {EU: Source({}, scope="dc-1"), other: Source({}, failing_since=WALL - 30, scope="dc-1")}
+    made = collector(sources, {})
+    assert rows(made, "_sources", SOURCE_FAILING) == {("eu", "acme", "dc-1"): True}
+    assert rows(made, "_sources", SOURCE_SUCCESS) == {("eu", "acme", "dc-1"): WALL - 30}

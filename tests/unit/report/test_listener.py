@@ -1,0 +1,83 @@
+"""The small HTTP server of probes and metrics, towards those who misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from hub.cli.options import BindAddress
+from hub.errors import UsageError
+from hub.report.listener import Reply, Request, listening
+
+BIG = b"x" * (8 << 20)
+
+
+async def reply(request: Request) -> Reply:
+    """One path is large, one is broken."""
+    if request.path == "/broken":
+        raise KeyError("secret")
+    return Reply(200, BIG if request.path == "/big" else request.headers.get("x-name", "").encode())
+
+
+async def ask(port: int, request: bytes) -> bytes:
+    """Everything that comes back."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    found = await reader.read()
+    writer.close()
+    return found
+
+
+async def said_until_cut_off(connection: socket.socket) -> None:
+    """Say something again and again; raises when the other side is gone."""
+    while True:
+        connection.send(b".")
+        await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def test_a_defect_is_answered_without_its_text(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    """A traceback goes to the log, not to whoever can reach the port, and the next request is served."""
+    async with listening(BindAddress("127.0.0.1", port), reply, flag="--x", what="x"):
+        found = await ask(port, b"GET /broken HTTP/1.1\r\n\r\n")
+        assert found.startswith(b"HTTP/1.1 500 ")
+        assert b"secret" not in found
+        assert "/broken was not answered" in caplog.text
+        assert (await ask(port, b"GET / HTTP/1.1\r\nX-Name:  eu \r\n\r\n")).endswith(b"\r\n\r\neu")
+
+
+async def test_a_reader_that_is_dead_is_cut_off(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for megabytes and reads nothing is disconnected in time; others get theirs meanwhile."""
+    monkeypatch.setattr("hub.report.listener.PATIENCE", 0.3)
+    async with listening(BindAddress("127.0.0.1", port), reply, flag="--x", what="x"):
+        with socket.create_connection(("127.0.0.1", port)) as dead:
+            dead.sendall(b"GET /big HTTP/1.1\r\n\r\n")
+            assert (await ask(port, b"GET / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+            async with asyncio.timeout(5):
+                with pytest.raises(OSError, match=r"Broken pipe|reset"):
+                    await said_until_cut_off(dead)
+
+
+@pytest.mark.parametrize(("host", "status"), [("127.0.0.1", b"421"), (None, b"200")])
+async def test_names_are_refused_on_loopback_only(port: int, host: str | None, status: bytes) -> None:
+    """A page in a browser may have a name made to lead to loopback; in a cluster, Services have names."""
+    async with listening(BindAddress(host, port), reply, flag="--x", what="x", own_names=True):
+        found = await ask(port, b"GET / HTTP/1.1\r\nHost: hub.monitoring.svc:8080\r\n\r\n")
+        assert found.split()[1] == status
+
+
+async def test_an_address_in_use_names_the_flag(port: int) -> None:
+    """The message says which option to change."""
+    async with listening(BindAddress("127.0.0.1", port), reply, flag="--metrics-bind-address", what="metrics"):
+        with pytest.raises(UsageError, match=r"--metrics-bind-address .* in use; give another HOST:PORT"):
+            async with listening(BindAddress("127.0.0.1", port), reply, flag="--metrics-bind-address", what="metrics"):
+                pass

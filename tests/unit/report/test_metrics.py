@@ -1,0 +1,265 @@
+"""What metrics are made of: tallies, latencies, the catalog, the text."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.aio.clock import SystemClock
+from hub.aio.tally import Tally
+from hub.apply.latency import Latency
+from hub.errors import CredentialError
+from hub.model import TargetKey
+from hub.plugin.spec import TerminalProviderError, TransientProviderError
+from hub.plugin.testing.contexts import LocalHub
+from hub.report import metrics_reference
+from hub.report.collect import Collected, Durations, Row
+from hub.report.metrics import Metrics
+from hub.report.metrics_catalog import METRICS, PREFIX, PUBLISH_SECONDS, REGISTRY_RELOADS, measured
+from hub.resolution.calls import ProviderCrashed, ProviderStalled
+from hub.resolution.context import ProviderHub
+from hub.resolution.stalls import ProviderSuspended
+from hub.resolution.stats import OUTCOMES, CallStats
+
+ROOT = Path(__file__).parents[3]
+KEY, OTHER = TargetKey("edge", "payments"), TargetKey("edge", "orders")
+
+
+# --- tallies -------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(min_value=0, max_value=1e6)))
+def test_tally_counts_each_duration_once(seconds: list[float]) -> None:
+    """Every duration is in the first bucket whose bound it does not exceed."""
+    tally = Tally((0.1, 1.0, 10.0))
+    for each in seconds:
+        tally.note(each)
+    cumulative = [sum(tally.counts[: number + 1]) for number in range(3)]
+    assert cumulative == [sum(each <= bound for each in seconds) for bound in tally.bounds]
+    assert sum(tally.counts) == len(seconds)
+    assert tally.sum == pytest.approx(sum(seconds))
+
+
+# --- from a change to its publication ------------------------------------------------------------------
+
+
+def published(latency: Latency) -> tuple[int, float]:
+    """How many changes, and their time."""
+    return sum(latency.seconds.counts), latency.seconds.sum
+
+
+def test_latency_counts_from_the_first_change_to_the_write() -> None:
+    """Two changes that one pass carries are one publication, as late as the first of them."""
+    latency = Latency()
+    latency.arrived(KEY, 10.0)
+    latency.arrived(KEY, 12.0)
+    latency.begin(KEY)
+    latency.published(KEY, 15.0)
+    assert published(latency) == (1, 5.0)
+
+
+def test_latency_survives_a_failed_pass() -> None:
+    """A pass that fails leaves its change to the next one, whatever arrives in between."""
+    latency = Latency()
+    latency.arrived(KEY, 10.0)
+    latency.begin(KEY)
+    latency.arrived(KEY, 20.0)
+    assert latency.oldest(25.0) == 15.0
+    latency.begin(KEY)
+    latency.published(KEY, 30.0)
+    assert published(latency) == (1, 20.0)
+    assert latency.oldest(99.0) == 0.0
+
+
+def test_latency_of_a_change_during_a_pass_is_the_next_ones() -> None:
+    """What arrives after the pass has looked is not carried by its write."""
+    latency = Latency()
+    latency.arrived(KEY, 10.0)
+    latency.begin(KEY)
+    latency.arrived(KEY, 11.0)
+    latency.published(KEY, 12.0)
+    latency.begin(KEY)
+    latency.published(KEY, 14.0)
+    assert published(latency) == (2, 5.0)
+
+
+def test_latency_forgets_changes_that_mean_no_write() -> None:
+    """Neither heartbeats nor passes of timers are publications, and targets do not mix."""
+    latency = Latency()
+    latency.arrived(KEY, 10.0)
+    latency.begin(KEY)
+    latency.nothing(KEY)
+    latency.begin(KEY)
+    latency.published(KEY, 500.0)
+    latency.arrived(OTHER, 10.0)
+    latency.forget(OTHER)
+    latency.begin(OTHER)
+    latency.published(OTHER, 500.0)
+    latency.arrived(OTHER, 10.0)
+    latency.clear()
+    assert latency.oldest(500.0) == 0.0
+    assert published(latency) == (0, 0.0)
+
+
+# --- providers -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (TransientProviderError("x"), "transient"),
+        (TerminalProviderError("x"), "terminal"),
+        (CredentialError("x"), "terminal"),
+        (ProviderStalled("x"), "timeout"),
+        (ProviderSuspended("x"), "suspended"),
+        (ProviderCrashed("x"), "defect"),
+        (KeyError("x"), "defect"),
+    ],
+)
+def test_outcome_of_an_error_is_one_of_few(error: Exception, outcome: str) -> None:
+    """Whatever a plugin raises, the label is of a fixed set."""
+    stats = CallStats()
+    stats.failed(error)
+    stats.answered()
+    assert {name for name, number in stats.outcomes.items() if number} == {outcome, "answered"}
+    assert tuple(stats.outcomes) == OUTCOMES
+
+
+BAD_NAMES = [
+    "",
+    "Upper",
+    "a b",
+    "a-b",
+    "1st",
+    "_x",
+    "x_",
+    "a__b",
+    "x" * 41,
+    "naïve",
+    "size_count",
+    "calls_total",
+    "a\nb",
+]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_measure_refuses_names_that_are_none(name: str) -> None:
+    """A provider cannot break the page, or take a name of the hub's."""
+    for hub in (ProviderHub("acme", clock=SystemClock()), LocalHub()):
+        with pytest.raises(TerminalProviderError, match="no name of a measure"):
+            hub.measure(name, dict)
+
+
+def test_measure_is_bounded() -> None:
+    """Twenty names, a thousand scopes of 128 characters; a name may be given again."""
+    hub = ProviderHub("acme", clock=SystemClock())
+    for number in range(20):
+        hub.measure(f"m{number}", dict)
+    hub.measure("m3", lambda: {f"{number:04}" + "s" * 500: number for number in range(5000)})
+    with pytest.raises(TerminalProviderError, match="one too many"):
+        hub.measure("m20", dict)
+    found = list(hub.measures())
+    assert len(found) == 1000
+    assert {len(scope) for _, scope, _ in found} == {128}
+
+
+def test_measure_that_fails_hides_no_other() -> None:
+    """What raises, or gives no numbers, is left out; the rest is shown."""
+    hub = ProviderHub("acme", clock=SystemClock())
+    readings: dict[str, Any] = {"boom": lambda: 1 / 0, "text": lambda: {"": "many"}, "none": lambda: None}
+    readings["exits"] = sys.exit
+    readings["fine"] = lambda: {"dc": 3, "\ud800": 4}
+    for name, read in readings.items():
+        hub.measure(name, read)
+    assert list(hub.measures()) == [("fine", "dc", 3.0), ("fine", "?", 4.0)]
+
+
+# --- the catalog and its reference ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=[each.name for each in METRICS])
+def test_metric_is_named_as_the_convention_asks(metric: Any) -> None:
+    """Prefix, unit and suffix say what it is; labels do not collide with those of a scrape."""
+    assert re.fullmatch(rf"{PREFIX}[a-z][a-z_]*[a-z]", metric.name)
+    assert metric.name.endswith("_total") == (metric.kind == "counter")
+    assert metric.name.endswith("_seconds") or metric.kind != "histogram"
+    assert not {"namespace", "service", "cluster", "pod", "instance", "job", "node", "address"} & set(metric.labels)
+    assert metric.help
+    assert not metric.help.endswith(".")
+
+
+def test_metrics_are_distinct() -> None:
+    """No name twice."""
+    assert len({each.name for each in METRICS}) == len(METRICS)
+
+
+def test_reference_is_current() -> None:
+    """Run ``python -m hub.report.metrics_reference`` when this fails."""
+    assert (ROOT / "docs" / "reference" / "metrics.md").read_text() == metrics_reference.text()
+
+
+# --- the text ------------------------------------------------------------------------------------------
+
+
+class Metered(Metrics):
+    """Metrics of given numbers; counts how often they are collected."""
+
+    def __init__(self, collected: Collected) -> None:
+        super().__init__(cast("Any", SimpleNamespace()))
+        self.times = 0
+        self._collector = cast("Any", SimpleNamespace(collect=self._collect, prepare=self._prepare))
+        self._collected = collected
+
+    async def _prepare(self) -> None:
+        await asyncio.sleep(0)
+
+    def _collect(self) -> Collected:
+        self.times += 1
+        return self._collected
+
+
+COLLECTED: Collected = [
+    (REGISTRY_RELOADS, [Row(("accepted",), 3)]),
+    (PUBLISH_SECONDS, [Row((), Durations((0.5, 1.0), (2, 0, 1), 12.5))]),
+    (measured("api_requests_total"), [Row(("acme", 'dc "1"\n'), 7)]),
+    (measured("queue"), []),
+]
+
+
+async def test_text_has_cumulative_buckets_and_escaped_labels() -> None:
+    """As Prometheus reads it; a family without a series is left out."""
+    content_type, body = await Metered(COLLECTED).text()
+    lines = body.decode().splitlines()
+    assert content_type.startswith("text/plain; version=0.0.4")
+    assert f'{PREFIX}registry_reloads_total{{outcome="accepted"}} 3.0' in lines
+    name = PREFIX + "change_to_publish_seconds"
+    assert [line for line in lines if line.startswith(name)] == [
+        f'{name}_bucket{{le="0.5"}} 2.0',
+        f'{name}_bucket{{le="1.0"}} 2.0',
+        f'{name}_bucket{{le="+Inf"}} 3.0',
+        f"{name}_count 3.0",
+        f"{name}_sum 12.5",
+    ]
+    assert rf'{PREFIX}provider_api_requests_total{{provider="acme",scope="dc \"1\"\n"}} 7.0' in lines
+    assert not any("provider_queue" in line for line in lines)
+
+
+async def test_scrapes_that_come_together_share_an_answer() -> None:
+    """A crowd of scrapers costs one collection, and one that goes away takes nobody with it."""
+    metrics = Metered(COLLECTED)
+    scrapes = [asyncio.create_task(metrics.text()) for _ in range(50)]
+    await asyncio.sleep(0)
+    scrapes[0].cancel()
+    answers = await asyncio.gather(*scrapes[1:])
+    assert metrics.times == 1
+    assert len(set(answers)) == 1
+    await metrics.text()
+    assert metrics.times == 2
