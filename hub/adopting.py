@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import product
 from typing import Any, Final
 
 from hub.aio.clock import Clock
@@ -18,10 +19,11 @@ from hub.annotations import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
 from hub.kube.client import Client
 from hub.kube.reflector import Reflector
 from hub.kube.wire import SLICES
-from hub.local import Follower, SliceStore
+from hub.local import ALL, Follower
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, EndpointGroup, Finding, Slice, TargetKey
 from hub.plan.adopt import Adoption, AdoptMemory, adopt, deleted
 from hub.registry.spec import Registry, TargetSpec
+from hub.stores import SliceStore
 
 log = logging.getLogger(__name__)
 
@@ -37,15 +39,24 @@ class Adopting:
 
     Args:
         on_change: called with a target whose foreign slices changed.
+        namespaces: the only ones that are followed; empty = all.
     """
 
-    def __init__(self, client: Client, clock: Clock, on_change: Callable[[TargetKey], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        on_change: Callable[[TargetKey], None],
+        namespaces: tuple[str, ...] = (),
+    ) -> None:
         self._client = client
         self._clock = clock
         self._on_change = on_change
+        self._namespaces = namespaces or (ALL,)
         self._selectors: tuple[str, ...] = ()
         self._changed = asyncio.Event()
-        self._stores: dict[str, SliceStore] = {}
+        self._stores: dict[tuple[str, str], SliceStore] = {}
+        """By selector and namespace."""
         self._observer = Follower("slices to be adopted", SLICES.rule)
         self._memory: dict[TargetKey, AdoptMemory] = {}
         self._told: dict[TargetKey, tuple[str, ...]] = {}
@@ -57,7 +68,8 @@ class Adopting:
         selectors = tuple(_selectors({target.adopt for target in registry.targets.values() if target.adopt}))
         if selectors != self._selectors:
             self._selectors = selectors
-            self._stores = {each: self._stores.get(each) or SliceStore(self._on_change) for each in selectors}
+            places = product(selectors, self._namespaces)
+            self._stores = {each: self._stores.get(each) or SliceStore(self._on_change) for each in places}
             self._changed.set()
         for key in self._memory.keys() - registry.targets.keys():
             del self._memory[key]
@@ -81,8 +93,8 @@ class Adopting:
             self._changed.clear()
             tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._changed.wait(), name="other slices to adopt")]
             tasks += [
-                asyncio.create_task(self._reflect(selector, store), name=f"slices to be adopted: {selector}")
-                for selector, store in self._stores.items()
+                asyncio.create_task(self._reflect(selector, namespace, store), name=f"slices to be adopted: {selector}")
+                for (selector, namespace), store in self._stores.items()
             ]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -94,10 +106,16 @@ class Adopting:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _reflect(self, selector: str, store: SliceStore) -> None:
-        params = {"labelSelector": selector}
+    async def _reflect(self, selector: str, namespace: str, store: SliceStore) -> None:
         await Reflector(
-            "slices to be adopted", self._client, SLICES, store, self._observer, self._clock, params=params
+            "slices to be adopted",
+            self._client,
+            SLICES,
+            store,
+            self._observer,
+            self._clock,
+            params={"labelSelector": selector},
+            namespace=namespace or None,
         ).run()
 
     # --- deciding ------------------------------------------------------------------------------------

@@ -16,9 +16,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import msgspec
-
+from hub import accepted
+from hub.accepted import Keeper, stand_in
 from hub.adopting import Adopting
 from hub.aio.clock import Clock, SystemClock
 from hub.aio.queue import KeyedQueue
@@ -26,9 +27,11 @@ from hub.aio.supervise import spawn, supervise
 from hub.aio.tally import WRITES, Tally
 from hub.apply.foreign import ForeignSlices
 from hub.apply.writer import Fence, Free, Writer
-from hub.approvals import Approvals, flags
+from hub.approvals import DEFAULT_OWNER, Approvals, flags
 from hub.copying import Copying
-from hub.errors import ApiError, BadAnswer, HubError, NotLeader, Problem, RegistryError
+from hub.errors import ApiError, HubError, NotLeader, Problem, RegistryError, UsageError
+from hub.events.recorder import Recorder, hub_object
+from hub.events.watch import EventWatch
 from hub.health.board import Board
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
@@ -37,20 +40,26 @@ from hub.kube.resolver import LookupPool
 from hub.leader import Elector, Timing
 from hub.lease import KubeLease
 from hub.local import LocalCluster
-from hub.model import Finding, TargetKey
+from hub.model import LOCAL, Finding, TargetKey
 from hub.reconcile import Pass, Reconciler
 from hub.registry import isolated
 from hub.registry.diff import RegistryDiff, diff
 from hub.registry.file import Loaded
-from hub.registry.spec import Registry
+from hub.registry.spec import ProviderRef, Registry
 from hub.registry.watch import RegistryWatcher
 from hub.remote.access import Connector
 from hub.remote.cidrs import ServiceCidrs
-from hub.remote.fleet import Fleet
+from hub.remote.fleet import Fleet, SourceKey
 from hub.remote.identity import Identities
+from hub.removals import RegistryHeld
+from hub.renewal import Renewal
 from hub.resolution.catalog import Catalog
 from hub.resolution.context import Limits
 from hub.resolution.host import ProviderHost
+from hub.secrets import Secrets
+
+if TYPE_CHECKING:
+    from hub.views.service import EndpointViews
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +91,10 @@ class Options:
         lease: name of the Lease; None = by the owner.
         content: the registry itself, where it is in no file; ``registry`` only names it then, and its folder.
         take_over: targets whose slices become ours although another hub of our owner wrote them.
+        events: write Kubernetes Events.
+        fall_back: start with the last accepted registry where the file is rejected.
+        owner: whose that is, where the file does not say its owner.
+        target_namespaces: the only ones whose Services and slices are read and written; empty = all.
     """
 
     registry: str
@@ -99,6 +112,10 @@ class Options:
     lease: str | None = None
     content: bytes | None = None
     take_over: frozenset[TargetKey] = frozenset()
+    events: bool = True
+    fall_back: bool = False
+    owner: str = DEFAULT_OWNER
+    target_namespaces: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -123,11 +140,14 @@ class Hub:
         self.registry = self._written = loaded.registry
         self.problems = loaded.problems
         self.rejected: RegistryError | None = None
+        self.stand_in = ""
+        """When the registry in force was accepted, by this process or another, where the file was rejected at start."""
         self.clock = clock
         self.client = client
         self.health = Health(clock.now())
         self.queue: KeyedQueue[TargetKey] = KeyedQueue(clock)
         self.catalog = Catalog()
+        self.secrets = Secrets(client, clock, options.secrets_namespace or options.namespace)
         folder = str(Path(options.registry).resolve().parent)
         self.host = ProviderHost(
             self.catalog,
@@ -139,9 +159,16 @@ class Hub:
                 credentials_dir=options.credentials_dir or folder,
             ),
             read_secret=self._read_secret_text,
+            secret_version=self.secrets.version,
         )
         connector = Connector(
-            clock, pool, options.allow_exec, in_cluster_servers(), self._read_secret, self._secrets_namespace
+            clock,
+            pool,
+            options.allow_exec,
+            in_cluster_servers(),
+            self.secrets.read,
+            self.secrets.namespace,
+            self.secrets.version,
         )
         approving = flags(self.registry.owner, options.namespace)
         self.identities = Identities(
@@ -150,18 +177,33 @@ class Hub:
             lambda: self.approvals.valid(),
             approving,
         )
-        self.fleet = Fleet(connector, self.host, clock, self._cluster_changed, client, self.identities.doubt)
+        self.fleet = Fleet(
+            connector, self.host, clock, self._cluster_changed, client, self.identities.doubt, self._copy_changed
+        )
         name = options.lease or lease_name(self.registry.owner)
         self.lease = f"{options.namespace}/{name}"
         self.elector = Elector(KubeLease(client, options.namespace, name), _identity(), clock, options.timing)
         fence: Fence = self.elector if options.leader_elect else Free()
-        self.local = LocalCluster(client, clock, self._owners(), self._target_changed, fence.check)
+        self.local = LocalCluster(
+            client, clock, self._owners(), self._target_changed, fence.check, options.target_namespaces
+        )
         self.writer = Writer(self.local, fence)
         self.approvals = Approvals(client, clock, options.namespace, self.registry.owner, self._approvals_changed)
+        self.keeper = Keeper(client, clock, options.namespace, self.registry.owner, lambda: self.writing)
+        if options.content is None and not options.dry_run:
+            self.keeper.accepted(loaded.content)
         self.copying = Copying(lambda: self.local.slices.targets())
         self.board = Board(clock, self._wake, options.credentials_dir or folder)
-        self.adopting = Adopting(client, clock, self._target_changed)
+        self.adopting = Adopting(client, clock, self._target_changed, options.target_namespaces)
         self.adopting.follow(self.registry)
+        self.recorder = Recorder(
+            client,
+            clock,
+            lambda: self.writing,
+            self.elector.identity,
+            enabled=options.events and not options.dry_run,
+        )
+        self.events = EventWatch(self, self.recorder, hub_object(self.lease))
         self.reconciler = Reconciler(
             lambda: self.registry,
             self.fleet,
@@ -176,12 +218,17 @@ class Hub:
             uid=self.identities.uid,
             adopting=self.adopting,
             board=self.board,
+            listener=self.events,
+        )
+        self.renewal = Renewal(
+            self.secrets, client, lambda: self.fleet.clusters, clock, lambda: self.writing and not options.dry_run
         )
         self.cidrs = ServiceCidrs(client, clock, self._cidrs_changed)
         self.foreign = ForeignSlices(
             client, clock, self._owners, self._published, self._foreign_found, self._adopted_by
         )
         self._by_cluster: dict[str, list[TargetKey]] = {}
+        self._by_copy: dict[ProviderRef, list[TargetKey]] = {}
         self._problems: dict[TargetKey, str] = {}
         self.passes = dict.fromkeys(("succeeded", "failed", "not-leader", "defect"), 0)
         """Passes by outcome, since the start."""
@@ -189,14 +236,34 @@ class Hub:
         self.reloads = {"accepted": 1, "rejected": 0}
         """Registries read, since the start."""
         self.reloaded_at = clock.wall()
+        self.views: EndpointViews | None = None
         self._writing = False
         self._refreshing = False
         self._index()
+
+    def _renews(self) -> bool:
+        return self.writing and not self.options.dry_run
 
     @property
     def writing(self) -> bool:
         """Whether this process is the one that writes."""
         return self._writing
+
+    @property
+    def trouble(self) -> str:
+        """What this process may not do in the hub cluster, or not at present; "" = nothing of the kind."""
+        parts = {
+            "": self.local.error,
+            "lease: ": self.elector.problem if self.options.leader_elect else "",
+            "approvals: ": self.approvals.problem,
+            "last accepted registry: ": self.keeper.problem,
+            "Events: ": self.recorder.problem,
+        }
+        return "; ".join(f"{name}{problem}" for name, problem in parts.items() if problem)
+
+    def withheld(self) -> RegistryHeld | None:
+        """What the registry in force would remove, and may not."""
+        return self.reconciler.withheld()
 
     # --- what wakes targets ------------------------------------------------------------------------
 
@@ -205,13 +272,20 @@ class Hub:
 
     def _index(self) -> None:
         by_cluster: dict[str, list[TargetKey]] = {}
+        by_copy: dict[ProviderRef, list[TargetKey]] = {}
         for key, target in self.registry.targets.items():
             for source in target.sources:
                 by_cluster.setdefault(source.cluster, []).append(key)
-        self._by_cluster = by_cluster
+                if source.cluster == LOCAL:
+                    by_copy.setdefault(source.provider, []).append(key)
+        self._by_cluster, self._by_copy = by_cluster, by_copy
 
     def _cluster_changed(self, name: str) -> None:
         self._wake(self._by_cluster.get(name, ()))
+
+    def _copy_changed(self, source: SourceKey) -> None:
+        """One of many sources of the hub cluster: the others' copies have nothing to do."""
+        self._wake(self._by_copy.get(source.provider, ()))
 
     def _target_changed(self, key: TargetKey) -> None:
         if self.copying.note(key, self.local.services.get(key)) and not self._refreshing:
@@ -246,7 +320,8 @@ class Hub:
         if self._writing:
             now = self.clock.now()
             for key in keys:
-                self.reconciler.latency.arrived(key, now)
+                if not self.options.dry_run:
+                    self.reconciler.latency.arrived(key, now)
                 self.queue.add(key)
 
     def _all(self) -> list[TargetKey]:
@@ -268,8 +343,10 @@ class Hub:
             problem = Problem(self.options.registry, 0, 0, "owner", f"changed from {old.owner!r} to {owner!r}", RESTART)
             self._registry_changed(RegistryError((problem,)))
             return
-        self.rejected = None
+        self.rejected, self.stand_in = None, ""
         self.reloads["accepted"] += 1
+        if not self.options.dry_run:
+            self.keeper.accepted(outcome.content)
         self.reloaded_at = self.clock.wall()
         self.problems = outcome.problems
         for problem in outcome.problems:
@@ -277,6 +354,29 @@ class Hub:
         self._written = outcome.registry
         self._use(self.copying.merged(self._written))
         log.info("registry: %d clusters, %d services", len(self.registry.clusters) - 1, len(self.registry.targets))
+
+    def _follow_views(self) -> None:
+        """Endpoint views, once a registry asks for them; before that they are not even imported."""
+        if self.views is None and self.registry.views is not None:
+            from hub.views.service import EndpointViews
+
+            self.views = EndpointViews(self._connection, self.clock, namespaces=self.options.target_namespaces)
+            self.views.lead(leading=self._writing and not self.options.dry_run)
+        if self.views is not None:
+            self.views.update(self.registry.views)
+
+    async def _connection(self, cluster: str) -> Client:
+        """A usable client of a cluster.
+
+        Raises:
+            HubError: it is not contacted now.
+        """
+        if cluster == LOCAL:
+            return self.client
+        unit = self.fleet.clusters.get(cluster)
+        if unit is None:
+            raise UsageError(f"cluster {cluster} is not contacted: it is frozen, broken, or has no kubeconfig")
+        return await unit.connection()
 
     def _use(self, registry: Registry) -> None:
         """Another registry is in force: what the file says, with the copies that Services ask for."""
@@ -293,6 +393,7 @@ class Hub:
         self.adopting.follow(self.registry)
         self.identities.keep(self.registry.clusters.keys() | self.registry.broken_clusters.keys())
         self.fleet.update(self.registry, self.cidrs.networks)
+        self._follow_views()
         noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
         self._wake({*self._concerned(old, changes, before), *noted})
 
@@ -312,6 +413,7 @@ class Hub:
     async def run(self, stop: asyncio.Event) -> None:
         """Follow, decide and write until ``stop`` is set; then finish the writes in flight."""
         self.fleet.update(self.registry)
+        self._follow_views()
         async with self.host.stalls.watching(), asyncio.TaskGroup() as group:
             tasks = [
                 spawn(group, "Service CIDRs of the hub cluster", self.cidrs.run, self.clock),
@@ -322,11 +424,16 @@ class Hub:
                 spawn(group, "slices of the hub cluster", self.local.follow_slices, self.clock),
                 spawn(group, "health checks", self.board.run, self.clock),
                 spawn(group, "heartbeat", self._heartbeat, self.clock),
+                spawn(group, "last accepted registry", self.keeper.run, self.clock),
+                spawn(group, "Secrets", self.secrets.run, self.clock),
+                spawn(group, "credentials", self.renewal.run, self.clock),
+                spawn(group, "Events", self.recorder.run, self.clock),
+                spawn(group, "what makes Events", self.events.run, self.clock),
             ]
             if self.options.content is None:
-                watcher = RegistryWatcher(
-                    self.options.registry, self.clock, self._registry_changed, self.registry.digest
-                )
+                # A file that was rejected is looked at once more: it says why, and may have been mended meanwhile.
+                seen = self.registry.digest if self.rejected is None else ""
+                watcher = RegistryWatcher(self.options.registry, self.clock, self._registry_changed, seen)
                 tasks.append(spawn(group, "registry", watcher.run, self.clock))
             leading = group.create_task(self._lead(), name="leader")
             workers = [group.create_task(self._work(), name=f"worker {n}") for n in range(WORKERS)]
@@ -343,6 +450,8 @@ class Hub:
                 self.elector.keep()  # cut off, a write may arrive all the same: nobody else may write before then
             for task in (leading, *workers, *tasks):
                 task.cancel()
+            if self.views is not None:
+                group.create_task(self.views.close(), name="closing the endpoint views")
             group.create_task(self.fleet.close(), name="closing the clusters")
             group.create_task(self.host.close(), name="closing the providers")
         self.reconciler.journal.flush()
@@ -352,6 +461,9 @@ class Hub:
             self.health.beat = self.clock.now()
             self.health.local_synced = self.local.synced
             self.reconciler.journal.flush()
+            if self._writing:
+                held = self.reconciler.withheld()
+                self.keeper.withhold(held.hash if held is not None else "")
             await self.clock.sleep(1.0)
 
     async def _lead(self) -> None:
@@ -361,17 +473,27 @@ class Hub:
             async with asyncio.timeout(CIDRS_PATIENCE):
                 await self.cidrs.asked.wait()
         await self.adopting.wait_synced()
+        await self._restore()
         if not self.options.leader_elect:
             self._start_writing(leading=True)
             await asyncio.Event().wait()
         work = partial(self.elector.run, lambda leading: self._start_writing(leading=leading))
         await supervise("leader election", work, self.clock)
 
+    async def _restore(self) -> None:
+        if await accepted.withheld(self.client, self.options.namespace, self.registry.owner):
+            self.reconciler.restore()
+
     def _start_writing(self, *, leading: bool) -> None:
         self._writing = leading
+        if self.views is not None:
+            self.views.lead(leading=leading and not self.options.dry_run)
         if not leading:
             self.board.clear()
+            self.reconciler.latency.clear()
+            self.recorder.clear()
         if leading:
+            self.keeper.led()
             self.reconciler.reread()
             self.identities.reread()
             self.fleet.reconsider()
@@ -448,6 +570,7 @@ class Hub:
             await self.adopting.wait_synced()
             await self.cidrs.look()
             await self.approvals.look()
+            await self._restore()
             self.fleet.reconsider()
             await self.fleet.settled(self.options.settle)
             yield
@@ -485,25 +608,9 @@ class Hub:
 
     # --- Secrets ---------------------------------------------------------------------------------------
 
-    @property
-    def _secrets_namespace(self) -> str:
-        return self.options.secrets_namespace or self.options.namespace
-
-    async def _read_secret(self, name: str) -> Mapping[str, str]:
-        namespace = self._secrets_namespace
-        body = await self.client.request("GET", f"/api/v1/namespaces/{namespace}/secrets/{name}", timeout=10.0)
-        try:
-            return msgspec.json.decode(body, type=_Secret).data
-        except msgspec.DecodeError:
-            raise BadAnswer(200, "", f"Secret {name} does not decode") from None
-
     async def _read_secret_text(self, name: str, key: str) -> str:
-        data = await self._read_secret(name)
+        data = await self.secrets.read(name)
         return base64.b64decode(data[key]).decode()
-
-
-class _Secret(msgspec.Struct):
-    data: dict[str, str] = {}
 
 
 def _identity() -> str:
@@ -527,14 +634,36 @@ async def assemble(
         KubeconfigError: there is no access to the hub cluster.
     """
     clock = clock or SystemClock()
-    check = check or isolated.begin(options.registry, options.content)
-    loaded = await asyncio.to_thread(check.outcome)
-    for problem in loaded.problems:
-        log.warning("registry: %s", problem)
-    access = await asyncio.to_thread(load_hub_access, options.kubeconfig)
+    loaded: Loaded | None = None
+    rejected: RegistryError | None = None
+    try:
+        check = check or isolated.begin(options.registry, options.content)
+        loaded = await asyncio.to_thread(check.outcome)
+    except RegistryError as error:
+        if not options.fall_back or options.content is not None:
+            raise
+        rejected = error
+    try:
+        access = await asyncio.to_thread(load_hub_access, options.kubeconfig)
+    except HubError:
+        if rejected is not None:  # that is what somebody has to mend
+            raise rejected from None
+        raise
     pool = LookupPool()
     try:
         async with Client(Credentials(access, clock), pool) as client:
-            yield Hub(options, loaded, client, clock, pool)
+            at = ""
+            if loaded is None:
+                loaded, at = await stand_in(client, options.namespace, options.registry, options.owner)
+            if loaded is None:
+                assert rejected is not None  # noqa: S101 - why there is nothing loaded
+                raise rejected
+            for problem in loaded.problems:
+                log.warning("registry: %s", problem)
+            hub = Hub(options, loaded, client, clock, pool)
+            if rejected is not None:
+                hub.rejected, hub.stand_in = rejected, at
+                hub.reloads["accepted"] = 0
+            yield hub
     finally:
         pool.close()

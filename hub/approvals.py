@@ -154,6 +154,9 @@ class Approvals:
         namespace: the hub's.
         owner: whose approvals.
         on_change: called when there are other approvals than before.
+
+    Attributes:
+        problem: why they are not known; "" where they are.
     """
 
     def __init__(self, client: Client, clock: Clock, namespace: str, owner: str, on_change: Callable[[], None]) -> None:
@@ -164,7 +167,7 @@ class Approvals:
         self._on_change = on_change
         self._until: dict[str, float] = {}
         """Hash -> when it expires, Unix time."""
-        self._problem = ""
+        self.problem = ""
         self._starting = StartingServer()
 
     def valid(self) -> frozenset[str]:
@@ -231,9 +234,9 @@ class Approvals:
     def answered(self) -> None:
         """They are known."""
         self._starting.over(None)
-        if self._problem:
+        if self.problem:
             log.info("approvals are known again")
-        self._problem = ""
+        self.problem = ""
 
     def failed(self, error: HubError) -> None:
         """Say it once per kind of failure."""
@@ -242,6 +245,6 @@ class Approvals:
             where = f"the ConfigMap {self._name} in namespace {self._namespace}"
             text = f"403: the hub's account lacks the rule «{CONFIG_MAPS.rule}» for {where}"
             self._take([])
-        if self._starting.over(error) and text != self._problem:
+        if self._starting.over(error) and text != self.problem:
             log.warning("approvals are not known, 'hub approve' has no effect: %s", text)
-            self._problem = text
+            self.problem = text

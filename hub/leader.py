@@ -140,6 +140,11 @@ class Elector:
         return max(0.0, self._renewed_at + self._timing.duration - self._clock.now())
 
     @property
+    def problem(self) -> str:
+        """Why the last attempt at the Lease had no answer; "" where it had one."""
+        return self._problem
+
+    @property
     def is_leader(self) -> bool:
         """Whether a write may start now."""
         return self.remaining() > self._timing.quiet

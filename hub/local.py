@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
 
 import msgspec
 
@@ -21,249 +21,24 @@ from hub.kube import protobuf
 from hub.kube.client import Client
 from hub.kube.reflector import Reflector
 from hub.kube.wire import SERVICES, SLICES, decode_identity, decode_slice, encode_slice
-from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, Endpoint, ObjectKey, Service, Slice, TargetKey
+from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, ObjectKey, Slice, TargetKey
 from hub.remote.status import StartingServer, in_words
+from hub.scoped import ServiceStores, SliceStores
+from hub.stores import ServiceStore, SliceStore
 
 log = logging.getLogger(__name__)
 
-NO_SLICES: Mapping[str, Slice] = {}
-
-
-def newer(version: str, than: str) -> bool:
-    """Whether a resourceVersion is newer; versions of one API server compare as numbers (KEP-5504)."""
-    try:
-        return int(version) > int(than)
-    except ValueError:
-        return version != than
-
-
-class SliceStore:
-    """Our slices by target. Equal endpoints exist once, however many slices hold them."""
-
-    def __init__(self, on_change: Callable[[TargetKey], None]) -> None:
-        self._on_change = on_change
-        self._by_target: dict[TargetKey, dict[str, Slice]] = {}
-        self._by_key: dict[ObjectKey, Slice] = {}
-        self._buried: set[str] = set()
-        """uids of slices this process deleted, until the watch or a list says so too."""
-        self._deferred: dict[ObjectKey, list[Callable[[], None]]] = {}
-        """Slices with a write under way -> events on them that wait for its end."""
-        self._pool: dict[Endpoint, Endpoint] = {}
-        self._listed = ""
-        """resourceVersion of the last list: whatever is not newer is in it, or was gone by then."""
-        self._seen = ""
-        """The newest resourceVersion that a list or the watch brought."""
-        self.lists = 0
-
-    def of(self, target: TargetKey) -> Mapping[str, Slice]:
-        """The slices of a target, by name."""
-        return self._by_target.get(target, NO_SLICES)
-
-    def targets(self) -> Iterable[TargetKey]:
-        """Every target that has slices of ours."""
-        return self._by_target.keys()
-
-    def get(self, key: ObjectKey) -> Slice | None:
-        """One slice."""
-        return self._by_key.get(key)
-
-    def values(self) -> Iterable[Slice]:
-        """All slices."""
-        return self._by_key.values()
-
-    # --- the reflector's side --------------------------------------------------------------------
-
-    def replace(self, objects: dict[Any, Slice], resource_version: str) -> None:
-        """A complete list; slices this process wrote after it was taken stay.
-
-        A list that is older than what the watch has brought before comes from an etcd restored from a
-        backup: then only the list counts, whatever the versions say.
-        """
-        self.lists += 1
-        old = self._by_key
-        if self._seen and newer(self._seen, resource_version):
-            log.warning("hub cluster: its history has gone back; everything is compared anew")
-            old = {}
-            self._buried.clear()
-            gone = {value.target for key, value in self._by_key.items() if key not in objects}
-        else:
-            for key, value in old.items():
-                if key not in objects and newer(value.resource_version, resource_version):
-                    objects[key] = value
-            self._buried &= {value.uid for value in objects.values()}
-            gone = {value.target for key, value in old.items() if key not in objects}
-        self._listed = self._seen = resource_version
-        self._by_key, self._by_target = {}, {}
-        changed: set[TargetKey] = gone
-        for key, value in objects.items():
-            known = old.get(key)
-            if known is not None and not newer(value.resource_version, known.resource_version):
-                self._put(key, known)
-            elif value.uid not in self._buried:
-                self._put(key, self._pooled(value))
-                changed.add(value.target)
-        self._notify(changed)
-
-    def knows(self, key: Any, resource_version: str) -> bool:
-        """An echo of what this process wrote last."""
-        self._note(resource_version)
-        known = self._by_key.get(key)
-        return known is not None and known.resource_version == resource_version
-
-    def defers(self, key: Any, again: Callable[[], None]) -> bool:
-        """While a write is under way, its echo may come before its answer: it is looked at afterwards."""
-        waiting = self._deferred.get(key)
-        if waiting is None:
-            return False
-        waiting.append(again)
-        return True
-
-    def upsert(self, key: Any, value: Slice, resource_version: str) -> None:
-        """A slice is new or changed, by us or by somebody else."""
-        self._note(resource_version)
-        known = self._by_key.get(key)
-        if self._listed and not newer(resource_version, self._listed):
-            return  # held back for a write's sake, and a list came in between
-        if value.uid in self._buried or (known is not None and not newer(resource_version, known.resource_version)):
-            return
-        value = self._pooled(value)
-        self._put(key, value)
-        self._notify({value.target} if known is None else {value.target, known.target})
-
-    def delete(self, key: Any, value: Slice, resource_version: str) -> None:
-        """A slice is gone."""
-        self._note(resource_version)
-        self._buried.discard(value.uid)
-        known = self._by_key.get(key)
-        if known is not None and known.uid == value.uid:
-            self._drop(key)
-            self._notify({known.target})
-
-    # --- the writer's side -----------------------------------------------------------------------
-
-    @contextmanager
-    def writing(self, key: ObjectKey) -> Iterator[None]:
-        """Hold back events on this slice until its write has ended, one way or the other."""
-        self._deferred[key] = []
-        try:
-            yield
-        finally:
-            for again in self._deferred.pop(key):
-                again()
-
-    def wrote(self, value: Slice) -> None:
-        """The server accepted a write; ``value`` has its uid and resourceVersion."""
-        if self._listed and not newer(value.resource_version, self._listed):
-            return  # a list has come since, and knows what became of it
-        self._put(ObjectKey(value.namespace, value.name), value)
-
-    def deleted(self, value: Slice) -> None:
-        """This process deleted a slice; where it is not known any more, the watch has said so before."""
-        key = ObjectKey(value.namespace, value.name)
-        known = self._by_key.get(key)
-        if known is not None and known.uid == value.uid:
-            self._buried.add(value.uid)
-            self._drop(key)
-
-    def read(self, key: ObjectKey, value: Slice | None, before: Slice | None) -> None:
-        """A slice was read again after a conflict.
-
-        Args:
-            key: which.
-            value: as it was read; None = it does not exist.
-            before: as it was known when the reading began.
-        """
-        known = self._by_key.get(key)
-        if known is not None and known is not before:
-            overtaken = value is None or not newer(value.resource_version, known.resource_version)
-            if overtaken:  # the watch was faster
-                return
-        if value is None:
-            if known is not None:
-                self._drop(key)
-        else:
-            self._put(key, self._pooled(value))
-
-    # --- inside ----------------------------------------------------------------------------------
-
-    def _note(self, version: str) -> None:
-        if not self._seen or newer(version, self._seen):
-            self._seen = version
-
-    def _put(self, key: ObjectKey, value: Slice) -> None:
-        old = self._by_key.get(key)
-        if old is not None and old.target != value.target:
-            self._drop(key)
-        self._by_key[key] = value
-        self._by_target.setdefault(value.target, {})[value.name] = value
-
-    def _drop(self, key: ObjectKey) -> None:
-        value = self._by_key.pop(key)
-        slices = self._by_target[value.target]
-        del slices[value.name]
-        if not slices:
-            del self._by_target[value.target]
-
-    def _pooled(self, value: Slice) -> Slice:
-        if len(self._pool) > 200_000:  # about twice what a big fleet publishes: start over rather than grow
-            self._pool.clear()
-        pool = self._pool
-        return msgspec.structs.replace(
-            value, endpoints=tuple([pool.setdefault(each, each) for each in value.endpoints])
-        )
-
-    def _notify(self, targets: Iterable[TargetKey]) -> None:
-        for target in targets:
-            self._on_change(target)
-
-
-class ServiceStore:
-    """Services of the hub cluster by key. Only those somebody asks for are kept whole."""
-
-    def __init__(self, on_change: Callable[[TargetKey], None]) -> None:
-        self._on_change = on_change
-        self._services: dict[TargetKey, Service] = {}
-        self.lists = 0
-
-    def get(self, target: TargetKey) -> Service | None:
-        """One Service."""
-        return self._services.get(target)
-
-    def replace(self, objects: dict[Any, Service], resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """A complete list."""
-        self.lists += 1
-        old = self._services
-        self._services = {
-            TargetKey(*key): kept if (kept := old.get(TargetKey(*key))) == value else value
-            for key, value in objects.items()
-        }
-        for key in old.keys() | self._services.keys():
-            if old.get(key) is not self._services.get(key):
-                self._on_change(key)
-
-    def upsert(self, key: Any, value: Service, resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """New or changed."""
-        target = TargetKey(*key)
-        old = self._services.get(target)
-        self._services[target] = value
-        if old is None or msgspec.structs.replace(old, resource_version="") != msgspec.structs.replace(
-            value, resource_version=""
-        ):
-            self._on_change(target)
-
-    def delete(self, key: Any, value: Service, resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """Gone."""
-        if self._services.pop(TargetKey(*key), None) is not None:
-            self._on_change(TargetKey(*key))
+ALL: Final = ""
+"""Stands for every namespace where they are followed by one watch."""
 
 
 class Follower:
     """Observer of a reflector of the hub cluster."""
 
-    def __init__(self, what: str, rule: str) -> None:
-        self.what = what
+    def __init__(self, what: str, rule: str, namespace: str = "") -> None:
+        self.what = f"{what} of namespace {namespace}" if namespace else what
         self._rule = rule
-        self.current = asyncio.Event()
+        self._where = f" in namespace {namespace}" if namespace else ""
         self.error = ""
         self._warned = ""
         self._starting = StartingServer()
@@ -282,11 +57,15 @@ class Follower:
         """Say it once per kind of failure."""
         text = in_words(error, "local", self._rule)
         if isinstance(error, Forbidden):
-            text = f"403: the hub's account lacks the rule «{self._rule}» in the hub cluster"
+            text = f"403: the hub's account lacks the rule «{self._rule}»{self._where} in the hub cluster"
         if self._starting.over(error) and text != self._warned:
             log.warning("hub cluster: cannot follow %s: %s", self.what, text)
             self._warned = text
         self.error = text
+
+
+def _named(what: str, namespace: str) -> str:
+    return f"{what} of namespace {namespace} of the hub cluster" if namespace else f"{what} of the hub cluster"
 
 
 class LocalCluster:
@@ -295,6 +74,7 @@ class LocalCluster:
     Args:
         owners: values of the owner label that are ours: the owner and the previous ones.
         on_change: called with a target whose Service or slices changed.
+        namespaces: the only ones that are followed; empty = all, with one watch.
         admit: called when a write is about to be sent, which may be long after it was begun; raises where it must
             not be any more.
     """
@@ -306,15 +86,18 @@ class LocalCluster:
         owners: tuple[str, ...],
         on_change: Callable[[TargetKey], None],
         admit: Callable[[], object] | None = None,
+        namespaces: tuple[str, ...] = (),
     ) -> None:
         self._admit = admit
         self.client = client
-        self.services = ServiceStore(on_change)
-        self.slices = SliceStore(on_change)
+        self._service_stores = {each: ServiceStore(on_change) for each in namespaces or (ALL,)}
+        self._slice_stores = {each: SliceStore(on_change) for each in namespaces or (ALL,)}
+        self.services = ServiceStores(self._service_stores) if namespaces else self._service_stores[ALL]
+        self.slices = SliceStores(self._slice_stores, SliceStore(on_change)) if namespaces else self._slice_stores[ALL]
         self._clock = clock
         self._owners = owners
-        self._services_observer = Follower("Services", SERVICES.rule)
-        self._slices_observer = Follower("EndpointSlices", SLICES.rule)
+        self._service_followers = {each: Follower("Services", SERVICES.rule, each) for each in self._service_stores}
+        self._slice_followers = {each: Follower("EndpointSlices", SLICES.rule, each) for each in self._slice_stores}
         self._restart = asyncio.Event()
         self._encoder = protobuf.SliceEncoder()
         self._protobuf = True
@@ -327,7 +110,12 @@ class LocalCluster:
     @property
     def error(self) -> str:
         """Why the picture is not current; "" when it is."""
-        return self._services_observer.error or self._slices_observer.error
+        followers = (*self._service_followers.values(), *self._slice_followers.values())
+        return next((each.error for each in followers if each.error), "")
+
+    def follows(self, namespace: str) -> bool:
+        """Whether anything is known of a namespace."""
+        return ALL in self._service_stores or namespace in self._service_stores
 
     def own(self, owners: tuple[str, ...]) -> None:
         """Follow the slices of other owners from now on."""
@@ -337,9 +125,14 @@ class LocalCluster:
 
     async def follow_services(self) -> None:
         """Follow the Services until cancelled."""
-        await Reflector(
-            "services of the hub cluster", self.client, SERVICES, self.services, self._services_observer, self._clock
-        ).run()
+        async with asyncio.TaskGroup() as group:
+            for namespace, store in self._service_stores.items():
+                follower = self._service_followers[namespace]
+                name = _named("services", namespace)
+                reflector = Reflector(
+                    name, self.client, SERVICES, store, follower, self._clock, namespace=namespace or None
+                )
+                group.create_task(reflector.run(), name=name)
 
     async def follow_slices(self) -> None:
         """Follow our slices until cancelled; starts anew when the owners change."""
@@ -347,25 +140,24 @@ class LocalCluster:
             self._restart.clear()
             owners = ",".join(self._owners)
             selector = f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_OWNER} in ({owners})"
-            reflector = Reflector(
-                "slices of the hub cluster",
-                self.client,
-                SLICES,
-                self.slices,
-                self._slices_observer,
-                self._clock,
-                params={"labelSelector": selector},
-            )
-            task = asyncio.create_task(reflector.run(), name="slices of the hub cluster")
-            restart = asyncio.create_task(self._restart.wait(), name="owners changed")
+            tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._restart.wait(), name="owners changed")]
+            tasks += [asyncio.create_task(self._reflect(each, selector)) for each in self._slice_stores]
             try:
-                await asyncio.wait({task, restart}, return_when=asyncio.FIRST_COMPLETED)
-                if task.done():
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
                     task.result()
             finally:
-                for each in (task, restart):
-                    each.cancel()
-                await asyncio.gather(task, restart, return_exceptions=True)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _reflect(self, namespace: str, selector: str) -> None:
+        store, follower = self._slice_stores[namespace], self._slice_followers[namespace]
+        name = _named("slices", namespace)
+        params = {"labelSelector": selector}
+        await Reflector(
+            name, self.client, SLICES, store, follower, self._clock, params=params, namespace=namespace or None
+        ).run()
 
     async def wait_synced(self, poll: float = 0.01) -> None:
         """Wait until both pictures are complete."""

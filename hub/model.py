@@ -125,6 +125,9 @@ class Unknown(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
+AMBIGUOUS: Final = "ambiguous"
+"""What the reason of an Unknown begins with where there are several candidates: somebody has to tidy up."""
+
 Resolution = Found | Absent | Unknown
 
 
@@ -260,6 +263,7 @@ class Service(msgspec.Struct, frozen=True):
         selector: True where the Service selects Pods itself.
         kind: ``spec.type``.
         headless: clusterIP is None.
+        local_policies: of ``externalTrafficPolicy`` and ``internalTrafficPolicy``, those that are Local.
     """
 
     namespace: str
@@ -277,11 +281,47 @@ class Service(msgspec.Struct, frozen=True):
     health_check_node_port: int | None = None
     deleting: bool = False
     resource_version: str = ""
+    local_policies: tuple[str, ...] = ()
 
     @property
     def key(self) -> TargetKey:
         """The Service as a target."""
         return TargetKey(self.namespace, self.name)
+
+
+class EndpointView(msgspec.Struct, frozen=True):
+    """One (service, service-port, endpoint) of a cluster, for whoever routes traffic himself.
+
+    Attributes:
+        name: of the view, unique in its cluster and namespace; the same for the same Service, port and address.
+        kind: the Service's ``spec.type``.
+        port: the Service's port.
+        port_name: its name; "" where it has none.
+        target_port: as the Service says it: a number or a name.
+        addresses: one; all of them, sorted, where views are gathered per port.
+        resolved_port: where the endpoint listens, as its slice says; None where it does not, or not one for all.
+        serving, terminating: the endpoint's conditions; only endpoints that are ready are shown.
+        node_name: as the slice says; "" where it does not, and where views are gathered.
+        zone: likewise.
+        stale: the cluster gives no answers at present: this is the last known good.
+    """
+
+    cluster: str
+    namespace: str
+    name: str
+    service: str
+    kind: str
+    port: int
+    port_name: str
+    target_port: int | str
+    protocol: str
+    addresses: tuple[str, ...]
+    resolved_port: int | None = None
+    serving: bool = True
+    terminating: bool = False
+    node_name: str = ""
+    zone: str = ""
+    stale: bool = False
 
 
 class ConfigMap(msgspec.Struct, frozen=True):

@@ -9,8 +9,9 @@ what it saw and did, and when it wants to run again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from hub.adopting import Adopting
 from hub.aio.clock import Clock
@@ -42,6 +43,7 @@ from hub.removals import RegistryHeld, Removals, service_entry
 
 log = logging.getLogger(__name__)
 
+NOT_FOLLOWED = "its namespace is none that the hub was told to follow (--target-namespace)"
 BURST = 10.0
 RATE = 2.0
 """Passes that write: burst and per second, for each target. A lone change never waits; a storm is batched."""
@@ -93,6 +95,28 @@ class Pass:
     withheld: Mapping[GroupKey, Withheld] = field(default_factory=dict)
 
 
+class Listener(Protocol):
+    """Who is told of passes. Neither method may wait, nor fail."""
+
+    def decided(self, result: Pass) -> None:
+        """A pass that may be written from came to this."""
+        ...
+
+    def published(self, result: Pass, done: Sequence[tuple[str, Slice]]) -> None:
+        """It wrote these slices: (operation, slice)."""
+        ...
+
+
+class Nobody:
+    """A listener that does not listen."""
+
+    def decided(self, result: Pass) -> None:
+        """Nothing."""
+
+    def published(self, result: Pass, done: Sequence[tuple[str, Slice]]) -> None:
+        """Nothing."""
+
+
 @dataclass(slots=True)
 class _Target:
     """What a target carries from pass to pass."""
@@ -103,6 +127,7 @@ class _Target:
     writes: WriteMemory = field(default_factory=WriteMemory)
     tokens: Tokens = field(default_factory=Tokens)
     orphan_since: float | None = None
+    written_at: float | None = None
     last: Pass | None = None
 
 
@@ -118,6 +143,7 @@ class Reconciler:
         uid: of a source cluster, by name; "" where it is not known.
         adopting: slices of other controllers that ours are to replace.
         board: who probes; None = nobody does.
+        listener: who is told what each pass came to.
     """
 
     def __init__(
@@ -136,6 +162,7 @@ class Reconciler:
         uid: Callable[[str], str] = lambda _: "",
         adopting: Adopting | None = None,
         board: Board | None = None,
+        listener: Listener | None = None,
     ) -> None:
         self._registry = registry
         self._checking = Checking(fleet, board)
@@ -148,6 +175,7 @@ class Reconciler:
         self._writer = writer
         self._clock = clock
         self._lease = lease
+        self._listener = listener or Nobody()
         self._adopting = adopting or Adopting(local.client, clock, lambda _: None)
         self._grace = removal_grace
         self._targets: dict[TargetKey, _Target] = {}
@@ -167,6 +195,11 @@ class Reconciler:
         known = self._targets.get(key)
         return known.writes.problem if known is not None else ""
 
+    def written(self, key: TargetKey) -> float | None:
+        """Unix time at which this process last wrote a slice of a target; None where it has not."""
+        known = self._targets.get(key)
+        return known.written_at if known is not None else None
+
     def view(self, source: SourceSpec) -> ViewResult:
         """What a source offers now."""
         return self._inputs.view(source)
@@ -181,9 +214,17 @@ class Reconciler:
             self._notes.pop(key, None)
         return True
 
+    def last_withheld(self) -> RegistryHeld | None:
+        """What the last pass found withheld of what the registry would remove."""
+        return self._removals.found
+
     def withheld(self) -> RegistryHeld | None:
         """What the registry in force would remove, and may not."""
         return self._removals.judge(self._registry())
+
+    def restore(self) -> None:
+        """A removal was withheld when this hub ended."""
+        self._removals.restore()
 
     def reread(self) -> None:
         """This process begins to write: another one may have written until now."""
@@ -199,7 +240,9 @@ class Reconciler:
 
     def decide(self, key: TargetKey) -> Pass:
         """What should happen to a target now. Reads snapshots, writes nothing."""
-        state = self._targets.setdefault(key, _Target())
+        state = self._targets.get(key)
+        if state is None:
+            state = self._targets[key] = _Target()
         registry = self._registry()
         self._removals.judge(registry)  # before anything that it adds is published
         observed = tuple(self._local.slices.of(key).values())
@@ -274,8 +317,9 @@ class Reconciler:
         if isinstance(desired, Refused | Waiting) or service is None:
             assert isinstance(desired, Refused | Waiting)  # noqa: S101 - a missing Service waits
             self._checking.forget(key)
-            finding = Finding(desired.reason, desired.message)
-            return Pass(key, status=desired.message, observed=observed, unknown=sources.unknown, findings=(finding,))
+            message = desired.message if self._local.follows(key.namespace) else NOT_FOLLOWED
+            finding = Finding(desired.reason, message)
+            return Pass(key, status=message, observed=observed, unknown=sources.unknown, findings=(finding,))
         state.memory = desired.memory
         wakes = sources.wakes
         if desired.wake_at is not None:
@@ -337,6 +381,7 @@ class Reconciler:
         self.latency.begin(key)
         result = self.decide(key)
         self._adopting.tell(key, result.findings)
+        self._listener.decided(result)
         state = self._targets[key]
         if result.plan is None or not result.plan.writes:
             state.writes.settled()
@@ -366,8 +411,10 @@ class Reconciler:
         for text in state.writes.note(outcome, uid, self._clock.now()):
             log.warning("%s: %s", key, text)
         if outcome.done:
+            state.written_at = self._clock.wall()
             self.journal.note(key, len(outcome.done))
             self._adopting.wrote(self._registry().targets.get(key), outcome.done)
+            self._listener.published(result, outcome.done)
         if outcome.failure is not None:
             raise outcome.failure
         if outcome.again or outcome.blocked or outcome.missing_namespace:

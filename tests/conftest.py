@@ -6,6 +6,7 @@ it. Tests that use them carry the mark ``apiserver``: ``pytest -m "not apiserver
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 
@@ -24,16 +25,27 @@ SERVERS = {"hub_cluster": (HUB,), "remote_clusters": REMOTES}
 KIT_FIXTURES = frozenset({"server_fleet", *SERVERS})
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare our option."""
+    parser.addoption("--nightly", action="store_true", help="run the tests marked nightly, too: they take minutes")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare our mark."""
+    """Declare our marks."""
     config.addinivalue_line("markers", "apiserver: needs real API servers (set by itself, see tests/conftest.py)")
+    config.addinivalue_line("markers", "nightly: takes minutes; runs with --nightly only")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use a real API server, directly or through a fixture."""
+@pytest.hookimpl(tryfirst=True)  # who else deselects sees the marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that use a real API server, directly or through a fixture; leave out what takes minutes."""
     for item in items:
         if KIT_FIXTURES & set(_fixtures_of(item)):
             item.add_marker("apiserver")
+    late = [] if config.getoption("--nightly") else [item for item in items if item.get_closest_marker("nightly")]
+    if late:
+        config.hook.pytest_deselected(items=late)
+        items[:] = [item for item in items if item not in late]
 
 
 @pytest.fixture(scope="session")
@@ -69,6 +81,16 @@ def controller_manager(hub_cluster: ApiServer) -> Iterator[ControllerManager]:
     """A kube-controller-manager beside the hub cluster, for one test: garbage collection, namespaces, mirroring."""
     with ControllerManager(hub_cluster) as manager:
         yield manager
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """Commands set up logging for their process; here that is everybody's."""
+    root, ours, theirs = (logging.getLogger(name) for name in (None, "hub", "hub.resolution"))
+    before = root.handlers[:], root.level, ours.level, theirs.level, logging.raiseExceptions
+    yield
+    root.handlers[:], root.level, ours.level, theirs.level, logging.raiseExceptions = before
+    logging.captureWarnings(capture=False)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import json
 import logging
 import os
@@ -31,6 +30,7 @@ from hub.errors import CredentialError
 from hub.kube import tls
 from hub.kube.kubeconfig import ClientCertificate, ClusterAccess, Exec, Token, TokenFile, read_regular, usable_token
 from hub.kube.secret import Secret
+from hub.kube.tokens import Life, token_life
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,9 @@ EXEC_STDERR: Final = 64 << 10
 RENEW_BEFORE: Final = 300.0
 """A plugin's credential is renewed this long before its end, or at half its life where that is later."""
 
-FAR_FUTURE: Final = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
-"""An ``exp`` claim beyond this is not a date."""
+SOON: Final = 14 * 86_400.0
+SOON_SHARE: Final = 0.2
+"""Seconds, and share of its life, that a credential has left when somebody should renew it."""
 
 RELOAD_INTERVAL: Final = 10.0
 """A server that answers 401 to everything makes a plugin run this often at most, seconds."""
@@ -63,6 +64,8 @@ class _Material:
     key: Secret | None = None
     ca: bytes | None = None
     expires: float | None = None
+    begins: float | None = None
+    """Of what expires first."""
 
     def same_tls(self, other: _Material) -> bool:
         return (self.ca, self.certificate, self.key) == (other.ca, other.certificate, other.key)
@@ -171,6 +174,15 @@ class Credentials:
         """When the current credential ends (Unix time), as far as it says so itself; None = unknown."""
         return self._material.expires if self._material is not None else None
 
+    def expiring(self) -> float | None:
+        """When the credential in use ends (Unix time), where that is soon and it does not renew itself; else None."""
+        material = self._material
+        if material is None or material.expires is None:
+            return None
+        if isinstance(self.access.auth, Exec) and not self._problem:
+            return None
+        return material.expires if ends_soon(material.begins, material.expires, self._clock.wall()) else None
+
     def _usable(self) -> bool:
         """A credential's own end counts only while it cannot be renewed; else the server is the judge."""
         return self._material is not None and (not self._problem or self._clock.now() < self._ends_at)
@@ -260,8 +272,8 @@ class _Files:
             if not usable_token(text):
                 raise CredentialError(f"{self._origin}: token file holds no token (one line of printable characters)")
             value = Secret(text)
-        expires = _earliest(_token_end(value), _certificate_end(certificate))
-        return _Material(value, certificate, key, _content(self._ca, force=force), expires), self._interval
+        begins, expires = _earliest(token_life(value), _certificate_life(certificate))
+        return _Material(value, certificate, key, _content(self._ca, force=force), expires, begins), self._interval
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -349,14 +361,15 @@ class _Plugin:
             raise CredentialError(f"{self._what}: gave half of a client certificate and key pair")
         if token is not None and not usable_token(token.reveal()):
             raise CredentialError(f"{self._what}: gave a token with characters a token cannot have")
-        expires = _earliest(
-            self._timestamp(status.expiration_timestamp), _token_end(token), _certificate_end(certificate)
+        said = self._timestamp(status.expiration_timestamp)
+        begins, expires = _earliest(
+            (None, said) if said is not None else None, token_life(token), _certificate_life(certificate)
         )
         if expires is not None and expires <= self._clock.wall():
             raise CredentialError(
                 f"{self._what}: gave a credential that expired at {_date(expires)}, or this machine's clock is wrong"
             )
-        return _Material(token, certificate, key, None, expires)
+        return _Material(token, certificate, key, None, expires, begins)
 
     def _timestamp(self, text: str | None) -> float | None:
         if not text:
@@ -384,33 +397,29 @@ class _Plugin:
         return json.dumps({"apiVersion": self._plugin.api_version, "kind": "ExecCredential", "spec": spec})
 
 
-class _Claims(msgspec.Struct):
-    exp: float | None = None
+def ends_soon(begins: float | None, ends: float, wall: float) -> bool:
+    """Whether it is time to renew: 14 days are left or less, and no more than a fifth of the whole life.
+
+    A certificate of a year is told of two weeks before, one of a month six days before, and a token of an hour
+    that a kubelet exchanges at 80 % of its life not before then.
+    """
+    left = ends - wall
+    if begins is not None and left > SOON_SHARE * (ends - begins):
+        return False
+    return left <= SOON
 
 
-def _token_end(token: Secret | None) -> float | None:
-    """The ``exp`` claim of a JWT; None for any other token. Nothing is verified: the server does that."""
-    parts = token.reveal().split(".") if token is not None else []
-    if len(parts) != 3:
-        return None
-    try:
-        claims = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
-        end = msgspec.json.decode(claims, type=_Claims).exp
-    except (binascii.Error, ValueError, msgspec.MsgspecError):
-        return None
-    return end if end is not None and 0 < end < FAR_FUTURE else None
-
-
-def _certificate_end(certificate: bytes | None) -> float | None:
-    return tls.not_after(certificate) if certificate is not None else None
+def _certificate_life(certificate: bytes | None) -> Life | None:
+    return tls.validity(certificate) if certificate is not None else None
 
 
 def _content(source: bytes | _File | None, *, force: bool) -> bytes | None:
     return source.read(force=force) if isinstance(source, _File) else source
 
 
-def _earliest(*moments: float | None) -> float | None:
-    return min((moment for moment in moments if moment is not None), default=None)
+def _earliest(*lives: Life | None) -> tuple[float | None, float | None]:
+    """The life that ends first; (None, None) where none is known to end."""
+    return min((life for life in lives if life is not None), key=lambda life: life[1], default=(None, None))
 
 
 def _date(moment: float) -> str:

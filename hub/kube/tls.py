@@ -76,17 +76,23 @@ def _load_pair(context: ssl.SSLContext, certificate: bytes, key: Secret, what: s
 
 def not_after(pem: bytes) -> float | None:
     """When the first certificate in ``pem`` expires, Unix time; None where it cannot be told."""
+    found = validity(pem)
+    return found[1] if found is not None else None
+
+
+def validity(pem: bytes) -> tuple[float, float] | None:
+    """From when until when the first certificate in ``pem`` is valid, Unix time; None where it cannot be told."""
     match = _CERTIFICATE.search(pem)
     if match is None:
         return None
     try:
-        return _der_not_after(base64.b64decode(match.group(1)))
+        return _der_validity(base64.b64decode(match.group(1)))
     except (binascii.Error, ValueError, IndexError):
         return None
 
 
-def _der_not_after(der: bytes) -> float:
-    """Walk Certificate → tbsCertificate → validity → notAfter (RFC 5280 4.1); the ssl module shows only CAs."""
+def _der_validity(der: bytes) -> tuple[float, float]:
+    """Walk Certificate → tbsCertificate → validity (RFC 5280 4.1); the ssl module shows only CAs."""
     _, position, _ = _element(der, 0)  # Certificate: step inside
     _, position, _ = _element(der, position)  # tbsCertificate: step inside
     tag, _, end = _element(der, position)
@@ -95,12 +101,18 @@ def _der_not_after(der: bytes) -> float:
     for _ in ("signature", "issuer"):
         _, _, end = _element(der, end)
     _, position, _ = _element(der, end)  # validity: step inside
-    _, _, position = _element(der, position)  # notBefore: step over
-    tag, start, end = _element(der, position)
+    first, after_first = _time(der, position)
+    last, _ = _time(der, after_first)
+    return first, last
+
+
+def _time(der: bytes, at: int) -> tuple[float, int]:
+    """A UTCTime or GeneralizedTime, Unix time, and where it ends."""
+    tag, start, end = _element(der, at)
     text = der[start:end].decode("ascii")
     if tag == 0x17:  # UTCTime: two digits, 50–99 are 19xx
         text = ("19" if text[:2] >= "50" else "20") + text
-    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp(), end
 
 
 def _element(der: bytes, at: int) -> tuple[int, int, int]:

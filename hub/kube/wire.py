@@ -254,6 +254,8 @@ class _WireServiceSpec(msgspec.Struct, rename="camel", gc=False):
     publish_not_ready_addresses: bool = False
     ports: tuple[_WireServicePort, ...] | None = None
     health_check_node_port: int | None = None
+    external_traffic_policy: str = ""
+    internal_traffic_policy: str | None = None
 
 
 class _WireService(msgspec.Struct):
@@ -282,7 +284,16 @@ def _service(wire: _WireService) -> Service:
         health_check_node_port=spec.health_check_node_port,
         deleting=meta.deletion_timestamp is not None,
         resource_version=meta.resource_version,
+        local_policies=_local_policies(spec),
     )
+
+
+def _local_policies(spec: _WireServiceSpec) -> tuple[str, ...]:
+    policies = {
+        "externalTrafficPolicy": spec.external_traffic_policy,
+        "internalTrafficPolicy": spec.internal_traffic_policy,
+    }
+    return tuple(name for name, policy in policies.items() if policy == "Local")
 
 
 # --- ConfigMap ---------------------------------------------------------------------------------
@@ -295,6 +306,28 @@ class _WireConfigMap(msgspec.Struct):
 
 def _config_map(wire: _WireConfigMap) -> ConfigMap:
     return ConfigMap(wire.metadata.namespace, wire.metadata.name, wire.data or {})
+
+
+# --- Secret ------------------------------------------------------------------------------------
+
+
+class SecretData(msgspec.Struct, frozen=True):
+    """What the hub keeps of a Secret; never shown. ``data`` is base64, as the API has it, and read-only."""
+
+    version: str
+    data: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"SecretData({self.version})"
+
+
+class _WireSecret(msgspec.Struct):
+    metadata: _Meta
+    data: dict[str, str] | None = None
+
+
+def _secret(wire: _WireSecret) -> SecretData:
+    return SecretData(wire.metadata.resource_version, wire.data or {})
 
 
 # --- resources ---------------------------------------------------------------------------------
@@ -322,6 +355,7 @@ def _resource(
         "services": "ServiceList",
         "endpointslices": "EndpointSliceList",
         "configmaps": "ConfigMapList",
+        "secrets": "SecretList",
     }[name]
     kinds = msgspec.defstruct(
         "List",
@@ -398,8 +432,13 @@ CONFIG_MAPS: Resource[ConfigMap] = _resource(
     "/api/v1/configmaps", "configmaps", _WireConfigMap, _config_map, _namespaced, "configmaps: get, list, watch"
 )
 
+SECRETS: Resource[SecretData] = _resource(
+    "/api/v1/secrets", "secrets", _WireSecret, _secret, _namespaced, "secrets: get, list, watch"
+)
+
 _decode_slice = msgspec.json.Decoder(_WireSlice).decode
 _decode_config_map = msgspec.json.Decoder(_WireConfigMap).decode
+_decode_secret = msgspec.json.Decoder(_WireSecret).decode
 
 
 def decode_identity(body: bytes) -> protobuf.Identity:
@@ -443,3 +482,15 @@ def decode_config_map(body: bytes) -> ConfigMap:
         return _config_map(_decode_config_map(body))
     except UNDECODABLE as error:
         raise BadAnswer(200, "", f"a ConfigMap that does not decode ({error})") from error
+
+
+def decode_secret(body: bytes) -> SecretData:
+    """One Secret, as returned by GET.
+
+    Raises:
+        BadAnswer: it is none.
+    """
+    try:
+        return _secret(_decode_secret(body))
+    except UNDECODABLE:
+        raise BadAnswer(200, "", "a Secret that does not decode") from None

@@ -4,7 +4,8 @@
 talks to an API server and never looks at a slice that it was not given.
 
 What others put on our slices: labels are ours alone and are set back (they decide who reads a slice);
-annotations outside our own prefix are kept, so that a tool that marks objects does not fight with us.
+annotations that this version does not write are kept, so that neither a tool that marks objects fights with us, nor a
+later version of the hub whose slices this one takes back.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from hub.plan.split import gaining_first, split
 RESERVED_PREFIXES: Final = ("kubernetes.io/", "multicluster.kubernetes.io/", "endpointslice-hub/", "endpoint-copier/")
 """A Service's labels under these are not copied to its slices; ``app.kubernetes.io/`` and the like are."""
 
-OUR_ANNOTATIONS: Final = "endpointslice-hub/"
+OUR_ANNOTATIONS: Final = frozenset({ANNOTATION_LEASE, ANNOTATION_STATE, ANNOTATION_CLUSTER_UID})
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ class _Frame:
             ours = {**ours, ANNOTATION_CLUSTER_UID: uid}
         if old is None or old.annotations == ours:
             return ours
-        others = {key: value for key, value in old.annotations.items() if not key.startswith(OUR_ANNOTATIONS)}
+        others = {key: value for key, value in old.annotations.items() if key not in OUR_ANNOTATIONS}
         return {**others, **ours}
 
     def refresh(

@@ -30,6 +30,7 @@ from hub.registry.spec import (
     SourceSpec,
     TargetSpec,
     UnreachablePolicy,
+    ViewsSpec,
 )
 
 T = TypeVar("T")
@@ -229,6 +230,20 @@ def annotation_policy(entry: models.Annotations | None, targets: Targets) -> Ann
     example = {"name": "a", "namespace": "a", "sources": [{"cluster": LOCAL, "provider": {"name": "service-copy"}}]}
     (source,) = targets.build(models.Service.model_validate(example)).sources
     return AnnotationPolicy(enabled=True, allow=rules, source=source)
+
+
+def views(entry: models.Views | None) -> ViewsSpec | None:
+    """The spec of ``views:``; None where the key is not written."""
+    if entry is None:
+        return None
+    return ViewsSpec(
+        **_written(
+            clusters=None if entry.clusters is None else tuple(dict.fromkeys(entry.clusters)),
+            annotation=entry.annotation,
+            select=entry.select,
+            hooks=None if entry.hooks is None else tuple(dict.fromkeys(entry.hooks)),
+        )
+    )
 
 
 def local() -> ClusterSpec:

@@ -61,6 +61,7 @@ def check(data: Raw, report: Report) -> Selection:
     for path, service in services:
         _service(path, service, report)
         _sources(path, service, selection, report)
+    _views(data, selection, report)
     return selection
 
 
@@ -142,6 +143,18 @@ def _sources(path: KeyPath, service: Raw, selection: Selection, report: Report) 
             _reference(at, cluster, source, selection, report)
         elif isinstance(selector, dict):
             _selector(at, selector, source, selection, report)
+
+
+def _views(data: Raw, selection: Selection, report: Report) -> None:
+    views = data.get("views")
+    if not isinstance(views, dict):
+        return
+    if "annotation" in views and "select" in views:
+        hint = "keep one of the two; an expression can look at service.metadata.annotations"
+        report.add(("views", "annotation"), "cannot go with select", hint, on_key=True)
+    for path, name in _items(views, "clusters", ("views",)):
+        if isinstance(name, str) and name != LOCAL and name not in selection.names:
+            report.add(path, f"no cluster is named {shown(name)}", did_you_mean(name, (*selection.names, LOCAL)))
 
 
 def _health(path: KeyPath, layer: Raw, report: Report) -> None:

@@ -40,7 +40,7 @@ class RegistryDiff:
     Attributes:
         clusters: by name.
         targets: by key; a target also changes with what its clusters and the defaults say.
-        settings: owner, previous owners, denied networks or annotation rules differ: everything is concerned.
+        settings: owner, previous owners or denied networks differ: everything is concerned.
     """
 
     clusters: Changes[str]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -26,10 +26,12 @@ class Loaded:
     Attributes:
         registry: what it says; broken entries are listed in it, not dropped.
         problems: what is wrong inside entries, in file order; empty for a clean file.
+        content: the file's bytes, where whoever had it checked wants to keep them.
     """
 
     registry: Registry
     problems: tuple[Problem, ...] = ()
+    content: bytes = field(default=b"", repr=False, compare=False)
 
     def strict(self) -> Registry:
         """The registry of a file without any problem.

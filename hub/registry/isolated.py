@@ -14,6 +14,7 @@ import pickle
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Final
 
 from hub.errors import Problem, RegistryError
@@ -82,10 +83,10 @@ class Check:
             last = (reason.decode(errors="replace").strip().rpartition("\n")[2] or "no reason given")[:REASON]
             message = f"could not be checked: the checker ended with {process.returncode}: {last}"
             raise refusal(self._path, message)
-        found: Loaded | tuple[Problem, ...] = pickle.loads(answer)  # noqa: S301 - from our own process
+        found: Loaded | tuple[Problem, ...] = pickle.loads(answer)  # noqa: S301 - from our own process  # nosec B301
         if isinstance(found, tuple):
             raise RegistryError(found)
-        return found
+        return replace(found, content=self._content)
 
 
 def begin(path: str | os.PathLike[str], content: bytes | None = None) -> Check:

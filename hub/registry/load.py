@@ -121,6 +121,7 @@ def _registry(data: Mapping[str, Any], report: Report, folder: Path, content: by
         frozen_names=frozen,
         folder=str(folder),
         annotations=build.annotation_policy(head.annotations, targets),
+        views=build.views(head.views),
     )
 
 

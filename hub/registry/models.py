@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, PlainValidator, Wi
 from pydantic.alias_generators import to_camel
 
 from hub.registry import values
-from hub.registry.spec import Network, SelectorTerm
+from hub.registry.spec import VIEW_ANNOTATION, Network, SelectorTerm
 
 
 def _schema(pattern: str, example: str, *, longest: int | None = None) -> WithJsonSchema:
@@ -84,13 +84,14 @@ PortOrName = Annotated[
     ),
 ]
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
-ProbeInterval = Annotated[
-    float, PlainValidator(values.probe_interval), _schema(values.DURATION_PATTERN, "5s")
-]
+ProbeInterval = Annotated[float, PlainValidator(values.probe_interval), _schema(values.DURATION_PATTERN, "5s")]
 ProbeTimeout = Annotated[float, PlainValidator(values.probe_timeout), _schema(values.DURATION_PATTERN, "3s")]
 HeaderName = Annotated[str, PlainValidator(values.header_name), _schema(values.HEADER_PATTERN, "X-Probe", longest=63)]
-HeaderValue = Annotated[
-    str, PlainValidator(values.header_value), WithJsonSchema({"type": "string", "maxLength": 1024})
+HeaderValue = Annotated[str, PlainValidator(values.header_value), WithJsonSchema({"type": "string", "maxLength": 1024})]
+CelText = Annotated[
+    str,
+    PlainValidator(values.cel),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 4096, "examples": ["cluster == 'local'"]}),
 ]
 HostName = Annotated[str, PlainValidator(values.host), _schema(values.HOST_PATTERN, "shop.example.com", longest=253)]
 StatusRange = Annotated[
@@ -329,6 +330,19 @@ class Annotations(Section):
     allow: list[AllowedCopy] | None = optional("Without a rule: only sources of the Service's own namespace.", [])
 
 
+class Views(Section):
+    """Endpoint views (docs/how-to/endpoint-views.md). The key alone, `views: {}`, turns them on."""
+
+    clusters: list[Label] | None = optional("Clusters whose Services are looked at.", ["local"], min_length=1)
+    annotation: LabelKey | None = optional(
+        "Services that carry this annotation are chosen, whatever its value.", VIEW_ANNOTATION
+    )
+    select: CelText | None = optional(
+        "Instead: a CEL expression over `service` (metadata and spec, as in the API) and `cluster` (a name)."
+    )
+    hooks: list[ProviderName] | None = optional("Installed consumers (entry points hub.views) to call.", [])
+
+
 class Head(Section):
     """The file without its entries."""
 
@@ -340,6 +354,9 @@ class Head(Section):
     )
     defaults: Defaults | None = optional("Applies where neither source, service nor cluster says otherwise.")
     annotations: Annotations | None = optional("Copies that Services ask for by annotation.")
+    views: Views | None = optional(
+        "Endpoint views: (service, port, endpoint) objects for whoever routes traffic itself."
+    )
 
 
 class File(Head):

@@ -228,6 +228,26 @@ class AnnotationPolicy:
     source: SourceSpec = SourceSpec(LOCAL, ProviderRef(""))
 
 
+VIEW_ANNOTATION: Final = "dcontroller.io/endpointslice-controller-enabled"
+"""Of Services whose endpoints are wanted as views, where nobody says otherwise; its value does not matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewsSpec:
+    """``views:`` whose endpoints are shown as views, and to whom.
+
+    Attributes:
+        clusters: names, without repetition, in file order.
+        select: a CEL expression that decides instead of the annotation; "" = none.
+        hooks: consumers by the names of their entry points.
+    """
+
+    clusters: tuple[str, ...] = (LOCAL,)
+    annotation: str = VIEW_ANNOTATION
+    select: str = ""
+    hooks: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Registry:
     """A whole accepted clusters.yaml.
@@ -244,6 +264,7 @@ class Registry:
         annotations: whether Services may ask for copies, and for which.
         notes: what is to be said of Services whatever else becomes of them, such as why one is no target.
         withdrawn: Services that asked for a copy and do so no more: nobody's mistake in this file.
+        views: None where nobody asked for endpoint views.
     """
 
     owner: str
@@ -259,3 +280,4 @@ class Registry:
     annotations: AnnotationPolicy = AnnotationPolicy()
     notes: Mapping[TargetKey, Finding] = field(default_factory=dict)
     withdrawn: frozenset[TargetKey] = frozenset()
+    views: ViewsSpec | None = None

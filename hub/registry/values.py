@@ -57,6 +57,9 @@ _OWN_HEADERS: Final = {
 _GLOB = re.compile(r"[a-z0-9*]([-.a-z0-9*]*[a-z0-9*])?")
 
 
+CEL_HINT: Final = "such as: \"'expose' in service.metadata.labels\"; variables: service, cluster"
+
+
 class BadValue(ValueError):
     """A value the user must change. ``hint`` is the next step, or empty."""
 
@@ -397,3 +400,15 @@ def status_range(value: object) -> tuple[int, int]:
     if first > last:
         raise BadValue(f"is a range that ends before it starts: {shown(value)}", f"did you mean {last}-{first}")
     return first, last
+
+
+def cel(value: object) -> str:
+    """A CEL expression that the hub can evaluate; the library is imported with the first one."""
+    if not isinstance(value, str) or not value.strip():
+        raise BadValue(f"must be a CEL expression as text, not {kind(value)}", CEL_HINT)
+    from hub.cel import CelError, Expression
+
+    try:
+        return Expression(value).text
+    except CelError as error:
+        raise BadValue(f"the expression {error}", CEL_HINT) from None

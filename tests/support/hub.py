@@ -40,7 +40,8 @@ HUB_RULES: tuple[Object, ...] = (
     },
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "watch", "create", "update"]},
     {"apiGroups": ["networking.k8s.io"], "resources": ["servicecidrs"], "verbs": ["list"]},
-    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "create", "update"]},
+    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
 )
 """All the hub needs in the hub cluster."""
 NODE_RULES: tuple[Object, ...] = (
@@ -289,7 +290,7 @@ class HubProcess:
     ) -> None:
         self._argv = [python, "-m", "hub", "run", "--registry", str(world.path)]
         self._argv += ["--kubeconfig", str(world.kubeconfig), "--removal-grace", "1s"]
-        self._argv += ["--health-probe-bind-address", "0", *arguments]
+        self._argv += ["--health-probe-bind-address", "0", "--listen", "0", *arguments]
         self._folder = world.folder
         self._path = os.pathsep.join(map(str, path))
         self.log = world.folder / f"hub-{time.monotonic_ns()}.log"

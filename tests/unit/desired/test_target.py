@@ -115,6 +115,24 @@ def test_a_family_that_leaves_the_service_leaves_no_slice() -> None:
     assert [each.address_type for each in it.slices] == ["IPv4"]
 
 
+def test_a_local_traffic_policy_is_reported_where_endpoints_are_on_no_node() -> None:
+    """kube-proxy reaches only endpoints on its own node; a headless Service has no kube-proxy."""
+    it = Pipeline()
+    it.service = build.service(local_policies=("externalTrafficPolicy",))
+    it.run(view("eu", "ab"))
+    assert it.desired is not None
+    [finding] = it.desired.findings
+    assert (finding.reason, finding.objects) == ("LocalTrafficPolicy", ("externalTrafficPolicy",))
+    assert "the 2 of 2 endpoints that are on no node of the hub cluster" in finding.message
+    it.service = build.service(local_policies=("externalTrafficPolicy",), headless=True)
+    it.run(view("eu", "ab"))
+    assert it.desired.findings == ()
+    it.service = build.service(local_policies=("internalTrafficPolicy",))
+    here = {name: msgspec.structs.replace(each, node_name="worker-1") for name, each in eps("a", "b").items()}
+    it.run(build.view("eu", here))
+    assert it.desired.findings == ()
+
+
 def test_a_source_of_another_family_is_reported() -> None:
     """A source that has nothing in the Service's families."""
     it = Pipeline()

@@ -141,6 +141,18 @@ def test_unknown_nodes_are_found() -> None:
     assert (finding.reason, finding.objects) == ("NodeUnresolved", ("n1", "n2"))
 
 
+def test_ambiguous_nodes_are_told_apart() -> None:
+    """Somebody has to tidy up: the provider's own words say what there is twice."""
+    why = Unknown("ambiguous: servers a and b match")
+    answers = {"n1": why, "n2": why, "n3": Unknown("asked too often")}
+    first, second = view_of(*map(build.node, answers), **answers).findings
+    assert (first.reason, first.objects) == ("NodeAmbiguous", ("n1", "n2"))
+    assert first.message == "eu: 2 nodes have several candidates, such as n1: ambiguous: servers a and b match"
+    assert (second.reason, second.objects) == ("NodeUnresolved", ("n3",))
+    [alone] = view_of(build.node("n1"), n1=why).findings
+    assert alone.reason == "NodeAmbiguous"
+
+
 def test_excluded_nodes_are_not_unknown() -> None:
     """Nobody waits for the address of a node that is not wanted."""
     result = view_of(build.node("n1", deleting=True))

@@ -10,12 +10,13 @@ import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hub.errors import CredentialError
 from hub.kube import credentials as module
-from hub.kube.credentials import Credentials
+from hub.kube.credentials import Credentials, ends_soon
 from hub.kube.kubeconfig import Auth, ClientCertificate, ClusterAccess, Exec, Token, TokenFile
 from hub.kube.secret import Secret
 from tests.support.apiserver.pki import Authority
@@ -23,6 +24,7 @@ from tests.support.apiserver.pki import Authority
 AUTHORITY = Authority("test-ca")
 FIRST = AUTHORITY.client("first", lifetime=timedelta(days=2))
 SECOND = AUTHORITY.client("second", lifetime=timedelta(days=4))
+DAY = 86_400.0
 V1 = "client.authentication.k8s.io/v1"
 
 
@@ -232,6 +234,46 @@ async def test_expires_at_is_the_earlier_of_token_and_certificate(clock: FakeClo
     assert only.expires_at() == pytest.approx(clock.wall() + 2 * 86400, abs=3600)
 
 
+@pytest.mark.parametrize(
+    ("life", "left", "soon"),
+    [
+        (365 * DAY, 15 * DAY, False),
+        (365 * DAY, 14 * DAY, True),
+        (30 * DAY, 7 * DAY, False),
+        (30 * DAY, 6 * DAY, True),
+        (3600, 721, False),
+        (3600, 720, True),
+        (None, 15 * DAY, False),
+        (None, 14 * DAY, True),
+        (365 * DAY, -1, True),
+    ],
+)
+def test_a_credential_ends_soon(life: float | None, left: float, soon: bool) -> None:
+    """At 14 days, where that is no more than a fifth of its life; without a beginning the days count alone."""
+    ends = 1_900_000_000.0
+    assert ends_soon(None if life is None else ends - life, ends, ends - left) is soon
+
+
+@pytest.mark.parametrize("claims", [{"iat": 1_000.0}, {"nbf": 1_000}, {"iat": "x"}, {"iat": 9e9}, {}])
+async def test_a_token_tells_when_to_renew_it(clock: FakeClock, claims: dict[str, Any]) -> None:
+    """Whatever it says of its beginning; one of many years is not told of before two weeks are left."""
+    ends = clock.wall() + 13 * DAY
+    text = base64.urlsafe_b64encode(json.dumps({"exp": ends, **claims}).encode()).rstrip(b"=").decode()
+    credentials = of(Token(Secret(f"e30.{text}.sig")), clock)
+    await credentials.headers()
+    assert credentials.expiring() == ends
+
+
+async def test_a_credential_that_has_most_of_its_life_before_it_is_not_told_of(clock: FakeClock) -> None:
+    """A certificate of two days, and a token without an end."""
+    certificate = of(ClientCertificate(FIRST.pem.encode(), Secret(FIRST.key_pem)), clock)
+    endless = of(Token(Secret("opaque")), clock)
+    for each in (certificate, endless):
+        assert each.expiring() is None
+        await each.headers()
+        assert each.expiring() is None
+
+
 # -- certificates ---------------------------------------------------------------------------------------------
 
 
@@ -349,6 +391,19 @@ async def test_exec_token_is_renewed_five_minutes_before_its_end(clock: FakeCloc
     assert await token(credentials) == "t1"
     clock.pass_(2)
     assert (await token(credentials), plugin.runs) == ("t2", 2)
+
+
+async def test_exec_token_is_told_of_only_while_it_cannot_be_renewed(clock: FakeClock, plugin: Plugin) -> None:
+    """A plugin renews it by itself; one that fails leaves what was there in use until its end."""
+    end = clock.wall() + 900
+    plugin.answers(token="t1", expirationTimestamp=stamp(end))
+    credentials = of(plugin.auth(), clock)
+    await credentials.headers()
+    assert credentials.expiring() is None
+    plugin.script("exit 1")
+    clock.pass_(700)
+    await credentials.headers()
+    assert credentials.expiring() == pytest.approx(end)
 
 
 async def test_exec_short_lived_token_does_not_run_the_plugin_for_every_request(

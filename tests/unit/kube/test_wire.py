@@ -292,6 +292,23 @@ def test_service_ports_may_be_named_or_numbered() -> None:
     assert [port.node_port for port in service(ports=ports).ports] == [None, 30443, None]
 
 
+@pytest.mark.parametrize(
+    ("spec", "local"),
+    [
+        ({}, ()),
+        ({"externalTrafficPolicy": "Cluster", "internalTrafficPolicy": "Cluster"}, ()),
+        ({"externalTrafficPolicy": "Local", "internalTrafficPolicy": None}, ("externalTrafficPolicy",)),
+        (
+            {"externalTrafficPolicy": "Local", "internalTrafficPolicy": "Local"},
+            ("externalTrafficPolicy", "internalTrafficPolicy"),
+        ),
+    ],
+)
+def test_service_local_policies_are_kept(spec: dict[str, Any], local: tuple[str, ...]) -> None:
+    """Those that make kube-proxy leave out endpoints of other nodes."""
+    assert service(**spec).local_policies == local
+
+
 def test_service_without_families_is_ipv4() -> None:
     """Of ExternalName Services ipFamilies is null."""
     assert service(ipFamilies=None).families == ("IPv4",)

@@ -8,6 +8,7 @@ from hub.model import TargetKey
 from hub.registry.load import load, loads
 from hub.registry.spec import (
     GuardPolicy,
+    HealthPolicy,
     KubeconfigPath,
     KubeconfigSecret,
     NodePolicy,
@@ -173,3 +174,36 @@ def test_absolute_kubeconfig_path_stays() -> None:
 def test_allowed_ports_default_to_the_node_ports() -> None:
     """Without the key, Kubernetes' own range of node ports is allowed."""
     assert registry().clusters["a"].allowed_ports == ((30000, 32767),)
+
+
+def test_health_is_merged_key_by_key() -> None:
+    """Source over service over cluster over defaults; lists, as everywhere, as a whole."""
+    read = registry(
+        head="defaults: {health: {mode: http, interval: 1s, rise: 9, status: [200]}}",
+        clusters=f"[{{name: a, {CLUSTER}, health: {{rise: 8, fall: 8, headers: {{X-B: b, X-A: a}}}}}}]",
+        service="sources: [{cluster: a, health: {mode: https, ca: tls/ca.pem}}], "
+        "health: {fall: 7, status: [204, 101-103]}",
+    )
+    assert sources(read)[0].health == HealthPolicy(
+        "https",
+        interval=1.0,
+        rise=8,
+        fall=7,
+        headers=(("X-A", "a"), ("X-B", "b")),
+        status=((101, 103), (204, 204)),
+        ca=str(Path.cwd() / "tls/ca.pem"),
+    )
+
+
+def test_health_that_is_off_says_nothing_else() -> None:
+    """So that equal sources stay equal, whatever the defaults say about checks they do not make."""
+    read = registry(head="defaults: {health: {interval: 1s, rise: 9}}")
+    assert sources(read) == (SourceSpec("a", ProviderRef("p")),)
+
+
+def test_stale_sources_may_be_probed() -> None:
+    """``unreachable.probe`` has the precedence of its section."""
+    read = registry(
+        head="defaults: {unreachable: {probe: tcp}}", service="sources: [{cluster: a, unreachable: {policy: remove}}]"
+    )
+    assert sources(read)[0].unreachable == UnreachablePolicy(policy="remove", probe="tcp")

@@ -110,7 +110,7 @@ WHOLE = [
         "services: {}\nx:\n",
         [
             "f:11:11: services: must be a list, not a mapping (start each entry with - name:)",
-            "f:12:1: x: is not a key that is known here (known: version, owner, previousOwners, deniedCIDRs, defaults, annotations, clusters, services)",
+            "f:12:1: x: is not a key that is known here (known: version, owner, previousOwners, deniedCIDRs, defaults, annotations, views, clusters, services)",
         ],
     ),
     (
@@ -118,7 +118,7 @@ WHOLE = [
         "services:\nx:\n",
         [
             "f:11:1: services: has no value (give it one or remove the key)",
-            "f:12:1: x: is not a key that is known here (known: version, owner, previousOwners, deniedCIDRs, defaults, annotations, clusters, services)",
+            "f:12:1: x: is not a key that is known here (known: version, owner, previousOwners, deniedCIDRs, defaults, annotations, views, clusters, services)",
         ],
     ),
     (
@@ -326,8 +326,10 @@ ENTRY = [
         LABELS,
         LABELS + "    health: {mode: false}\n",
         [
-            "f:6:20: clusters[0].health.mode: must be off, tcp, http or https, not false (true/false) "
-            '(write "off" in quotes)'
+            (
+                "f:6:20: clusters[0].health.mode: must be off, tcp, http or https, not false (true/false) "
+                '(write "off" in quotes)'
+            )
         ],
     ),
     ("    allowedCIDRs: [10.0.0.0/8]\n    provider", "    provider", ["f:3:5: clusters[0].allowedCIDRs: is required"]),
@@ -494,24 +496,30 @@ ENTRY = [
         SOURCES,
         SOURCES + "    adopt: {managedBy: endpointslicemirroring-controller.k8s.io}\n",
         [
-            "f:15:24: services[0].adopt.managedBy: endpointslicemirroring-controller.k8s.io is Kubernetes' own and "
-            "writes again what is deleted (delete the Endpoints object that is mirrored)"
+            (
+                "f:15:24: services[0].adopt.managedBy: endpointslicemirroring-controller.k8s.io is Kubernetes' own and "
+                "writes again what is deleted (delete the Endpoints object that is mirrored)"
+            )
         ],
     ),
     (
         SOURCES,
         SOURCES + "    adopt: {managedBy: endpointslice-controller.k8s.io}\n",
         [
-            "f:15:24: services[0].adopt.managedBy: endpointslice-controller.k8s.io is Kubernetes' own and writes "
-            "again what is deleted (remove the Service's selector and delete the slices it left behind)"
+            (
+                "f:15:24: services[0].adopt.managedBy: endpointslice-controller.k8s.io is Kubernetes' own and writes "
+                "again what is deleted (remove the Service's selector and delete the slices it left behind)"
+            )
         ],
     ),
     (
         SOURCES,
         SOURCES + "    adopt: {managedBy: endpointslice-hub}\n",
         [
-            "f:15:24: services[0].adopt.managedBy: is the hub's own value (slices of another hub are adopted with "
-            "previousOwners)"
+            (
+                "f:15:24: services[0].adopt.managedBy: is the hub's own value (slices of another hub are adopted with "
+                "previousOwners)"
+            )
         ],
     ),
     (
@@ -552,8 +560,10 @@ ENTRY = [
         SOURCES,
         SOURCES + "    health: {headers: {Authorization: Bearer x, Host: a, X-A: 1, x-a: b}}\n",
         [
-            'f:15:24: services[0].health.headers.Authorization: carries a secret: "Authorization" '
-            "(secrets are not written into this file)",
+            (
+                'f:15:24: services[0].health.headers.Authorization: carries a secret: "Authorization" '
+                "(secrets are not written into this file)"
+            ),
             'f:15:49: services[0].health.headers.Host: is not for you to set: "Host" (use host:)',
             'f:15:58: services[0].health.headers.X-A: "X-A" is written twice',
             "f:15:63: services[0].health.headers.X-A: must be text, not the number 1 (put it in quotes)",
@@ -565,10 +575,14 @@ ENTRY = [
         SOURCES + "    health: {status: [99, 300-200, 2xx], host: 'a b'}\n",
         [
             "f:15:23: services[0].health.status[0]: is outside the statuses from 100 to 599: 99",
-            'f:15:27: services[0].health.status[1]: is a range that ends before it starts: "300-200" '
-            "(did you mean 200-300)",
-            'f:15:36: services[0].health.status[2]: is not an HTTP status or a range of them: "2xx" '
-            "(such as 204 or 200-299)",
+            (
+                'f:15:27: services[0].health.status[1]: is a range that ends before it starts: "300-200" '
+                "(did you mean 200-300)"
+            ),
+            (
+                'f:15:36: services[0].health.status[2]: is not an HTTP status or a range of them: "2xx" '
+                "(such as 204 or 200-299)"
+            ),
             'f:15:48: services[0].health.host: is not a host: "a b" (such as shop.example.com)',
         ],
     ),

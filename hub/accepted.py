@@ -1,0 +1,287 @@
+"""The last accepted registry, kept in the hub cluster for a start with a file that is rejected.
+
+One ConfigMap for each owner in the hub's namespace holds the file's bytes as they were accepted, written by the hub
+that leads. They are checked again when they are used, and relative paths in them start at the folder of the file
+that is rejected: the same one, for the same hub. Secrets are never inline in a registry, so there are none in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import gzip
+import io
+import logging
+import re
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from hub.aio.backoff import Backoff
+from hub.aio.clock import Clock
+from hub.errors import ApiError, BadAnswer, Forbidden, HubError, NotFound, RegistryError
+from hub.kube.client import Client
+from hub.model import LABEL_OWNER, MANAGED_BY
+from hub.registry import isolated
+from hub.registry.file import MAX_BYTES, Loaded
+from hub.registry.file import read as read_file
+
+log = logging.getLogger(__name__)
+
+RULE: Final = "configmaps: get, create, update"
+PLAIN: Final = "clusters.yaml"
+PACKED: Final = "clusters.yaml.gz"
+ACCEPTED_AT: Final = "endpointslice-hub/accepted-at"
+WITHHELD: Final = "endpointslice-hub/removals-withheld"
+"""Annotation: hash of what the registry lacks and is withheld; a restart goes by it."""
+ROOM: Final = 1_000_000
+"""Bytes of content: a ConfigMap takes 1 MiB of them, keys included (k8s.io/api/core/v1 MaxSecretSize)."""
+LEGIBLE: Final = 500_000
+"""Up to here it is kept as text, for people."""
+TIMEOUT: Final = 10.0
+OWNER_LINE: Final = re.compile(
+    rb"""^owner:[ \t]*["']?([A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)["']?[ \t]*(?:#.*)?\r?$""", re.MULTILINE
+)
+"""The top-level key, also in a file that is no YAML any more; the value as the owner label takes it."""
+
+
+def config_map(owner: str) -> str:
+    """The ConfigMap with the last accepted registry of an owner."""
+    return f"endpointslice-hub-registry-{owner}"
+
+
+def owner_in(content: bytes) -> str:
+    """The owner that a file names which cannot be read otherwise; "" where it names none, or two."""
+    found = {match.group(1).decode() for match in OWNER_LINE.finditer(content)}
+    return found.pop() if len(found) == 1 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is in the ConfigMap.
+
+    Attributes:
+        content: the file's bytes.
+        at: when it was accepted, RFC 3339, or "".
+    """
+
+    content: bytes
+    at: str
+
+
+async def withheld(client: Client, namespace: str, owner: str) -> bool:
+    """Whether a removal was withheld when the last hub of this owner ended; True where that cannot be told."""
+    try:
+        found = await _get(client, namespace, owner)
+    except (NotFound, Forbidden):  # where it may not be read, nothing was kept
+        return False
+    except HubError as error:
+        log.warning("what was withheld before cannot be read: %s; it counts as if something was", error)
+        return True
+    return WITHHELD in (found.metadata.annotations or {})
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _ConfigMap(msgspec.Struct, rename="camel"):
+    metadata: _Meta
+    data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
+
+
+async def _get(client: Client, namespace: str, owner: str) -> _ConfigMap:
+    path = f"/api/v1/namespaces/{namespace}/configmaps/{config_map(owner)}"
+    body = await client.request("GET", path, timeout=TIMEOUT)
+    try:
+        return msgspec.json.decode(body, type=_ConfigMap)
+    except msgspec.DecodeError as error:
+        raise BadAnswer(200, "", f"a ConfigMap that does not decode ({error})", what=path) from error
+
+
+async def read(client: Client, namespace: str, owner: str) -> Kept:
+    """The last accepted registry of an owner.
+
+    Raises:
+        NotFound: none is kept.
+        BadAnswer: what is kept is no registry's content.
+        HubError: it cannot be read.
+    """
+    found = await _get(client, namespace, owner)
+    try:
+        content = _content(found)
+    except (binascii.Error, OSError, EOFError, ValueError, zlib.error) as error:
+        raise BadAnswer(200, "", f"{PACKED} is not readable ({error})", what=config_map(owner)) from error
+    if not content or len(content) > MAX_BYTES:
+        raise BadAnswer(200, "", f"neither {PLAIN} nor {PACKED} holds a registry", what=config_map(owner))
+    return Kept(content, (found.metadata.annotations or {}).get(ACCEPTED_AT, ""))
+
+
+def _content(found: _ConfigMap) -> bytes:
+    if (text := (found.data or {}).get(PLAIN)) is not None:
+        return text.encode()
+    with gzip.open(io.BytesIO(base64.b64decode((found.binary_data or {}).get(PACKED, "")))) as stream:
+        return stream.read(MAX_BYTES + 1)
+
+
+def packed(content: bytes) -> dict[str, dict[str, str]] | None:
+    """The part of a ConfigMap that holds the content; None where it is too large however it is packed."""
+    if len(content) <= LEGIBLE:
+        return {"data": {PLAIN: content.decode()}}
+    small = gzip.compress(content, mtime=0)
+    if len(small) > ROOM:
+        return None
+    return {"binaryData": {PACKED: base64.b64encode(small).decode()}}
+
+
+async def stand_in(client: Client, namespace: str, path: str, owner: str) -> tuple[Loaded | None, str]:
+    """What is kept for a file that is rejected, and when it was accepted; None where nothing can stand in.
+
+    Args:
+        client: the hub cluster's.
+        namespace: the hub's.
+        path: of the file.
+        owner: whose registry is wanted, where the file does not say it.
+    """
+    content = b""
+    with suppress(RegistryError):
+        content = await asyncio.to_thread(read_file, path)
+    owner = owner_in(content) or owner
+    where = f"ConfigMap {namespace}/{config_map(owner)}"
+    try:
+        kept = await read(client, namespace, owner)
+        loaded = await asyncio.to_thread(isolated.loads, kept.content, path)
+    except NotFound:
+        return None, ""
+    except HubError as error:
+        log.warning("the last accepted registry in %s is of no use: %s", where, error)
+        return None, ""
+    if loaded.registry.owner != owner:
+        log.warning("the registry in %s is that of owner %s: not used", where, loaded.registry.owner)
+        return None, ""
+    log.warning("the registry is rejected: the one accepted at %s is in force, from %s", kept.at or "?", where)
+    return replace(loaded, content=b""), kept.at or "?"
+
+
+class Keeper:
+    """Writes what was accepted, while this process leads; one write for each content.
+
+    Args:
+        client: the hub cluster's.
+        namespace: the hub's.
+        owner: whose registry.
+        leading: whether this process is the one that writes.
+
+    Attributes:
+        problem: why the last one was not kept; "" where it was.
+    """
+
+    def __init__(self, client: Client, clock: Clock, namespace: str, owner: str, leading: Callable[[], bool]) -> None:
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._owner = owner
+        self._leading = leading
+        self._content = b""
+        self._at = 0.0
+        self._withheld: str | None = None
+        self._news = asyncio.Event()
+        self.problem = ""
+
+    def accepted(self, content: bytes) -> None:
+        """A file with this content is in force."""
+        self._content, self._at = content, self._clock.wall()
+        self._news.set()
+
+    def withhold(self, name: str) -> None:
+        """The removal with this hash is withheld now; "" = none is. Before the first call, what is kept stays."""
+        if name != self._withheld:
+            self._withheld = name
+            self._news.set()
+
+    def led(self) -> None:
+        """This process begins to write: another one may have kept something else."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Keep what is accepted until cancelled."""
+        backoff = Backoff(base=2.0, cap=300.0)
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if not self._content or not self._leading():
+                continue
+            try:
+                await self._keep(self._content)
+            except HubError as error:
+                self._say(error)
+                self._news.set()
+                await self._clock.sleep(backoff.next(self._clock.now()))
+            else:
+                backoff.reset()
+                self.problem = ""
+
+    async def _keep(self, content: bytes) -> None:
+        try:
+            known = await _get(self._client, self._namespace, self._owner)
+        except NotFound:
+            known = None
+        noted = (known.metadata.annotations or {}) if known is not None else {}
+        notes = {ACCEPTED_AT: datetime.fromtimestamp(self._at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+        held = noted.get(WITHHELD, "") if self._withheld is None else self._withheld
+        with suppress(binascii.Error, OSError, EOFError, ValueError, zlib.error):
+            if known is not None and _content(known) == content:
+                if noted.get(WITHHELD, "") == held:
+                    return
+                notes[ACCEPTED_AT] = noted.get(ACCEPTED_AT, "")
+        if held:
+            notes[WITHHELD] = held
+        body = await asyncio.to_thread(packed, content)
+        if body is None:
+            log.warning("the registry is too large to be kept for a restart: more than 1 MB when compressed")
+            return
+        collection = f"/api/v1/namespaces/{self._namespace}/configmaps"
+        name = config_map(self._owner)
+        if known is None:
+            await self._write("POST", collection, self._body(body, notes, ""))
+        else:
+            # With the resourceVersion it was read with: one that leads in our place may have written since.
+            version = known.metadata.resource_version
+            await self._write("PUT", f"{collection}/{name}", self._body(body, notes, version))
+        log.info("the registry is kept in ConfigMap %s/%s", self._namespace, name)
+
+    def _body(self, content: dict[str, dict[str, str]], notes: dict[str, str], version: str) -> dict[str, Any]:
+        meta: dict[str, Any] = {
+            "name": config_map(self._owner),
+            "labels": {"app.kubernetes.io/managed-by": MANAGED_BY, LABEL_OWNER: self._owner},
+            "annotations": notes,
+        }
+        if version:
+            meta["resourceVersion"] = version
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, **content}
+
+    async def _write(self, method: str, path: str, body: dict[str, Any]) -> None:
+        encoded = msgspec.json.encode(body)
+        await self._client.request(method, path, body=encoded, timeout=TIMEOUT, admit=self._still_leads)
+
+    def _still_leads(self) -> None:
+        if not self._leading():
+            raise HubError("this process does not lead any more")
+
+    def _say(self, error: HubError) -> None:
+        """Say it once per kind of failure."""
+        text = str(error)
+        if isinstance(error, Forbidden):
+            where = f"the ConfigMap {config_map(self._owner)} in namespace {self._namespace}"
+            text = f"403: the hub's account lacks the rule «{RULE}» for {where}"
+        level = logging.WARNING if isinstance(error, ApiError) and text != self.problem else logging.DEBUG
+        log.log(level, "the registry is not kept for a restart: %s", text)
+        self.problem = text

@@ -1,0 +1,216 @@
+"""Writes Events, as far as that is possible without anything waiting for it.
+
+What is to be said is decided by :mod:`hub.events.series`; here are the requests, one at a time and only while
+this process leads. They are outside the fence of the writes: an Event that arrives late misleads nobody. An
+API server that refuses them is named once for each namespace, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from hub.aio.backoff import Backoff
+from hub.aio.clock import Clock
+from hub.errors import ApiError, Forbidden, HubError, NotFound, ServerFault, TooManyRequests
+from hub.events.catalog import Reason
+from hub.events.series import EventSeries, Held, Regarding, Series
+from hub.kube.client import MERGE_PATCH, Client
+from hub.model import MANAGED_BY
+
+log = logging.getLogger(__name__)
+
+RULE: Final = "events.events.k8s.io: create, patch"
+TICK: Final = 5.0
+"""Seconds between looks at what has become due."""
+PACE: Final = 0.05
+"""Seconds between two requests: the Events of a whole fleet are not worth a storm."""
+TIMEOUT: Final = 5.0
+TRIES: Final = 12
+"""Attempts for one Event while the API is away (client-go's maxTriesPerEvent); what waits behind it is bounded."""
+NAME_ROOM: Final = 253 - 18
+
+
+def hub_object(lease: str, environ: Mapping[str, str] = os.environ) -> Regarding:
+    """The hub itself: its Pod, where the environment names it, else its Lease (``namespace/name``)."""
+    name, namespace = environ.get("POD_NAME", ""), environ.get("POD_NAMESPACE", "")
+    if name and namespace:
+        return Regarding("v1", "Pod", namespace, name, environ.get("POD_UID", ""))
+    return Regarding("coordination.k8s.io/v1", "Lease", *lease.split("/", 1))
+
+
+class Recorder:
+    """Takes what there is to be said, and says it.
+
+    Args:
+        client: the hub cluster's.
+        leading: whether this process is the one that writes.
+        instance: of this process, for ``reportingInstance``.
+        enabled: ``--events``; False takes everything and says nothing.
+
+    Attributes:
+        written: Events created and updated, since the start.
+        refused: those that the API did not take.
+    """
+
+    def __init__(
+        self, client: Client, clock: Clock, leading: Callable[[], bool], instance: str = "", *, enabled: bool = True
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._leading = leading
+        self._instance = (instance or socket.gethostname())[:128]
+        self._series = EventSeries()
+        self._news = asyncio.Event()
+        self._forbidden: dict[str, str] = {}
+        """Namespace -> why Events are refused there."""
+        self._last_name = 0
+        self.enabled = enabled
+        self.written = 0
+        self.refused = 0
+
+    @property
+    def suppressed(self) -> int:
+        """Events that were never sent: too many for one object, or for the queue."""
+        return self._series.suppressed
+
+    @property
+    def problem(self) -> str:
+        """Why Events are refused; "" where they are not, as far as is known."""
+        if not self._forbidden or not self._leading():
+            return ""
+        rest = len(self._forbidden) - 1
+        return min(self._forbidden.values()) + (f" (and in {rest} more namespaces)" if rest else "")
+
+    def happened(self, reason: Reason, regarding: Regarding, message: str) -> None:
+        """Something happened, once."""
+        if self.enabled and self._leading():
+            self._series.happened(Held(reason, regarding, "", message), self._clock.now())
+            self._wake()
+
+    def standing(self, subject: Hashable, found: Iterable[Held]) -> None:
+        """Everything that holds of a subject now; what it does not name any more has ended."""
+        if self.enabled and self._leading():
+            self._series.standing(subject, found, self._clock.now())
+            self._wake()
+
+    def reports(self, subject: Hashable) -> bool:
+        """Whether anything holds of a subject."""
+        return self._series.reports(subject)
+
+    def clear(self) -> None:
+        """This process does not write any more."""
+        self._series.clear()
+
+    def _wake(self) -> None:
+        if self._series.pending:
+            self._news.set()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            if self._leading():
+                self._series.tick(self._clock.now())
+                while self._leading() and (series := self._series.take()) is not None:
+                    await self._deliver(series)
+                    await self._clock.sleep(PACE)
+            self._news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK):
+                    await self._news.wait()
+
+    async def _deliver(self, series: Series) -> None:
+        """Send one Event, again and again while the API is away; what the API says no to is given up."""
+        backoff = Backoff()
+        for _ in range(TRIES):
+            if not self._leading():
+                break
+            try:
+                await self._send(series)
+            except NotFound:
+                if not series.name:  # no such namespace
+                    break
+                series.name = ""  # it has expired
+                continue
+            except (ServerFault, TooManyRequests) as error:
+                await self._clock.sleep(max(error.retry_after or 0.0, backoff.next(self._clock.now())))
+                continue
+            except ApiError as error:
+                self._say(series, error)
+                break
+            except HubError:  # no answer at all
+                await self._clock.sleep(backoff.next(self._clock.now()))
+                continue
+            self.written += 1
+            self._forbidden.pop(series.key.regarding.namespace, None)
+            return
+        self.refused += 1
+        self._series.gone(series)
+
+    def _say(self, series: Series, error: ApiError) -> None:
+        namespace = series.key.regarding.namespace
+        if isinstance(error, Forbidden):
+            rule = f"the hub's account lacks the rule «{RULE}», or the API does not take Events there"
+            text = f"no Events in namespace {namespace}: 403: {rule}: {error.message}"
+            if namespace not in self._forbidden:
+                log.warning("%s", text)
+            self._forbidden[namespace] = text
+        else:
+            log.info("an Event %s of %s was not taken: %s", series.key.reason, series.key.regarding.name, error)
+
+    async def _send(self, series: Series) -> None:
+        path = f"/apis/events.k8s.io/v1/namespaces/{series.key.regarding.namespace}/events"
+        if series.name:
+            body = msgspec.json.encode({"series": self._repeated(series)})
+            path = f"{path}/{series.name}"
+            await self._client.request("PATCH", path, body=body, timeout=TIMEOUT, content_type=MERGE_PATCH)
+            return
+        name = self._name(series.key.regarding)
+        await self._client.request("POST", path, body=msgspec.json.encode(self._body(series, name)), timeout=TIMEOUT)
+        series.name = name
+
+    def _body(self, series: Series, name: str) -> dict[str, Any]:
+        regarding, reason = series.key.regarding, series.reason
+        body: dict[str, Any] = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": regarding.namespace},
+            "eventTime": self._stamp(series.seen_at),
+            "type": reason.type,
+            "reason": reason.name,
+            "action": reason.action,
+            "note": series.note,
+            "regarding": {
+                "apiVersion": regarding.api_version,
+                "kind": regarding.kind,
+                "namespace": regarding.namespace,
+                "name": regarding.name,
+            },
+            "reportingController": MANAGED_BY,
+            "reportingInstance": self._instance,
+        }
+        if regarding.uid:
+            body["regarding"]["uid"] = regarding.uid
+        if series.count > 1:
+            body["series"] = self._repeated(series)
+        return body
+
+    def _repeated(self, series: Series) -> dict[str, Any]:
+        return {"count": max(2, series.count), "lastObservedTime": self._stamp(series.seen_at)}
+
+    def _stamp(self, moment: float) -> str:
+        wall = self._clock.wall() - (self._clock.now() - moment)
+        return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def _name(self, regarding: Regarding) -> str:
+        """As client-go names them: the object's name and the time, which no second Event has."""
+        self._last_name = max(self._last_name + 1, int(self._clock.wall() * 1e9))
+        return f"{regarding.name[:NAME_ROOM]}.{self._last_name:x}"

@@ -1,0 +1,336 @@
+"""Which Events there are to be: from findings that hold and things that happen to a few bounded requests.
+
+client-go's rules (tools/events/event_broadcaster.go and tools/record/events_cache.go) for findings that are reported
+again with every pass: one Event when a finding appears, its ``series`` when it comes back or stays; similar ones
+are combined; a token bucket for each object. Pure: the time is an argument, and nothing is sent here.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import deque
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from hub.events.catalog import Reason
+
+QUIET: Final = 360.0
+"""Seconds: what comes back sooner continues its series, what comes back later is news (client-go's finishTime)."""
+REFRESH: Final = 1800.0
+"""Seconds between two updates of something that stays (client-go's refreshTime; an Event lives for an hour)."""
+LIFETIME: Final = 3300.0
+"""Seconds after a write in which an Event can be updated: less than kube-apiserver's default --event-ttl of 1 h."""
+UPDATE: Final = 10.0
+"""Seconds between two updates of one Event: what flaps is counted, not sent each time."""
+SIMILAR: Final = 10
+SIMILAR_WITHIN: Final = 600.0
+"""So many different messages of one reason on one object, within so many seconds, are combined (client-go's)."""
+BURST: Final = 25.0
+RATE: Final = 1 / 300
+"""Requests for one object and type in a row, and per second after these (client-go's)."""
+PENDING: Final = 1000
+"""Events that wait to be sent, of each type; the oldest go."""
+KNOWN: Final = 4096
+"""Events, and objects, remembered (client-go's maxLruCacheEntries)."""
+NOTE: Final = 1024
+"""Bytes of a note (k8s.io/api/events/v1)."""
+COMBINED: Final = "(combined from similar events): "
+
+
+class Regarding(NamedTuple):
+    """The object of an Event."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+
+
+class Key(NamedTuple):
+    """What tells one Event from another."""
+
+    regarding: Regarding
+    reason: str
+    scope: str
+
+
+class Held(NamedTuple):
+    """A finding that holds; ``scope`` tells findings of one reason on one object apart."""
+
+    reason: Reason
+    regarding: Regarding
+    scope: str
+    note: str
+
+
+@dataclass(slots=True)
+class Series:
+    """One Event.
+
+    Attributes:
+        note: as it was first said; an Event's note cannot be changed.
+        count: how often it was seen.
+        seen_at: when last.
+        sent_at: when a request for it was last put in the queue.
+        name: of the object; "" until it was created.
+        queued: it waits to be sent.
+        news: seen since it was sent.
+    """
+
+    key: Key
+    reason: Reason
+    note: str
+    seen_at: float
+    count: int = 1
+    sent_at: float = float("-inf")
+    name: str = ""
+    queued: bool = False
+    news: bool = True
+
+
+@dataclass(slots=True)
+class _Standing:
+    """A finding that holds, and who reports it."""
+
+    held: Held
+    since: float
+    holders: set[Hashable] = field(default_factory=set)
+    said_at: float | None = None
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float = BURST
+    at: float = 0.0
+
+    def take(self, now: float) -> bool:
+        self.tokens = min(BURST, self.tokens + (now - self.at) * RATE)
+        self.at = now
+        if self.tokens < 1.0:
+            return False
+        self.tokens -= 1.0
+        return True
+
+
+class EventSeries:
+    """Decides what is sent.
+
+    Attributes:
+        suppressed: how many were not sent: too many for one object, or for the queue.
+    """
+
+    def __init__(self) -> None:
+        self.suppressed = 0
+        self._standing: dict[Key, _Standing] = {}
+        self._reported: dict[Hashable, frozenset[Key]] = {}
+        self._unsaid: set[Key] = set()
+        self._later: dict[Key, tuple[Held | None, float]] = {}
+        """What happens often: the last of it (None = it was said), and when it may be said again."""
+        self._series: dict[Key, Series] = {}
+        self._similar: dict[tuple[Regarding, str], dict[str, float]] = {}
+        self._buckets: dict[tuple[Regarding, str], _Bucket] = {}
+        self._queues: dict[str, deque[Series]] = {"Warning": deque(), "Normal": deque()}
+        self._swept_at = 0.0
+
+    # --- what there is to be said -----------------------------------------------------------------------
+
+    def happened(self, held: Held, now: float) -> None:
+        """Something happened, once."""
+        if not held.reason.every:
+            self._happen(held, now)
+            return
+        key = _key(held)
+        known = self._later.get(key)
+        if known is None:
+            self._happen(held, now)
+            self._later[key] = (None, now + held.reason.every)
+        else:
+            self._later[key] = (held, known[1])
+
+    def standing(self, subject: Hashable, found: Iterable[Held], now: float) -> None:
+        """Everything that holds of a subject now; what it does not report any more has ended."""
+        before = self._reported.get(subject, _NONE)
+        keys: set[Key] = set()
+        for held in found:
+            key = _key(held)
+            keys.add(key)
+            known = self._standing.get(key)
+            if known is None:
+                known = self._standing[key] = _Standing(held, now)
+                self._unsaid.add(key)
+                self._say(key, known, now)
+            known.held = held
+            known.holders.add(subject)
+        for key in before - keys:
+            known = self._standing[key]
+            known.holders.discard(subject)
+            if not known.holders:
+                del self._standing[key]
+                self._unsaid.discard(key)
+        if keys:
+            self._reported[subject] = frozenset(keys)
+        else:
+            self._reported.pop(subject, None)
+
+    def reports(self, subject: Hashable) -> bool:
+        """Whether anything holds of a subject."""
+        return subject in self._reported
+
+    def tick(self, now: float) -> None:
+        """Say what has become due. To be called every few seconds."""
+        for key in list(self._unsaid):
+            self._say(key, self._standing[key], now)
+        self._say_due(now)
+        for series in self._series.values():
+            if series.news and not series.queued and now - series.sent_at >= UPDATE:
+                self._send(series, now)
+        if now - self._swept_at >= 60.0:
+            self._swept_at = now
+            self._sweep(now)
+
+    def clear(self) -> None:
+        """Another process writes from now on: what holds is news again should this one write once more."""
+        self._standing.clear()
+        self._reported.clear()
+        self._unsaid.clear()
+        self._later.clear()
+        for queue in self._queues.values():
+            for series in queue:
+                series.queued = False
+            queue.clear()
+
+    def _say(self, key: Key, known: _Standing, now: float) -> None:
+        if now - known.since >= known.held.reason.after and self._occur(known.held, now):
+            known.said_at = now
+            self._unsaid.discard(key)
+
+    def _say_due(self, now: float) -> None:
+        for key, (held, due) in list(self._later.items()):
+            if now < due:
+                continue
+            if held is None:
+                del self._later[key]
+            else:
+                self._happen(held, now)
+                self._later[key] = (None, now + held.reason.every)
+
+    def _happen(self, held: Held, now: float) -> None:
+        if not self._occur(held._replace(scope=held.note), now):
+            self.suppressed += 1
+
+    def _sweep(self, now: float) -> None:
+        """Repeat what stays, forget what is over."""
+        for known in self._standing.values():
+            if known.said_at is not None and now - known.said_at >= REFRESH:
+                known.said_at = now
+                self._occur(known.held, now, stays=True)
+        for key in [key for key, each in self._series.items() if now - each.seen_at > LIFETIME and not each.queued]:
+            del self._series[key]
+        for name, seen in list(self._similar.items()):
+            fresh = {scope: at for scope, at in seen.items() if now - at < SIMILAR_WITHIN}
+            if fresh:
+                self._similar[name] = fresh
+            else:
+                del self._similar[name]
+        for owner in [owner for owner, each in self._buckets.items() if each.tokens + (now - each.at) * RATE >= BURST]:
+            del self._buckets[owner]
+
+    # --- one Event ----------------------------------------------------------------------------------------
+
+    def _occur(self, held: Held, now: float, *, stays: bool = False) -> bool:
+        """It is seen now; False where nothing can be said of it yet."""
+        key = _key(held)
+        series = self._series.get(key)
+        if series is None:
+            similar = self._similar.setdefault((key.regarding, key.reason), {})
+            if similar.get(key.scope, float("-inf")) <= now - SIMILAR_WITHIN:
+                recent = sum(1 for at in similar.values() if now - at < SIMILAR_WITHIN)
+                if recent >= SIMILAR:
+                    held = held._replace(scope=COMBINED, note=COMBINED + held.note)
+                    key = _key(held)
+                    series = self._series.get(key)
+                else:
+                    similar.pop(key.scope, None)
+                    similar[key.scope] = now
+        if series is not None and (stays or now - series.seen_at < QUIET) and now - series.sent_at < LIFETIME:
+            series.count += 1
+            series.seen_at, series.news = now, True
+            if now - series.sent_at >= UPDATE:
+                self._send(series, now)
+            return True
+        if series is not None and series.queued:  # it has waited for long: the newer one says it as well
+            return True
+        series = Series(key, held.reason, note(held.note), now)
+        if not self._send(series, now):
+            return False
+        self._series.pop(key, None)
+        self._series[key] = series
+        if len(self._series) > KNOWN:
+            del self._series[next(iter(self._series))]
+        return True
+
+    def _send(self, series: Series, now: float) -> bool:
+        if series.queued:
+            return True
+        owner = (series.key.regarding, series.reason.type)
+        bucket = self._buckets.setdefault(owner, _Bucket(at=now))
+        if not bucket.take(now):
+            return False
+        queue = self._queues[series.reason.type]
+        if len(queue) >= PENDING:
+            self.suppressed += 1
+            self.gone(queue.popleft())
+        series.queued, series.sent_at = True, now
+        queue.append(series)
+        return True
+
+    # --- the sender's side ----------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """How many wait to be sent."""
+        return sum(map(len, self._queues.values()))
+
+    def take(self) -> Series | None:
+        """The next one to be sent, Warnings first. It says all that was seen of it until now."""
+        for queue in self._queues.values():
+            if queue:
+                series = queue.popleft()
+                series.queued = series.news = False
+                return series
+        return None
+
+    def gone(self, series: Series) -> None:
+        """There is no such Event: what comes next of it makes a new one."""
+        series.queued = False
+        if self._series.get(series.key) is series:
+            del self._series[series.key]
+
+
+_NONE: Final[frozenset[Key]] = frozenset()
+
+
+def _key(held: Held) -> Key:
+    return Key(held.regarding, held.reason.name, held.scope)
+
+
+def note(text: str) -> str:
+    """A message as an Event takes it: one line of printable text, at most 1,024 bytes.
+
+    What a remote cluster wrote may be in it: control and format characters would colour a terminal, break a line
+    or turn the direction of the text.
+    """
+    clean = text[: 2 * NOTE]
+    if not clean.isprintable():
+        clean = "".join(" " if char.isspace() else char for char in clean if char.isspace() or _printable(char))
+    clean = clean.strip()
+    encoded = clean.encode()
+    if len(encoded) <= NOTE:
+        return encoded.decode()
+    return encoded[: NOTE - 3].decode("utf-8", "ignore") + "…"
+
+
+def _printable(char: str) -> bool:
+    return unicodedata.category(char)[0] != "C"

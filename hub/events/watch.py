@@ -1,0 +1,194 @@
+"""What of the hub's state makes Events: the findings of each pass, and looks at clusters, sources and the registry.
+
+A pass hands over its findings and goes on. Clusters and the registry are looked at every few seconds, so that what
+comes and goes within a moment says nothing. Only the process that leads does either.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from hub.aio.clock import Clock
+from hub.approvals import Approvals
+from hub.errors import RegistryError
+from hub.events import catalog as reasons
+from hub.events.catalog import REASONS, Reason
+from hub.events.recorder import Recorder
+from hub.events.series import Held, Regarding
+from hub.kube.client import Client
+from hub.kube.credentials import Credentials
+from hub.local import LocalCluster
+from hub.model import LOCAL, Finding, Slice, TargetKey
+from hub.reconcile import Pass
+from hub.remote.fleet import Fleet
+from hub.remote.status import State
+from hub.removals import RegistryHeld
+from hub.renewal import Renewal
+
+INTERVAL: Final = 2.0
+"""Seconds between looks at the clusters and the registry."""
+HUB: Final = "hub"
+"""What is reported of the hub itself; a subject beside the targets."""
+STATES: Final[Mapping[State, Reason]] = {
+    State.UNREACHABLE: reasons.UNREACHABLE,
+    State.DEGRADED: reasons.DEGRADED,
+    State.WRONG_CLUSTER: reasons.WRONG_CLUSTER,
+}
+
+
+class Watched(Protocol):
+    """The hub, as far as Events look at it."""
+
+    @property
+    def clock(self) -> Clock: ...  # noqa: D102
+    @property
+    def client(self) -> Client: ...  # noqa: D102
+    @property
+    def fleet(self) -> Fleet: ...  # noqa: D102
+    @property
+    def local(self) -> LocalCluster: ...  # noqa: D102
+    @property
+    def renewal(self) -> Renewal: ...  # noqa: D102
+    @property
+    def rejected(self) -> RegistryError | None: ...  # noqa: D102
+    @property
+    def writing(self) -> bool: ...  # noqa: D102
+    @property
+    def approvals(self) -> Approvals: ...  # noqa: D102
+    def withheld(self) -> RegistryHeld | None: ...  # noqa: D102
+
+
+class EventWatch:
+    """Turns the hub's state into what a :class:`Recorder` is told.
+
+    Args:
+        hub: whose state.
+        recorder: who is told.
+        itself: the object that stands for the hub.
+    """
+
+    def __init__(self, hub: Watched, recorder: Recorder, itself: Regarding) -> None:
+        self._hub = hub
+        self._recorder = recorder
+        self._itself = itself
+        self._troubled: set[str] = set()
+        """Clusters that something was said of, until they are well again."""
+        self._withheld: RegistryHeld | None = None
+
+    async def run(self) -> None:
+        """Look at the clusters and the registry until cancelled."""
+        while True:
+            if self._hub.writing and self._recorder.enabled:
+                self.look()
+            else:
+                self._troubled.clear()
+            await self._hub.clock.sleep(INTERVAL)
+
+    # --- targets ------------------------------------------------------------------------------------------
+
+    def decided(self, result: Pass) -> None:
+        """A pass over a target came to these findings."""
+        if not result.findings and not self._recorder.reports(result.target):
+            return
+        held: list[Held] = []
+        for finding in result.findings:
+            reason = REASONS.get(finding.reason)
+            if reason is None:
+                continue
+            regarding = self._itself if reason.on == "hub" else self._service(result.target)
+            if reason.momentary:
+                self._recorder.happened(reason, regarding, finding.message)
+            else:
+                held.append(Held(reason, regarding, _scope(reason, finding), finding.message))
+        self._recorder.standing(result.target, held)
+
+    def published(self, result: Pass, done: Iterable[tuple[str, Slice]]) -> None:
+        """A pass over a target wrote these slices."""
+        if result.plan is None or not self._recorder.enabled:
+            return
+        slices = {each.name: each for each in result.observed}
+        operations: Counter[str] = Counter()
+        for operation, each in done:
+            operations[operation] += 1
+            if operation == "delete":
+                slices.pop(each.name, None)
+            else:
+                slices[each.name] = each
+        endpoints: Counter[str] = Counter()
+        for each in slices.values():
+            endpoints[each.cluster] += len(each.endpoints)
+        of = ", ".join(f"{number} of {cluster}" for cluster, number in sorted(endpoints.items()))
+        writes = ", ".join(f"{number} {operation}d" for operation, number in sorted(operations.items()))
+        message = f"endpoints: {of or 'none'}; slices: {writes}"
+        self._recorder.happened(reasons.PUBLISHED, self._service(result.target), message)
+
+    def _service(self, key: TargetKey) -> Regarding:
+        service = self._hub.local.services.get(key)
+        return Regarding("v1", "Service", key.namespace, key.name, service.uid if service is not None else "")
+
+    # --- clusters, sources and the registry --------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Say what holds of the hub itself now."""
+        found = [*self._clusters(), *self._sources(), *self._credentials(), *self._registry()]
+        self._recorder.standing(HUB, found)
+
+    def _clusters(self) -> Iterable[Held]:
+        clusters = self._hub.fleet.clusters
+        self._troubled &= clusters.keys()
+        for name, cluster in clusters.items():
+            status = cluster.status
+            reason = STATES.get(status.state)
+            if reason is not None:
+                self._troubled.add(name)
+                yield Held(reason, self._itself, name, f"{name}: {status.error}")
+            elif status.state is State.READY and name in self._troubled:
+                self._troubled.discard(name)
+                self._recorder.happened(reasons.RECOVERED, self._itself, f"{name}: its nodes are followed again")
+
+    def _sources(self) -> Iterable[Held]:
+        fleet = self._hub.fleet
+        for key, source in fleet.sources.items():
+            remote = fleet.clusters.get(key.cluster)
+            if remote is not None and remote.status.state is not State.READY:
+                continue  # that is said already
+            if problem := source.problem:
+                text = f"{key.cluster}: provider {key.provider.name}: {problem}"
+                yield Held(reasons.PROVIDER, self._itself, f"{key.cluster} {key.provider.name}", text)
+
+    def _credentials(self) -> Iterable[Held]:
+        clients = {name: each.client for name, each in self._hub.fleet.clusters.items()}
+        for name, client in (*clients.items(), (LOCAL, self._hub.client)):
+            access = client.access if client is not None else None
+            problem = self._hub.renewal.problems.get(name, "")
+            if not isinstance(access, Credentials):
+                continue
+            if (ends := access.expires_at() if problem else access.expiring()) is not None:
+                date = datetime.fromtimestamp(ends, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                text = f"{name}: the credential of {access.access.origin} ends at {date}"
+                text += f" and is not renewed: {problem}" if problem else ""
+                yield Held(reasons.CREDENTIAL, self._itself, name, text)
+
+    def _registry(self) -> Iterable[Held]:
+        if (rejected := self._hub.rejected) is not None:
+            rest = len(rejected.problems) - 1
+            more = f" (and {rest} more)" if rest > 0 else ""
+            text = f"{rejected.problems[0] if rejected.problems else rejected}{more}"
+            yield Held(reasons.REJECTED, self._itself, "", text)
+        before, self._withheld = self._withheld, self._hub.withheld()
+        if self._withheld is not None:
+            yield Held(reasons.REMOVAL, self._itself, "", self._withheld.message)
+        if before not in (None, self._withheld) and before.hash in self._hub.approvals.valid():
+            text = f"registry: {len(before.entries)} entries with {before.endpoints} endpoints may go: approved"
+            self._recorder.happened(reasons.APPROVED, self._itself, text)
+
+
+def _scope(reason: Reason, finding: Finding) -> str:
+    """The source cluster that a finding is about, where there can be several of a reason."""
+    if not reason.by_source:
+        return ""
+    cluster, colon, _ = finding.message.partition(":")
+    return cluster if colon else "".join(finding.objects[:1])

@@ -1,0 +1,254 @@
+"""What is known of the hub cluster: its Services, and slices, as lists, the watch and our own writes tell.
+
+A store is told by a reflector and by the writer, in any order; what is newest counts. No I/O.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from hub.model import Endpoint, ObjectKey, Service, Slice, TargetKey
+
+log = logging.getLogger(__name__)
+
+NO_SLICES: Mapping[str, Slice] = {}
+
+
+def newer(version: str, than: str) -> bool:
+    """Whether a resourceVersion is newer; versions of one API server compare as numbers (KEP-5504)."""
+    try:
+        return int(version) > int(than)
+    except ValueError:
+        return version != than
+
+
+class SliceStore:
+    """Our slices by target. Equal endpoints exist once, however many slices hold them."""
+
+    def __init__(self, on_change: Callable[[TargetKey], None]) -> None:
+        self._on_change = on_change
+        self._by_target: dict[TargetKey, dict[str, Slice]] = {}
+        self._by_key: dict[ObjectKey, Slice] = {}
+        self._buried: set[str] = set()
+        """uids of slices this process deleted, until the watch or a list says so too."""
+        self._deferred: dict[ObjectKey, list[Callable[[], None]]] = {}
+        """Slices with a write under way -> events on them that wait for its end."""
+        self._pool: dict[Endpoint, Endpoint] = {}
+        self._listed = ""
+        """resourceVersion of the last list: whatever is not newer is in it, or was gone by then."""
+        self._seen = ""
+        """The newest resourceVersion that a list or the watch brought."""
+        self.lists = 0
+
+    def of(self, target: TargetKey) -> Mapping[str, Slice]:
+        """The slices of a target, by name."""
+        return self._by_target.get(target, NO_SLICES)
+
+    def targets(self) -> Iterable[TargetKey]:
+        """Every target that has slices of ours."""
+        return self._by_target.keys()
+
+    def get(self, key: ObjectKey) -> Slice | None:
+        """One slice."""
+        return self._by_key.get(key)
+
+    def values(self) -> Iterable[Slice]:
+        """All slices."""
+        return self._by_key.values()
+
+    def items(self) -> Iterable[tuple[ObjectKey, Slice]]:
+        """All slices by key."""
+        return self._by_key.items()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._by_key
+
+    # --- the reflector's side --------------------------------------------------------------------
+
+    def replace(self, objects: dict[Any, Slice], resource_version: str) -> None:
+        """A complete list; slices this process wrote after it was taken stay.
+
+        A list that is older than what the watch has brought before comes from an etcd restored from a
+        backup: then only the list counts, whatever the versions say.
+        """
+        self.lists += 1
+        old = self._by_key
+        if self._seen and newer(self._seen, resource_version):
+            log.warning("hub cluster: its history has gone back; everything is compared anew")
+            old = {}
+            self._buried.clear()
+            gone = {value.target for key, value in self._by_key.items() if key not in objects}
+        else:
+            for key, value in old.items():
+                if key not in objects and newer(value.resource_version, resource_version):
+                    objects[key] = value
+            self._buried &= {value.uid for value in objects.values()}
+            gone = {value.target for key, value in old.items() if key not in objects}
+        self._listed = self._seen = resource_version
+        self._by_key, self._by_target = {}, {}
+        changed: set[TargetKey] = gone
+        for key, value in objects.items():
+            known = old.get(key)
+            if known is not None and not newer(value.resource_version, known.resource_version):
+                self._put(key, known)
+            elif value.uid not in self._buried:
+                self._put(key, self._pooled(value))
+                changed.add(value.target)
+        self._notify(changed)
+
+    def knows(self, key: Any, resource_version: str) -> bool:
+        """An echo of what this process wrote last."""
+        self._note(resource_version)
+        known = self._by_key.get(key)
+        return known is not None and known.resource_version == resource_version
+
+    def defers(self, key: Any, again: Callable[[], None]) -> bool:
+        """While a write is under way, its echo may come before its answer: it is looked at afterwards."""
+        waiting = self._deferred.get(key)
+        if waiting is None:
+            return False
+        waiting.append(again)
+        return True
+
+    def upsert(self, key: Any, value: Slice, resource_version: str) -> None:
+        """A slice is new or changed, by us or by somebody else."""
+        self._note(resource_version)
+        known = self._by_key.get(key)
+        if self._listed and not newer(resource_version, self._listed):
+            return  # held back for a write's sake, and a list came in between
+        if value.uid in self._buried or (known is not None and not newer(resource_version, known.resource_version)):
+            return
+        value = self._pooled(value)
+        self._put(key, value)
+        self._notify({value.target} if known is None else {value.target, known.target})
+
+    def delete(self, key: Any, value: Slice, resource_version: str) -> None:
+        """A slice is gone."""
+        self._note(resource_version)
+        self._buried.discard(value.uid)
+        known = self._by_key.get(key)
+        if known is not None and known.uid == value.uid:
+            self._drop(key)
+            self._notify({known.target})
+
+    # --- the writer's side -----------------------------------------------------------------------
+
+    @contextmanager
+    def writing(self, key: ObjectKey) -> Iterator[None]:
+        """Hold back events on this slice until its write has ended, one way or the other."""
+        self._deferred[key] = []
+        try:
+            yield
+        finally:
+            for again in self._deferred.pop(key):
+                again()
+
+    def wrote(self, value: Slice) -> None:
+        """The server accepted a write; ``value`` has its uid and resourceVersion."""
+        if self._listed and not newer(value.resource_version, self._listed):
+            return  # a list has come since, and knows what became of it
+        self._put(ObjectKey(value.namespace, value.name), value)
+
+    def deleted(self, value: Slice) -> None:
+        """This process deleted a slice; where it is not known any more, the watch has said so before."""
+        key = ObjectKey(value.namespace, value.name)
+        known = self._by_key.get(key)
+        if known is not None and known.uid == value.uid:
+            self._buried.add(value.uid)
+            self._drop(key)
+
+    def read(self, key: ObjectKey, value: Slice | None, before: Slice | None) -> None:
+        """A slice was read again after a conflict.
+
+        Args:
+            key: which.
+            value: as it was read; None = it does not exist.
+            before: as it was known when the reading began.
+        """
+        known = self._by_key.get(key)
+        if known is not None and known is not before:
+            overtaken = value is None or not newer(value.resource_version, known.resource_version)
+            if overtaken:  # the watch was faster
+                return
+        if value is None:
+            if known is not None:
+                self._drop(key)
+        else:
+            self._put(key, self._pooled(value))
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _note(self, version: str) -> None:
+        if not self._seen or newer(version, self._seen):
+            self._seen = version
+
+    def _put(self, key: ObjectKey, value: Slice) -> None:
+        old = self._by_key.get(key)
+        if old is not None and old.target != value.target:
+            self._drop(key)
+        self._by_key[key] = value
+        self._by_target.setdefault(value.target, {})[value.name] = value
+
+    def _drop(self, key: ObjectKey) -> None:
+        value = self._by_key.pop(key)
+        slices = self._by_target[value.target]
+        del slices[value.name]
+        if not slices:
+            del self._by_target[value.target]
+
+    def _pooled(self, value: Slice) -> Slice:
+        if len(self._pool) > 200_000:  # about twice what a big fleet publishes: start over rather than grow
+            self._pool.clear()
+        pool = self._pool
+        return msgspec.structs.replace(
+            value, endpoints=tuple([pool.setdefault(each, each) for each in value.endpoints])
+        )
+
+    def _notify(self, targets: Iterable[TargetKey]) -> None:
+        for target in targets:
+            self._on_change(target)
+
+
+class ServiceStore:
+    """Services of the hub cluster by key. Only those somebody asks for are kept whole."""
+
+    def __init__(self, on_change: Callable[[TargetKey], None]) -> None:
+        self._on_change = on_change
+        self._services: dict[TargetKey, Service] = {}
+        self.lists = 0
+
+    def get(self, target: TargetKey) -> Service | None:
+        """One Service."""
+        return self._services.get(target)
+
+    def replace(self, objects: dict[Any, Service], resource_version: str) -> None:  # noqa: ARG002 - a Store
+        """A complete list."""
+        self.lists += 1
+        old = self._services
+        self._services = {
+            TargetKey(*key): kept if (kept := old.get(TargetKey(*key))) == value else value
+            for key, value in objects.items()
+        }
+        for key in old.keys() | self._services.keys():
+            if old.get(key) is not self._services.get(key):
+                self._on_change(key)
+
+    def upsert(self, key: Any, value: Service, resource_version: str) -> None:  # noqa: ARG002 - a Store
+        """New or changed."""
+        target = TargetKey(*key)
+        old = self._services.get(target)
+        self._services[target] = value
+        if old is None or msgspec.structs.replace(old, resource_version="") != msgspec.structs.replace(
+            value, resource_version=""
+        ):
+            self._on_change(target)
+
+    def delete(self, key: Any, value: Service, resource_version: str) -> None:  # noqa: ARG002 - a Store
+        """Gone."""
+        if self._services.pop(TargetKey(*key), None) is not None:
+            self._on_change(TargetKey(*key))

@@ -1,0 +1,216 @@
+"""Events on a real API server: what appears, what is counted, and what happens where they are refused."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hub.events.catalog import REASONS
+from hub.events.recorder import Recorder
+from hub.events.series import PENDING, Held, Regarding
+from tests.support.api import Object
+from tests.support.apiserver.server import ApiServer
+from tests.support.hub import HUB_RULES, RunningHub, World, add_node
+from tests.support.waiting import eventually
+
+NODES = tuple(f"10.1.0.{number}" for number in range(1, 5))
+
+
+@pytest.fixture
+def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
+    """The cluster eu with four nodes, and the Service payments of it."""
+    made = World(tmp_path, hub_cluster, {"eu": remote_clusters[0]}).prepare()
+    for number, address in enumerate(NODES):
+        add_node(remote_clusters[0], f"n{number}", address)
+    made.write()
+    return made
+
+
+def events(world: World, reason: str = "", namespace: str = "edge", **regarding: str) -> list[Object]:
+    """The hub's Events, oldest first."""
+    selector = ",".join(f"regarding.{key}={value}" for key, value in regarding.items())
+    path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+    query = {"fieldSelector": ",".join(filter(None, ["reportingController=endpointslice-hub", selector]))}
+    found = world.hub_cluster.api.list(path, **query)
+    return sorted((each for each in found if reason in ("", each["reason"])), key=lambda each: str(each["eventTime"]))
+
+
+def awaits(world: World, reason: str, namespace: str = "edge", timeout: float = 15.0) -> Object:
+    """The newest Event of a reason."""
+    return eventually(lambda: events(world, reason, namespace), timeout)[-1]
+
+
+def test_a_publication_says_what_was_written_where_describe_finds_it(world: World) -> None:
+    """One Normal Event on the Service itself, by uid, with the numbers."""
+    service = world.add_service()
+    with RunningHub(world):
+        world.awaits(*NODES)
+        event = awaits(world, "EndpointsPublished")
+    assert event["regarding"] == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "namespace": "edge",
+        "name": "payments",
+        "uid": service["metadata"]["uid"],
+    }
+    assert (event["type"], event["action"]) == ("Normal", "Publish")
+    assert event["note"] == "endpoints: 4 of eu; slices: 1 created"
+    assert len(events(world, "EndpointsPublished", kind="Service", name="payments")) == 1
+
+
+def test_a_finding_that_comes_back_is_counted_in_its_event(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It appears: an Event. It stays: nothing. It goes and comes back: a series."""
+    monkeypatch.setattr("hub.events.series.UPDATE", 0.1)
+    world.add_service(selector={"app": "payments"})
+    path = "/api/v1/namespaces/edge/services/payments"
+    with RunningHub(world) as running:
+        event = awaits(world, "SelectorPresent")
+        assert (event["type"], event.get("series")) == ("Warning", None)
+        for round_ in range(3):  # it stays, through passes without number
+            world.hub_cluster.api.patch(path, {"metadata": {"labels": {"round": str(round_)}}})
+            eventually(lambda: "SelectorPresent" in running.findings())
+        world.hub_cluster.api.patch(path, {"spec": {"selector": None}})
+        world.awaits(*NODES)
+        assert [each.get("series") for each in events(world, "SelectorPresent")] == [None]
+        world.hub_cluster.api.patch(path, {"spec": {"selector": {"app": "payments"}}})
+        eventually(lambda: [each.get("series", {}).get("count") for each in events(world, "SelectorPresent")] == [2])
+
+
+def test_clusters_and_the_registry_are_told_of_on_the_hub_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Pod that the environment names, else the Lease; and once all is well again, that it is."""
+    monkeypatch.setenv("POD_NAME", "hub-0")
+    monkeypatch.setenv("POD_NAMESPACE", "default")
+    world.add_service()
+    with RunningHub(world):
+        world.awaits(*NODES)
+        world.remotes["eu"].kill()
+        unreachable = awaits(world, "ClusterUnreachable", "default")
+        assert (unreachable["regarding"]["kind"], unreachable["regarding"]["name"]) == ("Pod", "hub-0")
+        assert unreachable["note"].startswith("eu: https://127.0.0.1:")
+        good = world.path.read_text()
+        world.write_text(good.replace("version: 1", "version: 7"))
+        assert "version: must be 1, not 7" in awaits(world, "RegistryRejected", "default")["note"]
+        world.write_text(good)
+        world.remotes["eu"].ensure_running()
+        recovered = awaits(world, "ClusterRecovered", "default", 40)
+        assert (recovered["type"], recovered["note"]) == ("Normal", "eu: its nodes are followed again")
+    assert not events(world, "ClusterUnreachable")
+
+
+def test_what_the_guard_does_is_an_event_of_the_service(world: World) -> None:
+    """Withheld, with the command that lets it happen; and a Lease stands for a hub without a Pod."""
+    world.add_service()
+    remote = world.remotes["eu"]
+    with RunningHub(world):
+        world.awaits(*NODES)
+        for number in range(3):
+            remote.api.delete(f"/api/v1/nodes/n{number}")
+        withheld = awaits(world, "RemovalWithheld")
+        assert "hub approve edge/payments" in withheld["note"]
+        assert withheld["type"] == "Warning"
+        remote.kill()
+        lease = awaits(world, "ClusterUnreachable", "default")["regarding"]
+        assert (lease["kind"], lease["name"]) == ("Lease", "endpointslice-hub-default")
+
+
+def test_local_traffic_policy_is_told_of(world: World) -> None:
+    """Endpoints on no node of the hub cluster get nothing where the policy is Local."""
+    world.add_service(type="NodePort", externalTrafficPolicy="Local")
+    with RunningHub(world):
+        world.awaits(*NODES)
+        event = awaits(world, "LocalTrafficPolicy")
+        assert event["note"].startswith("externalTrafficPolicy of the Service is Local: kube-proxy sends nothing to")
+
+
+def test_a_client_certificate_that_ends_soon_is_told_of(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the time at which it ends; one that has most of its life before it is not."""
+    monkeypatch.setattr("hub.kube.credentials.SOON_SHARE", 1.0)
+    remote = world.remotes["eu"]
+    remote.certificate_kubeconfig(world.folder / "eu", "hub", lifetime=timedelta(days=3))
+    monkeypatch.setattr("hub.events.watch.reasons.CREDENTIAL", replace(REASONS["CredentialExpiring"], after=0.0))
+    world.add_service()
+    with RunningHub(world):
+        world.awaits(*NODES)
+        note = awaits(world, "CredentialExpiring", "default")["note"]
+    assert note.startswith("eu: the credential of kubeconfig ")
+    assert "ends at 20" in note
+
+
+def test_without_the_right_to_write_events_all_else_goes_on(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The missing rule is named once for a namespace, and endpoints change as ever."""
+    world.hub_cluster.grant("nobody", *(rule for rule in HUB_RULES if "events" not in rule["resources"]))
+    world.hub_cluster.kubeconfig(world.kubeconfig, "nobody")
+    for name in ("payments", "orders"):
+        world.add_service(name)
+    world.write(services=[world.service("payments"), world.service("orders")])
+    with RunningHub(world) as running:
+        world.awaits(*NODES)
+        eventually(lambda: running.hub.recorder.refused >= 2)
+        add_node(world.remotes["eu"], "n9", "10.1.0.9")
+        world.awaits(*NODES, "10.1.0.9")
+    assert caplog.text.count("no Events in namespace edge") == 1
+    assert "lacks the rule «events.events.k8s.io: create, patch»" in caplog.text
+    assert events(world) == []
+
+
+def test_events_can_be_turned_off(world: World) -> None:
+    """With --events=false no request for one is made."""
+    world.add_service()
+    mark = world.hub_cluster.audit_mark()
+    with RunningHub(world, events=False):
+        world.awaits(*NODES)
+        time.sleep(1.0)
+    assert [each for each in world.hub_cluster.requests(mark, "hub") if each.resource == "events"] == []
+
+
+def test_a_full_queue_holds_up_no_publication(world: World) -> None:
+    """Thousands of Events of many objects: the oldest are dropped and counted, a node arrives at once."""
+    world.add_service()
+    with RunningHub(world) as running:
+        world.awaits(*NODES)
+        recorder = running.hub.recorder
+        loop = running._loop
+        assert loop is not None
+        loop.call_soon_threadsafe(flood, recorder)
+        add_node(world.remotes["eu"], "n9", "10.1.0.9")
+        world.awaits(*NODES, "10.1.0.9")
+        eventually(lambda: recorder.suppressed >= PENDING)
+        assert 0 < recorder._series.pending <= 2 * PENDING  # there are Events for a minute yet
+
+
+def flood(recorder: Recorder) -> None:
+    """An Event for each of very many Services."""
+    reason = REASONS["PortMismatch"]
+    for number in range(3 * PENDING):
+        regarding = Regarding("v1", "Service", "edge", f"s{number}")
+        recorder.standing(f"s{number}", [Held(reason, regarding, "eu", "eu: ports\x1b[31m\n\u202e" + "é" * 1000)])
+
+
+def test_a_hostile_message_is_one_clean_line_of_at_most_1024_bytes(world: World) -> None:
+    """The API takes it, and a terminal shows it as it is."""
+    world.add_service()
+    with RunningHub(world) as running:
+        world.awaits(*NODES)
+        assert running._loop is not None
+        running._loop.call_soon_threadsafe(flood, running.hub.recorder)
+        note = awaits(world, "PortMismatch")["note"]
+    assert note.startswith("eu: ports[31m é")
+    assert len(note.encode()) <= 1024
+
+
+def test_a_standby_writes_no_events(world: World) -> None:
+    """Only the one that leads does."""
+    world.add_service()
+    with RunningHub(world), RunningHub(world) as second:
+        world.awaits(*NODES)
+        awaits(world, "EndpointsPublished")
+        add_node(world.remotes["eu"], "n9", "10.1.0.9")
+        world.awaits(*NODES, "10.1.0.9")
+        leaders = {each["reportingInstance"] for each in events(world)}
+        assert len(leaders) == 1
+        identity = second.hub.elector.identity
+        assert (identity in leaders) == second.hub.elector.is_leader

@@ -1,0 +1,170 @@
+"""A hub that starts with a file that is rejected goes on with the last one that was accepted."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from base64 import b64decode
+from pathlib import Path
+
+import pytest
+
+from hub import accepted
+from hub.errors import RegistryError
+from tests.support.api import Object
+from tests.support.apiserver.server import ApiServer
+from tests.support.hub import HUB_RULES, HubProcess, RunningHub, World, add_node
+from tests.support.waiting import eventually
+
+BROKEN = "version: 1\nclusters: [\n"
+PATH = f"/api/v1/namespaces/default/configmaps/{accepted.config_map('default')}"
+
+
+@pytest.fixture
+def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
+    """The cluster eu with a node, and the Service payments of it."""
+    made = World(tmp_path, hub_cluster, {"eu": remote_clusters[0]}).prepare()
+    made.add_service()
+    add_node(remote_clusters[0], "n1", "10.1.0.1")
+    made.write()
+    return made
+
+
+def kept(world: World) -> Object:
+    """The ConfigMap, once there is one."""
+    found = eventually(lambda: world.hub_cluster.api.find(PATH))
+    assert found is not None
+    return found
+
+
+def test_the_leader_keeps_what_it_accepted_and_writes_it_once(world: World) -> None:
+    """As text, with the owner; a change is kept, the same file again is not written."""
+    with RunningHub(world):
+        found = kept(world)
+        assert found["data"] == {accepted.PLAIN: world.path.read_text()}
+        assert found["metadata"]["labels"]["endpointslice-hub/owner"] == "default"
+        world.write(services=[world.service(endpointsPerSlice=50)])
+        eventually(lambda: kept(world)["data"] == {accepted.PLAIN: world.path.read_text()})
+        version = kept(world)["metadata"]["resourceVersion"]
+        world.write_text(BROKEN)
+        world.awaits("10.1.0.1")
+    world.write(services=[world.service(endpointsPerSlice=50)])
+    mark = world.hub_cluster.audit_mark()
+    with RunningHub(world) as running:
+        eventually(lambda: running.hub.writing)
+        add_node(world.remotes["eu"], "n2", "10.1.0.2")
+        world.awaits("10.1.0.1", "10.1.0.2")
+    assert kept(world)["metadata"]["resourceVersion"] == version
+    writes = [each for each in world.hub_cluster.requests(mark, "hub") if each.writes and each.resource == "configmaps"]
+    assert writes == []
+
+
+@pytest.mark.parametrize("ruin", [BROKEN, "version: 9\n", None], ids=["no YAML", "another version", "no file"])
+def test_a_start_with_a_rejected_file_goes_on_as_before(world: World, ruin: str | None) -> None:
+    """Hub run: endpoints stay, nodes are followed, it says what is wrong; the mended file is picked up."""
+    with HubProcess(world):
+        world.awaits("10.1.0.1")
+        kept(world)
+    good = world.path.read_text()
+    if ruin is None:
+        world.path.unlink()
+    else:
+        world.write_text(ruin)
+    add_node(world.remotes["eu"], "n2", "10.1.0.2")
+    with HubProcess(world, "--leader-elect=false") as process:
+        world.awaits("10.1.0.1", "10.1.0.2")
+        eventually(lambda: "the registry is rejected: the one accepted at 20" in process.log.read_text())
+        eventually(lambda: events(world))
+        world.add_service("orders")
+        world.write_text(good.replace("name: payments", "name: orders"))
+        world.awaits("10.1.0.1", "10.1.0.2", service="orders")
+    assert str(world.path) in process.log.read_text()
+
+
+def events(world: World) -> list[Object]:
+    """Those that say that the registry is rejected."""
+    found = world.hub_cluster.api.list("/apis/events.k8s.io/v1/namespaces/default/events")
+    return [each for each in found if each["reason"] == "RegistryRejected"]
+
+
+def test_status_and_metrics_see_the_rejection(world: World) -> None:
+    """The hub's state says since when the registry in force was accepted, and why the file is not."""
+    with RunningHub(world):
+        kept(world)
+    good = world.path.read_text()
+    world.write_text(BROKEN)
+    with RunningHub(world, fall_back=True) as running:
+        world.awaits("10.1.0.1")
+        assert running.hub.stand_in == kept(world)["metadata"]["annotations"][accepted.ACCEPTED_AT]
+        assert running.hub.rejected is not None
+        eventually(lambda: running.hub.reloads["rejected"] == 1)
+        world.write_text(good)
+        eventually(lambda: running.hub.rejected is None)
+        assert running.hub.stand_in == ""
+
+
+def test_another_owner_s_registry_never_stands_in(world: World) -> None:
+    """The owner is the file's where a line says it, else --owner; where nothing is kept for it the hub ends."""
+    world.write(owner="team-a")
+    path = f"/api/v1/namespaces/default/configmaps/{accepted.config_map('team-a')}"
+    with RunningHub(world):
+        eventually(lambda: world.hub_cluster.api.find(path))
+    world.write_text(BROKEN)
+    with pytest.raises(RegistryError), RunningHub(world, fall_back=True):
+        pass
+    with RunningHub(world, fall_back=True, owner="team-a") as running:
+        assert running.hub.registry.owner == "team-a"
+    world.write_text(f"owner: team-a  # ours\n{BROKEN}")
+    with RunningHub(world, fall_back=True) as running:
+        assert running.hub.registry.owner == "team-a"
+    world.write_text(f"owner: team-b\n{BROKEN}")
+    with pytest.raises(RegistryError), RunningHub(world, fall_back=True, owner="team-a"):
+        pass
+
+
+def test_a_large_registry_is_kept_compressed(world: World) -> None:
+    """It is used like any other."""
+    world.write_text(world.path.read_text() + "".join(f"# {number:0100d}\n" for number in range(8000)))
+    with RunningHub(world):
+        found = kept(world)
+    assert "data" not in found
+    assert gzip.decompress(b64decode(found["binaryData"][accepted.PACKED])).decode() == world.path.read_text()
+    world.write_text(BROKEN)
+    with RunningHub(world, fall_back=True):
+        add_node(world.remotes["eu"], "n2", "10.1.0.2")
+        world.awaits("10.1.0.1", "10.1.0.2")
+
+
+def test_one_that_is_too_large_is_named(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """What does not fit into a ConfigMap is not kept, and all else goes on."""
+    noise = random.Random(1).randbytes(1_200_000).hex()
+    world.write_text(world.path.read_text() + f"# {noise}\n")
+    with RunningHub(world):
+        world.awaits("10.1.0.1")
+        eventually(lambda: "too large to be kept" in caplog.text)
+    assert world.hub_cluster.api.find(PATH) is None
+
+
+def test_without_the_right_to_keep_it_all_else_goes_on(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The missing rule is named once."""
+    rules = [rule for rule in HUB_RULES if "configmaps" not in rule["resources"]]
+    read = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}
+    world.hub_cluster.grant("nobody", *rules, read)
+    world.hub_cluster.kubeconfig(world.kubeconfig, "nobody")
+    with RunningHub(world):
+        world.awaits("10.1.0.1")
+        eventually(lambda: "the registry is not kept for a restart: 403" in caplog.text)
+    assert caplog.text.count("the registry is not kept for a restart") == 1
+    assert f"lacks the rule «{accepted.RULE}» for the ConfigMap {accepted.config_map('default')}" in caplog.text
+
+
+def test_garbage_in_the_config_map_is_no_registry(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever changed it: it is checked like any file, and the hub says why it ends."""
+    with RunningHub(world):
+        kept(world)
+    world.hub_cluster.api.patch(PATH, {"data": {accepted.PLAIN: "version: 3"}})
+    world.write_text(BROKEN)
+    with pytest.raises(RegistryError, match="is not YAML"), RunningHub(world, fall_back=True):
+        pass
+    assert f"in ConfigMap default/{accepted.config_map('default')} is of no use" in caplog.text
+    assert "version: must be 1, not 3" in caplog.text

@@ -1,0 +1,267 @@
+"""The chart, by the real helm: rendered, installed on a real API server, and run as its Pods would be."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import yaml
+
+from tests.support.api import Api, Object
+from tests.support.apiserver.binaries import KitUnavailable, ensure_helm
+from tests.support.apiserver.server import ApiServer
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "helm" / "endpointslice-hub"
+EXAMPLES = sorted((CHART / "examples").glob("*.yaml"))
+RELEASE = "rel"
+NAMESPACE = "ops"
+FULLNAME = f"{RELEASE}-endpointslice-hub"
+OWNER = f"{NAMESPACE}.{RELEASE}"
+MOUNTED = "/etc/endpointslice-hub"
+SYSTEM_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{FULLNAME}"
+
+
+class HelmFailed(AssertionError):
+    """helm says no; the text is what it says."""
+
+
+class Helm:
+    """The program, with folders of its own and, where a server is given, its admin's kubeconfig.
+
+    Args:
+        folder: for values, caches and the kubeconfig.
+        server: where releases are installed.
+    """
+
+    def __init__(self, folder: Path, server: ApiServer | None = None) -> None:
+        self._program = _program()
+        self._folder = folder
+        homes = {f"HELM_{kind}_HOME": str(folder / f"helm-{kind.lower()}") for kind in ("CACHE", "CONFIG", "DATA")}
+        kubeconfig = str(server.kubeconfig(folder / "helm.kubeconfig")) if server is not None else os.devnull
+        self._environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": kubeconfig, **homes}
+
+    def run(self, *arguments: str) -> str:
+        """What a command prints.
+
+        Raises:
+            HelmFailed: its exit code is not 0.
+        """
+        answer = subprocess.run(
+            [str(self._program), *arguments],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if answer.returncode:
+            raise HelmFailed(answer.stdout + answer.stderr)
+        return answer.stdout
+
+    def lint(self, *values: Path) -> str:
+        """What ``helm lint --strict`` says."""
+        return self.run("lint", "--strict", str(CHART), *_files(values))
+
+    def template(self, values: Object | Path | None = None, *more: str) -> list[Object]:
+        """The manifests."""
+        text = self.run("template", RELEASE, str(CHART), "-n", NAMESPACE, *self._values(values), *more)
+        return [each for each in yaml.safe_load_all(text) if each]
+
+    def install(self, values: Object | Path | None = None, *more: str) -> str:
+        """``helm install``; the notes."""
+        where = ("-n", NAMESPACE, "--create-namespace")
+        return self.run("install", RELEASE, str(CHART), *where, *self._values(values), *more)
+
+    def upgrade(self, values: Object | Path | None = None, *more: str) -> str:
+        """``helm upgrade``; the notes."""
+        return self.run("upgrade", RELEASE, str(CHART), "-n", NAMESPACE, *self._values(values), *more)
+
+    def manifests(self) -> list[Object]:
+        """What is installed now."""
+        return [each for each in yaml.safe_load_all(self.run("get", "manifest", RELEASE, "-n", NAMESPACE)) if each]
+
+    def _values(self, values: Object | Path | None) -> list[str]:
+        if values is None:
+            return []
+        if isinstance(values, Path):
+            return _files([values])
+        with tempfile.NamedTemporaryFile("w", dir=self._folder, suffix=".yaml", delete=False) as file:
+            yaml.safe_dump(values, file)
+        return _files([Path(file.name)])
+
+
+def _program() -> Path:
+    """Where it is; as with the API servers, a machine that cannot build it tests the rest, and a CI is not green."""
+    try:
+        return ensure_helm()
+    except KitUnavailable as reason:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI has no helm to test with: {reason}", pytrace=False)
+        pytest.skip(f"NO HELM, NOT TESTED: {reason}")
+
+
+def _files(values: Sequence[Path]) -> list[str]:
+    return [argument for path in values for argument in ("--values", str(path))]
+
+
+def find(manifests: Sequence[Object], kind: str, name: str | None = None) -> Object:
+    """The one object of a kind, and of a name where it is given."""
+    found = [each for each in manifests if each["kind"] == kind and name in (None, each["metadata"]["name"])]
+    assert len(found) == 1, f"{len(found)} objects {kind} {name or ''}"
+    return found[0]
+
+
+def collection(api: Api, manifest: Object) -> str:
+    """The path its kind is created at."""
+    version = manifest["apiVersion"]
+    base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    [resource] = [
+        each for each in api.get(base)["resources"] if each["kind"] == manifest["kind"] and "/" not in each["name"]
+    ]
+    if not resource["namespaced"]:
+        return f"{base}/{resource['name']}"
+    return f"{base}/namespaces/{manifest['metadata'].get('namespace', NAMESPACE)}/{resource['name']}"
+
+
+def path(api: Api, manifest: Object) -> str:
+    """Where an object is."""
+    return f"{collection(api, manifest)}/{manifest['metadata']['name']}"
+
+
+def arguments(manifests: Sequence[Object]) -> list[str]:
+    """Of the container that runs the hub."""
+    [container] = find(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+    return list(container["args"])
+
+
+class Pod:
+    """``hub run`` with the Deployment's arguments, a token of its account and its projected volume.
+
+    What is not as in a Pod: the folder it is mounted at, the ports, and a kubeconfig in place of the mounted token.
+    """
+
+    def __init__(self, server: ApiServer, manifests: Sequence[Object], folder: Path, name: str, *more: str) -> None:
+        self.folder = folder / name
+        self.folder.mkdir(exist_ok=True)
+        self.log = self.folder / "log"
+        self._server = server
+        self._deployment = find(manifests, "Deployment")
+        self._account = self._deployment["spec"]["template"]["spec"]["serviceAccountName"]
+        self._name = name
+        token = server.service_account_token(NAMESPACE, self._account)
+        kubeconfig = server.kubeconfig(self.folder / "kubeconfig", token=token)
+        self.ports: dict[str, int] = {}
+        self._argv = [sys.executable, "-m", "hub", *map(self._argument, arguments(manifests))]
+        self._argv += ["--kubeconfig", str(kubeconfig), *more]
+        self._child: subprocess.Popen[bytes] | None = None
+        self.project()
+
+    def _argument(self, text: str) -> str:
+        flag, _, value = text.partition("=")
+        if flag in ("--health-probe-bind-address", "--metrics-bind-address", "--listen"):
+            self.ports[flag] = _free_port()
+            return f"{flag}=127.0.0.1:{self.ports[flag]}"
+        return f"{flag}={self.folder}{value.removeprefix(MOUNTED)}" if value.startswith(MOUNTED) else text
+
+    def project(self) -> None:
+        """What the kubelet does with the volume ``registry``: the items of its sources, as files."""
+        [volume] = [
+            each for each in self._deployment["spec"]["template"]["spec"]["volumes"] if each["name"] == "registry"
+        ]
+        for source in volume["projected"]["sources"]:
+            [(kind, named)] = source.items()
+            assert kind == "configMap"
+            held = self._server.api.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{named['name']}")["data"]
+            for item in named["items"]:
+                new = self.folder / f".{item['path']}"
+                new.write_text(held[item["key"]])
+                new.rename(self.folder / item["path"])
+
+    def __enter__(self) -> Self:
+        with self.log.open("wb") as log:
+            self._child = subprocess.Popen(
+                self._argv,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "POD_NAME": self._name, "POD_NAMESPACE": NAMESPACE},
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._child is not None
+        self._child.terminate()
+        try:
+            self._child.wait(15)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait(10)
+
+    def ask(self, flag: str, path: str, token: str = "") -> int:
+        """The status of a GET at the address of a flag; 0 where nobody answers (yet)."""
+        connection = HTTPConnection("127.0.0.1", self.ports[flag], timeout=10)
+        with closing(connection), suppress(OSError):
+            connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+            return connection.getresponse().status
+        return 0
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def pods(
+    server: ApiServer, manifests: Sequence[Object], folder: Path, count: int = 2, *more: str
+) -> Iterator[list[Pod]]:
+    """So many replicas, which stop in good order."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(Pod(server, manifests, folder, f"pod-{n}", *more)) for n in range(count)]
+
+
+def policy_in_force(server: ApiServer, api: Api) -> None:
+    """Wait until the API server heeds the admission policy: it compiles it a moment after it was made."""
+    bad = slice_of("probe", labels={"kubernetes.io/service-name": "x"})
+
+    def refused() -> bool:
+        try:
+            api.post("/apis/discovery.k8s.io/v1/namespaces/edge/endpointslices", bad, dryRun="All")
+        except Exception as error:  # noqa: BLE001 - whatever it is, its text tells
+            return "ValidatingAdmissionPolicy" in str(error)
+        return False
+
+    eventually(refused, 20)
+
+
+def slice_of(name: str, *addresses: str, labels: Object | None = None, **more: Any) -> Object:
+    """A slice as the hub of the release writes it, but for what is given."""
+    ours = {
+        "kubernetes.io/service-name": "payments",
+        "endpointslice.kubernetes.io/managed-by": "endpointslice-hub",
+        "endpointslice-hub/owner": OWNER,
+        "multicluster.kubernetes.io/source-cluster": "eu",
+    }
+    family = "IPv6" if any(":" in each for each in addresses) else "IPv4"
+    conditions = {"ready": True, "serving": True, "terminating": False}
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": name, "labels": ours if labels is None else labels},
+        "addressType": family,
+        "endpoints": [{"addresses": [each], "conditions": conditions} for each in addresses],
+        "ports": [{"name": "https", "port": 30443, "protocol": "TCP"}],
+        **more,
+    }

@@ -1,0 +1,71 @@
+"""The catalog of reasons, and the page made of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hub.events import catalog
+from hub.events.catalog import REASONS, Reason
+
+ROOT = Path(__file__).parents[3]
+PROMISED = [
+    "EndpointsPublished",
+    "EmptyResultHeld",
+    "EmptyResultAccepted",
+    "FilteredEmpty",
+    "RemovalWithheld",
+    "PlanReleased",
+    "ApprovalUsed",
+    "ClusterUnreachable",
+    "ClusterRecovered",
+    "ClusterDisrupted",
+    "WrongCluster",
+    "OwnerConflict",
+    "ProviderFailed",
+    "NodeAmbiguous",
+    "NodeUnresolved",
+    "PanicMode",
+    "ForeignSlice",
+    "SelectorPresent",
+    "PortMismatch",
+    "PortNotAllowed",
+    "FamilyNotInService",
+    "LocalTrafficPolicy",
+    "InvalidAddressSkipped",
+    "CredentialExpiring",
+    "RegistryRejected",
+    "RegistryRemovalWithheld",
+    "CopyNotAllowed",
+]
+
+
+def test_every_promised_reason_is_there() -> None:
+    """Alerts and people rely on the names."""
+    assert set(PROMISED) <= REASONS.keys()
+
+
+def test_the_reference_is_current() -> None:
+    """docs/reference/events.md is what the catalog says; .venv/bin/python -m hub.events.catalog writes it."""
+    assert (ROOT / "docs/reference/events.md").read_text() == catalog.text()
+
+
+@pytest.mark.parametrize("reason", REASONS.values(), ids=lambda each: each.name)
+def test_a_reason_is_what_the_api_takes(reason: Reason) -> None:
+    """CamelCase of at most 128 characters; a Warning says what to do; the page's table keeps its columns."""
+    assert re.fullmatch(r"[A-Z][A-Za-z]{1,127}", reason.name)
+    assert re.fullmatch(r"[A-Z][A-Za-z]{1,127}", reason.action)
+    assert reason.remedy or reason.type == "Normal"
+    assert "|" not in reason.meaning + reason.remedy
+
+
+@pytest.mark.parametrize("reason", REASONS.values(), ids=lambda each: each.name)
+def test_a_reason_is_one_that_something_in_the_hub_gives(reason: Reason) -> None:
+    """A finding of that name is made somewhere, or the watch of clusters and the registry tells of it."""
+    sources = [file for file in (ROOT / "hub").rglob("*.py") if "events" not in file.parts]
+    named = any(f'"{reason.name}"' in file.read_text() for file in sources)
+    constants = {value.name: name for name, value in vars(catalog).items() if isinstance(value, Reason)}
+    told = f"reasons.{constants.get(reason.name)}" in (ROOT / "hub/events/watch.py").read_text()
+    assert named or told

@@ -1,0 +1,202 @@
+"""The requests that say it: in order, one at a time, tried again, never in anybody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any, Self, cast
+
+import pytest
+
+from hub.errors import ApiError, ClusterUnreachable, Forbidden, NotFound, ServerFault, TooManyRequests
+from hub.events.catalog import REASONS
+from hub.events.recorder import PACE, TICK, TRIES, Recorder, hub_object
+from hub.events.series import PENDING, REFRESH, Held, Regarding
+from hub.kube.client import Client
+from tests.unit.resolution.virtual import LoopClock, within
+
+VIRTUAL_TIME = True
+
+SERVICE = Regarding("v1", "Service", "edge", "payments", "u1")
+HOLD = Held(REASONS["PortMismatch"], SERVICE, "eu", "eu: which port?")
+POSTED = "/apis/events.k8s.io/v1/namespaces/edge/events"
+
+
+class Api:
+    """An API server that takes Events, or answers with the errors it is given."""
+
+    def __init__(self) -> None:
+        self.errors: list[Exception] = []
+        self.always: Exception | None = None
+        self.calls: list[tuple[str, str, dict[str, Any]]] = []
+        self.times: list[float] = []
+
+    async def request(self, method: str, path: str, *, body: bytes, **_: Any) -> bytes:
+        self.times.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.01)
+        if self.errors:
+            raise self.errors.pop(0)
+        if self.always is not None:
+            raise self.always
+        self.calls.append((method, path, json.loads(body)))
+        return b"{}"
+
+
+class Desk:
+    """A recorder at work, for a block."""
+
+    def __init__(self) -> None:
+        self.api = Api()
+        self.leads = True
+        self.recorder = Recorder(cast("Client", self.api), LoopClock(), lambda: self.leads, "hub-0_1")
+
+    async def __aenter__(self) -> Self:
+        self.task = asyncio.create_task(self.recorder.run())
+        await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    async def until(self, calls: int, seconds: float = 3600.0) -> list[tuple[str, str, dict[str, Any]]]:
+        """The calls, once there are so many."""
+
+        async def wait() -> None:
+            while len(self.api.calls) < calls:  # noqa: ASYNC110 - time is virtual
+                await asyncio.sleep(0.05)
+
+        await within(seconds, wait())
+        return self.api.calls
+
+
+async def test_an_event_has_all_that_the_api_asks_for() -> None:
+    """A name of its own, microseconds, who reports it, and the Service by uid."""
+    async with Desk() as desk:
+        desk.recorder.standing("a", [HOLD])
+        [(method, path, body)] = await desk.until(1)
+    assert (method, path) == ("POST", POSTED)
+    name, stamp = body["metadata"].pop("name"), body.pop("eventTime")
+    assert name.startswith("payments.")
+    assert len(stamp) == len("2026-01-01T00:00:00.000000Z")
+    assert body == {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"namespace": "edge"},
+        "type": "Warning",
+        "reason": "PortMismatch",
+        "action": "Publish",
+        "note": "eu: which port?",
+        "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": "edge", "name": "payments", "uid": "u1"},
+        "reportingController": "endpointslice-hub",
+        "reportingInstance": "hub-0_1",
+    }
+
+
+async def test_what_stays_is_patched_and_made_anew_once_it_has_expired() -> None:
+    """The series of the same Event; an API that has none any more gets another one."""
+    async with Desk() as desk:
+        desk.recorder.standing("a", [HOLD])
+        await desk.until(1)
+        [_, (method, path, body)] = await desk.until(2, REFRESH + 200)
+        assert (method, path) == ("PATCH", f"{POSTED}/{desk.api.calls[0][2]['metadata']['name']}")
+        assert body["series"]["count"] == 2
+        desk.api.errors = [NotFound(404)]
+        *_, (method, path, body) = await desk.until(3, REFRESH + 200)
+        assert (method, path, body["series"]["count"]) == ("POST", POSTED, 3)
+        assert body["metadata"]["name"] != desk.api.calls[0][2]["metadata"]["name"]
+
+
+async def test_an_api_that_is_away_gets_it_later() -> None:
+    """After growing pauses, or when it asked for; in the meantime nobody waited."""
+    async with Desk() as desk:
+        desk.api.errors = [
+            ClusterUnreachable("no answer"),
+            ServerFault(500),
+            TooManyRequests(429, retry_after=20.0),
+            ClusterUnreachable("no answer"),
+        ]
+        desk.recorder.standing("a", [HOLD])
+        await desk.until(1, 120)
+        assert desk.api.times[3] - desk.api.times[2] >= 20
+        assert (desk.recorder.written, desk.recorder.refused) == (1, 0)
+
+
+async def test_it_gives_up_in_the_end() -> None:
+    """Twelve attempts; then the next one has its turn."""
+    async with Desk() as desk:
+        desk.api.errors = [ServerFault(500)] * TRIES
+        desk.recorder.standing("a", [HOLD])
+        desk.recorder.standing("b", [HOLD._replace(scope="us", note="us: which port?")])
+        [(_, _, body)] = await desk.until(1)
+        assert body["note"] == "us: which port?"
+        assert (desk.recorder.written, desk.recorder.refused) == (1, 1)
+
+
+async def test_a_missing_right_is_named_once_for_each_namespace(caplog: pytest.LogCaptureFixture) -> None:
+    """And once more after Events were taken there; it is no reason to try the same Event again."""
+    caplog.set_level(logging.INFO)
+    async with Desk() as desk:
+        desk.api.always = Forbidden(403, "Forbidden", "not yours")
+        for number in range(5):
+            desk.recorder.standing(number, [HOLD._replace(scope=f"c{number}")])
+        await asyncio.sleep(60)
+        assert len(desk.api.times) == 5
+        assert caplog.text.count("no Events in namespace edge: 403") == 1
+        assert "«events.events.k8s.io: create, patch»" in desk.recorder.problem
+        desk.api.always = None
+        desk.recorder.standing("new", [HOLD._replace(scope="new")])
+        await desk.until(1)
+        assert desk.recorder.problem == ""
+
+
+@pytest.mark.parametrize("error", [NotFound(404), ApiError(422, "Invalid", "what is that")], ids=["gone", "invalid"])
+async def test_what_the_api_will_never_take_is_given_up_at_once(error: ApiError) -> None:
+    """A namespace that is gone, or an Event that a policy refuses."""
+    async with Desk() as desk:
+        desk.api.errors = [error]
+        desk.recorder.standing("a", [HOLD])
+        desk.recorder.standing("b", [HOLD._replace(scope="us")])
+        await desk.until(1, 10)
+        assert (desk.recorder.written, desk.recorder.refused) == (1, 1)
+
+
+async def test_a_storm_is_paced_and_bounded() -> None:
+    """Whoever reports returns at once; the requests go out at 20 a second."""
+    async with Desk() as desk:
+        for number in range(2 * PENDING):
+            desk.recorder.standing(number, [HOLD._replace(regarding=SERVICE._replace(name=f"s{number}"))])
+        assert desk.recorder.suppressed == PENDING
+        await desk.until(PENDING)
+        seconds = desk.api.times[-1] - desk.api.times[0]
+        assert seconds >= (PENDING - 1) * PACE
+        names = [body["metadata"]["name"] for _, _, body in desk.api.calls]
+        assert len(set(names)) == PENDING
+        assert names[0].startswith(f"s{PENDING}.")
+
+
+async def test_who_does_not_lead_says_nothing() -> None:
+    """Not what was reported before, and not what is reported meanwhile."""
+    async with Desk() as desk:
+        desk.leads = False
+        desk.recorder.standing("a", [HOLD])
+        desk.recorder.happened(REASONS["PlanReleased"], SERVICE, "eu: 3 endpoints may go")
+        await asyncio.sleep(10 * TICK)
+        assert desk.api.times == []
+        desk.leads = True
+        desk.api.errors = [ServerFault(500)] * 3
+        desk.recorder.standing("a", [HOLD])
+        await asyncio.sleep(0.5)
+        desk.leads = False
+        desk.recorder.clear()
+        await asyncio.sleep(100)
+        assert len(desk.api.times) == 1
+
+
+def test_the_hub_is_its_pod_or_its_lease() -> None:
+    """As the environment says it."""
+    pod = {"POD_NAME": "hub-0", "POD_NAMESPACE": "ops", "POD_UID": "u"}
+    assert hub_object("ops/lease", pod) == Regarding("v1", "Pod", "ops", "hub-0", "u")
+    lease = Regarding("coordination.k8s.io/v1", "Lease", "ops", "endpointslice-hub-default")
+    assert hub_object("ops/endpointslice-hub-default", {"POD_NAME": "hub-0"}) == lease

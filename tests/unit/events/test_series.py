@@ -1,0 +1,282 @@
+"""Which Events there are to be: appearing, staying, coming back, too many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.events.catalog import PUBLISHED, REASONS
+from hub.events.series import (
+    BURST,
+    COMBINED,
+    NOTE,
+    PENDING,
+    QUIET,
+    REFRESH,
+    SIMILAR,
+    UPDATE,
+    EventSeries,
+    Held,
+    Regarding,
+    Series,
+    note,
+)
+
+SERVICE = Regarding("v1", "Service", "edge", "payments", "u1")
+PORTS = REASONS["PortMismatch"]
+HOLD = Held(PORTS, SERVICE, "eu", "eu: which port?")
+RELEASED = Held(REASONS["PlanReleased"], SERVICE, "", "eu: 3 endpoints may go")
+
+
+def sent(events: EventSeries) -> list[Series]:
+    """All that waits, as if it had been sent."""
+    found = []
+    while (each := events.take()) is not None:
+        each.name = each.name or f"event-{id(each)}"
+        found.append(each)
+    return found
+
+
+def counts(events: EventSeries) -> list[int]:
+    """How often each of them was seen."""
+    return [each.count for each in sent(events)]
+
+
+def test_a_finding_that_appears_is_an_event_and_one_that_stays_is_not() -> None:
+    """However many passes report it, in whatever words."""
+    events = EventSeries()
+    events.standing("a", [HOLD], 0.0)
+    [first] = sent(events)
+    assert (first.count, first.note, first.key.regarding) == (1, "eu: which port?", SERVICE)
+    for second in range(1, 600):
+        events.standing("a", [HOLD._replace(note=f"eu: which port? {second}")], float(second))
+        events.tick(float(second))
+    assert sent(events) == []
+
+
+def test_a_finding_that_stays_is_said_again_every_half_hour() -> None:
+    """Else the API server would forget it after an hour."""
+    events = EventSeries()
+    events.standing("a", [HOLD], 0.0)
+    [first] = sent(events)
+    seen = []
+    for second in range(0, int(2 * REFRESH) + 120, 5):
+        events.tick(float(second))
+        seen += [(second, each.count) for each in sent(events) if each is first]
+    assert [count for _, count in seen] == [2, 3]
+    assert all(abs(second - REFRESH * number) <= 70 * number for number, (second, _) in enumerate(seen, 1))
+
+
+def test_a_finding_that_comes_back_soon_is_counted_and_one_that_comes_back_late_is_news() -> None:
+    """The series ends after six quiet minutes."""
+    events = EventSeries()
+    events.standing("a", [HOLD], 0.0)
+    [first] = sent(events)
+    events.standing("a", [], 20.0)
+    events.standing("a", [HOLD], 40.0)
+    assert [(each is first, each.count) for each in sent(events)] == [(True, 2)]
+    events.standing("a", [], 50.0)
+    events.standing("a", [HOLD], 50.0 + QUIET)
+    [later] = sent(events)
+    assert (later is first, later.count) == (False, 1)
+
+
+def test_what_flaps_is_counted_and_sent_now_and_then() -> None:
+    """A finding that comes and goes with every pass makes a request every ten seconds, with the right count."""
+    events = EventSeries()
+    requests = []
+    for step in range(100):
+        events.standing("a", [HOLD] if step % 2 == 0 else [], step * 0.5)
+        events.tick(step * 0.5)
+        requests += counts(events)
+    assert len(requests) == 1 + int(99 * 0.5 / UPDATE)
+    assert requests == sorted(requests)
+    events.tick(200.0)
+    assert counts(events) == [50]
+
+
+def test_two_sources_of_a_service_are_two_findings() -> None:
+    """One may end while the other stays."""
+    events = EventSeries()
+    other = HOLD._replace(scope="us", note="us: which port?")
+    events.standing("a", [HOLD, other], 0.0)
+    assert len(sent(events)) == 2
+    events.standing("a", [HOLD], 20.0)
+    events.standing("a", [HOLD, other], 40.0)
+    assert [each.note for each in sent(events)] == ["us: which port?"]
+
+
+def test_what_many_targets_report_of_one_object_is_one_event() -> None:
+    """It has ended when the last of them reports it no more."""
+    events = EventSeries()
+    for number in range(500):
+        events.standing(number, [HOLD], float(number) / 100)
+    assert counts(events) == [1]
+    for number in range(499):
+        events.standing(number, [], 20.0)
+    events.standing(0, [HOLD], 21.0)
+    assert sent(events) == []
+    for number in (0, 499):
+        events.standing(number, [], 22.0)
+    events.standing(7, [HOLD], 23.0)
+    assert counts(events) == [2]
+
+
+def test_what_passes_by_itself_makes_no_event() -> None:
+    """A new node has no address for a moment; after a minute somebody should know."""
+    reason = REASONS["NodeUnresolved"]
+    events = EventSeries()
+    held = HOLD._replace(reason=reason)
+    events.standing("a", [held], 0.0)
+    events.tick(reason.after - 1)
+    events.standing("a", [], reason.after - 0.5)
+    events.tick(reason.after + 10)
+    assert sent(events) == []
+    events.standing("a", [held], 100.0)
+    events.tick(100.0 + reason.after)
+    assert counts(events) == [1]
+
+
+def test_what_happens_is_an_event_each_time_it_says_something_else() -> None:
+    """The same words again are counted."""
+    events = EventSeries()
+    events.happened(RELEASED, 0.0)
+    events.happened(RELEASED._replace(note="us: 4 endpoints may go"), 1.0)
+    assert counts(events) == [1, 1]
+    events.happened(RELEASED, 20.0)
+    assert counts(events) == [2]
+
+
+def test_publications_are_told_of_twice_a_minute() -> None:
+    """At once, and what came of those in between."""
+    events = EventSeries()
+    said = []
+    for second in range(61):
+        events.happened(Held(PUBLISHED, SERVICE, "", f"endpoints: {second} of eu"), float(second))
+        events.tick(float(second))
+        said += [each.note for each in sent(events)]
+    assert said == ["endpoints: 0 of eu", "endpoints: 30 of eu", "endpoints: 60 of eu"]
+    events.tick(200.0)
+    events.tick(300.0)
+    events.happened(Held(PUBLISHED, SERVICE, "", "endpoints: 7 of eu"), 300.0)
+    assert [each.note for each in sent(events)] == ["endpoints: 7 of eu"]
+
+
+def test_similar_events_are_combined() -> None:
+    """The eleventh message of a reason on an object within ten minutes, and all after it, are one Event."""
+    events = EventSeries()
+    clusters = [HOLD._replace(scope=f"c{number}", note=f"c{number}: dead") for number in range(200)]
+    events.standing("hub", clusters, 0.0)
+    found = sent(events)
+    assert len(found) == SIMILAR + 1
+    assert found[-1].note == f"{COMBINED}c{SIMILAR}: dead"
+    events.tick(UPDATE)
+    [combined] = {id(each): each for each in [*found[-1:], *sent(events)]}.values()
+    assert combined.count == 200 - SIMILAR
+
+
+def test_an_object_has_a_budget() -> None:
+    """25 in a row, then one in five minutes; Normal ones do not use up that of the Warnings."""
+    events = EventSeries()
+    reasons = [replace(REASONS["PlanReleased"], name=f"R{number}") for number in range(100)]
+    for reason in reasons:
+        events.happened(RELEASED._replace(reason=reason), 0.0)
+    assert len(sent(events)) == BURST
+    assert events.suppressed == 100 - BURST
+    events.standing("a", [HOLD], 0.0)
+    assert [each.reason for each in sent(events)] == [PORTS]
+    events.happened(RELEASED._replace(note="more"), 299.0)
+    assert sent(events) == []
+    events.happened(RELEASED._replace(note="more"), 301.0)
+    assert len(sent(events)) == 1
+
+
+def test_a_finding_without_a_token_is_said_later() -> None:
+    """What still holds when the budget allows is not lost."""
+    events = EventSeries()
+    reasons = [replace(PORTS, name=f"R{number}") for number in range(int(BURST) + 1)]
+    events.standing("a", [HOLD._replace(reason=reason) for reason in reasons], 0.0)
+    assert len(sent(events)) == BURST
+    events.tick(100.0)
+    assert sent(events) == []
+    events.tick(310.0)
+    assert [each.reason for each in sent(events)] == [reasons[-1]]
+    assert events.suppressed == 0
+
+
+def test_the_queue_is_bounded_and_drops_the_oldest() -> None:
+    """Warnings leave it first; what was dropped is counted."""
+    events = EventSeries()
+    for number in range(PENDING + 7):
+        regarding = SERVICE._replace(name=f"s{number}")
+        events.happened(Held(PUBLISHED, regarding, "", "endpoints: 1 of eu"), 0.0)
+    events.standing("a", [HOLD], 0.0)
+    assert events.pending == PENDING + 1
+    assert events.suppressed == 7
+    first, second = sent(events)[:2]
+    assert (first.reason, second.key.regarding.name) == (PORTS, "s7")
+
+
+def test_an_event_that_was_not_taken_is_made_anew() -> None:
+    """There is none to be updated."""
+    events = EventSeries()
+    events.standing("a", [HOLD], 0.0)
+    lost = events.take()
+    assert lost is not None
+    events.gone(lost)
+    events.standing("a", [], 20.0)
+    events.standing("a", [HOLD], 40.0)
+    assert counts(events) == [1]
+
+
+def test_whoever_leads_again_says_what_holds() -> None:
+    """Somebody else wrote meanwhile."""
+    events = EventSeries()
+    events.standing("a", [HOLD], 0.0)
+    events.clear()
+    assert sent(events) == []
+    assert not events.reports("a")
+    events.standing("a", [HOLD], 20.0)
+    assert len(sent(events)) == 1
+
+
+def test_nothing_is_remembered_for_ever() -> None:
+    """A day after the last finding there is nothing left of it."""
+    events = EventSeries()
+    for number in range(300):
+        events.standing(number, [HOLD._replace(regarding=SERVICE._replace(name=f"s{number}"))], float(number))
+        events.happened(RELEASED._replace(note=f"{number}"), float(number))
+        sent(events)
+        events.standing(number, [], number + 0.5)
+    events.tick(90_000.0)
+    sent(events)
+    events.tick(100_000.0)
+    held = [value for value in vars(events).values() if isinstance(value, dict | set)]
+    assert [len(each) for each in held if each is not events._queues] == [0] * (len(held) - 1)
+
+
+@given(st.text())
+def test_a_note_is_one_printable_line_of_at_most_1024_bytes(text: str) -> None:
+    """Whatever a remote cluster wrote."""
+    clean = note(text)
+    assert len(clean.encode()) <= NOTE
+    assert clean.isprintable() or not clean
+    assert note(clean) == clean
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("a\r\nb\tc", "a  b c"),
+        ("red \x1b[31mtext\x00", "red [31mtext"),
+        ("turned \u202eround\u200b", "turned round"),
+        ("half \ud800", "half"),
+        ("é" * 600, "é" * 510 + "…"),
+    ],
+)
+def test_notes(text: str, clean: str) -> None:
+    """Control and format characters go, a long text is cut between two characters."""
+    assert note(text) == clean

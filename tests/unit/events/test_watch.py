@@ -1,0 +1,224 @@
+"""What of the hub's state becomes an Event, on which object."""
+
+from __future__ import annotations
+
+import base64
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from hub.aio.clock import Clock
+from hub.errors import Problem, RegistryError
+from hub.events.catalog import REASONS, Reason
+from hub.events.recorder import Recorder
+from hub.events.series import Held, Regarding
+from hub.events.watch import EventWatch, Watched
+from hub.kube.credentials import Credentials
+from hub.kube.kubeconfig import ClusterAccess, Token
+from hub.kube.secret import Secret
+from hub.model import Finding, TargetKey
+from hub.plan.plan import Plan
+from hub.reconcile import Pass
+from hub.registry.spec import ProviderRef
+from hub.remote.fleet import SourceKey
+from hub.remote.status import ClusterStatus, State
+from hub.removals import RegistryHeld
+from tests.support import build
+
+KEY = TargetKey("edge", "payments")
+SERVICE = Regarding("v1", "Service", "edge", "payments", build.UID)
+ITSELF = Regarding("v1", "Pod", "ops", "hub-0")
+FINDINGS = [
+    *("EmptyResultHeld", "FilteredEmpty", "RemovalWithheld", "ClusterDisrupted", "WrongCluster", "OwnerConflict"),
+    *("NodeAmbiguous", "NodeUnresolved", "PanicMode", "ForeignSlice", "SelectorPresent", "PortMismatch"),
+    *("PortNotAllowed", "FamilyNotInService", "LocalTrafficPolicy", "InvalidAddressSkipped", "CopyNotAllowed"),
+    *("RegistryRemovalWithheld", "EmptyResultAccepted", "PlanReleased", "ApprovalUsed"),
+]
+
+
+class Heard:
+    """A recorder that remembers what it was told."""
+
+    enabled = True
+
+    def __init__(self) -> None:
+        self.now: dict[object, list[Held]] = {}
+        self.once: list[tuple[str, Regarding, str]] = []
+
+    def happened(self, reason: Reason, regarding: Regarding, message: str) -> None:
+        self.once.append((reason.name, regarding, message))
+
+    def standing(self, subject: object, found: list[Held]) -> None:
+        self.now[subject] = list(found)
+
+    def reports(self, subject: object) -> bool:
+        return bool(self.now.get(subject))
+
+
+class Desk:
+    """A hub as far as Events look at it, its watch, and what was said."""
+
+    def __init__(self) -> None:
+        self.heard = Heard()
+        self.hub: Any = SimpleNamespace(
+            fleet=SimpleNamespace(clusters={}, sources={}),
+            local=SimpleNamespace(services={KEY: build.service()}),
+            client=SimpleNamespace(access=None),
+            renewal=SimpleNamespace(problems={}),
+            rejected=None,
+            withheld=lambda: None,
+            approvals=SimpleNamespace(valid=lambda: {"approved"}),
+        )
+        self.watch = EventWatch(cast("Watched", self.hub), cast("Recorder", self.heard), ITSELF)
+
+    def cluster(self, name: str, state: State, error: str = "") -> None:
+        """A remote cluster is in a state."""
+        self.hub.fleet.clusters[name] = SimpleNamespace(status=ClusterStatus(state, 0.0, error), client=None)
+
+    def source(self, cluster: str, problem: str) -> None:
+        """A provider has a problem, or none."""
+        key = SourceKey(cluster, ProviderRef("ionos"))
+        self.hub.fleet.sources[key] = SimpleNamespace(problem=problem)
+
+    def looks(self) -> list[tuple[str, str]]:
+        """Reason and message of all that holds of the hub itself."""
+        self.watch.look()
+        return [(each.reason.name, each.note) for each in self.heard.now["hub"]]
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_a_finding_becomes_an_event(name: str) -> None:
+    """On the Service, or on the hub where a cluster or the registry is concerned; gone with the finding."""
+    desk, reason = Desk(), REASONS[name]
+    desk.watch.decided(Pass(KEY, findings=(Finding(name, "eu: so it is"),)))
+    regarding = ITSELF if reason.on == "hub" else SERVICE
+    if reason.momentary:
+        assert desk.heard.once == [(name, regarding, "eu: so it is")]
+    else:
+        scope = "eu" if reason.by_source else ""
+        assert desk.heard.now[KEY] == [Held(reason, regarding, scope, "eu: so it is")]
+    desk.watch.decided(Pass(KEY))
+    assert not desk.heard.now[KEY]
+
+
+def test_findings_without_an_event_and_passes_without_findings_say_nothing() -> None:
+    """Most passes are such."""
+    desk = Desk()
+    desk.watch.decided(Pass(KEY))
+    assert desk.heard.now == {}
+    desk.watch.decided(Pass(KEY, findings=(Finding("EndpointsUnproven", "3 wait"),)))
+    assert (desk.heard.now, desk.heard.once) == ({KEY: []}, [])
+
+
+def test_a_finding_of_one_source_is_told_apart_by_the_source() -> None:
+    """Its message begins with the cluster, or it is the first of its objects."""
+    desk = Desk()
+    port = Finding("PortMismatch", "eu: which?", ("eu",))
+    family = Finding("FamilyNotInService", "us has IPv6 addresses only, the Service has IPv4", ("us",))
+    desk.watch.decided(Pass(KEY, findings=(port, family)))
+    assert [each.scope for each in desk.heard.now[KEY]] == ["eu", "us"]
+
+
+def test_a_service_that_does_not_exist_has_no_uid() -> None:
+    """The Event is where it will be."""
+    desk = Desk()
+    desk.watch.decided(Pass(TargetKey("edge", "none"), findings=(Finding("PortMismatch", "eu: which?"),)))
+    [held] = desk.heard.now["edge", "none"]
+    assert held.regarding == Regarding("v1", "Service", "edge", "none")
+
+
+def test_a_publication_counts_what_is_there_afterwards() -> None:
+    """Endpoints by cluster, and what was done to slices."""
+    desk = Desk()
+    old = build.slice("s-0", build.endpoints(3), cluster="eu")
+    gone = build.slice("s-1", build.endpoints(2), cluster="us")
+    new = build.slice("s-2", build.endpoints(4), cluster="eu")
+    done = [("create", new), ("delete", gone)]
+    desk.watch.published(Pass(KEY, Plan(creates=(new,), deletes=(gone,)), observed=(old, gone)), done)
+    assert desk.heard.once == [("EndpointsPublished", SERVICE, "endpoints: 7 of eu; slices: 1 created, 1 deleted")]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (State.UNREACHABLE, "ClusterUnreachable"),
+        (State.DEGRADED, "ClusterDegraded"),
+        (State.WRONG_CLUSTER, "WrongCluster"),
+    ],
+)
+def test_a_cluster_in_trouble_recovers(state: State, reason: str) -> None:
+    """What happens on the way back is not news; only a cluster that was in trouble recovers."""
+    desk = Desk()
+    desk.cluster("eu", State.SYNCING)
+    desk.cluster("us", State.READY)
+    assert desk.looks() == []
+    desk.cluster("eu", state, "so it is")
+    assert desk.looks() == [(reason, "eu: so it is")]
+    desk.cluster("eu", State.SYNCING)
+    assert desk.looks() == []
+    assert desk.heard.once == []
+    desk.cluster("eu", State.READY)
+    for _ in range(2):
+        assert desk.looks() == []
+    assert desk.heard.once == [("ClusterRecovered", ITSELF, "eu: its nodes are followed again")]
+
+
+def test_a_failing_provider_is_told_of_unless_the_cluster_is_in_trouble_itself() -> None:
+    """One trouble, one Event."""
+    desk = Desk()
+    desk.cluster("eu", State.READY)
+    desk.source("eu", "401: the token is not accepted")
+    desk.source("list", "no such file")
+    desk.cluster("us", State.UNREACHABLE, "connection refused")
+    desk.source("us", "Unreachable: connection refused")
+    assert desk.looks() == [
+        ("ClusterUnreachable", "us: connection refused"),
+        ("ProviderFailed", "eu: provider ionos: 401: the token is not accepted"),
+        ("ProviderFailed", "list: provider ionos: no such file"),
+    ]
+
+
+def test_a_rejected_registry_and_a_withheld_removal_are_told_of() -> None:
+    """The first problem, and how many more; the command that approves."""
+    desk = Desk()
+    problems = tuple(Problem("clusters.yaml", line, 1, "version", "must be 1") for line in (1, 2, 3))
+    desk.hub.rejected = RegistryError(problems)
+    desk.hub.withheld = lambda: RegistryHeld(
+        "abc", ("service edge/a", "service edge/b"), 5, 9, "hub approve registry abc"
+    )
+    rejected, removal = desk.looks()
+    assert rejected == ("RegistryRejected", "clusters.yaml:1:1: version: must be 1 (and 2 more)")
+    assert removal[0] == "RegistryRemovalWithheld"
+    assert removal[1].endswith("withheld until: hub approve registry abc")
+
+
+@pytest.mark.parametrize("name", ["approved", "other"])
+def test_an_approval_of_a_withheld_removal_is_told_of(name: str) -> None:
+    """Not where the file was mended instead."""
+    desk = Desk()
+    desk.hub.withheld = lambda: RegistryHeld(
+        name, ("service edge/a", "service edge/b"), 5, 9, "hub approve registry abc"
+    )
+    for _ in range(2):
+        assert [reason for reason, _ in desk.looks()] == ["RegistryRemovalWithheld"]
+    desk.hub.withheld = lambda: None
+    for _ in range(2):
+        assert desk.looks() == []
+    said = [("ApprovalUsed", ITSELF, "registry: 2 entries with 5 endpoints may go: approved")]
+    assert desk.heard.once == (said if name == "approved" else [])
+
+
+async def test_a_renewal_that_fails_is_said_with_its_reason() -> None:
+    """Long before the credential ends: half of its life is left."""
+    desk = Desk()
+    part = base64.urlsafe_b64encode(b'{"iat": 1000000, "exp": 2000000}').rstrip(b"=").decode()
+    access = ClusterAccess("https://192.0.2.1", Token(Secret(f"e30.{part}.c2ln")), "Secret eu")
+    credentials = Credentials(access, cast("Clock", SimpleNamespace(now=lambda: 0.0, wall=lambda: 1_500_000.0)))
+    await credentials.headers()
+    desk.cluster("eu", State.READY)
+    desk.hub.fleet.clusters["eu"].client = SimpleNamespace(access=credentials)
+    assert desk.looks() == []
+    desk.hub.renewal.problems["eu"] = "403"
+    text = "eu: the credential of Secret eu ends at 1970-01-24T03:33:20Z and is not renewed: 403"
+    assert desk.looks() == [("CredentialExpiring", text)]
