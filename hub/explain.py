@@ -38,7 +38,7 @@ class Step:
     """One decision.
 
     Attributes:
-        stage: source, node, eligibility, resolution, address, service, published, guard or policy.
+        stage: source, node, eligibility, resolution, address, service, published, health, guard or policy.
         where: the cluster, ``cluster/node`` or ``namespace/service`` it is about.
         outcome: one or two words.
         why: in words; may be "".
@@ -80,6 +80,8 @@ class TargetFacts:
         groups: as desired, before the guard.
         withheld: what the guard holds back.
         approve: (cluster, family) -> the command that lets it go.
+        checks: (cluster, family) -> how its addresses are probed.
+        probed: (cluster, family) -> address -> verdict and why; nothing where nobody has probed here.
     """
 
     key: TargetKey
@@ -91,6 +93,8 @@ class TargetFacts:
     unknown: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     approve: Mapping[GroupKey, str] = field(default_factory=dict)
+    checks: Mapping[GroupKey, str] = field(default_factory=dict)
+    probed: Mapping[GroupKey, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,8 @@ def condition(endpoint: Endpoint) -> str:
     """An endpoint's conditions as consumers read them."""
     if endpoint.conditions.terminating:
         return "draining"
+    if endpoint.conditions.ready is False and endpoint.conditions.serving is False:
+        return "unhealthy"
     return "not ready" if endpoint.conditions.ready is False else "ready"
 
 
@@ -134,7 +140,7 @@ def explain_address(address: str, facts: Facts) -> tuple[Step, ...]:
 
 
 def _offers(address: str, source: SourceFacts) -> Iterable[Step]:
-    claimed = [name for name in _names(source) if address in _claims(source, name)]
+    claimed = [name for name in _names(source) if address in claims(source, name)]
     for name in claimed:
         yield from _node_steps(source, name)
     if source.unknown is not None and any(address in family for family in source.result.view.endpoints.values()):
@@ -145,7 +151,7 @@ def _names(source: SourceFacts) -> list[str]:
     return sorted(source.result.reports.keys() | source.nodes.keys())
 
 
-def _claims(source: SourceFacts, name: str) -> set[str]:
+def claims(source: SourceFacts, name: str) -> set[str]:
     """Every address anybody ever mentioned for a node, in its normal form."""
     texts: list[str] = []
     if (report := source.result.reports.get(name)) is not None:
@@ -269,6 +275,8 @@ def _of_target(
             yield Step("published", where, condition(endpoint), why)
             published.add((key, endpoint.address))
     for key, found in sorted(published):
+        if key in target.checks:
+            yield _health(target, key, found)
         yield from _fate(target, key, found)
     groups = {group.key: group for group in target.groups}
     offered = {
@@ -284,6 +292,16 @@ def _of_target(
     for finding in target.findings:
         if address and address in finding.objects and not any(finding.message == e.message for e in _held(target)):
             yield Step("service", where, finding.reason, finding.message)
+
+
+def _health(target: TargetFacts, key: GroupKey, address: str) -> Step:
+    """What the probes say of a published address, or that there are none here."""
+    what = f"{target.checks[key]} of {address}"
+    verdict = target.probed.get(key, {}).get(address)
+    if verdict is None:
+        return Step("health", str(target.key), "not probed", f"{what}: its slice is believed here")
+    outcome, why = verdict
+    return Step("health", str(target.key), outcome, f"{what}: {why}" if why else what)
 
 
 def _held(target: TargetFacts) -> Sequence[Withheld]:

@@ -28,6 +28,8 @@ COMMANDS: Final = {
     "status": "hub.cli.status",
     "nodes": "hub.cli.nodes",
     "why": "hub.cli.why",
+    "cluster": "hub.cli.cluster",
+    "endpoints": "hub.cli.endpoints",
     "approve": "hub.cli.operate",
     "pause": "hub.cli.operate",
     "resume": "hub.cli.operate",

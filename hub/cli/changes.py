@@ -10,14 +10,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import click
+import msgspec
 
 from hub.app import Hub
 from hub.cli.render import count, document, one_line
-from hub.cli.withheld import Held, held, registry_data, registry_lines
+from hub.cli.withheld import lines, registry_lines
 from hub.model import Conditions, Endpoint, Finding, Port, Slice
 from hub.plan.plan import EndpointChange, Plan, apply_plan, endpoint_changes
 from hub.reconcile import Pass
 from hub.removals import RegistryHeld
+from hub.report.held import held, registry_withheld
+from hub.report.values import Held
 
 SIGNS: Final = {"added": "+", "removed": "-", "changed": "~"}
 COLOURS: Final = {"added": "green", "removed": "red", "changed": "yellow"}
@@ -188,7 +191,7 @@ def print_plan(
         return any(each.changes for each in services)
     for each in services:
         _print_service(each)
-    for line in registry_lines(registry):
+    for line in registry_lines(registry_withheld(registry)):
         click.echo(click.style(one_line(line) if line.startswith("=") else f"  {one_line(line)}", fg="magenta"))
     click.echo(_summary(services))
     return any(each.changes for each in services)
@@ -217,7 +220,7 @@ def _notes(service: ServiceChange) -> Iterable[str]:
     for cluster, reason in service.unknown.items():
         yield "  " + click.style(f"? {cluster}: unknown, nothing is removed: {one_line(reason)}", fg="magenta")
     for each in service.withheld:
-        for line in each.lines():
+        for line in lines(each):
             yield "  " + click.style(one_line(line) if line.startswith("=") else f"  {one_line(line)}", fg="magenta")
     shown = {each.message for each in service.withheld}
     for finding in service.findings:
@@ -252,7 +255,7 @@ def _summary(services: Sequence[ServiceChange]) -> str:
 def _document(services: Sequence[ServiceChange], registry: RegistryHeld | None) -> dict[str, Any]:
     return {
         "changes": any(each.changes for each in services),
-        "registry": {"withheld": registry_data(registry)},
+        "registry": {"withheld": msgspec.to_builtins(registry_withheld(registry))},
         "services": [
             {
                 "name": each.name,
@@ -273,7 +276,7 @@ def _document(services: Sequence[ServiceChange], registry: RegistryHeld | None) 
                 "others": list(each.others),
                 "slices": dict(each.slices),
                 "unknown": [{"cluster": name, "reason": why} for name, why in each.unknown.items()],
-                "withheld": [held.data() for held in each.withheld],
+                "withheld": msgspec.to_builtins(each.withheld),
                 "findings": [
                     {"reason": finding.reason, "message": finding.message, "objects": list(finding.objects)}
                     for finding in each.findings

@@ -9,9 +9,9 @@ from hub.app import Hub, Options, assemble
 from hub.cli.changes import print_plan, unknown_sources
 from hub.cli.exits import Exit
 from hub.cli.render import Output, warn
-from hub.cli.withheld import approving_flags
 from hub.errors import UsageError
 from hub.model import TargetKey
+from hub.report.held import approving_flags
 
 
 async def plan(options: Options, names: Iterable[str], output: Output) -> int:

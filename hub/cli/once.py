@@ -16,9 +16,9 @@ from hub.cli.changes import print_plan, unknown_sources
 from hub.cli.exits import Exit
 from hub.cli.observe import warn_of_problems
 from hub.cli.render import count, one_line
-from hub.cli.withheld import approving_flags
 from hub.errors import NotLeader
 from hub.reconcile import Pass
+from hub.report.held import approving_flags
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ from hub import approvals
 from hub.aio.clock import SystemClock
 from hub.cli.observe import meant
 from hub.cli.render import count, table, warn
-from hub.cli.withheld import timestamp
 from hub.errors import ApiError, Conflict, HubError, NotFound
 from hub.kube.client import MERGE_PATCH, Client
 from hub.kube.credentials import Credentials
@@ -35,6 +34,7 @@ from hub.model import (
     Slice,
 )
 from hub.plan.record import decode
+from hub.report.values import timestamp
 
 TIMEOUT: Final = 10.0
 PAGE: Final = "500"

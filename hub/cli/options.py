@@ -55,6 +55,26 @@ def service(text: str) -> str:
     return str(_checked("object_name", text))
 
 
+def cluster_name(text: str) -> str:
+    """The name of a remote cluster."""
+    from hub.model import LOCAL
+
+    name = str(_checked("label", text))
+    if name == LOCAL:
+        raise click.BadParameter(f"{name!r} is built in: the hub cluster itself")
+    return name
+
+
+def provider_name(text: str) -> str:
+    """The name of a provider."""
+    return str(_checked("provider_name", text))
+
+
+def cidr(text: str) -> Any:
+    """A network."""
+    return _checked("cidr", text)
+
+
 def owner(text: str) -> str:
     """A value of the owner label."""
     return str(_checked("owner", text))
@@ -161,6 +181,13 @@ lease_namespace = click.option(
     help="The hub's own namespace, where its Lease is. [default: the Pod's, then default]",
 )
 
+secrets_namespace = click.option(
+    "--secrets-namespace",
+    metavar="NAMESPACE",
+    type=namespace,
+    help="Where the registry's Secrets are read. [default: the hub's namespace]",
+)
+
 
 def hub_access(function: F) -> F:
     """Everything that says how the hub reaches clusters, and what a registry may make it do."""
@@ -168,11 +195,14 @@ def hub_access(function: F) -> F:
         kubeconfig,
         lease_namespace,
         click.option(
-            "--secrets-namespace",
+            "--target-namespace",
             metavar="NAMESPACE",
             type=namespace,
-            help="Where the registry's Secrets are read. [default: the hub's namespace]",
+            multiple=True,
+            help="A namespace of the hub cluster whose Services and slices are read and written, one watch for each. "
+            "May be repeated. [default: all]",
         ),
+        secrets_namespace,
         click.option(
             "--credentials-dir",
             metavar="FOLDER",
@@ -208,6 +238,7 @@ class Given:
     credentials_dir: str | None = None
     allow_exec: tuple[str, ...] = field(default=())
     allow_api_host: tuple[str, ...] = field(default=())
+    target_namespace: tuple[str, ...] = field(default=())
 
     def options(self, registry: str, **more: Any) -> Options:
         """Options of a hub; ``more`` are further fields."""
@@ -222,6 +253,7 @@ class Given:
             credentials_dir=str(Path(self.credentials_dir).absolute()) if self.credentials_dir else None,
             allow_exec=frozenset(self.allow_exec),
             allow_api_hosts=frozenset(self.allow_api_host),
+            target_namespaces=tuple(sorted(set(self.target_namespace))),
             **more,
         )
 

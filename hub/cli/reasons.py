@@ -7,25 +7,21 @@ from typing import Any, Final
 
 import click
 
-from hub.app import Hub, Options, assemble
+from hub.app import Options, assemble
 from hub.cli.changes import unknown_sources
 from hub.cli.exits import Exit
 from hub.cli.observe import chosen, meant, warn_of_problems
 from hub.cli.render import Output, document, table, warn
-from hub.cli.sources import inspected
-from hub.cli.withheld import approving_flags, held
-from hub.desired.addresses import AddressPolicy, Rejected, parse
+from hub.desired.addresses import Rejected, parse
 from hub.explain import (
     Facts,
-    SourceFacts,
     Step,
-    TargetFacts,
     explain_address,
     explain_node,
     explain_service,
 )
-from hub.model import LOCAL, GroupKey, TargetKey
-from hub.reconcile import Pass
+from hub.model import TargetKey
+from hub.report.facts import gather
 
 HEADERS: Final = ("STAGE", "WHERE", "OUTCOME", "WHY")
 
@@ -68,38 +64,6 @@ def explain(subject: str, facts: Facts) -> tuple[str, tuple[Step, ...]]:
         return "node", explain_node(subject, facts)
     steps = (*explain_node(subject, facts), *explain_address(str(address), facts))
     return "address", tuple(dict.fromkeys(steps))
-
-
-def gather(hub: Hub, results: list[Pass]) -> Facts:
-    """The facts of this moment."""
-    sources = []
-    for each in inspected(hub):
-        unit = hub.fleet.clusters.get(each.cluster)
-        nodes = unit.nodes if unit is not None else {}
-        sources.append(SourceFacts(each.cluster, each.services, each.unknown, each.result, each.resolutions, nodes))
-    flags = approving_flags(hub)
-    denied = (*hub.registry.denied_cidrs, *hub.cidrs.networks)
-    policies = {
-        name: AddressPolicy(spec.allowed_cidrs, denied) for name, spec in hub.registry.clusters.items() if name != LOCAL
-    }
-    return Facts(tuple(sources), tuple(_target(hub, each, flags) for each in results), policies)
-
-
-def _target(hub: Hub, result: Pass, flags: str) -> TargetFacts:
-    spec = hub.registry.targets.get(result.target)
-    watches = result.desired.watches if result.desired is not None else ()
-    return TargetFacts(
-        result.target,
-        tuple(dict.fromkeys(source.cluster for source in spec.sources)) if spec is not None else (),
-        result.status,
-        tuple(hub.local.slices.of(result.target).values()),
-        result.desired.groups if result.desired is not None else (),
-        result.withheld,
-        result.unknown,
-        result.findings,
-        {GroupKey(each.cluster, each.family): each.approve for each in held(result, flags)},
-        {GroupKey(each.cluster, each.family): str(each.check) for each in watches},
-    )
 
 
 def _hint(subject: str, kind: str, facts: Facts) -> str:

@@ -17,11 +17,14 @@ from hub.cli import logs
 from hub.cli.election import Election, leader_election
 from hub.cli.exits import Exit, leave_within
 from hub.cli.limits import raise_limit
-from hub.cli.options import BindAddress, Given, Settings, bind_address, duration, hub_access, service
+from hub.cli.listen import listen_of, listener
+from hub.cli.options import DEFAULT_OWNER, BindAddress, Given, Settings, bind_address, duration, hub_access, service
+from hub.cli.options import owner as owner_label
 from hub.cli.options import verbose as verbose_option
 
 if TYPE_CHECKING:
     from hub.app import Options
+    from hub.report.server import Listen
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +83,30 @@ class Environment:
     show_default=True,
     help="Where /healthz and /readyz answer; 0 = off.",
 )
+@listener
+@click.option(
+    "--metrics-bind-address",
+    metavar="HOST:PORT",
+    type=bind_address,
+    help="An address of its own for /metrics, which asks nobody who he is; 0 = none. [default: none]",
+)
+@click.option(
+    "--owner",
+    metavar="OWNER",
+    type=owner_label,
+    default=DEFAULT_OWNER,
+    show_default=True,
+    help="Whose last accepted registry is used where the file is rejected at start and does not say its owner.",
+)
+@click.option(
+    "--events",
+    is_flag=False,
+    flag_value=True,
+    default=True,
+    type=click.BOOL,
+    metavar="[=true|false]",
+    help="Write Kubernetes Events on the Services concerned, and on the hub itself. [default: true]",
+)
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the log."
 )
@@ -95,14 +122,18 @@ def run(
     removal_grace: float,
     take_over: tuple[str, ...],
     health_probe_bind_address: BindAddress | None,
+    metrics_bind_address: BindAddress | None,
+    owner: str,
+    events: bool,
     log_format: logs.LogFormat,
     **given: Any,
 ) -> int:
     """Keep the hub cluster's Services pointing at the nodes of the clusters in the registry.
 
     Runs until SIGTERM or SIGINT, then finishes the write in flight and exits 0 within 5 seconds; a second
-    signal ends it at once. The registry is read again when it changes. With --from-env the inventory's program
-    need not be allowed by --allow-exec: whoever sets the variables starts the hub.
+    signal ends it at once. The registry is read again when it changes. One that cannot be used changes nothing:
+    the last good one stays in force, also at start, where one was accepted before. With --from-env the
+    inventory's program need not be allowed by --allow-exec: whoever sets the variables starts the hub.
     """
     if from_env == (registry is not None):
         raise click.UsageError("--from-env cannot go with --registry" if from_env else "Missing option '--registry'")
@@ -119,6 +150,7 @@ def run(
         from hub.cli.imports import environment
 
         found = environment()
+    listen = listen_of(ctx, given)
     given["allow_exec"] = (*given["allow_exec"], *found.programs)
     dry_run = dry_run or found.dry_run
     election = Election.of(given)
@@ -126,6 +158,9 @@ def run(
         found.registry,
         content=found.content,
         dry_run=dry_run,
+        events=events,
+        fall_back=registry is not None and not once,
+        owner=owner,
         # A dry run writes nothing, not even a Lease.
         leader_elect=election.wanted and not dry_run,
         timing=election.timing(),
@@ -138,21 +173,34 @@ def run(
         from hub.cli.once import once as single_pass
 
         return _in_loop(single_pass(options))
-    return _in_loop(serve(options, health_probe_bind_address))
+    return _in_loop(serve(options, health_probe_bind_address, metrics_bind_address, listen))
 
 
-async def serve(options: Options, probes: BindAddress | None) -> int:
-    """Run a hub until a signal arrives."""
+async def serve(
+    options: Options, probes: BindAddress | None, metrics: BindAddress | None = None, listen: Listen | None = None
+) -> int:
+    """Run a hub until a signal arrives; answer probes, scrapes and browsers meanwhile."""
+    from hub.errors import RegistryError
     from hub.registry.isolated import begin
 
-    check = begin(options.registry, options.content)  # goes on beside the imports
+    check = None
+    with suppress(RegistryError):  # is raised again where it is known what to do about it
+        check = begin(options.registry, options.content)  # goes on beside the imports
 
     from hub.app import assemble
     from hub.probes import serving
+    from hub.report.metrics import Metrics
+    from hub.report.metrics_server import serving as serving_metrics
+    from hub.report.server import Listen, listening
 
     stop = asyncio.Event()
     _on_signals(stop.set)
-    async with assemble(options, check=check) as hub, serving(probes, hub):
+    async with (
+        assemble(options, check=check) as hub,
+        serving(probes, hub),
+        serving_metrics(metrics, Metrics(hub)),
+        listening(listen or Listen(None), hub),
+    ):
         await hub.run(stop)
     return Exit.OK
 

@@ -8,26 +8,32 @@ from typing import Any
 import click
 
 from hub.cli import logs
-from hub.cli.options import Given, Settings, hub_access, output, registry, verbose
+from hub.cli.options import Given, Settings, hub_access, output, verbose
 from hub.cli.render import Output
+from hub.cli.server import chosen, registry_or_server
 
 
 @click.command(short_help="Show how every cluster and Service is doing.")
-@registry
+@registry_or_server
 @hub_access
 @output("table", "json")
 @verbose
 @click.pass_context
-def status(ctx: click.Context, /, registry: str, output: Output, **given: Any) -> int:
+def status(ctx: click.Context, /, registry: str | None, output: Output, **given: Any) -> int:
     """Show how every cluster and every Service is doing: states, endpoints, what is withheld, what is paused.
 
-    Looks once by itself, writes nothing: states are as this command found them, endpoints as they are
-    published. Health is not probed here.
+    With --registry it looks once by itself and writes nothing: states are as this command found them, endpoints
+    as they are published, and health is not probed. With --server a running hub tells what it knows; a standby
+    names the leader.
 
     Exit codes: 0 ok, 2 a source is unknown (what is printed is what can be said), 3 error.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
-    options = Given(**given).options(registry, dry_run=True, leader_elect=False)
+    server = chosen(given, registry)
     from hub.cli.standing import status as look
+    from hub.cli.standing import status_of
 
-    return asyncio.run(look(options, output))
+    if server is not None or registry is None:
+        assert server is not None  # noqa: S101 - chosen() sees to it
+        return asyncio.run(status_of(server, output))
+    return asyncio.run(look(Given(**given).options(registry, dry_run=True, leader_elect=False), output))

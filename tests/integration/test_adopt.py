@@ -269,7 +269,11 @@ def from_environment(world: World, variables: dict[str, str]) -> Iterator[None]:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **variables}
     with (world.folder / "hub.log").open("wb") as log:
         child = subprocess.Popen(
-            [*argv, "--health-probe-bind-address", "0"], stdout=log, stderr=log, cwd=world.folder, env=environment
+            [*argv, "--health-probe-bind-address", "0", "--listen", "0"],
+            stdout=log,
+            stderr=log,
+            cwd=world.folder,
+            env=environment,
         )
     try:
         yield

@@ -25,7 +25,7 @@ from click.testing import CliRunner
 
 from hub.app import Hub, Options, assemble
 from hub.cli import cli
-from hub.cli.sources import inspected
+from hub.report.facts import inspected
 from hub.kube import client as client_module
 from hub.kube import reflector as reflector_module
 from hub.plugin.testing import SimulatedCluster, make_node, make_service

@@ -133,7 +133,7 @@ def start(world: World) -> Iterator[Start]:
     def begin(*arguments: str) -> Hub:
         with (world.folder / f"log-{len(hubs)}").open("w") as log:
             process = subprocess.Popen(
-                command("run", *ACCESS, *arguments),
+                command("run", *ACCESS, "--listen", "0", *arguments),
                 stderr=log,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import termios
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -87,6 +88,21 @@ def test_demo_ends_by_itself_and_says_how_it_went(start: Start, tmp_path: Path) 
     assert str(folder) in lines[0]
     assert (folder / "clusters.yaml").exists()
     assert "Unreachable" in (folder / "hub.log").read_text()
+
+
+def test_demo_says_what_to_try_meanwhile_and_that_works(start: Start, tmp_path: Path) -> None:
+    """The command as it is printed, in the demo's folder, finds the addresses that the cloud says."""
+    demo = start("--for", "60s")
+    assert demo.stdout is not None
+    said = [demo.stdout.readline() for _ in range(4)]
+    assert "start: 21 nodes" in said[3]
+    url = said[2].partition("in a browser: ")[2].strip()
+    with urllib.request.urlopen(url, timeout=20) as page:
+        assert b"payments-us" in page.read()
+    command = said[1].partition("try there meanwhile: ")[2].split()
+    folder = next(tmp_path.glob("hub-demo-*"))
+    tried = subprocess.run([sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True, check=False)
+    assert re.search(r"eu-4 +yes +10\.7\.0\.\d+ +10\.7\.0\.\d+ +not probed", tried.stdout), tried
 
 
 def test_demo_ends_cleanly_when_interrupted(start: Start, tmp_path: Path) -> None:

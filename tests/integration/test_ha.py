@@ -58,7 +58,7 @@ class Replica:
         world.hub_cluster.grant(name, *HUB_RULES)
         world.hub_cluster.certificate_kubeconfig(kubeconfig, name)
         self._argv = [sys.executable, "-m", "hub", "run", "--registry", str(world.path)]
-        self._argv += ["--kubeconfig", str(kubeconfig), "--health-probe-bind-address", "0", *arguments]
+        self._argv += ["--kubeconfig", str(kubeconfig), "--health-probe-bind-address", "0", "--listen", "0", *arguments]
         self._folder = world.folder
         self._child: subprocess.Popen[bytes] | None = None
         self._said = 0

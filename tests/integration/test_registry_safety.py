@@ -16,6 +16,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from hub import accepted
 from hub.cli import cli
 from hub.remote import cluster as remote_cluster
 from tests.support.api import Object
@@ -144,6 +145,34 @@ def test_a_mass_removal_is_withheld_at_start_and_after_a_restart(world: World) -
     assert "RegistryRemovalWithheld" in once.stderr or "withheld until: hub approve registry" in once.stderr
     assert len(hashes) == 1
     assert versions(world) == before
+
+
+def test_a_restart_does_not_make_a_withheld_share_smaller(world: World) -> None:
+    """What the same file adds counts for the share of a new process; the note beside the registry counts for more."""
+    path = f"/api/v1/namespaces/default/configmaps/{accepted.config_map('default')}"
+    added = [f"e{number}" for number in range(12)]
+    for name in added:
+        world.add_service(name)
+
+    def noted() -> str | None:
+        found = world.hub_cluster.api.find(path)
+        return found["metadata"]["annotations"].get(accepted.WITHHELD) if found is not None else None
+
+    with RunningHub(world):
+        awaits(world, ALL)
+        world.write(services=[*services(world, "a", "b"), *(world.service(name, "eu") for name in added)])
+        eventually(lambda: world.published(added[-1]))
+        eventually(noted)
+    with RunningHub(world) as running:
+        eventually(lambda: running.hub.writing)
+        held = eventually(lambda: running.hub.reconciler.withheld())
+        assert held.endpoints <= 0.2 * held.total
+        assert held.hash == noted()
+        time.sleep(1.5)  # three times the grace
+        awaits(world, {**ALL})
+        approve(world, held.approve)
+        awaits(world, {name: ALL[name] for name in ("a", "b", "payments")})
+        eventually(lambda: noted() is None)
 
 
 def test_a_cluster_that_goes_with_its_services_is_withheld(world: World) -> None:

@@ -9,7 +9,19 @@ import pytest
 from hub.desired.addresses import AddressPolicy
 from hub.desired.view import ViewBuilder
 from hub.explain import Facts, SourceFacts, Step, TargetFacts, explain_address, explain_node, explain_service
-from hub.model import DRAINING, Absent, EndpointGroup, Finding, Found, GroupKey, Node, Resolution, TargetKey, Unknown
+from hub.model import (
+    DRAINING,
+    FAILED,
+    Absent,
+    EndpointGroup,
+    Finding,
+    Found,
+    GroupKey,
+    Node,
+    Resolution,
+    TargetKey,
+    Unknown,
+)
 from hub.plan.guard import Withheld
 from hub.registry.spec import NodePolicy
 from tests.support import build
@@ -94,6 +106,17 @@ def test_an_address_the_guard_keeps_is_said_to_be_kept_by_it() -> None:
     assert of("guard", explain_address("10.0.0.9", facts(kept))) == [
         ("edge/payments", "withheld", "RemovalWithheld: 1 of 1 endpoints would go"),
         ("edge/payments", "approve with", "hub approve edge/payments abc"),
+    ]
+
+
+def test_a_failed_address_is_said_to_be_unhealthy_and_not_probed_here() -> None:
+    """A command that looks once believes the slice, and says so."""
+    endpoint = build.endpoint("10.0.0.9", conditions=FAILED)
+    found = TargetFacts(KEY, ("eu",), slices=(build.slice("s-0", [endpoint]),), checks={EU: "tcp :30443"})
+    steps = explain_address("10.0.0.9", facts(found))
+    assert [each[1] for each in of("published", steps)] == ["unhealthy"]
+    assert of("health", steps) == [
+        ("edge/payments", "not probed", "tcp :30443 of 10.0.0.9: its slice is believed here"),
     ]
 
 

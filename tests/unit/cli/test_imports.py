@@ -24,6 +24,8 @@ ENVIRONMENT = {
     "INVENTORY_FILE_PATH": "/etc/inventory/nodes.json",
 }
 
+ASSIGNMENTS = "\n".join(f"{key}={value}" for key, value in ENVIRONMENT.items())
+
 
 @pytest.fixture(autouse=True)
 def _only_what_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -95,6 +97,8 @@ def test_services_are_read_from_files_and_stdin() -> None:
         (["env"], "", "Error: SOURCE_KIND: is required"),
         (["env", "-f", "-"], "no manifest", "Error: <stdin>:1: is neither a manifest nor an assignment NAME=value"),
         (["env", "-f", "-"], "kind: Pod\nspec: [", "Error: <stdin>:3:1: is not YAML"),
+        (["env", "-f", "-"], f"{ASSIGNMENTS}\nTARGET_PORT=99999", "Error: TARGET_PORT: must be at most 65535"),
+        (["env", "-f", "-"], f"{ASSIGNMENTS}\nEMPTY_RESULT_THRESHOLD=-1", "Error: EMPTY_RESULT_THRESHOLD: must be at"),
         (["inventory-script"], "", "Error: SECURED_KUBECONFIG: is required"),
         (["endpoint-copier", "-f", "-"], "kind: Service\nmetadata: {name: a}", "Error: no Service has the annotation"),
         (["endpoint-copier", "-f", "-"], "kind: Service\nmetadata: 1", "Error: a Service without a name"),

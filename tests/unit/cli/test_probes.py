@@ -116,7 +116,7 @@ async def test_probes_are_strict(unused_port: int, request_head: bytes, status: 
 
 async def test_probes_give_up_on_a_slow_request(unused_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that does not end is cut off; others are answered meanwhile."""
-    monkeypatch.setattr("hub.probes.PATIENCE", 0.2)
+    monkeypatch.setattr("hub.report.listener.PATIENCE", 0.2)
     async with serving(BindAddress("127.0.0.1", unused_port), Probed()), asyncio.timeout(2.0):
         reader, writer = await asyncio.open_connection("127.0.0.1", unused_port)
         writer.write(b"GET /healthz HTTP/1.1\r\n")
@@ -126,7 +126,7 @@ async def test_probes_give_up_on_a_slow_request(unused_port: int, monkeypatch: p
 
 async def test_probes_refuse_a_flood(unused_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond some connections at once, further ones are closed unread."""
-    monkeypatch.setattr("hub.probes.AT_ONCE", 1)
+    monkeypatch.setattr("hub.report.listener.AT_ONCE", 1)
     async with serving(BindAddress("127.0.0.1", unused_port), Probed()), asyncio.timeout(2.0):
         _, first = await asyncio.open_connection("127.0.0.1", unused_port)
         reader, second = await asyncio.open_connection("127.0.0.1", unused_port)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 import click
+import msgspec
 import pytest
 
 from hub.cli.changes import print_plan, service_change
-from hub.cli.standing import ClusterStanding, ServiceStanding, SourceStanding, counted, data, text
-from hub.cli.withheld import held, timestamp
-from hub.model import DRAINING, Finding, GroupKey, TargetKey
+from hub.cli.standing import show, text
+from hub.cli.withheld import lines
+from hub.model import Finding, GroupKey, TargetKey
 from hub.plan.guard import Withheld
 from hub.plan.plan import Plan
 from hub.reconcile import Pass
 from hub.removals import RegistryHeld
-from tests.support import build
+from hub.report.held import held, registry_withheld
+from hub.report.values import Cluster, Noted, RegistryState, Replica, Service, Source, Status, timestamp
 
 ADDRESSES = tuple(f"10.0.0.{number}" for number in range(7))
 WITHHELD = Withheld("RemovalWithheld", "abcdef012345", ADDRESSES, 1_800_000_000.0, "7 of 10 endpoints would go")
@@ -46,37 +50,25 @@ def test_plan_shows_what_is_withheld_once_with_the_command_that_releases_it(
 def test_what_is_withheld_has_a_stable_shape() -> None:
     """Scripts rely on these keys."""
     [found] = service_change(RESULT).withheld
-    assert found.data() == {
+    assert msgspec.to_builtins(found) == {
         "cluster": "eu",
         "family": "IPv4",
         "reason": "RemovalWithheld",
         "hash": "abcdef012345",
-        "addresses": list(ADDRESSES),
+        "addresses": ADDRESSES,
         "since": timestamp(WITHHELD.since),
         "message": "7 of 10 endpoints would go",
         "approve": "hub approve edge/payments abcdef012345",
     }
 
 
-def test_status_counts_by_source_in_order() -> None:
-    """Sources in the registry's order, then what is none any more."""
-    slices = (
-        build.slice("a", [build.endpoint("10.0.0.1"), build.endpoint("10.0.0.2", None, DRAINING)]),
-        build.slice("b", [build.endpoint("10.0.0.3")], cluster="old"),
-    )
-    assert list(counted(["us", "eu"], slices, {"us": "timeout"})) == [
-        SourceStanding("us", 0, 0, "timeout"),
-        SourceStanding("eu", 1, 2),
-        SourceStanding("old", 1, 1),
-    ]
-
-
 def test_status_is_two_tables_and_what_needs_somebody() -> None:
     """Clusters, Services, and each thing withheld with its command."""
-    cluster = ClusterStanding("eu", "active", "Ready", "2027-01-15T08:00:00Z", 3)
-    sources = (SourceStanding("eu", 9, 10), SourceStanding("us", 0, 0, "timeout"))
-    service = ServiceStanding("edge/payments", "", paused=False, sources=sources, withheld=held(RESULT, " --owner me"))
-    assert click.unstyle(text([cluster], [service])).splitlines() == [
+    cluster = Cluster("eu", "active", "Ready", "2027-01-15T08:00:00Z", 3)
+    sources = (Source("eu", 9, 10), Source("us", 0, 0, "timeout"))
+    withheld = held(RESULT, " --owner me")
+    service = Service("edge/payments", ready=9, total=10, sources=sources, withheld=withheld)
+    assert click.unstyle(text(Status(clusters=(cluster,), services=(service,)))).splitlines() == [
         "CLUSTER   MODE     STATE   SINCE                  NODES   ERROR",
         "eu        active   Ready   2027-01-15T08:00:00Z   3       -",
         "",
@@ -88,12 +80,46 @@ def test_status_is_two_tables_and_what_needs_somebody() -> None:
     ]
 
 
-def test_status_has_a_stable_shape() -> None:
-    """Scripts rely on these keys."""
-    service = ServiceStanding("edge/payments", "paused", paused=True, sources=(SourceStanding("eu", 9, 10, "timeout"),))
-    assert data([ClusterStanding("eu", "frozen")], [service]) == {
-        "registry": {"withheld": None},
-        "clusters": [{"name": "eu", "mode": "frozen", "state": "", "since": None, "nodes": None, "error": ""}],
+def test_status_says_what_was_found_of_a_service_once() -> None:
+    """Not what its row, or what is withheld, says already."""
+    found = (
+        Noted("OldWriterActive", "old still writes slices of this Service; they stay. Stop it"),
+        Noted("ServiceMissing", "there is no such Service"),
+        Noted("RegistryRemovalWithheld", HELD.message),
+    )
+    service = Service("edge/payments", "there is no such Service", findings=found)
+    status = Status(services=(service,), registry=RegistryState(registry_withheld(HELD)))
+    assert click.unstyle(text(status)).splitlines()[3:] == [
+        "edge/payments",
+        "  ! OldWriterActive: old still writes slices of this Service; they stay. Stop it",
+        "",
+        f"= withheld: RegistryRemovalWithheld: {HELD.message}",
+        f"  approve with: {COMMAND}",
+    ]
+
+
+def test_status_has_a_stable_shape(capsys: pytest.CaptureFixture[str]) -> None:
+    """Scripts rely on these keys; an unknown source of a cluster that is not frozen on purpose is exit code 2."""
+    sources = (Source("eu", 9, 10, "timeout"),)
+    service = Service("edge/payments", "paused", paused=True, ready=9, total=10, sources=sources)
+    replica = Replica("1.0", "me", "a", "standby", "b")
+
+    assert show(Status(replica, clusters=(Cluster("us", "frozen"),), services=(service,)), "json") == 2
+    assert json.loads(capsys.readouterr().out) == {
+        "apiVersion": "endpointslice-hub/v1",
+        "kind": "Status",
+        "hub": {
+            "version": "1.0",
+            "owner": "me",
+            "identity": "a",
+            "role": "standby",
+            "leader": "b",
+            "dryRun": False,
+            "synced": True,
+            "error": "",
+        },
+        "registry": {"withheld": None, "rejected": "", "problems": []},
+        "clusters": [{"name": "us", "mode": "frozen", "state": "", "since": None, "nodes": None, "error": ""}],
         "services": [
             {
                 "name": "edge/payments",
@@ -101,6 +127,10 @@ def test_status_has_a_stable_shape() -> None:
                 "paused": True,
                 "ready": 9,
                 "total": 10,
+                "unhealthy": 0,
+                "draining": 0,
+                "changed": None,
+                "problem": "",
                 "sources": [{"cluster": "eu", "ready": 9, "total": 10, "unknown": "timeout"}],
                 "withheld": [],
                 "findings": [],
@@ -110,23 +140,45 @@ def test_status_has_a_stable_shape() -> None:
     }
 
 
+def test_a_running_hub_says_who_it_is_and_a_standby_who_leads() -> None:
+    """Above the tables; so does what is wrong with the registry."""
+    registry = RegistryState(rejected="clusters.yaml:3:1: no", problems=("clusters.yaml:9:1: bad",))
+    assert text(Status(Replica(identity="a", role="standby", leader="b"), registry)).splitlines() == [
+        "a: standby; b leads",
+        "the registry is rejected, the last good one stays in force: clusters.yaml:3:1: no",
+        "registry: clusters.yaml:9:1: bad",
+    ]
+    assert text(Status(Replica(identity="a", role="starting"))) == "a: starting; nobody is known to lead"
+    assert text(Status(Replica(identity="a", role="leader", leader="a", error="timeout"))).splitlines() == [
+        "a: leader",
+        "hub cluster: timeout",
+    ]
+
+
 COMMAND = "hub approve registry abcdef012345 --owner me"
 HELD = RegistryHeld("abcdef012345", ("cluster us", "service edge/b"), 7, 9, COMMAND)
 
 
 def test_what_the_registry_would_remove_is_said_with_its_command() -> None:
     """In the table after everything else, and as data."""
-    assert text([], [], HELD).splitlines() == [
+    found = registry_withheld(HELD)
+    assert text(Status(registry=RegistryState(found))).splitlines() == [
         f"= withheld: RegistryRemovalWithheld: {HELD.message}",
         f"  approve with: {COMMAND}",
     ]
-    assert data([], [], HELD)["registry"]["withheld"] == {
+    assert msgspec.to_builtins(found) == {
         "reason": "RegistryRemovalWithheld",
         "hash": "abcdef012345",
-        "entries": ["cluster us", "service edge/b"],
+        "entries": ("cluster us", "service edge/b"),
         "endpoints": 7,
         "total": 9,
         "message": "the registry lacks 2 entries (cluster us, service edge/b) with 7 of 9 endpoints; "
         f"withheld until: {COMMAND}",
         "approve": COMMAND,
     }
+
+
+def test_what_is_withheld_names_a_few_addresses() -> None:
+    """The first five, and how many more."""
+    [found] = held(RESULT, " --owner me")
+    assert list(lines(found)) == LINES

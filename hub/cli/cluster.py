@@ -1,0 +1,221 @@
+"""``hub cluster add`` and ``remove``: a remote cluster's account, its Secret and its registry entry."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from hub.cli import logs
+from hub.cli.exits import Exit
+from hub.cli.options import (
+    Settings,
+    cidr,
+    cluster_name,
+    duration,
+    kubeconfig,
+    lease_namespace,
+    namespace,
+    own_namespace,
+    provider_name,
+    secrets_namespace,
+    verbose,
+)
+from hub.cli.render import one_line, warn
+
+if TYPE_CHECKING:
+    from hub.onboarding.remote import Step
+
+DEFAULT_NAMESPACE: Final = "endpointslice-hub"
+
+
+@click.group(short_help="Give the hub access to a remote cluster, and take it away.")
+def cluster() -> None:
+    """Give the hub access to a remote cluster, and take it away."""
+
+
+def _namespaces(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """``a,b``."""
+    return tuple(namespace(each.strip()) for each in value.split(",")) if value else ()
+
+
+def _token_lifetime(text: str) -> int:
+    from hub.kube.tokens import SHORTEST
+
+    seconds = int(duration(text))
+    if seconds < SHORTEST:
+        raise click.BadParameter("no API server gives a token for less than 10m")
+    return seconds
+
+
+_remote_options = (
+    click.option(
+        "--from-kubeconfig", metavar="FILE", type=click.Path(), help="Access to the remote cluster: an administrator's."
+    ),
+    click.option("--context", metavar="CONTEXT", help="In that file. [default: its current context]"),
+    click.option(
+        "--namespace",
+        metavar="NAMESPACE",
+        type=namespace,
+        default=DEFAULT_NAMESPACE,
+        show_default=True,
+        help="Of the hub's account in the remote cluster.",
+    ),
+    click.option("--registry", metavar="FILE", type=click.Path(), help="The registry: clusters.yaml."),
+    kubeconfig,
+    lease_namespace,
+    secrets_namespace,
+    verbose,
+)
+
+
+def _remote(function: Any) -> Any:
+    for option in reversed(_remote_options):
+        function = option(function)
+    return function
+
+
+@cluster.command(short_help="Make an account in a remote cluster, and what the hub needs to use it.")
+@click.argument("name", type=cluster_name)
+@click.option(
+    "--allow-services",
+    metavar="NAMESPACE,…",
+    callback=_namespaces,
+    help="Namespaces whose Services and EndpointSlices the account may read: for copies, and ports read from Services.",
+)
+@click.option(
+    "--allowed-cidr",
+    metavar="CIDR",
+    type=cidr,
+    multiple=True,
+    help="For the registry entry. May be repeated. [default: networks of the nodes' addresses]",
+)
+@click.option(
+    "--provider", type=provider_name, default="node-addresses", show_default=True, help="For the registry entry."
+)
+@click.option(
+    "--token-lifetime",
+    metavar="DURATION",
+    type=_token_lifetime,
+    default="720h",
+    show_default=True,
+    help="For how long a token is made; the hub renews it after half of that.",
+)
+@click.option(
+    "--apply", is_flag=True, help="Write the Secret, and with --registry the entry, instead of printing them."
+)
+@click.option(
+    "--rotate", is_flag=True, help="A new token now. Needs no --from-kubeconfig where the old one still works."
+)
+@click.option("--print-manifests", is_flag=True, help="Print what to apply in the remote cluster; contact nobody.")
+@_remote
+@click.pass_context
+def add(
+    ctx: click.Context,
+    /,
+    name: str,
+    allow_services: tuple[str, ...],
+    allowed_cidr: tuple[Any, ...],
+    token_lifetime: int,
+    print_manifests: bool,
+    **given: Any,
+) -> int:
+    """Make an account in a remote cluster that may read its Nodes and nothing else, and a token of it.
+
+    Prints the Secret with the account's kubeconfig and the entry for the registry, or writes them with --apply. A
+    second run changes nothing. Where nobody hands over an administrator's kubeconfig, give --print-manifests to the
+    people of the remote cluster; what they send back is the --from-kubeconfig of a second run.
+
+    Exit codes: 0 ok, 3 error.
+    """
+    logs.quiet(ctx.ensure_object(Settings).verbose)
+    from hub.onboarding.manifests import Access, handed_over
+
+    access = Access(name, given["namespace"], tuple(sorted(set(allow_services))))
+    if print_manifests:
+        click.echo(handed_over(access, f"{token_lifetime}s"), nl=False)
+        return Exit.OK
+    if given["from_kubeconfig"] is None and not given["rotate"]:
+        raise click.UsageError("Missing option '--from-kubeconfig', '--rotate' or '--print-manifests'")
+    wish = _wish(
+        access,
+        given,
+        rotate=given["rotate"],
+        lifetime=token_lifetime,
+        networks=allowed_cidr,
+        provider=given["provider"],
+    )
+    from hub.aio.clock import SystemClock
+    from hub.onboarding import add as adding
+
+    done = asyncio.run(adding.add(wish, SystemClock()))
+    _steps(done.steps)
+    for note in done.notes:
+        warn(note)
+    if done.secret is not None:
+        import yaml
+
+        click.echo(
+            f"# Apply this to the hub cluster; it holds a token.\n{yaml.safe_dump(done.secret, sort_keys=False)}"
+        )
+    if done.entry:
+        click.echo(
+            f"# Put this under clusters: in clusters.yaml, then: hub check clusters.yaml\n{done.entry}", nl=False
+        )
+    return Exit.OK
+
+
+@cluster.command(short_help="Remove a cluster's Secret, its registry entry, and the hub's account in it.")
+@click.argument("name", type=cluster_name)
+@click.option("--apply", is_flag=True, help="Do it; without this, say what would be done.")
+@_remote
+@click.pass_context
+def remove(ctx: click.Context, /, name: str, **given: Any) -> int:
+    """Remove a cluster: with --registry its entry, its Secret, and with --from-kubeconfig the hub's account in it.
+
+    The remote cluster need not be there: what is left in it is said, and the commands that remove it. A running hub
+    removes the cluster's slices once the entry has been gone for its --removal-grace.
+
+    Exit codes: 0 ok, 3 error: something is left.
+    """
+    logs.quiet(ctx.ensure_object(Settings).verbose)
+    from hub.aio.clock import SystemClock
+    from hub.errors import HubError
+    from hub.onboarding import remove as removing
+    from hub.onboarding.manifests import Access
+
+    wish = _wish(Access(name, given["namespace"]), given)
+    done = asyncio.run(removing.remove(wish, SystemClock()))
+    _steps(done.steps)
+    if done.left:
+        click.echo(f"In cluster {name} is left what these remove, with its administrator's kubeconfig:", err=True)
+        for command in done.left:
+            click.echo(f"  {command}", err=True)
+    if not wish.apply:
+        click.echo("Nothing was changed: say --apply.", err=True)
+    if done.problem:
+        raise HubError(f"{done.problem}; the hub's side is {'done' if wish.apply else 'looked at'}, see above")
+    return Exit.OK
+
+
+def _wish(access: Any, given: dict[str, Any], **more: Any) -> Any:
+    from hub.onboarding.wish import Wish
+
+    return Wish(
+        access,
+        kubeconfig=given["from_kubeconfig"],
+        context=given["context"],
+        hub_kubeconfig=given["kubeconfig"],
+        secrets_namespace=given["secrets_namespace"] or given["lease_namespace"] or own_namespace(),
+        registry=given["registry"],
+        apply=given["apply"],
+        **more,
+    )
+
+
+def _steps(steps: tuple[Step, ...]) -> None:
+    """On stderr: what is printed for others to read is on stdout."""
+    width = max((len(each.done) for each in steps), default=0)
+    for each in steps:
+        click.echo(one_line(f"{each.done.ljust(width)}  {each.what}"), err=True)

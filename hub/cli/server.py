@@ -1,0 +1,151 @@
+"""``--server URL``: ask a running hub instead of looking oneself."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+
+from hub.errors import HubError, UsageError
+from hub.report.values import API_VERSION
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+TIMEOUT: Final = 30.0
+LIMIT: Final = 64 << 20
+"""Bytes of an answer; a fleet of 500 clusters and 2,000 Services needs one or two million."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running hub.
+
+    Attributes:
+        url: ``http://127.0.0.1:8080``.
+        token_file: of a bearer token, where the hub asks who calls.
+        ca_file: who signed its certificate; None = whom the system trusts.
+    """
+
+    url: str
+    token_file: str | None = None
+    ca_file: str | None = None
+
+
+def server_url(text: str) -> str:
+    """``http://HOST:PORT`` or ``https://…``, without the slash at its end."""
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise click.BadParameter(f"{text!r} is not http(s)://HOST:PORT")
+    if parts.username or parts.password:
+        raise click.BadParameter("a password does not belong into a URL; use --server-token-file")
+    return text.rstrip("/")
+
+
+def registry_or_server(function: F) -> F:
+    """``--registry FILE`` or ``--server URL``; see :func:`chosen`."""
+    options = (
+        click.option("--registry", metavar="FILE", type=click.Path(), help="The registry: clusters.yaml."),
+        click.option(
+            "--server",
+            metavar="URL",
+            type=server_url,
+            help="Instead: ask the running hub there, such as http://127.0.0.1:8080.",
+        ),
+        click.option(
+            "--server-token-file",
+            metavar="FILE",
+            type=click.Path(exists=True, dir_okay=False),
+            help="A token for --server, where that hub asks who calls.",
+        ),
+        click.option(
+            "--server-ca-file",
+            metavar="FILE",
+            type=click.Path(exists=True, dir_okay=False),
+            help="Who signed the certificate of --server. [default: whom the system trusts]",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def chosen(given: dict[str, Any], registry: str | None) -> Server | None:
+    """The server to ask, taken out of ``given``; None = look oneself.
+
+    Raises:
+        click.UsageError: both are given, or neither.
+    """
+    url, token, ca = (given.pop(name) for name in ("server", "server_token_file", "server_ca_file"))
+    if (url is None) == (registry is None):
+        raise click.UsageError(
+            "--server cannot go with --registry" if url is not None else "Missing option '--registry' (or '--server')."
+        )
+    return Server(url, token, ca) if url is not None else None
+
+
+async def fetch(server: Server, path: str, type_: type[T]) -> T:
+    """GET a document of a running hub.
+
+    Raises:
+        HubError: nothing answers there, or no hub, or it does not tell.
+        UsageError: there is no such thing.
+    """
+    import aiohttp
+
+    headers, trust = _credentials(server)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session,
+            session.get(server.url + path, headers=headers, ssl=trust, allow_redirects=False) as response,
+        ):
+            status, body = response.status, await response.content.read(LIMIT)
+            while more := await response.content.read(LIMIT):
+                body += more
+                if len(body) > LIMIT:
+                    raise HubError(f"{server.url}: the answer is larger than {LIMIT >> 20} MiB")
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise HubError(f"{server.url}: {str(error) or type(error).__name__}; is a hub listening there?") from error
+    if status == 404:
+        raise UsageError(f"{server.url}: {_detail(body) or 'not found'}")
+    if status != 200:
+        raise HubError(f"{server.url}: {status} {_detail(body)}".rstrip())
+    try:
+        found = msgspec.json.decode(body, type=_Document)
+        if (found.api_version, found.kind) == (API_VERSION, type_.__name__):
+            return msgspec.json.decode(body, type=type_)
+        reason = f"it is a {found.kind} of {found.api_version}" if found.kind else "it is no document"
+    except msgspec.DecodeError as error:
+        reason = str(error)
+    raise HubError(f"{server.url}: this is no answer of a hub of this version: {reason}")
+
+
+def _credentials(server: Server) -> tuple[dict[str, str], ssl.SSLContext | bool]:
+    headers = {"Accept": "application/json"}
+    if server.token_file is not None:
+        headers["Authorization"] = f"Bearer {Path(server.token_file).read_text('utf-8').strip()}"
+    return headers, True if server.ca_file is None else ssl.create_default_context(cafile=server.ca_file)
+
+
+class _Document(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+
+
+class _Problem(msgspec.Struct):
+    title: str = ""
+    detail: str = ""
+
+
+def _detail(body: bytes) -> str:
+    try:
+        found = msgspec.json.decode(body, type=_Problem)
+    except msgspec.DecodeError:
+        return ""
+    return found.detail or found.title

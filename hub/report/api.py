@@ -1,0 +1,123 @@
+"""``/api/v1``, ``/openapi.json`` and ``/metrics``: answers for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from hub.model import TargetKey
+from hub.report.detail import ADDRESSES, cluster_detail, prepared
+from hub.report.openapi import document
+from hub.report.site import Site
+from hub.report.state import decided
+from hub.report.values import ServiceDetail
+
+NAME: Final = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?")
+"""Of anything in Kubernetes that has a page here."""
+LIMIT: Final = 1000
+"""Addresses of one answer."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def routes(site: Site) -> list[web.RouteDef]:
+    """The routes of the API."""
+
+    async def status(request: web.Request) -> web.StreamResponse:
+        moment = site.look()
+
+        async def made() -> bytes:
+            return msgspec.json.encode(moment.status)
+
+        return answer(request, await site.once(("status", moment.version), made))
+
+    async def service(request: web.Request) -> web.StreamResponse:
+        found = await service_of(site, request)
+        return answer(request, msgspec.json.encode(found))
+
+    async def cluster(request: web.Request) -> web.StreamResponse:
+        name = named(request, "name")
+
+        async def made() -> bytes:
+            found = cluster_detail(site.hub, name)
+            if found is None:
+                raise web.HTTPNotFound
+            return await asyncio.to_thread(msgspec.json.encode, found)
+
+        return answer(request, await site.once(("cluster", name), made))
+
+    async def openapi(request: web.Request) -> web.StreamResponse:
+        return answer(request, document())
+
+    async def metrics(request: web.Request) -> web.StreamResponse:
+        content_type, body = await site.metrics.text(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
+
+    return [
+        web.get("/api/v1/status", status),
+        web.get("/api/v1/services/{namespace}/{name}", service),
+        web.get("/api/v1/clusters/{name}", cluster),
+        web.get("/openapi.json", openapi),
+        web.get("/metrics", metrics),
+    ]
+
+
+def named(request: web.Request, part: str) -> str:
+    """A name in the path; what cannot be one is not found."""
+    name = request.match_info[part]
+    if not NAME.fullmatch(name):
+        raise web.HTTPNotFound
+    return name
+
+
+async def service_of(site: Site, request: web.Request) -> ServiceDetail:
+    """The Service a path names, with the part of its addresses that the query asks for."""
+    key = TargetKey(named(request, "namespace"), named(request, "name"))
+    offset, limit = number(request, "offset", 0, 10**6), number(request, "limit", ADDRESSES, LIMIT)
+
+    async def made() -> ServiceDetail | None:
+        explain = prepared(site.hub, site.snapshots, key, offset, limit)
+        return await asyncio.to_thread(explain) if explain is not None else None
+
+    decision = decided(site.hub, key).desired  # a new one is news at once
+    version = site.look().version
+    found: ServiceDetail | None = await site.once(("service", key, offset, limit, version), made, of=decision)
+    if found is None:
+        raise web.HTTPNotFound
+    return found
+
+
+def number(request: web.Request, name: str, default: int, most: int) -> int:
+    """A number in the query."""
+    text = request.query.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 7):
+        raise web.HTTPBadRequest
+    return min(int(text), most)
+
+
+def answer(
+    request: web.Request, body: bytes, content_type: str = "application/json", charset: str | None = None
+) -> web.Response:
+    """A body with its tag; only the news that it is the same where the caller has it already."""
+    tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    if tag in re.split(r"\s*,\s*", request.headers.get("If-None-Match", "").replace("W/", "")):
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=body, content_type=content_type, charset=charset, headers=headers)
+
+
+def kept(body: bytes, content_type: str) -> Handler:
+    """A handler for what never changes while the process lives."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return answer(request, body, content_type, "utf-8")
+
+    return handler

@@ -1,0 +1,169 @@
+"""Who may read: asked of the hub cluster, as controller-runtime's metrics server does.
+
+A caller shows a token of the hub cluster (``Authorization: Bearer …``, or as the password of a browser's
+dialogue). TokenReview says whose it is, SubjectAccessReview whether that account may ``get`` the path
+(``nonResourceURLs`` in a ClusterRole): ``/metrics`` under its own name, everything else below
+``/endpointslice-hub``, since Kubernetes lets every account get ``/api/*``. Answers are remembered for a
+minute, by a digest of the token. No answer is a refusal.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import logging
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from hub.aio.clock import Clock
+from hub.errors import HubError
+
+log = logging.getLogger(__name__)
+
+REMEMBERED: Final = 60.0
+"""Seconds; a token that is withdrawn reads for so long."""
+REFUSED: Final = 10.0
+"""Seconds a refusal is remembered: whoever was just granted a role need not wait long."""
+LIMIT: Final = 1024
+"""Answers remembered."""
+TOKEN_LIMIT: Final = 8192
+"""Characters; a service account's token has about 1,000."""
+TIMEOUT: Final = 10.0
+TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
+ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+RULES: Final = "tokenreviews.authentication.k8s.io and subjectaccessreviews.authorization.k8s.io: create"
+
+
+def right_of(path: str) -> str:
+    """The non-resource URL whose ``get`` a caller of ``path`` must be allowed."""
+    return path if path == "/metrics" else f"/endpointslice-hub{path}"
+
+
+class Api(Protocol):
+    """The hub cluster's API, as far as it is asked here."""
+
+    async def request(self, method: str, path: str, *, body: bytes | None = None, timeout: float = TIMEOUT) -> bytes:  # noqa: ASYNC109, D102 - as the client's
+        ...
+
+
+class Unauthenticated(HubError):
+    """Nobody knows the caller."""
+
+
+class Unauthorized(HubError):
+    """The caller is known, and may not."""
+
+
+class Unavailable(HubError):
+    """The hub cluster could not be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class _User:
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+class Reviews:
+    """Asks the hub cluster who calls and what he may do.
+
+    Args:
+        api: the hub cluster's client.
+        clock: for how long an answer counts.
+    """
+
+    def __init__(self, api: Api, clock: Clock) -> None:
+        self._api = api
+        self._clock = clock
+        self._known: dict[tuple[bytes, str], tuple[float, HubError | None]] = {}
+
+    async def check(self, authorization: str, path: str) -> None:
+        """Return where the caller may read ``path``.
+
+        Args:
+            authorization: the request's header; "" where there is none.
+            path: what is asked for, as it is known to the router.
+
+        Raises:
+            Unauthenticated, Unauthorized: a refusal.
+            Unavailable: nobody could be asked, so that nothing is told.
+        """
+        token = token_of(authorization)
+        if not token:
+            raise Unauthenticated("a token of the hub cluster is needed")
+        key = (hashlib.sha256(token.encode()).digest(), path)
+        now = self._clock.now()
+        known = self._known.get(key)
+        if known is None or now >= known[0]:
+            verdict = await self._ask(token, path)
+            if len(self._known) >= LIMIT:
+                self._known = {each: found for each, found in self._known.items() if now < found[0]}
+                if len(self._known) >= LIMIT:
+                    self._known.clear()
+            seconds = REMEMBERED if verdict is None else REFUSED
+            known = self._known[key] = (now + seconds, verdict)
+        if known[1] is not None:
+            raise known[1]
+
+    async def _ask(self, token: str, path: str) -> HubError | None:
+        user = await self._who(token)
+        if user is None:
+            return Unauthenticated("the hub cluster does not know this token")
+        spec: dict[str, Any] = {
+            "user": user.name,
+            "uid": user.uid,
+            "groups": user.groups,
+            "extra": dict(user.extra),
+            "nonResourceAttributes": {"path": right_of(path), "verb": "get"},
+        }
+        answer = await self._review(ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
+        if answer.get("allowed") is True and answer.get("denied") is not True:
+            return None
+        return Unauthorized(f"{user.name} may not get {right_of(path)}: grant it with nonResourceURLs in a ClusterRole")
+
+    async def _who(self, token: str) -> _User | None:
+        answer = await self._review(TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", {"token": token})
+        user = answer.get("user")
+        if answer.get("authenticated") is not True or not isinstance(user, dict) or not user.get("username"):
+            return None
+        try:
+            extra = tuple((str(key), tuple(map(str, values))) for key, values in (user.get("extra") or {}).items())
+            return _User(str(user["username"]), str(user.get("uid") or ""), tuple(user.get("groups") or ()), extra)
+        except (AttributeError, TypeError):
+            return None
+
+    async def _review(self, path: str, version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+        """The status of a review.
+
+        Raises:
+            Unavailable: there is none.
+        """
+        body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
+        try:
+            answer = msgspec.json.decode(await self._api.request("POST", path, body=body, timeout=TIMEOUT))
+        except (HubError, msgspec.DecodeError) as error:
+            log.warning("a %s failed, so that the caller is refused: %s (needs %s)", kind, error, RULES)
+            raise Unavailable("the hub cluster cannot be asked who calls") from error
+        status = answer.get("status") if isinstance(answer, dict) else None
+        return status if isinstance(status, dict) else {}
+
+
+def token_of(authorization: str) -> str:
+    """The token in a header: a bearer's, or the password of basic authentication; "" where there is none."""
+    scheme, _, rest = authorization.strip().partition(" ")
+    rest = rest.strip()
+    if len(rest) > 2 * TOKEN_LIMIT:
+        return ""
+    if scheme.lower() == "bearer":
+        return rest if len(rest) <= TOKEN_LIMIT else ""
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(rest, validate=True).decode("utf-8").partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""

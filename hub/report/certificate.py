@@ -1,0 +1,79 @@
+"""A server's certificate and key from files that may be replaced while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from pathlib import Path
+from typing import Final
+
+from hub.aio.clock import Clock
+from hub.errors import UsageError
+
+log = logging.getLogger(__name__)
+
+LOOK: Final = 10.0
+"""Seconds between looks; a mounted Secret takes a minute to change."""
+
+
+class Certificate:
+    """A TLS context that follows its files: connections made later use what is in them then.
+
+    Args:
+        cert_file: PEM, the chain.
+        key_file: PEM, not encrypted.
+
+    Raises:
+        UsageError: they cannot be used.
+    """
+
+    def __init__(self, cert_file: str, key_file: str) -> None:
+        self._files = (Path(cert_file), Path(key_file))
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._seen = self._stamp()
+        if problem := self._load():
+            raise UsageError(f"--tls-cert-file {cert_file}, --tls-private-key-file {key_file}: {problem}")
+
+    async def follow(self, clock: Clock) -> None:
+        """Read the files again when they change; until cancelled. What cannot be used leaves all as it was."""
+        while True:
+            await clock.sleep(LOOK)
+            await asyncio.to_thread(self.refresh)
+
+    def refresh(self) -> None:
+        """Read the files if they are others than before."""
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return
+        self._seen = stamp
+        if problem := self._load():
+            log.warning("the new certificate in %s is not used: %s", self._files[0], problem)
+        else:
+            log.info("certificate read again from %s", self._files[0])
+
+    def _load(self) -> str:
+        try:
+            # A context of its own first: one that fails half-way would pair the new chain with the old key.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._files, password=_no_password)
+            self.context.load_cert_chain(*self._files, password=_no_password)
+        except (OSError, ValueError) as error:
+            return str(error) or type(error).__name__
+        return ""
+
+    def _stamp(self) -> tuple[tuple[int, int, int] | None, ...]:
+        return tuple(map(_stat, self._files))
+
+
+def _no_password() -> str:
+    """Asked for an encrypted key: fail instead of asking a terminal."""
+    raise ValueError("the key is encrypted")
+
+
+def _stat(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

@@ -1,0 +1,193 @@
+"""One Service or one cluster with everything behind it: the decisions of :mod:`hub.explain`, address by address.
+
+An explanation goes over all facts it is given. So that a page with hundreds of addresses costs the loop
+little, facts are sorted by address once, and each address is explained from its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from hub.app import Hub
+from hub.explain import Facts, SourceFacts, TargetFacts, claims, condition, explain_address, explain_service
+from hub.explain import Step as Decision
+from hub.model import Absent, Found, Node, Resolution, Slice, TargetKey, Unknown
+from hub.report.facts import Inspected, gather, inspected
+from hub.report.state import Snapshots, cluster, decided
+from hub.report.values import Address, ClusterDetail, NodeState, Service, ServiceDetail, SourceDetail, Step
+
+ADDRESSES: Final = 100
+"""Addresses that are explained at once; each costs about 0.1 ms."""
+NOT_PUBLISHED: Final = "not published"
+ORDER: Final = ("unhealthy", "not ready", "draining", NOT_PUBLISHED, "ready")
+"""Those that need somebody come first."""
+
+
+def prepared(
+    hub: Hub, snapshots: Snapshots, key: TargetKey, offset: int = 0, limit: int = ADDRESSES
+) -> Callable[[], ServiceDetail] | None:
+    """What gives a Service with the decisions behind its addresses; None where nobody knows it.
+
+    Call this in the loop and what it returns in a thread: the facts are gathered now.
+
+    Args:
+        hub: running.
+        snapshots: of it.
+        key: which.
+        offset: of the part of its addresses that is explained.
+        limit: of them.
+    """
+    registry = hub.registry
+    known = key in registry.targets or key in registry.broken_targets or key in registry.notes
+    if not known and not hub.local.slices.of(key):
+        return None
+    facts = _kept(gather(hub, [decided(hub, key)], [key]))
+    return partial(service_detail, snapshots.service(key), key, facts, offset, limit)
+
+
+def _kept(facts: Facts) -> Facts:
+    """Facts that nobody changes any more: those of a source are read where the loop goes on writing them."""
+    sources = tuple(
+        SourceFacts(each.cluster, each.services, each.unknown, each.result, dict(each.resolutions), dict(each.nodes))
+        for each in facts.sources
+    )
+    return Facts(sources, facts.targets, facts.policies)
+
+
+def service_detail(service: Service, key: TargetKey, facts: Facts, offset: int, limit: int) -> ServiceDetail:
+    """A Service with the decisions behind a part of its addresses."""
+    states = _states(facts)
+    ordered = sorted(states, key=lambda each: (ORDER.index(states[each][0]), states[each][1], each))
+    split = _Split(facts)
+    addresses = tuple(
+        Address(each, *states[each], _steps(explain_address(each, split.of(each))))
+        for each in ordered[offset : offset + limit]
+    )
+    return ServiceDetail(service, _steps(explain_service(key, facts)), addresses, offset, len(ordered))
+
+
+def _steps(found: Iterable[Decision]) -> tuple[Step, ...]:
+    return tuple(Step(each.stage, each.where, each.outcome, each.why) for each in found)
+
+
+def _states(facts: Facts) -> dict[str, tuple[str, str]]:
+    """Every address that is published or offered -> its state and the cluster that has it."""
+    found: dict[str, tuple[str, str]] = {}
+    for source in facts.sources:
+        for family in source.result.view.endpoints.values():
+            found.update((address, (NOT_PUBLISHED, source.cluster)) for address in family)
+    for target in facts.targets:
+        for each in target.slices:
+            for endpoint in each.endpoints:
+                found[endpoint.address] = (condition(endpoint), each.cluster)
+    return found
+
+
+class _Split:
+    """Facts by address."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._claims = [_by_address(source) for source in facts.sources]
+        self._slices = [_by_published(target.slices) for target in facts.targets]
+
+    def of(self, address: str) -> Facts:
+        """What is about this address."""
+        sources = [
+            _only(source, names.get(address, ()))
+            for source, names in zip(self._facts.sources, self._claims, strict=True)
+        ]
+        targets = [
+            _published(target, slices.get(address, ()))
+            for target, slices in zip(self._facts.targets, self._slices, strict=True)
+        ]
+        return Facts(tuple(sources), tuple(targets), self._facts.policies)
+
+
+def _by_address(source: SourceFacts) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in source.result.reports.keys() | source.nodes.keys():
+        for address in claims(source, name):
+            found.setdefault(address, []).append(name)
+    return found
+
+
+def _by_published(slices: Iterable[Slice]) -> Mapping[str, list[Slice]]:
+    found: dict[str, list[Slice]] = {}
+    for each in slices:
+        for endpoint in each.endpoints:
+            alone = msgspec.structs.replace(each, endpoints=(endpoint,))
+            found.setdefault(endpoint.address, []).append(alone)
+    return found
+
+
+def _only(source: SourceFacts, names: Iterable[str]) -> SourceFacts:
+    result = source.result
+    nodes: dict[str, Node] = {name: source.nodes[name] for name in names if name in source.nodes}
+    resolutions: dict[str, Resolution] = {
+        name: source.resolutions[name] for name in names if name in source.resolutions
+    }
+    reports = {name: result.reports[name] for name in names if name in result.reports}
+    small = type(result)(result.view, reports)
+    return SourceFacts(source.cluster, source.services, source.unknown, small, resolutions, nodes)
+
+
+def _published(target: TargetFacts, slices: Iterable[Slice]) -> TargetFacts:
+    return TargetFacts(
+        target.key,
+        target.sources,
+        target.status,
+        tuple(slices),
+        target.groups,
+        target.withheld,
+        target.unknown,
+        target.findings,
+        target.approve,
+        target.checks,
+        target.probed,
+    )
+
+
+# --- a cluster -----------------------------------------------------------------------------------
+
+
+def cluster_detail(hub: Hub, name: str) -> ClusterDetail | None:
+    """A cluster with its nodes; None where the registry has none of that name."""
+    if name not in hub.registry.clusters and name not in hub.registry.broken_clusters:
+        return None
+    problem = next(
+        (each.problem for key, each in hub.fleet.sources.items() if key.cluster == name and each.problem), ""
+    )
+    return ClusterDetail(cluster(hub, name, problem), tuple(map(_source, inspected(hub, name))))
+
+
+def _source(each: Inspected) -> SourceDetail:
+    nodes = tuple(
+        NodeState(
+            report.node,
+            report.eligible,
+            report.reason,
+            report.message,
+            _resolution(each.resolutions.get(report.node)),
+            report.addresses,
+            tuple(f"{text}: {reason}" for text, reason in report.rejected),
+        )
+        for _, report in sorted(each.result.reports.items())
+    )
+    return SourceDetail(each.cluster, each.provider, each.services, each.unknown, nodes)
+
+
+def _resolution(answer: Resolution | None) -> str:
+    match answer:
+        case Found(addresses=addresses):
+            return ", ".join(addresses) or "found, no address"
+        case Absent(reason=reason):
+            return f"absent: {reason}"
+        case Unknown(reason=reason):
+            return f"unknown: {reason}"
+        case None:
+            return ""

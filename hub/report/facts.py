@@ -1,0 +1,146 @@
+"""What a hub that has looked knows, gathered for :mod:`hub.explain`: sources node by node, targets after a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hub.app import Hub
+from hub.desired.addresses import AddressPolicy
+from hub.desired.view import ViewResult
+from hub.explain import Facts, SourceFacts, TargetFacts
+from hub.health.spec import Watch
+from hub.model import LOCAL, GroupKey, Resolution, TargetKey
+from hub.reconcile import Pass
+from hub.registry.spec import ClusterSpec, NodePolicy, ProviderRef, SourceSpec
+from hub.remote.fleet import SourceKey
+from hub.report.held import approving_flags, held
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """One cluster through one provider under one node policy.
+
+    Attributes:
+        services: targets that ask for exactly this.
+        unknown: why the source makes no statement; None where it does.
+        on_purpose: the cluster is ``state: frozen``, so that unknown is no news.
+        resolutions: by node name.
+    """
+
+    cluster: str
+    provider: str
+    services: tuple[str, ...]
+    unknown: str | None
+    on_purpose: bool
+    result: ViewResult
+    resolutions: Mapping[str, Resolution]
+
+
+Wanted = tuple[str, ProviderRef | None, NodePolicy, tuple[str, ...]]
+"""Cluster, provider, node policy, targets."""
+
+
+def inspected(hub: Hub, cluster: str | None = None) -> list[Inspected]:
+    """The sources of all clusters or of one, in the order of the file."""
+    return [_inspect(hub, *each) for each in _sources(hub, cluster)]
+
+
+def _sources(hub: Hub, wanted: str | None) -> Iterable[Wanted]:
+    """By cluster in the order of the file."""
+    used = _used(hub, hub.registry.targets)
+    names = dict.fromkeys([*hub.registry.clusters, *hub.registry.broken_clusters])
+    by_name: dict[str, list[Wanted]] = {}
+    for each in used:
+        by_name.setdefault(each[0], []).append(each)
+    for name in names if wanted is None else [name for name in names if name == wanted]:
+        yield from by_name.get(name, ())
+        spec = hub.registry.clusters.get(name)
+        if name not in by_name and (wanted is not None or name in hub.registry.broken_clusters or _has_nodes(spec)):
+            # Nobody asks for this cluster: it is judged by the rules a Service has by default.
+            yield name, spec.provider if spec is not None else None, NodePolicy(), ()
+
+
+def _used(hub: Hub, keys: Iterable[TargetKey]) -> list[Wanted]:
+    """What these targets ask for."""
+    used: dict[tuple[str, ProviderRef, NodePolicy], list[str]] = {}
+    for key in keys:
+        target = hub.registry.targets.get(key)
+        for source in target.sources if target is not None else ():
+            used.setdefault((source.cluster, source.provider, source.nodes), []).append(str(key))
+    return [(*key, tuple(services)) for key, services in used.items()]
+
+
+def _has_nodes(spec: ClusterSpec | None) -> bool:
+    return spec is not None and spec.provider is not None
+
+
+def _inspect(
+    hub: Hub, cluster: str, provider: ProviderRef | None, policy: NodePolicy, services: tuple[str, ...]
+) -> Inspected:
+    spec = hub.registry.clusters.get(cluster)
+    reference = provider or ProviderRef("")
+    result = hub.reconciler.view(SourceSpec(cluster, reference, nodes=policy))
+    unknown = result.view.unknown
+    frozen = spec is not None and spec.state == "frozen"
+    if spec is None:
+        unknown = hub.registry.broken_clusters.get(cluster, "not in the registry")
+    elif frozen:
+        unknown = "state frozen: not contacted"
+    elif provider is None:
+        unknown = "no Service uses it with a provider"
+    source = hub.fleet.sources.get(SourceKey(cluster, reference))
+    resolutions = source.resolutions if source is not None else {}
+    return Inspected(cluster, reference.name, services, unknown, frozen, result, resolutions)
+
+
+def gather(hub: Hub, results: Iterable[Pass], keys: Iterable[TargetKey] | None = None) -> Facts:
+    """The facts of this moment: of these passes, and of all sources or those that ``keys`` ask for.
+
+    Args:
+        hub: that has looked.
+        results: of the targets that are to be explained.
+        keys: None = every source there is.
+    """
+    found = inspected(hub) if keys is None else [_inspect(hub, *each) for each in _used(hub, keys)]
+    sources = []
+    for each in found:
+        unit = hub.fleet.clusters.get(each.cluster)
+        nodes = unit.nodes if unit is not None else {}
+        sources.append(SourceFacts(each.cluster, each.services, each.unknown, each.result, each.resolutions, nodes))
+    flags = approving_flags(hub)
+    denied = (*hub.registry.denied_cidrs, *hub.cidrs.networks)
+    names = hub.registry.clusters.keys() if keys is None else dict.fromkeys(each.cluster for each in found)
+    policies = {
+        name: AddressPolicy(hub.registry.clusters[name].allowed_cidrs, denied)
+        for name in names
+        if name != LOCAL and name in hub.registry.clusters
+    }
+    return Facts(tuple(sources), tuple(_target(hub, each, flags) for each in results), policies)
+
+
+def _target(hub: Hub, result: Pass, flags: str) -> TargetFacts:
+    spec = hub.registry.targets.get(result.target)
+    watches = result.desired.watches if result.desired is not None else ()
+    return TargetFacts(
+        result.target,
+        tuple(dict.fromkeys(source.cluster for source in spec.sources)) if spec is not None else (),
+        result.status,
+        tuple(hub.local.slices.of(result.target).values()),
+        result.desired.groups if result.desired is not None else (),
+        result.withheld,
+        result.unknown,
+        result.findings,
+        {GroupKey(each.cluster, each.family): each.approve for each in held(result, flags)},
+        {GroupKey(each.cluster, each.family): str(each.check) for each in watches},
+        {GroupKey(each.cluster, each.family): _probed(hub, each) for each in watches} if hub.writing else {},
+    )
+
+
+def _probed(hub: Hub, watch: Watch) -> Mapping[str, tuple[str, str]]:
+    """Address -> what the probes say: the verdict, and why."""
+    words = {True: "healthy", False: "unhealthy", None: "not known yet"}
+    verdicts = hub.board.verdicts().get(watch.check, {})
+    return {
+        address: (words[verdicts.get(address)], hub.board.reason(watch.check, address)) for address in watch.addresses
+    }

@@ -1,0 +1,38 @@
+"""What is withheld, since when, and the command that lets it happen."""
+
+from __future__ import annotations
+
+from hub import approvals
+from hub.app import Hub
+from hub.reconcile import Pass
+from hub.removals import REASON, RegistryHeld
+from hub.report.values import Held, RegistryWithheld, timestamp
+
+
+def held(result: Pass, flags: str = "") -> tuple[Held, ...]:
+    """What a pass withholds, sorted; ``flags`` are what an approving command needs."""
+    return tuple(
+        Held(
+            key.cluster,
+            key.family,
+            each.kind,
+            each.hash,
+            each.addresses,
+            timestamp(each.since),
+            each.message,
+            f"hub approve {result.target} {each.hash}{flags}",
+        )
+        for key, each in sorted(result.withheld.items())
+    )
+
+
+def registry_withheld(each: RegistryHeld | None) -> RegistryWithheld | None:
+    """What a mass removal from the registry withholds."""
+    if each is None:
+        return None
+    return RegistryWithheld(REASON, each.hash, each.entries, each.endpoints, each.total, each.message, each.approve)
+
+
+def approving_flags(hub: Hub) -> str:
+    """The options by which ``hub approve`` finds the approvals of this hub, with a space before each."""
+    return approvals.flags(hub.registry.owner, hub.options.namespace)

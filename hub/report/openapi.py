@@ -1,0 +1,140 @@
+"""The description of the API, made from the types that it returns.
+
+``python -m hub.report.openapi`` prints it; a test holds docs/reference/openapi.json current.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from hub import __version__
+from hub.report.values import ClusterDetail, Problem, ServiceDetail, Status
+
+TYPES: Final = (Status, ServiceDetail, ClusterDetail, Problem)
+REF: Final = "#/components/schemas/{name}"
+NAME: Final = {"type": "string", "pattern": "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", "maxLength": 253}
+
+
+@cache
+def document() -> bytes:
+    """The document as it is served."""
+    return (json.dumps(described(__version__), indent=2) + "\n").encode()
+
+
+def described(version: str) -> dict[str, Any]:
+    """OpenAPI 3.1 of everything under ``/api/v1``."""
+    _, schemas = msgspec.json.schema_components(TYPES, ref_template=REF)
+    for type_ in schemas.values():
+        _describe(type_)
+    part = [_query("offset", "addresses to leave out", 0), _query("limit", "addresses to explain, at most 1000", 100)]
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "EndpointSlice Hub",
+            "version": version,
+            "description": "What a running hub knows. Read-only; every answer is a moment.",
+        },
+        "paths": {
+            "/api/v1/status": _get("The whole hub", Status, []),
+            "/api/v1/services/{namespace}/{name}": _get(
+                "A Service, and the decisions behind its addresses",
+                ServiceDetail,
+                [_path("namespace"), _path("name"), *part],
+            ),
+            "/api/v1/clusters/{name}": _get("A cluster and its nodes", ClusterDetail, [_path("name")]),
+            "/api/v1/endpoints": _views(),
+        },
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _describe(schema: dict[str, Any]) -> None:
+    """Turn a docstring of ours into descriptions of the type and of its properties."""
+    text, _, attributes = schema.get("description", "").partition("\n\n    Attributes:\n")
+    schema["description"] = " ".join(text.split())
+    for name, meaning in re.findall(r"^ {8}(\w+): (.+)$", attributes, re.MULTILINE):
+        head, *rest = name.split("_")
+        prop = schema["properties"][head + "".join(each.capitalize() for each in rest)]
+        if "$ref" not in prop:
+            prop["description"] = meaning
+
+
+def _get(summary: str, type_: type[msgspec.Struct], parameters: list[dict[str, Any]]) -> dict[str, Any]:
+    error = {"content": {"application/problem+json": {"schema": {"$ref": REF.format(name="Problem")}}}}
+    refused = {"401": "No token, or one nobody knows", "403": "Not allowed", "421": "Not a name of this server"}
+    missing = {"404": "There is none"} if parameters else {}
+    return {
+        "get": {
+            "summary": summary,
+            "parameters": parameters,
+            "responses": {
+                "200": {
+                    "description": summary,
+                    "content": {"application/json": {"schema": {"$ref": REF.format(name=type_.__name__)}}},
+                },
+                "304": {"description": "The same as the caller's If-None-Match names"},
+                **{code: {"description": text, **error} for code, text in (refused | missing).items()},
+            },
+        }
+    }
+
+
+def _views() -> dict[str, Any]:
+    """Endpoint views, see docs/how-to/endpoint-views.md; their objects are Kubernetes-like and not described here."""
+    error = {"content": {"application/problem+json": {"schema": {"$ref": REF.format(name="Problem")}}}}
+    words = {"compat": ["dcontroller"], "format": ["ndjson", "sse"]}
+    queries = {
+        "gather": ({"type": "boolean", "default": False}, "one object for each port of a Service"),
+        "compat": ({"type": "string", "enum": words["compat"]}, "the objects of another tool"),
+        "format": ({"type": "string", "enum": words["format"]}, "of the stream; Accept: text/event-stream counts too"),
+        "resume": ({"type": "string"}, "a resourceVersion: only what has happened since"),
+        "watch": ({"type": "boolean", "default": True}, "false: one document instead of a stream"),
+    }
+    return {
+        "get": {
+            "summary": "Endpoint views, as a stream: a snapshot, a bookmark, then what changes",
+            "parameters": [
+                {"name": name, "in": "query", "description": what, "schema": schema}
+                for name, (schema, what) in queries.items()
+            ],
+            "responses": {
+                "200": {
+                    "description": "One JSON object per line or event",
+                    "content": {
+                        kind: {"schema": {"type": "object"}}
+                        for kind in ("application/x-ndjson", "text/event-stream", "application/json")
+                    },
+                },
+                "400": {"description": "A parameter that is not one", **error},
+                "401": {"description": "No token, or one nobody knows", **error},
+                "403": {"description": "Not allowed", **error},
+                "404": {"description": "The registry has no views: block", **error},
+                "410": {"description": "The resume token is too old: start again without one", **error},
+                "503": {"description": "Too many readers", **error},
+            },
+        }
+    }
+
+
+def _path(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": NAME}
+
+
+def _query(name: str, what: str, default: int) -> dict[str, Any]:
+    schema = {"type": "integer", "minimum": 0, "default": default}
+    return {"name": name, "in": "query", "description": what, "schema": schema}
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(document().decode())

@@ -1,0 +1,213 @@
+"""The status page: for people, in a browser, live, and of use without colours, on a phone, and without JavaScript.
+
+Everything shown may come from a stranger (a node's name, a cloud's message): templates escape whatever they are
+given, and the script puts nothing but rendered rows into the page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import jinja2
+import msgspec
+from aiohttp import web
+
+from hub.report.api import answer, kept, named, number, service_of
+from hub.report.detail import ADDRESSES, cluster_detail
+from hub.report.page.signs import FILTERS, attention
+from hub.report.site import Moment, Site
+from hub.report.stream import Broadcaster
+from hub.report.values import Cluster, ClusterDetail, Service, Status
+
+MANY: Final = 300
+"""Rows; where more changed at once, pages are read anew."""
+HEARTBEAT: Final = 15.0
+"""Seconds without news after which a comment shows who is gone."""
+LONGEST: Final = 600.0
+"""Seconds until a page has to come back, and to show its token again."""
+SLOW: Final = 10.0
+"""Seconds an event may take to be sent."""
+ASSETS: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+
+@cache
+def templates() -> jinja2.Environment:
+    """The templates."""
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader("hub.report.page"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    found.filters.update(FILTERS)
+    return found
+
+
+def routes(site: Site, live: Broadcaster) -> list[web.RouteDef]:
+    """The routes of the page."""
+
+    async def overview(request: web.Request) -> web.StreamResponse:
+        moment = site.look()
+
+        async def made() -> bytes:
+            return await asyncio.to_thread(rendered_overview, moment)
+
+        return answer(request, await site.once(("overview", moment.version), made), "text/html", "utf-8")
+
+    async def service(request: web.Request) -> web.StreamResponse:
+        moment, found = site.look(), await service_of(site, request)
+        limit = number(request, "limit", ADDRESSES, ADDRESSES)
+        body = await asyncio.to_thread(_render, "service.html", moment, detail=found, limit=limit or ADDRESSES)
+        return answer(request, body, "text/html", "utf-8")
+
+    async def cluster(request: web.Request) -> web.StreamResponse:
+        moment, name = site.look(), named(request, "name")
+
+        async def made() -> ClusterDetail | None:
+            return cluster_detail(site.hub, name)
+
+        found = await site.once(("cluster page", name), made)
+        if found is None:
+            raise web.HTTPNotFound
+        body = await asyncio.to_thread(_render, "cluster.html", moment, detail=found)
+        return answer(request, body, "text/html", "utf-8")
+
+    async def events(request: web.Request) -> web.StreamResponse:
+        return await stream(request, site, live)
+
+    events.endless = True  # type: ignore[attr-defined]  # no deadline
+    folder = resources.files("hub.report.page") / "static"
+    assets = [web.get(f"/static/{name}", kept((folder / name).read_bytes(), type_)) for name, type_ in ASSETS.items()]
+    return [
+        web.get("/", overview),
+        web.get("/services/{namespace}/{name}", service),
+        web.get("/clusters/{name}", cluster),
+        web.get("/events", events, allow_head=False),
+        *assets,
+    ]
+
+
+def rendered_overview(moment: Moment) -> bytes:
+    """The first page."""
+    return _render("overview.html", moment)
+
+
+def _render(template: str, moment: Moment, **more: object) -> bytes:
+    found = templates().get_template(template)
+    status = moment.status
+    return found.render(version=moment.version, status=status, attention=attention(status), **more).encode()
+
+
+# --- what changes on an open page ------------------------------------------------------------------
+
+
+class Changes:
+    """Makes the events of open pages."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._last: Moment | None = None
+
+    async def look(self) -> bytes:
+        """What changed since the last look, as an event; b"" where nothing did."""
+        old, new = self._last, self._site.look()
+        self._last = new
+        touched = self._site.touched()
+        if old is None or (old.version == new.version and not touched):
+            return b""
+        return await asyncio.to_thread(event, old, new, {str(each) for each in touched})
+
+
+def event(old: Moment, new: Moment, touched: set[str]) -> bytes:
+    """What open pages have to know: rendered rows, rows that are gone, and Services whose pages are outdated.
+
+    Args:
+        old: what they show.
+        new: what they should.
+        touched: Services that were decided again.
+    """
+    clusters = _differing(old.status.clusters, new.status.clusters)
+    services = _differing(old.status.services, new.status.services)
+    data: dict[str, object] = {"version": new.version}
+    if len(clusters) + len(services) > MANY:
+        return _event("reload", data)
+    rows: Any = templates().get_template("rows.html").module
+    html = {f"cluster:{each.name}": str(rows.cluster(each)) for each in clusters}
+    html |= {f"service:{each.name}": str(rows.service(each)) for each in services}
+    if _summary(old.status) != _summary(new.status):
+        html["replica"] = str(rows.replica(new.status.hub))
+        html["attention"] = str(rows.attention(attention(new.status)))
+    touched = touched | {each.name for each in services}
+    return _event(
+        "change",
+        {
+            **data,
+            "html": html,
+            "gone": sorted(_ids(old.status) - _ids(new.status)),
+            "touched": sorted(touched) if len(touched) <= MANY else None,
+            "clusters": [each.name for each in clusters],
+        },
+    )
+
+
+def _summary(status: Status) -> object:
+    return status.hub, attention(status)
+
+
+def _differing(old: Iterable[Cluster | Service], new: Iterable[Cluster | Service]) -> list[Cluster | Service]:
+    known = {each.name: each for each in old}
+    return [each for each in new if known.get(each.name) is not each and known.get(each.name) != each]
+
+
+def _ids(status: Status) -> set[str]:
+    return {f"cluster:{each.name}" for each in status.clusters} | {f"service:{each.name}" for each in status.services}
+
+
+def _event(name: str, data: object) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
+
+
+async def stream(request: web.Request, site: Site, live: Broadcaster) -> web.StreamResponse:
+    """Server-sent events, until the page is closed, falls behind, or has been open for long."""
+    if live.full:
+        return web.Response(status=503, text="too many open pages\n", headers={"Retry-After": "30"})
+    response = web.StreamResponse(
+        headers={
+            "Content-Type": "text/event-stream",
+            "Cache-Control": "no-store",
+            "X-Accel-Buffering": "no",
+        }
+    )
+    reader = live.join()
+    try:
+        await response.prepare(request)
+        await _send(response, b"retry: 3000\n" + _event("hello", {"version": site.look().version}))
+        loop = asyncio.get_running_loop()
+        until = loop.time() + LONGEST
+        while loop.time() < until:
+            try:
+                async with asyncio.timeout(HEARTBEAT):
+                    event = await reader.events.get()
+            except TimeoutError:
+                event = b": still here\n\n"
+            if event is None:
+                break
+            await _send(response, event)
+    except (ConnectionError, TimeoutError):
+        response.force_close()
+        if request.transport is not None:
+            request.transport.abort()  # what waits in its buffers would wait for ever
+    finally:
+        live.leave(reader)
+    return response
+
+
+async def _send(response: web.StreamResponse, data: bytes) -> None:
+    async with asyncio.timeout(SLOW):
+        await response.write(data)

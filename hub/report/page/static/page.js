@@ -1,0 +1,96 @@
+// Keeps an open page current by server-sent events. What it inserts was rendered, and escaped, by the hub.
+"use strict";
+
+const byId = (id) => document.getElementById(id);
+const say = (text) => { const live = byId("live"); if (live.textContent !== text) live.textContent = text; };
+const now = () => new Date().toISOString().slice(11, 19) + " UTC";
+let reloading = false;
+let again = false;
+let later = 0;
+
+function parsed(html) {
+  const template = document.createElement("template");
+  template.innerHTML = html.trim();
+  return template.content.firstElementChild;
+}
+
+function put(id, html) {
+  const fresh = parsed(html);
+  const old = byId(id);
+  fresh.classList.add("changed");
+  if (old) {
+    const focused = old.contains(document.activeElement);
+    old.replaceWith(fresh);
+    if (focused) { const link = fresh.querySelector("a"); if (link) link.focus(); }
+    return;
+  }
+  const table = byId(id.startsWith("cluster:") ? "clusters" : id.startsWith("service:") ? "services" : "");
+  if (!table) return;
+  const sorted = table.id === "services";
+  const next = sorted ? [...table.rows].find((row) => row.dataset.key > fresh.dataset.key) : null;
+  table.insertBefore(fresh, next || null);
+}
+
+// The page as it is now, in the place of the one that is shown; what was opened stays open.
+async function reload() {
+  if (reloading) { again = true; return; }
+  reloading = true;
+  try {
+    const answer = await fetch(location.href, { cache: "no-cache" });
+    if (!answer.ok) { say(`cannot be read (${answer.status}), as of ${now()}`); return; }
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const open = [...document.querySelectorAll("details[open]")].map((each) => each.id);
+    const kept = ["filter", "worse"].map((id) => byId(id));
+    for (const id of ["replica", "main"]) byId(id).replaceWith(page.getElementById(id));
+    for (const id of open) { const each = byId(id); if (each) each.open = true; }
+    kept.forEach((old) => { const fresh = old && byId(old.id); if (fresh) { fresh.value = old.value; fresh.checked = old.checked; } });
+    filter();
+    say(`live, as of ${now()}`);
+  } catch {
+    say(`not reached, as of ${now()}`);
+  } finally {
+    reloading = false;
+    if (again) { again = false; setTimeout(reload, 1000); }
+  }
+}
+
+function filter() {
+  const field = byId("filter");
+  if (!field) return;
+  field.closest("p").hidden = false;
+  field.oninput = byId("worse").onchange = filter;
+  for (const row of document.querySelectorAll("table.rows tbody tr")) {
+    const named = row.dataset.key.includes(field.value.trim());
+    row.hidden = !named || (byId("worse").checked && row.dataset.kind === "good");
+  }
+}
+
+function concerns(change) {
+  const { service, clusters } = byId("main").dataset;
+  if (service && (change.touched === null || change.touched.includes(service))) return true;
+  return Boolean(clusters) && (change.clusters.some((each) => clusters.split(" ").includes(each)) || (!service && change.touched !== null && change.touched.length > 0));
+}
+
+const events = new EventSource("/events");
+events.addEventListener("hello", (event) => {
+  if (JSON.parse(event.data).version !== byId("main").dataset.version) reload();
+  else say(`live, as of ${now()}`);
+});
+events.addEventListener("change", (event) => {
+  const change = JSON.parse(event.data);
+  for (const [id, html] of Object.entries(change.html)) put(id, html);
+  for (const id of change.gone) { const row = byId(id); if (row) row.remove(); }
+  byId("main").dataset.version = change.version;
+  filter();
+  if (concerns(change)) {
+    reload();
+    // An answer may be a second old: once more, when it is over.
+    clearTimeout(later);
+    later = setTimeout(reload, 1500);
+  }
+  say(`live, as of ${now()}`);
+});
+// Not all at once: everybody who reads this page reads it anew.
+events.addEventListener("reload", () => setTimeout(reload, 500 + Math.random() * 3000));
+events.onerror = () => say(`connection lost, shown is what was at ${now()}`);
+filter();

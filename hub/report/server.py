@@ -1,0 +1,196 @@
+"""The address where the status page, the API and ``/metrics`` answer (``--listen``): its sockets.
+
+What answers there, :mod:`hub.report.web`, costs 20 MB and a third of a second to import. So nobody answers
+until somebody knocks: the sockets are bound at the start, where a mistake is a line on stderr, and the
+first connection starts the server, in a thread, beside the hub's work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final, Protocol
+
+from hub.errors import UsageError
+
+if TYPE_CHECKING:
+    from hub.app import Hub
+
+log = logging.getLogger(__name__)
+
+BACKLOG: Final = 128
+RETRY: Final = 5.0
+"""Seconds until a server that could not be started is tried again; whoever knocks meanwhile waits."""
+
+
+class Address(Protocol):
+    """Where to listen; ``host`` None = on all addresses."""
+
+    @property
+    def host(self) -> str | None: ...  # noqa: D102
+    @property
+    def port(self) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """How to listen.
+
+    Attributes:
+        address: where; None = nowhere.
+        cert_file, key_file: PEM, read again when they change; None = plain HTTP.
+        authenticate: ask the hub cluster who calls.
+        unauthenticated: whoever reaches the address may read, wherever it is.
+        allowed_hosts: names that a request may be for, beside this machine's own.
+        by_default: nobody asked for this address: where it is taken, the hub does without.
+    """
+
+    address: Address | None
+    cert_file: str | None = None
+    key_file: str | None = None
+    authenticate: bool = False
+    unauthenticated: bool = False
+    allowed_hosts: frozenset[str] = frozenset()
+    by_default: bool = False
+
+    def check(self) -> None:
+        """Refuse what would be a mistake.
+
+        Raises:
+            UsageError: what, and what to do about it.
+        """
+        if (self.cert_file is None) != (self.key_file is None):
+            raise UsageError("--tls-cert-file and --tls-private-key-file go together")
+        if self.address is None or self.authenticate or self.unauthenticated or is_loopback(self.address.host):
+            return
+        raise UsageError(
+            f"--listen {self.address}: beyond loopback everybody could read what clusters and addresses there are; "
+            "give --listen-authenticate, or --listen-unauthenticated where something else keeps strangers out"
+        )
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether nobody but this machine reaches an address; a name other than localhost may mean anything."""
+    if host is None:
+        return False
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@asynccontextmanager
+async def listening(listen: Listen, hub: Hub) -> AsyncIterator[tuple[str, ...]]:
+    """Answer while the context is open; gives the URLs.
+
+    Raises:
+        UsageError: the address cannot be listened on, or a certificate cannot be read.
+    """
+    listen.check()
+    if listen.address is None:
+        yield ()
+        return
+    tls = None
+    if listen.cert_file is not None and listen.key_file is not None:
+        from hub.report.certificate import Certificate
+
+        tls = Certificate(listen.cert_file, listen.key_file)
+    if listen.authenticate and tls is None and not is_loopback(listen.address.host):
+        log.warning("tokens travel unencrypted to %s; give --tls-cert-file and --tls-private-key-file", listen.address)
+    try:
+        sockets = await _bind(listen.address)
+    except UsageError as error:
+        if not listen.by_default:
+            raise
+        log.warning("no status page: %s", error)
+        yield ()
+        return
+    scheme = "https" if tls is not None else "http"
+    urls = tuple(sorted(f"{scheme}://{_shown(each)}" for each in sockets))
+    log.info("status page, API and metrics on %s", ", ".join(urls))
+    door = asyncio.create_task(_wait_and_serve(sockets, listen, hub, tls), name="status page")
+    if tls is not None:
+        watching = asyncio.create_task(tls.follow(hub.clock), name="certificate of the status page")
+    try:
+        yield urls
+    finally:
+        for task in (door, watching) if tls is not None else (door,):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        for each in sockets:
+            each.close()
+
+
+async def _wait_and_serve(sockets: Sequence[socket.socket], listen: Listen, hub: Hub, tls: object) -> None:
+    """Begin to serve when the first connection comes."""
+    while True:
+        await _knock(sockets)
+        try:
+            web = await asyncio.to_thread(import_module, "hub.report.web")
+            await web.serve(sockets, listen, hub, tls)
+        except Exception:
+            log.exception("the status page cannot be served; tried again in %.0f s", RETRY)
+            await asyncio.sleep(RETRY)
+
+
+async def _knock(sockets: Sequence[socket.socket]) -> None:
+    """Wait for a connection without accepting it."""
+    loop = asyncio.get_running_loop()
+    knocked = asyncio.Event()
+    for each in sockets:
+        loop.add_reader(each, knocked.set)
+    try:
+        await knocked.wait()
+    finally:
+        for each in sockets:
+            loop.remove_reader(each)
+
+
+async def _bind(address: Address) -> list[socket.socket]:
+    """Listening sockets for every address that a host has."""
+    loop = asyncio.get_running_loop()
+    found: list[socket.socket] = []
+    try:
+        infos = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, proto, _, where in dict.fromkeys(infos):
+            try:
+                found.append(_listen(family, kind, proto, where))
+            except OSError as error:
+                lacking = error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)  # of two families, one may be
+                if not lacking or (not found and where == infos[-1][4]):
+                    raise
+    except OSError as error:
+        for each in found:
+            each.close()
+        reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
+        raise UsageError(f"--listen {address}: {reason}; give another HOST:PORT, or 0 for no status page") from error
+    return found
+
+
+def _listen(family: int, kind: int, proto: int, where: tuple[object, ...]) -> socket.socket:
+    made = socket.socket(family, kind, proto)
+    try:
+        made.setblocking(False)  # noqa: FBT003 - the socket's own signature
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(where)
+        made.listen(BACKLOG)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _shown(each: socket.socket) -> str:
+    host, port, *_ = each.getsockname()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,299 @@
+"""One snapshot of a whole hub: what the API returns, the page shows and ``hub status`` prints.
+
+Read from the running hub's parts between two events of its loop, so that it agrees with itself; nothing is
+asked and nothing is decided here. What did not change since the last snapshot is the same object again: in a
+fleet of thousands of Services a look costs a comparison for each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from hub import __version__
+from hub.app import Hub
+from hub.explain import condition
+from hub.model import ANNOTATION_PAUSED, LOCAL, Slice, TargetKey
+from hub.reconcile import Pass
+from hub.registry.spec import ClusterSpec, SourceSpec
+from hub.report.held import approving_flags, held, registry_withheld
+from hub.report.values import (
+    Checked,
+    Cluster,
+    Noted,
+    RegistryState,
+    Replica,
+    Role,
+    Service,
+    Source,
+    Status,
+    timestamp,
+)
+
+NOT_PROBED: Final = "not probed"
+PROBED: Final = "probed"
+"""The verdict on a check: in a hub that writes, addresses carry it as their condition."""
+STARTS: Final = "no decision yet"
+STANDS_BY: Final = "standby: as published"
+
+
+Counted = tuple[str, Counter[str]]
+"""A source cluster, and endpoints by condition."""
+
+
+class _Known(NamedTuple):
+    """What a Service was made from, and what it came to."""
+
+    parts: tuple[object, ...]
+    value: Service
+
+
+class Snapshots:
+    """Makes snapshots of one hub, one after the other.
+
+    Args:
+        hub: running, or having looked once.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._services: dict[TargetKey, _Known] = {}
+        self._counts: dict[tuple[str, str], tuple[Slice, Counted]] = {}
+
+    def take(self) -> Status:
+        """How everything is doing now."""
+        hub = self._hub
+        keys = sorted({*hub.registry.targets, *hub.registry.broken_targets, *hub.registry.notes, *self._sliced()})
+        views: dict[SourceSpec, str | None] = {}
+        flags = approving_flags(hub)
+        passes = [each for key in keys if (each := decided(hub, key)).status != "gone"]
+        services = [self._service(each.target, each, views, flags) for each in passes]
+        for gone in self._services.keys() - set(keys):
+            del self._services[gone]
+        if len(self._counts) > 2 * sum(1 for _ in hub.local.slices.values()) + 100:
+            self._counts.clear()  # of slices that are no more
+        return assembled(hub, services)
+
+    def _sliced(self) -> Iterable[TargetKey]:
+        return self._hub.local.slices.targets()
+
+    def service(self, key: TargetKey) -> Service:
+        """One Service."""
+        return self._service(key, decided(self._hub, key), {}, approving_flags(self._hub))
+
+    def _service(self, key: TargetKey, result: Pass, views: dict[SourceSpec, str | None], flags: str) -> Service:
+        hub = self._hub
+        slices = tuple(hub.local.slices.of(key).values())
+        annotations = service.annotations if (service := hub.local.services.get(key)) is not None else {}
+        unknown = tuple(sorted(unknown_of(hub, result, views).items()))
+        changed, problem = hub.reconciler.written(key), hub.reconciler.problem(key)
+        paused = annotations.get(ANNOTATION_PAUSED) == "true"
+        spec = hub.registry.targets.get(key)
+        identities = (result.desired, result.withheld, result.findings, spec, *slices)
+        equals = (result.status, unknown, changed, problem, paused, flags, hub.writing)
+        known = self._services.get(key)
+        if known is not None and _same(known.parts, (equals, *identities)):
+            return known.value
+        value = described(
+            result,
+            tuple(self._count(each) for each in slices),
+            [source.cluster for source in spec.sources] if spec is not None else [],
+            dict(unknown),
+            flags,
+            paused=paused,
+            changed=changed,
+            problem=problem,
+            probed=hub.writing,
+        )
+        if known is not None and known.value == value:
+            value = known.value
+        self._services[key] = _Known((equals, *identities), value)
+        return value
+
+    def _count(self, each: Slice) -> Counted:
+        known = self._counts.get((each.namespace, each.name))
+        if known is None or known[0] is not each:
+            known = self._counts[each.namespace, each.name] = (each, counts(each))
+        return known[1]
+
+
+def counts(each: Slice) -> Counted:
+    """The source cluster of a slice, and its endpoints by condition."""
+    return each.cluster, Counter(map(condition, each.endpoints))
+
+
+def _same(old: tuple[object, ...], new: tuple[object, ...]) -> bool:
+    return len(old) == len(new) and old[0] == new[0] and all(map(_is, old[1:], new[1:]))
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other or (not one and not other)
+
+
+def decided(hub: Hub, key: TargetKey) -> Pass:
+    """The last pass over a target, or what stands for one where this hub decides nothing, or not yet."""
+    if hub.writing and (last := hub.reconciler.last(key)) is not None:
+        return last
+    if key in hub.registry.broken_targets:
+        return Pass(key, status=f"frozen: {hub.registry.broken_targets[key]}")
+    return Pass(key, status=STARTS if hub.writing or not hub.elector.holder else STANDS_BY)
+
+
+def assembled(hub: Hub, services: Iterable[Service], role: Role | None = None) -> Status:
+    """A snapshot with these Services; ``role`` is this process's, None = by what it does."""
+    names = (*hub.registry.clusters, *hub.registry.broken_clusters)
+    problems: dict[str, str] = {}
+    for key, source in hub.fleet.sources.items():
+        if source.problem:
+            problems.setdefault(key.cluster, source.problem)
+    clusters = [cluster(hub, name, problems.get(name, "")) for name in names]
+    return Status(
+        replica(hub, role),
+        RegistryState(
+            registry_withheld(hub.reconciler.withheld()),
+            str(hub.rejected) if hub.rejected is not None else "",
+            tuple(map(str, hub.problems)),
+        ),
+        # The hub cluster itself is worth a line only where something is wrong with it.
+        tuple(each for each in clusters if each.name != LOCAL or each.error),
+        tuple(services),
+    )
+
+
+def replica(hub: Hub, role: Role | None = None) -> Replica:
+    """The process itself."""
+    leads = hub.writing
+    holder = hub.elector.identity if leads else hub.elector.holder
+    return Replica(
+        __version__,
+        hub.registry.owner,
+        hub.elector.identity,
+        role or _role(hub, holder),
+        holder,
+        hub.options.dry_run,
+        hub.local.synced,
+        hub.trouble,
+    )
+
+
+def _role(hub: Hub, holder: str) -> Role:
+    if hub.health.stopping:
+        return "stopping"
+    if hub.writing:
+        return "leader"
+    return "standby" if holder else "starting"
+
+
+def cluster(hub: Hub, name: str, problem: str) -> Cluster:
+    """How a cluster is doing; ``problem`` is its provider's."""
+    spec = hub.registry.clusters.get(name)
+    if spec is None:
+        return Cluster(name, "broken", error=hub.registry.broken_clusters.get(name, ""))
+    unit = hub.fleet.clusters.get(name)
+    if unit is None:
+        return Cluster(name, spec.state, _unfollowed(spec, problem), error=problem)
+    now = unit.status
+    nodes = len(unit.nodes) if unit.synced else None
+    return Cluster(name, spec.state, str(now.state), timestamp(now.since), nodes, now.error or problem)
+
+
+def _unfollowed(spec: ClusterSpec, problem: str) -> str:
+    """The state of a cluster whose Nodes nobody follows: its provider's."""
+    if spec.state == "frozen":
+        return ""
+    return "Degraded" if problem else "Ready"
+
+
+def unknown_of(hub: Hub, result: Pass, views: dict[SourceSpec, str | None] | None = None) -> Mapping[str, str]:
+    """Sources without a statement -> why; a target nothing is decided of is not asked, but its sources are."""
+    if result.desired is not None:
+        return result.unknown
+    views = {} if views is None else views
+    found = dict(result.unknown)
+    spec = hub.registry.targets.get(result.target)
+    for source in spec.sources if spec is not None else ():
+        if source.cluster in found:
+            continue
+        if source not in views:
+            views[source] = hub.reconciler.view(source).view.unknown
+        if (why := views[source]) is not None:
+            found[source.cluster] = why
+    return found
+
+
+def described(
+    result: Pass,
+    counted: Sequence[Counted],
+    names: Iterable[str],
+    unknown: Mapping[str, str],
+    flags: str = "",
+    *,
+    paused: bool = False,
+    changed: float | None = None,
+    problem: str = "",
+    probed: bool = False,
+) -> Service:
+    """A Service after a pass.
+
+    Args:
+        result: the pass.
+        counted: of each of its slices: the source cluster, and its endpoints by condition.
+        names: its sources, in order.
+        unknown: of them, those without a statement.
+        flags: what an approving command needs.
+        paused: by its annotation.
+        changed: Unix time of the last write.
+        problem: why that did not succeed.
+        probed: this process probes.
+    """
+    total: Counter[str] = Counter()
+    for _, each in counted:
+        total += each
+    checks = sorted({str(each.check) for each in result.desired.watches}) if result.desired is not None else ()
+    return Service(
+        str(result.target),
+        result.status,
+        paused,
+        total["ready"],
+        total.total(),
+        total["unhealthy"],
+        total["draining"],
+        None if changed is None else timestamp(changed),
+        problem,
+        tuple(sources(names, counted, unknown)),
+        held(result, flags),
+        tuple(Noted(each.reason, each.message) for each in result.findings),
+        tuple(Checked(each, PROBED if probed else NOT_PROBED) for each in checks),
+    )
+
+
+def sources(names: Iterable[str], counted: Sequence[Counted], unknown: Mapping[str, str]) -> Iterable[Source]:
+    """Published endpoints by cluster: the sources in order, then what is none any more."""
+    by_cluster: dict[str, Counter[str]] = {}
+    for name, each in counted:
+        by_cluster.setdefault(name, Counter()).update(each)
+    none: Counter[str] = Counter()
+    for name in dict.fromkeys((*names, *sorted(by_cluster))):
+        found = by_cluster.get(name, none)
+        yield Source(name, found["ready"], found.total(), unknown.get(name))
+
+
+def observed(hub: Hub, results: Iterable[Pass]) -> Status:
+    """A snapshot of a hub that has looked once: what ``hub status`` prints offline."""
+    flags = approving_flags(hub)
+    services = []
+    for result in results:
+        spec = hub.registry.targets.get(result.target)
+        service = hub.local.services.get(result.target)
+        services.append(
+            described(
+                result,
+                [counts(each) for each in hub.local.slices.of(result.target).values()],
+                [source.cluster for source in spec.sources] if spec is not None else [],
+                unknown_of(hub, result),
+                flags,
+                paused=service is not None and service.annotations.get(ANNOTATION_PAUSED) == "true",
+            )
+        )
+    return assembled(hub, services, "observer")

@@ -1,0 +1,235 @@
+"""The server behind the listener: who may ask for what, and how it is answered. Read-only.
+
+A request passes the host check (a name that leads here by somebody else's DNS is refused), the method check, the
+caller check, and gets its answer with the same headers as every other. Errors tell what is wrong with the
+request, never what is wrong in here. More routes are added in :func:`application`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from hub.report import api, page
+from hub.report.auth import Reviews, Unauthenticated, Unauthorized, Unavailable
+from hub.report.site import Site
+from hub.report.stream import Broadcaster
+from hub.report.values import Problem
+from hub.views.stream import PATH, handler
+
+if TYPE_CHECKING:
+    from hub.app import Hub
+    from hub.report.certificate import Certificate
+    from hub.report.server import Listen
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS: Final = 2048
+"""At once: every open page has one for its events and one for what it reads, every reader of endpoint views one."""
+IDLE: Final = 10.0
+"""Seconds a connection may say nothing, or take to say what it wants."""
+HANDSHAKE: Final = 5.0
+LINE_LIMIT: Final = 4096
+FIELD_LIMIT: Final = 16384
+"""Bytes of a header: a token has a thousand, a browser's cookies for localhost may have some more."""
+PATIENCE: Final = 20.0
+"""Seconds an answer may take to be made."""
+
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Server": "endpointslice-hub",
+}
+CHALLENGE: Final = 'Bearer realm="endpointslice-hub", Basic realm="a token of the hub cluster as password"'
+ODD: Final = re.compile(r"%|\\|//|/\.")
+"""In no path of ours."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def application(hub: Hub, listen: Listen) -> web.Application:
+    """Everything that answers."""
+    site = Site(hub)
+    live = Broadcaster(page.Changes(site).look, hub.clock.sleep)
+    reviews = Reviews(hub.client, hub.clock) if listen.authenticate else None
+    app = web.Application(middlewares=[_guarded(listen.allowed_hosts, reviews)], client_max_size=1)
+    app.add_routes([*page.routes(site, live), *api.routes(site), web.get(PATH, handler(lambda: hub.views))])
+
+    async def close(_: web.Application) -> None:
+        await live.close()
+        await site.close()
+
+    app.on_shutdown.append(close)
+    app.on_response_prepare.append(_armoured)
+    return app
+
+
+async def serve(sockets: Sequence[socket.socket], listen: Listen, hub: Hub, tls: Certificate | None) -> None:
+    """Answer on these sockets until cancelled."""
+    runner = web.AppRunner(application(hub, listen), handle_signals=False, shutdown_timeout=0.1)
+    await runner.setup()
+    made = runner.server
+    assert made is not None  # noqa: S101 - setup() makes it
+
+    def accept() -> asyncio.BaseProtocol:
+        if len(made.connections) >= CONNECTIONS:
+            return _Refused()
+        return _Connection(
+            made,
+            loop=loop,
+            access_log=None,  # type: ignore[arg-type]  # none, as for aiohttp's own runner
+            keepalive_timeout=IDLE,
+            lingering_time=1.0,
+            max_line_size=LINE_LIMIT,
+            max_field_size=FIELD_LIMIT,
+        )
+
+    loop = asyncio.get_running_loop()
+    servers = []
+    try:
+        for each in sockets:
+            servers += [
+                await loop.create_server(
+                    accept,
+                    sock=each.dup(),
+                    ssl=tls.context if tls is not None else None,
+                    ssl_handshake_timeout=HANDSHAKE if tls is not None else None,
+                )
+            ]
+        await asyncio.Event().wait()
+    finally:
+        for server in servers:
+            server.close()
+        await runner.cleanup()
+
+
+async def _armoured(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)
+
+
+class _Connection(web.RequestHandler):
+    """A connection that says no more about what went wrong than any other answer does."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 - aiohttp's signature
+    ) -> web.StreamResponse:
+        """The answer to a request that cannot be read; each in the log would be what an attacker wants."""
+        level = logging.ERROR if status == HTTPStatus.INTERNAL_SERVER_ERROR else logging.DEBUG
+        log.log(level, "an answer failed: %s", type(exc).__name__, exc_info=exc)
+        if request.writer.output_size > 0:
+            raise ConnectionError("half an answer is sent")
+        response = problem(status, "this is no request")
+        response.headers.update(HEADERS)
+        response.force_close()
+        return response
+
+
+class _Refused(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Whoever it is, he may come back."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a server
+        transport.abort()
+
+
+def _guarded(allowed: frozenset[str], reviews: Reviews | None) -> Middleware:
+    names = {"localhost", socket.gethostname().lower(), *(each.lower() for each in allowed)}
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await _answered(request, handler, names, reviews)
+        except web.HTTPException as error:
+            return problem(error.status, headers={"Allow": "GET, HEAD"} if error.status == 405 else {})
+        except TimeoutError:
+            return problem(503, "this took too long; try again")
+        except ConnectionError:
+            raise  # he has gone
+        except Exception:
+            log.exception("GET %s: no answer", request.path[:200])
+            return problem(500)
+
+    return guard
+
+
+async def _answered(
+    request: web.Request, handler: Handler, names: set[str], reviews: Reviews | None
+) -> web.StreamResponse:
+    if not is_own(request.headers.get("Host", ""), names, _own_address(request)):
+        return problem(421, "this server is not called that; see --allowed-host")
+    if request.method not in ("GET", "HEAD"):
+        return problem(405, "nothing can be changed here", {"Allow": "GET, HEAD"})
+    if request.can_read_body:
+        refused = problem(413, "a body is not read here")
+        refused.force_close()
+        return refused
+    target = request.raw_path.partition("?")[0]
+    if not target.startswith("/") or ODD.search(target):
+        return problem(404)
+    if reviews is not None:
+        try:
+            await reviews.check(request.headers.get("Authorization", ""), request.path)
+        except Unauthenticated as error:
+            return problem(401, str(error), {"WWW-Authenticate": CHALLENGE})
+        except Unauthorized as error:
+            return problem(403, str(error))
+        except Unavailable as error:
+            return problem(503, str(error))
+    if getattr(request.match_info.handler, "endless", False):
+        return await handler(request)
+    async with asyncio.timeout(PATIENCE):
+        return await handler(request)
+
+
+def problem(status: int, detail: str = "", headers: dict[str, str] | None = None) -> web.Response:
+    """An error as RFC 9457 wants it."""
+    body = msgspec.json.encode(Problem(status, HTTPStatus(status).phrase, detail))
+    return web.Response(status=status, body=body, content_type="application/problem+json", headers=headers)
+
+
+def _own_address(request: web.Request) -> str:
+    """The address a connection came to: this machine's own, by definition."""
+    transport = request.transport
+    name = transport.get_extra_info("sockname") if transport is not None else None
+    return str(name[0]) if name else ""
+
+
+def is_own(host: str, names: set[str], own: str) -> bool:
+    """Whether a Host header names this server.
+
+    Args:
+        host: as sent, with or without a port.
+        names: of ours, in lower case.
+        own: the address the connection came to.
+    """
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?", host)
+    if found is None:
+        return False
+    name = found[1].lower().rstrip(".")
+    try:
+        address = ip_address(name.strip("[]"))
+    except ValueError:
+        return name in names
+    return address.is_loopback or str(address) == own or name in names

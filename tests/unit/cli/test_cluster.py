@@ -1,0 +1,67 @@
+"""`hub cluster`: usage, and what stays out of the running hub."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hub.cli import cli
+
+ROOT = Path(__file__).parents[3]
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command."""
+    with pytest.raises(SystemExit) as end:
+        cli.main(args=["cluster", *arguments])
+    out, err = capsys.readouterr()
+    return int(end.value.code or 0), out, err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("eu",), "Missing option '--from-kubeconfig', '--rotate' or '--print-manifests'"),
+        (("eu", "--print-manifests", "--token-lifetime", "5m"), "no API server gives a token for less than 10m"),
+        (("eu", "--print-manifests", "--allow-services", "a,B"), "DNS label"),
+        (("eu", "--allowed-cidr", "10.0.0.1/8", "--rotate"), "10.0.0.0/8"),
+        (("eu", "--from-kubeconfig", "x", "--provider", "No"), "provider"),
+    ],
+)
+def test_wrong_usage_is_one_line(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str) -> None:
+    """Exit code 2, before anything is read."""
+    code, out, err = said(capsys, "add", *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.startswith("Error: ")
+
+
+def test_manifests_are_printed_without_any_access(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No cluster is contacted, and nothing goes to stderr."""
+    monkeypatch.setenv("KUBECONFIG", "/nosuch")
+    code, out, err = said(capsys, "add", "eu", "--print-manifests", "--allow-services", "edge, ingress")
+    assert (code, err) == (0, "")
+    assert "namespace: ingress" in out
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import hub.app, hub.cli.run, hub.probes, hub.report.metrics, hub.renewal",
+        "import hub.cli.check, hub.cli.checking, hub.cli.online; hub.cli.checking.examine('clusters.example.yaml')",
+        "from hub.cli import cli; cli.main(args=['cluster', 'add', 'eu', '--print-manifests'], standalone_mode=False)",
+    ],
+    ids=["run", "check", "print-manifests"],
+)
+def test_the_kubernetes_package_stays_out(program: str) -> None:
+    """It costs a second and 80 MB, and only `hub cluster` with a cluster to work in needs it."""
+    ask = "import atexit, sys; atexit.register(lambda: print('kubernetes' in sys.modules, file=sys.stderr)); "
+    done = subprocess.run(
+        [sys.executable, "-c", ask + program], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1:]) == (0, ["False"])

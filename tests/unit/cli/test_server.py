@@ -1,0 +1,69 @@
+"""``--server URL``: a running hub is asked, and what can be wrong with that is said in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from hub.cli.server import Server, chosen, fetch, server_url
+from hub.cli.standing import status_of
+from hub.errors import HubError, UsageError
+from hub.report.server import Listen
+from hub.report.values import ServiceDetail, Status
+from tests.unit.report.conftest import Where, watching
+
+
+async def test_status_of_a_running_hub_is_what_its_api_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a table under who says so, or as the same document."""
+    async with watching(tmp_path) as watched:
+        assert await status_of(Server(watched.url), "table") == 0
+        lines = click.unstyle(capsys.readouterr().out).splitlines()
+        assert lines[0] == f"{watched.hub.elector.identity}: leader"
+        assert "edge/payments   followed   3/3     eu 3/3" in lines
+        assert await status_of(Server(watched.url), "json") == 0
+        assert json.loads(capsys.readouterr().out) == await watched.json("/api/v1/status")
+
+
+async def test_what_is_not_there_is_said_so(tmp_path: Path) -> None:
+    """Nothing listening, another name, no such Service, no hub."""
+    with pytest.raises(HubError, match="is a hub listening there"):
+        await fetch(Server("http://127.0.0.1:1"), "/api/v1/status", Status)
+    async with watching(tmp_path) as watched:
+        with pytest.raises(UsageError, match="Not Found"):
+            await fetch(Server(watched.url), "/api/v1/services/edge/nosuch", ServiceDetail)
+        with pytest.raises(HubError, match="no answer of a hub of this version"):
+            await fetch(Server(watched.url), "/openapi.json", Status)
+
+
+async def test_a_hub_that_asks_who_calls_is_shown_the_token(tmp_path: Path) -> None:
+    """Without one, or where nobody can be asked, there is one line that says so."""
+    token = tmp_path / "token"
+    token.write_text("good\n")
+    async with watching(tmp_path, Listen(Where(), authenticate=True)) as watched:
+        with pytest.raises(HubError, match="401 a token of the hub cluster is needed"):
+            await fetch(Server(watched.url), "/api/v1/status", Status)
+        with pytest.raises(HubError, match="503 the hub cluster cannot be asked who calls"):
+            await fetch(Server(watched.url, str(token)), "/api/v1/status", Status)
+
+
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1:8080", "ftp://h", "http://", "http://h?x=1", "http://u:p@h", "file:///etc/passwd"]
+)
+def test_a_server_is_a_plain_url(text: str) -> None:
+    """Without a password, which would be in the history of a shell."""
+    with pytest.raises(click.BadParameter):
+        server_url(text)
+
+
+def test_a_server_and_a_registry_exclude_each_other() -> None:
+    """One of them is needed."""
+    given = {"server": "http://h", "server_token_file": None, "server_ca_file": None}
+    assert chosen(dict(given), None) == Server("http://h")
+    assert chosen({**given, "server": None}, "clusters.yaml") is None
+    with pytest.raises(click.UsageError, match="cannot go with"):
+        chosen(dict(given), "clusters.yaml")
+    with pytest.raises(click.UsageError, match="Missing option"):
+        chosen({**given, "server": None}, None)

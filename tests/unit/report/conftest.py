@@ -1,0 +1,102 @@
+"""A hub on simulated clusters with its listener open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from hub.app import Hub, Options, assemble
+from hub.plugin.testing import SimulatedCluster, make_node, make_service
+from hub.report.server import Listen, listening
+
+
+@dataclass(frozen=True)
+class Where:
+    """An address."""
+
+    host: str | None = "127.0.0.1"
+    port: int = 0
+
+
+@dataclass
+class Watched:
+    """A running hub, what it runs on, and a caller."""
+
+    hub: Hub
+    here: SimulatedCluster
+    remote: SimulatedCluster
+    url: str
+    session: aiohttp.ClientSession
+
+    async def get(self, path: str, **more: Any) -> tuple[int, str, Mapping[str, str]]:
+        """Status, text and headers of an answer."""
+        async with self.session.get(self.url + path, allow_redirects=False, **more) as answer:
+            return answer.status, await answer.text(), answer.headers
+
+    async def json(self, path: str) -> Any:
+        """A document."""
+        status, text, _ = await self.get(path)
+        assert status == 200, text
+        return json.loads(text)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Where it listens."""
+        host, _, port = self.url.partition("://")[2].rpartition(":")
+        return host, int(port)
+
+
+async def until(check: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait for a state that raises no event."""
+    async with asyncio.timeout(seconds):
+        while not check():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def watching(folder: Path, listen: Listen | None = None, **options: Any) -> AsyncIterator[Watched]:
+    """A hub with the cluster ``eu`` and the Service ``edge/payments``, whose three nodes are published."""
+    remote, here = SimulatedCluster("eu"), SimulatedCluster("hub")
+    for number in (1, 2, 3):
+        remote.nodes.add(make_node(f"n{number}", f"10.0.0.{number}"))
+    here.put(make_service("edge", "payments", ports=[{"port": 443}]))
+    async with AsyncExitStack() as stack:
+        for each in (remote, here):
+            await stack.enter_async_context(each)
+        eu = {
+            "name": "eu",
+            "kubeconfig": {"path": str(remote.write_kubeconfig(folder / "eu"))},
+            "allowedCIDRs": ["10.0.0.0/8"],
+            "provider": {"name": "node-addresses"},
+        }
+        service = {"name": "payments", "namespace": "edge", "sources": [{"cluster": "eu"}], "ports": [{"port": 30443}]}
+        registry = folder / "clusters.yaml"
+        registry.write_text(json.dumps({"version": 1, "clusters": [eu], "services": [service]}))
+        options.setdefault("leader_elect", False)
+        given = Options(str(registry), str(here.write_kubeconfig(folder / "hub")), **options)
+        hub = await stack.enter_async_context(assemble(given))
+        [url] = await stack.enter_async_context(listening(listen or Listen(Where()), hub))
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        stop = asyncio.Event()
+        running = asyncio.create_task(hub.run(stop))
+        try:
+            await until(lambda: sum(len(each.endpoints) for each in hub.local.slices.values()) == 3)
+            yield Watched(hub, here, remote, url, session)
+        finally:
+            stop.set()
+            await running
+
+
+@pytest.fixture
+async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
+    """A hub that leads, with three endpoints published."""
+    async with watching(tmp_path) as found:
+        yield found

@@ -1,0 +1,200 @@
+"""Who may read: what is asked of the hub cluster, and what no answer means."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.errors import ClusterUnreachable, HubError
+from hub.report import auth
+from hub.report.auth import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews, Unauthenticated, Unauthorized, Unavailable, token_of
+from hub.report.server import Listen
+from tests.unit.report.conftest import Where, watching
+
+ALICE = {"username": "alice", "uid": "1", "groups": ["readers"], "extra": {"scopes": ["a"]}}
+
+
+class Api:
+    """A hub cluster that knows the tokens ``good`` (alice, who may get /metrics) and ``nobody`` (who may nothing)."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.asked: list[tuple[str, Any]] = []
+        self.error: HubError | None = None
+        self.garbage: bytes | None = None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        timeout: float = 10.0,  # noqa: ASYNC109
+    ) -> bytes:
+        """As the client's."""
+        assert method == "POST"
+        spec = json.loads(body or b"")["spec"]
+        self.asked.append((path, spec))
+        if self.error is not None:
+            raise self.error
+        if self.garbage is not None:
+            return self.garbage
+        if path == TOKEN_REVIEWS:
+            known = {"good": ALICE, "nobody": {"username": "bob"}}.get(spec["token"])
+            return json.dumps({"status": {"authenticated": known is not None, "user": known or {}}}).encode()
+        assert path == ACCESS_REVIEWS
+        attributes = spec["nonResourceAttributes"]
+        allowed = spec["user"] == "alice" and attributes == {"path": "/metrics", "verb": "get"}
+        return json.dumps({"status": {"allowed": allowed}}).encode()
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def now(self) -> float:
+        """Seconds."""
+        return self.time
+
+    def wall(self) -> float:
+        """The same."""
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        """At once."""
+        self.time += seconds
+
+
+def basic(user: str, password: str) -> str:
+    """What a browser sends."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [
+        ("Bearer abc", "abc"),
+        ("bearer  abc ", "abc"),
+        (basic("", "abc"), "abc"),
+        (basic("me", "a:b"), "a:b"),
+        ("Basic !!", ""),
+        ("Basic " + base64.b64encode(b"\xff\xfe:x").decode(), ""),
+        ("Negotiate abc", ""),
+        ("Bearer", ""),
+        ("Bearer " + "x" * 9000, ""),
+        ("Basic " + "x" * 90000, ""),
+        ("", ""),
+    ],
+)
+def test_a_token_comes_as_bearer_or_as_a_browsers_password(header: str, token: str) -> None:
+    """Anything else is no token."""
+    assert token_of(header) == token
+
+
+async def test_who_is_known_and_may_is_let_in() -> None:
+    """The account is asked about with everything the TokenReview said of it."""
+    api = Api()
+    await Reviews(api, Clock()).check("Bearer good", "/metrics")
+    assert [path for path, _ in api.asked] == [TOKEN_REVIEWS, ACCESS_REVIEWS]
+    spec = api.asked[1][1]
+    assert (spec["user"], spec["uid"], spec["groups"], spec["extra"]) == ("alice", "1", ["readers"], {"scopes": ["a"]})
+
+
+@pytest.mark.parametrize(
+    ("header", "path", "error"),
+    [
+        ("", "/metrics", Unauthenticated),
+        ("Bearer bad", "/metrics", Unauthenticated),
+        ("Bearer nobody", "/metrics", Unauthorized),
+        ("Bearer good", "/api/v1/status", Unauthorized),
+    ],
+)
+async def test_everybody_else_is_refused(header: str, path: str, error: type[HubError]) -> None:
+    """Without a token, with an unknown one, without the right, with the right to something else."""
+    with pytest.raises(error):
+        await Reviews(Api(), Clock()).check(header, path)
+
+
+async def test_what_kubernetes_grants_to_everybody_is_not_enough() -> None:
+    """Every account may get ``/api/*``: the rights asked for are others, but for ``/metrics``, as everybody has it."""
+    api = Api()
+    for path, right in (("/", "/endpointslice-hub/"), ("/api/v1/status", "/endpointslice-hub/api/v1/status")):
+        with pytest.raises(Unauthorized, match=f"alice may not get {right}: "):
+            await Reviews(api, Clock()).check("Bearer good", path)
+        assert api.asked[-1][1]["nonResourceAttributes"] == {"path": right, "verb": "get"}
+
+
+async def test_no_answer_is_a_refusal() -> None:
+    """Unreachable, garbage, an answer without a status: nobody is let in, and nothing of it is remembered."""
+    api = Api()
+    reviews = Reviews(api, Clock())
+    api.error = ClusterUnreachable("no route")
+    with pytest.raises(Unavailable):
+        await reviews.check("Bearer good", "/metrics")
+    api.error = None
+    for garbage, error in ((b"<html>", Unavailable), (b"[]", Unauthenticated), (b'{"status": 1}', Unauthenticated)):
+        api.garbage = garbage
+        with pytest.raises(error):
+            await Reviews(api, Clock()).check("Bearer good", "/metrics")
+    for user in ({}, {"username": ""}, {"username": "x", "extra": 3}, "x"):
+        api.garbage = json.dumps({"status": {"authenticated": True, "user": user}}).encode()
+        with pytest.raises(Unauthenticated):
+            await Reviews(api, Clock()).check("Bearer good", "/metrics")
+    api.garbage = None
+    await reviews.check("Bearer good", "/metrics")
+
+
+async def test_an_answer_counts_for_a_minute_and_a_refusal_for_ten_seconds() -> None:
+    """By token and path."""
+    api, clock = Api(), Clock()
+    reviews = Reviews(api, clock)
+    for _ in range(3):
+        await reviews.check("Bearer good", "/metrics")
+    assert len(api.asked) == 2
+    clock.time += auth.REMEMBERED
+    await reviews.check("Bearer good", "/metrics")
+    assert len(api.asked) == 4
+    for after, questions in ((0.0, 5), (auth.REFUSED - 1, 5), (1.0, 6)):
+        clock.time += after
+        with pytest.raises(Unauthenticated):
+            await reviews.check("Bearer bad", "/metrics")
+        assert len(api.asked) == questions
+
+
+async def test_a_flood_of_tokens_does_not_fill_the_memory() -> None:
+    """What is remembered is bounded, and no token is kept."""
+    reviews = Reviews(Api(), Clock())
+    for number in range(auth.LIMIT + 10):
+        with pytest.raises(Unauthenticated):
+            await reviews.check(f"Bearer bad{number}", "/metrics")
+    assert len(reviews._known) <= auth.LIMIT
+    assert "bad" not in repr(list(reviews._known)[-1])
+
+
+async def test_the_listener_asks_before_it_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every path, the page's assets too; a browser is told to ask for a password."""
+    api = Api()
+
+    class Asked(Reviews):
+        def __init__(self, _: object, clock: Any) -> None:
+            super().__init__(api, clock)
+
+    monkeypatch.setattr("hub.report.web.Reviews", Asked)
+    async with watching(tmp_path, Listen(Where(), authenticate=True)) as watched:
+        for path in ("/", "/events", "/static/page.js", "/api/v1/status", "/nosuch", "/metrics"):
+            status, text, headers = await watched.get(path)
+            assert status == 401, path
+            assert "Basic" in headers["WWW-Authenticate"]
+            assert "edge/payments" not in text
+        bearer = {"Authorization": "Bearer good"}
+        assert (await watched.get("/metrics", headers=bearer))[0] == 200
+        assert (await watched.get("/api/v1/status", headers=bearer))[0] == 403
+        api.error = ClusterUnreachable("no route to 10.0.0.1")
+        status, text, _ = await watched.get("/metrics", headers={"Authorization": "Bearer other"})
+        assert status == 503
+        assert "10.0.0.1" not in text

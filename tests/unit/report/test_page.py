@@ -1,0 +1,411 @@
+"""The page: what is rendered, how strangers' texts come out, and how open pages are kept current."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+from html.parser import HTMLParser
+from types import SimpleNamespace
+from typing import Any, cast
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from hub.plugin.testing import make_node
+from hub.report import page, stream
+from hub.report.page import event, rendered_overview
+from hub.report.page.signs import attention, cluster_sign, service_sign
+from hub.report.site import Moment
+from hub.report.stream import Broadcaster
+from hub.report.values import (
+    Address,
+    Cluster,
+    ClusterDetail,
+    Held,
+    NodeState,
+    Noted,
+    RegistryState,
+    RegistryWithheld,
+    Replica,
+    Service,
+    ServiceDetail,
+    Source,
+    SourceDetail,
+    Status,
+    Step,
+)
+from tests.unit.report.conftest import Watched, until
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&{{7*7}}"
+HELD = Held(
+    "eu",
+    "IPv4",
+    "RemovalWithheld",
+    "abc",
+    ("10.0.0.1", "10.0.0.2"),
+    "2026-01-01T00:00:00Z",
+    "2 would go",
+    "hub approve x abc",
+)
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes, and the text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """One more."""
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        """Text."""
+        self.text += data
+
+
+def hostile_status() -> Status:
+    """A hub that strangers' texts reach in every place there is."""
+    withheld = RegistryWithheld(HOSTILE, HOSTILE, (HOSTILE,), 1, 2, HOSTILE, HOSTILE)
+    held = Held(HOSTILE, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE, HOSTILE, HOSTILE)
+    source = Source(HOSTILE, 1, 2, HOSTILE)
+    service = Service(
+        HOSTILE, HOSTILE, problem=HOSTILE, sources=(source,), withheld=(held,), findings=(Noted(HOSTILE, HOSTILE),)
+    )
+    return Status(
+        Replica(HOSTILE, HOSTILE, HOSTILE, "standby", HOSTILE, error=HOSTILE),
+        RegistryState(withheld, HOSTILE, (HOSTILE,)),
+        (Cluster(HOSTILE, HOSTILE, HOSTILE, HOSTILE, 1, HOSTILE),),
+        (service,),
+    )
+
+
+def test_strangers_texts_stay_texts() -> None:
+    """In every place of every page and in what open pages are told: no tag, no attribute, no template of theirs."""
+    moment = Moment("v", hostile_status())
+    step = Step(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
+    service = ServiceDetail(moment.status.services[0], (step,), (Address(HOSTILE, HOSTILE, HOSTILE, (step,)),), 0, 1)
+    node = NodeState(
+        HOSTILE,
+        eligible=False,
+        reason=HOSTILE,
+        message=HOSTILE,
+        resolution=HOSTILE,
+        addresses=(HOSTILE,),
+        rejected=(HOSTILE,),
+    )
+    cluster = ClusterDetail(moment.status.clusters[0], (SourceDetail(HOSTILE, HOSTILE, (HOSTILE,), None, (node,)),))
+    sent = event(Moment("u", Status()), moment, set())
+    rendered = [
+        rendered_overview(moment).decode(),
+        page._render("service.html", moment, detail=service, limit=100).decode(),
+        page._render("cluster.html", moment, detail=cluster).decode(),
+        *json.loads(sent.split(b"data: ", 1)[1])["html"].values(),
+    ]
+    assert len(rendered) == 7
+    for text in rendered:
+        tags = Tags(text)
+        assert [attributes for tag, attributes in tags.found if tag == "script"] in (
+            [],
+            [{"src": "/static/page.js", "defer": None}],
+        )
+        assert not any(tag == "img" or any(name.startswith("on") for name in attrs) for tag, attrs in tags.found)
+        assert "{{7*7}}" in tags.text
+    assert b"\n" not in sent.split(b"data: ", 1)[1].rstrip(b"\n"), "an event is one line"
+
+
+async def test_a_hostile_node_is_shown_as_text(watched: Watched) -> None:
+    """From a remote cluster's API, through the whole hub, to the page."""
+    watched.remote.nodes.add(make_node("n4", "<b>bold</b>"))
+    await until(lambda: len(watched.hub.fleet.clusters["eu"].nodes) == 4)
+    text = ""
+    async with asyncio.timeout(10):
+        while "bold" not in text:
+            _, text, _ = await watched.get("/clusters/eu")
+    assert "&lt;b&gt;bold&lt;/b&gt;" in text
+    assert "<b>bold" not in text
+
+
+@pytest.mark.parametrize(
+    ("cluster", "words"),
+    [
+        (Cluster("a", state="Ready"), "✓ Ready"),
+        (Cluster("a", "standby", state="Ready"), "✓ Ready, standby"),
+        (Cluster("a", state="Unreachable"), "✗ Unreachable"),
+        (Cluster("a", state="Degraded"), "! Degraded"),
+        (Cluster("a", "broken"), "✗ broken entry"),
+        (Cluster("a", "frozen"), "‖ frozen"),
+        (Cluster("a", state="New"), "○ New"),
+    ],
+)
+def test_a_cluster_is_read_without_colours(cluster: Cluster, words: str) -> None:
+    """A symbol and words; the kind, which gives the colour, adds nothing."""
+    sign = cluster_sign(cluster)
+    assert f"{sign.symbol} {sign.words}" == words
+
+
+@pytest.mark.parametrize(
+    ("service", "words"),
+    [
+        (Service("a/b", ready=2, total=2), "✓ followed"),
+        (Service("a/b", ready=1, total=2), "! followed, not all ready"),
+        (Service("a/b", ready=0, total=2), "✗ nothing ready"),
+        (Service("a/b"), "! empty"),
+        (Service("a/b", "the Service does not exist"), "! the Service does not exist"),
+        (Service("a/b", "standby: as published", ready=1, total=1), "○ standby: as published"),
+        (Service("a/b", paused=True), "‖ paused"),
+        (Service("a/b", problem="403"), "✗ not written"),
+        (Service("a/b", ready=2, total=2, withheld=(HELD,)), "! followed, removals withheld"),
+        (Service("a/b", ready=2, total=2, sources=(Source("eu", 2, 2, "timeout"),)), "? a source is unknown"),
+        (Service("a/b", ready=2, total=2, findings=(Noted("PortMismatch", "no"),)), "! followed, with findings"),
+    ],
+)
+def test_a_service_is_read_without_colours(service: Service, words: str) -> None:
+    """The worst first."""
+    sign = service_sign(service)
+    assert f"{sign.symbol} {sign.words}" == words
+
+
+def test_what_waits_for_somebody_comes_with_its_command() -> None:
+    """Registry and guard with the exact approval, the registry's and writes' problems in words."""
+    registry = RegistryState(
+        RegistryWithheld("R", "h", ("cluster a",), 1, 2, "much", "hub approve registry h"), "bad", ("e",)
+    )
+    status = Status(registry=registry, services=(Service("a/b", problem="403", withheld=(HELD,)),))
+    found = attention(status)
+    assert [each.title for each in found] == [
+        "Registry rejected",
+        "Registry removal withheld",
+        "Registry entry frozen",
+        "RemovalWithheld in eu",
+        "Not written",
+    ]
+    assert [each.command for each in found if each.command] == ["hub approve registry h", "hub approve x abc"]
+    text = rendered_overview(Moment("v", status)).decode()
+    assert "<code>hub approve registry h</code>" in text
+    assert "<code>hub approve x abc</code>" in text
+
+
+def test_a_page_is_accessible_in_the_basics() -> None:
+    """A language, a title, one h1, labelled inputs, headers with scope, ids that are there once, a skip link."""
+    status = Status(Replica(), clusters=(Cluster("eu"),), services=(Service("a/b"),))
+    detail = ServiceDetail(status.services[0], (Step("a", "b", "c"),), (Address("10.0.0.1", "ready", "eu"),), 0, 1)
+    moment = Moment("v", status)
+    for text in (
+        rendered_overview(moment).decode(),
+        page._render("service.html", moment, detail=detail, limit=100).decode(),
+    ):
+        tags = Tags(text).found
+        names = [tag for tag, _ in tags]
+        assert ("html", {"lang": "en"}) in tags
+        assert (names.count("title"), names.count("h1"), names.count("main")) == (1, 1, 1)
+        ids = [attrs["id"] for _, attrs in tags if "id" in attrs]
+        assert len(ids) == len(set(ids))
+        assert all("scope" in attrs for tag, attrs in tags if tag == "th")
+        assert {attrs["for"] for tag, attrs in tags if tag == "label" and "for" in attrs} <= set(ids)
+        assert {(attrs["aria-labelledby"] or "") for _, attrs in tags if "aria-labelledby" in attrs} <= set(ids)
+        assert any(attrs.get("href") == "#main" for tag, attrs in tags if tag == "a")
+        outside = [
+            attrs for _, attrs in tags for name in ("src", "href") if re.match(r"\w+:|//", attrs.get(name) or "")
+        ]
+        assert outside == [], "an external asset"
+        assert not any("style" in attrs for _, attrs in tags), "the policy forbids it"
+
+
+# --- live ------------------------------------------------------------------------------------------------
+
+
+def told(sent: bytes) -> tuple[str, Any]:
+    """Name and data of an event."""
+    name, data = sent.decode().removeprefix("event: ").split("\ndata: ")
+    return name, json.loads(data)
+
+
+def test_an_event_has_what_changed_and_nothing_else() -> None:
+    """The rows that are others, those that are gone, and the pages that are outdated."""
+    old = Status(clusters=(Cluster("eu"), Cluster("us")), services=(Service("a/b"), Service("a/c")))
+    new = Status(clusters=(Cluster("eu", error="x"), Cluster("us")), services=(Service("a/c"), Service("a/d")))
+    name, data = told(event(Moment("1", old), Moment("2", new), {"a/c"}))
+    assert name == "change"
+    assert sorted(data["html"]) == ["cluster:eu", "service:a/d"]
+    assert (data["version"], data["gone"], data["touched"]) == ("2", ["service:a/b"], ["a/c", "a/d"])
+    assert (data["clusters"], data["html"]["cluster:eu"].startswith("<tr")) == (["eu"], True)
+
+
+def test_who_leads_and_what_waits_change_on_open_pages() -> None:
+    """As parts of their own."""
+    old, new = Status(Replica(role="standby")), Status(Replica(role="leader"), RegistryState(rejected="x"))
+    _, data = told(event(Moment("1", old), Moment("2", new), set()))
+    assert sorted(data["html"]) == ["attention", "replica"]
+
+
+def test_where_everything_changed_pages_are_read_anew() -> None:
+    """Instead of an event of megabytes."""
+    many = tuple(Service(f"a/s{number}") for number in range(page.MANY + 1))
+    assert told(event(Moment("1", Status()), Moment("2", Status(services=many)), set())) == ("reload", {"version": "2"})
+    touched = {each.name for each in many}
+    assert told(event(Moment("1", Status()), Moment("1", Status()), touched))[1]["touched"] is None
+
+
+class Script:
+    """Events to come, and a clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.next = b""
+        self.tick = asyncio.Event()
+        self.slept: list[float] = []
+
+    async def look(self) -> bytes:
+        """What comes next."""
+        self.looks += 1
+        return self.next
+
+    async def sleep(self, seconds: float) -> None:
+        """Until the test says so."""
+        self.slept.append(seconds)
+        await self.tick.wait()
+        self.tick.clear()
+
+    async def once(self, sent: bytes) -> None:
+        """One more look, with this result."""
+        self.next, before = sent, self.looks
+        self.tick.set()
+        while self.looks == before:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+async def test_nothing_runs_while_nobody_reads_and_one_look_is_for_all() -> None:
+    """The looking begins with the first reader and ends after the last, once a second."""
+    script = Script()
+    live = Broadcaster(script.look, script.sleep)
+    assert script.looks == 0
+    readers = [live.join() for _ in range(200)]
+    await asyncio.sleep(0)
+    await script.once(b"news")
+    assert [each.events.get_nowait() for each in readers] == [b"news"] * 200
+    assert (script.looks, script.slept[0]) == (2, stream.PACE)
+    for each in readers:
+        live.leave(each)
+    script.tick.set()
+    await asyncio.sleep(0.01)
+    looks = script.looks
+    script.tick.set()
+    await asyncio.sleep(0.01)
+    assert (script.looks, len(live)) == (looks, 0)
+    await live.close()
+
+
+async def test_a_reader_that_falls_behind_is_dropped_and_the_others_are_not() -> None:
+    """A few events may wait; then it is over for him, at once."""
+    script = Script()
+    live = Broadcaster(script.look, script.sleep)
+    slow, quick = live.join(), live.join()
+    await asyncio.sleep(0)
+    for number in range(stream.BEHIND + 1):
+        await script.once(b"%d" % number)
+        assert quick.events.get_nowait() == b"%d" % number
+    assert slow.events.get_nowait() is None
+    assert len(live) == 1
+    await live.close()
+    assert quick.events.get_nowait() is None
+
+
+async def test_a_look_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """It is in the log, and the next one is tried."""
+    looks: list[bytes | Exception] = [RuntimeError("x"), b"news"]
+
+    async def look() -> bytes:
+        found = looks.pop(0) if looks else b""
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def sleep(_: float) -> None:
+        await asyncio.sleep(0)
+
+    live = Broadcaster(look, sleep)
+    reader = live.join()
+    assert await reader.events.get() == b"news"
+    assert "open pages cannot be told" in caplog.text
+    await live.close()
+
+
+async def read(answer: aiohttp.ClientResponse, name: str) -> Any:
+    """The next event of that name."""
+    async with asyncio.timeout(15):
+        while True:
+            line = (await answer.content.readline()).decode()
+            assert line, "the stream has ended"
+            if line.strip() == f"event: {name}":
+                return json.loads((await answer.content.readline()).decode().removeprefix("data: "))
+
+
+async def test_two_hundred_open_pages_are_all_told(watched: Watched) -> None:
+    """A node goes; each page gets the Service's new row within seconds, and none of them holds up the hub's end."""
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        pages = [await session.get(f"{watched.url}/events") for _ in range(200)]
+        hello = [await read(each, "hello") for each in pages]
+        assert len({each["version"] for each in hello}) == 1
+        assert pages[0].headers["Content-Security-Policy"].startswith("default-src 'none'")
+        watched.remote.nodes.delete("n3")
+        for each in pages:
+            change = await read(each, "change")
+            while "service:edge/payments" not in change["html"]:
+                change = await read(each, "change")
+            assert "2 of 2 ready" in change["html"]["service:edge/payments"]
+
+
+async def test_a_dead_browser_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds its connection and reads nothing: writing to it has a deadline, and then there is no connection."""
+    monkeypatch.setattr(page, "SLOW", 0.2)
+
+    async def look() -> bytes:
+        return b"event: change\ndata: " + b"x" * (4 << 20) + b"\n\n"
+
+    live = Broadcaster(look)
+    site = cast("Any", SimpleNamespace(look=lambda: Moment("1", Status())))
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return await page.stream(request, site, live)
+
+    app = web.Application()
+    app.add_routes([web.get("/events", handler)])
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    listener = web.TCPSite(runner, "127.0.0.1", 0)
+    await listener.start()
+    with socket.socket() as dead:
+        dead.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        dead.settimeout(0.0)
+        await asyncio.get_running_loop().sock_connect(dead, runner.addresses[0])
+        dead.send(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await until(lambda: len(live) == 1)
+        await until(lambda: len(live) == 0)
+        assert runner.server is not None
+        await until(lambda: not runner.server.connections)
+    await live.close()
+    await runner.cleanup()
+
+
+async def test_too_many_open_pages_are_told_to_come_back(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """503 with Retry-After; a page that closes makes room."""
+    monkeypatch.setattr(stream, "READERS", 1)
+    async with watched.session.get(f"{watched.url}/events") as first:
+        await read(first, "hello")
+        status, _, headers = await watched.get("/events")
+        assert (status, headers["Retry-After"]) == (503, "30")
+    async with asyncio.timeout(20):
+        while True:
+            async with watched.session.get(f"{watched.url}/events") as again:
+                if again.status == 200:
+                    break
+            await asyncio.sleep(0.1)

@@ -1,0 +1,495 @@
+"""The listener: who is answered, what he gets, and what bad requests come to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.errors import UsageError
+from hub.report import server, web
+from hub.report.certificate import Certificate
+from hub.report.openapi import document
+from hub.report.server import Listen, listening
+from hub.report.site import Site
+from hub.report.web import is_own
+from tests.support.apiserver.pki import Authority
+from tests.unit.report.conftest import Watched, Where, until, watching
+
+ROOT = Path(__file__).parents[3]
+AUTHORITY = Authority("test-ca")
+
+
+# --- where ---------------------------------------------------------------------------------------------
+
+
+def test_nothing_heavy_is_imported_before_somebody_knocks() -> None:
+    """A hub that nobody watches pays for a socket."""
+    code = (
+        "import sys, hub.cli.run, hub.app, hub.report.server\n"
+        "print([each for each in ('aiohttp', 'jinja2', 'prometheus_client') if each in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("host", [None, "0.0.0.0", "10.0.0.1", "::", "hub.example.com"])
+def test_beyond_loopback_somebody_must_be_asked_or_it_must_be_said_that_nobody_is(host: str | None) -> None:
+    """What clusters and addresses there are is nobody's business by default."""
+    with pytest.raises(UsageError, match="--listen-authenticate"):
+        Listen(Where(host)).check()
+    Listen(Where(host), authenticate=True).check()
+    Listen(Where(host), unauthenticated=True).check()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_on_loopback_nobody_need_be_asked(host: str) -> None:
+    """Whoever is there could read the hub's files."""
+    Listen(Where(host)).check()
+
+
+def test_a_certificate_comes_with_its_key() -> None:
+    """One without the other is a mistake, not plain HTTP."""
+    with pytest.raises(UsageError, match="go together"):
+        Listen(Where(), cert_file="x").check()
+
+
+async def test_an_address_in_use_is_an_error_where_somebody_asked_for_it(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By default the hub does without its page: its job comes first."""
+    where = Where(*watched.place)
+    with pytest.raises(UsageError, match=r"--listen .*: address already in use; give another HOST:PORT"):
+        async with listening(Listen(where), watched.hub):
+            pass
+    with caplog.at_level(logging.WARNING):
+        async with listening(Listen(where, by_default=True), watched.hub) as urls:
+            assert urls == ()
+    assert "no status page: --listen" in caplog.text
+
+
+async def test_off_listens_nowhere(watched: Watched) -> None:
+    """``--listen 0``."""
+    async with listening(Listen(None), watched.hub) as urls:
+        assert urls == ()
+
+
+# --- what everybody gets ---------------------------------------------------------------------------------
+
+
+EVERY_ANSWER_HAS_THE_SAM = [
+    "/",
+    "/services/edge/payments",
+    "/clusters/eu",
+    "/api/v1/status",
+    "/static/page.js",
+    "/metrics",
+    "/nosuch",
+]
+
+
+async def test_every_answer_has_the_same_armour(watched: Watched) -> None:
+    """No inline script, no frame, no guessing of types, no name of the server's software."""
+    for path in EVERY_ANSWER_HAS_THE_SAM:
+        _, _, headers = await watched.get(path)
+        policy = headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+        assert "unsafe" not in policy
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["X-Frame-Options"] == "DENY"
+        assert headers["Server"] == "endpointslice-hub"
+
+
+WHO_HAS_IT_ALREADY_IS_TO = ["/", "/api/v1/status", "/openapi.json", "/static/page.css"]
+
+
+async def test_who_has_it_already_is_told_so(watched: Watched) -> None:
+    """ETag and If-None-Match, as caches send them."""
+    for path in WHO_HAS_IT_ALREADY_IS_TO:
+        status, text, headers = await watched.get(path)
+        assert (status, bool(text)) == (200, True)
+        tag = headers["ETag"]
+        for sent in (tag, f"W/{tag}", f'"other", {tag}'):
+            assert (await watched.get(path, headers={"If-None-Match": sent}))[:2] == (304, "")
+        assert (await watched.get(path, headers={"If-None-Match": '"other"'}))[0] == 200
+
+
+async def test_the_head_of_an_answer_can_be_asked_for(watched: Watched) -> None:
+    """HEAD has the headers of GET and no body."""
+    async with watched.session.head(f"{watched.url}/api/v1/status") as answer:
+        assert answer.status == 200
+        assert await answer.read() == b""
+
+
+NOTHING_CAN_BE_CHANGED = ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"]
+
+
+async def test_nothing_can_be_changed(watched: Watched) -> None:
+    """Whatever the path."""
+    for method in NOTHING_CAN_BE_CHANGED:
+        for path in ("/", "/api/v1/status", "/nosuch"):
+            async with watched.session.request(method, watched.url + path) as answer:
+                assert answer.status == 405
+                assert answer.headers["Allow"] == "GET, HEAD"
+
+
+async def test_a_body_is_not_read(watched: Watched) -> None:
+    """A GET with one is refused before anything is looked at."""
+    status, text, _ = await watched.get("/api/v1/status", data=b"x" * 100_000)
+    assert (status, json.loads(text)["detail"]) == (413, "a body is not read here")
+
+
+PATH_TRICKS_LEAD_NOWHERE = [
+    "/../etc/passwd",
+    "/static/../__init__.py",
+    "/static/..%2f__init__.py",
+    "/static/%2e%2e/page.css",
+    "//static/page.css",
+    "/static//page.css",
+    "/static/page.css/",
+    "/services/edge%2fpayments/x",
+    "/services/edge/pay%00ments",
+    "/services/EDGE/payments",
+    "/services/edge/.",
+    "/services/edge/" + "x" * 300,
+    "/clusters/" + "a-" * 10,
+    "/clusters/nosuch",
+    "/services/edge/nosuch",
+    "/api/v1/services/edge/nosuch",
+    "/api/v1/clusters/nosuch",
+    "/api/v1/status/",
+    "/api",
+    "\\",
+]
+
+
+async def test_path_tricks_lead_nowhere(watched: Watched) -> None:
+    """Sent as they are; nothing but 404 comes back, and nothing of the file system."""
+    for path in PATH_TRICKS_LEAD_NOWHERE:
+        head, body = await raw(watched, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        assert head[9:12] in (b"404", b"400"), (path, head)
+        assert b"import" not in body
+        assert b"Traceback" not in body
+
+
+A_NUMBER_THAT_IS_NONE_IS = ["offset=x", "offset=-1", "limit=1e9", "offset=٣", "limit=99999999"]
+
+
+async def test_a_number_that_is_none_is_a_bad_request(watched: Watched) -> None:
+    """Not a server's error."""
+    for query in A_NUMBER_THAT_IS_NONE_IS:
+        assert (await watched.get(f"/api/v1/services/edge/payments?{query}"))[0] == 400
+
+
+async def raw(watched: Watched, sent: bytes) -> tuple[bytes, bytes]:
+    """What comes back when bytes are sent, until the other side closes."""
+    reader, writer = await asyncio.open_connection(*watched.place)
+    writer.write(sent)
+    async with asyncio.timeout(15):
+        answer = await reader.read()
+    writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head, body
+
+
+A_MALFORMED_REQUEST_IS_R = [
+    b"nonsense\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost localhost\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 40_000 + b"\r\n\r\n",
+]
+
+
+async def test_a_malformed_request_is_refused_and_hurts_nobody(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """400 and the end of the connection; the next caller is answered, and the log stays quiet."""
+    for sent in A_MALFORMED_REQUEST_IS_R:
+        head, body = await raw(watched, sent)
+        assert head.startswith((b"HTTP/1.0 400", b"HTTP/1.1 400")), head
+        assert b"aiohttp" not in head
+        assert b"Traceback" not in body
+        assert (await watched.get("/api/v1/status"))[0] == 200
+        assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
+async def test_a_request_that_never_ends_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither silence nor half a head keeps a connection."""
+    monkeypatch.setattr(web, "IDLE", 0.3)
+    async with watching(tmp_path) as watched:
+        assert await raw(watched, b"") == (b"", b"")
+        head, _ = await raw(watched, b"GET / HTTP/1.1\r\nHost: loc")
+        assert head == b""
+
+
+async def test_a_crowd_is_refused_and_the_next_one_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections beyond the limit are closed at once."""
+    monkeypatch.setattr(web, "CONNECTIONS", 3)
+    async with watching(tmp_path) as watched:
+        first = [await asyncio.open_connection(*watched.place) for _ in range(3)]
+        await asyncio.sleep(0)
+        first[0][1].write(b"GET /static/page.css HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await first[0][0].readline()).startswith(b"HTTP/1.1 200")
+        reader, writer = await asyncio.open_connection(*watched.place)
+        assert await nothing(reader)
+        for _, each in (*first, (reader, writer)):
+            each.close()
+        await asyncio.sleep(0.1)
+        assert (await watched.get("/api/v1/status"))[0] == 200
+
+
+async def nothing(reader: asyncio.StreamReader) -> bool:
+    """Whether a connection ends without a word."""
+    try:
+        return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
+async def test_a_defect_tells_nothing(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """500 to the caller, the traceback to the log."""
+
+    def broken(_: Site) -> None:
+        raise RuntimeError("a secret place")
+
+    monkeypatch.setattr(Site, "look", broken)
+    status, text, _ = await watched.get("/api/v1/status")
+    assert (status, json.loads(text)) == (500, {"status": 500, "title": "Internal Server Error", "detail": ""})
+    assert "a secret place" in caplog.text
+
+
+# --- under which name ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:8080", True),
+        ("127.0.0.1:8080", True),
+        ("127.1.2.3", True),
+        ("[::1]:8080", True),
+        ("10.1.2.3:8080", True),
+        ("hub.edge.svc", True),
+        ("hub.edge.svc.:443", True),
+        ("10.1.2.4", False),
+        ("evil.example.com", False),
+        ("127.0.0.1.nip.io", False),
+        ("localhost.evil.example.com", False),
+        ("", False),
+        ("localhost:x", False),
+        ("localhost@evil.example.com", False),
+        ("user@localhost", False),
+    ],
+)
+def test_a_host_is_one_of_ours_or_refused(host: str, own: bool) -> None:
+    """Loopback, the address that was connected to, and names that were allowed."""
+    assert is_own(host, {"localhost", "hub.edge.svc"}, "10.1.2.3") is own
+
+
+async def test_a_foreign_name_is_refused(tmp_path: Path) -> None:
+    """A page of somebody else's whose name leads here learns nothing; --allowed-host lets a name in."""
+    async with watching(tmp_path, Listen(Where(), allowed_hosts=frozenset({"Hub.Example.com"}))) as watched:
+        for host, status in (("evil.example.com", 421), ("hub.example.com:8080", 200), (socket.gethostname(), 200)):
+            found, text, _ = await watched.get("/api/v1/status", headers={"Host": host})
+            assert found == status, host
+            assert ("edge/payments" in text) is (status == 200)
+
+
+# --- TLS ---------------------------------------------------------------------------------------------------
+
+
+def written(folder: Path, name: str) -> tuple[str, str]:
+    """A certificate and its key, in files."""
+    made = AUTHORITY.server(name, "127.0.0.1")
+    (folder / "tls.crt").write_text(made.pem)
+    (folder / "tls.key").write_text(made.key_pem)
+    return str(folder / "tls.crt"), str(folder / "tls.key")
+
+
+async def test_tls_with_a_certificate_that_is_replaced(tmp_path: Path) -> None:
+    """Connections made after it was read again get the new one; an unusable one changes nothing."""
+    import ssl
+
+    files = written(tmp_path, "first.example.com")
+    certificate = Certificate(*files)
+    first = names(certificate)
+    assert first == ["first.example.com"]
+    (tmp_path / "tls.key").write_text("no key")
+    certificate.refresh()
+    assert names(certificate) == first
+    written(tmp_path, "second.example.com")
+    certificate.refresh()
+    assert names(certificate) == ["second.example.com"]
+    trust = ssl.create_default_context(cadata=AUTHORITY.pem)
+    async with watching(tmp_path, Listen(Where(), *files)) as watched:
+        assert watched.url.startswith("https://")
+        assert (await watched.get("/api/v1/status", ssl=trust))[0] == 200
+
+
+def names(certificate: Certificate) -> list[str]:
+    """The DNS names of the certificate that a handshake shows now."""
+    import ssl
+
+    trust = ssl.create_default_context(cadata=AUTHORITY.pem)
+    trust.check_hostname = False
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = trust.wrap_bio(to_client, to_server)
+    theirs = certificate.context.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(3):
+        for side in (ours, theirs):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    found: Any = ours.getpeercert()
+    return [value for kind, value in found["subjectAltName"] if kind == "DNS"]
+
+
+def test_a_certificate_that_cannot_be_used_is_named_at_the_start(tmp_path: Path) -> None:
+    """With both files and the reason."""
+    with pytest.raises(UsageError, match=r"--tls-cert-file .*nosuch"):
+        Certificate(str(tmp_path / "nosuch"), str(tmp_path / "nosuch"))
+
+
+# --- documents ---------------------------------------------------------------------------------------------
+
+
+async def test_the_status_is_the_whole_hub(watched: Watched) -> None:
+    """Who writes, the fleet, the Services."""
+    found = await watched.json("/api/v1/status")
+    assert found["hub"]["role"] == "leader"
+    assert found["hub"]["leader"] == found["hub"]["identity"]
+    [cluster] = found["clusters"]
+    assert (cluster["name"], cluster["state"], cluster["nodes"]) == ("eu", "Ready", 3)
+    [service] = found["services"]
+    assert (service["name"], service["status"], service["ready"], service["total"]) == ("edge/payments", "", 3, 3)
+    assert service["changed"] is not None
+
+
+async def test_a_standby_names_the_leader(tmp_path: Path) -> None:
+    """It answers from what it follows: the clusters, and the slices that somebody else writes."""
+    folders = [tmp_path / name for name in ("one", "two")]
+    for each in folders:
+        each.mkdir()
+    async with watching(folders[0], leader_elect=True) as leader:
+        other = json.loads((folders[0] / "clusters.yaml").read_text())
+        assert other["services"]
+        from hub.app import Options, assemble
+
+        options = Options(str(folders[0] / "clusters.yaml"), str(folders[0] / "hub"))
+        async with assemble(options) as hub, listening(Listen(Where()), hub) as [url]:
+            stop = asyncio.Event()
+            running = asyncio.create_task(hub.run(stop))
+            await until(lambda: bool(hub.elector.holder) and hub.local.synced and bool(hub.fleet.clusters["eu"].nodes))
+            async with leader.session.get(f"{url}/api/v1/status") as answer:
+                found = await answer.json()
+            async with leader.session.get(f"{url}/services/edge/payments") as answer:
+                assert answer.status == 200
+            stop.set()
+            await running
+    assert (found["hub"]["role"], found["hub"]["leader"]) == ("standby", leader.hub.elector.identity)
+    assert found["clusters"][0]["nodes"] == 3
+    assert (found["services"][0]["status"], found["services"][0]["ready"]) == ("standby: as published", 3)
+
+
+async def test_a_service_has_the_decisions_behind_each_address(watched: Watched) -> None:
+    """The same steps as hub why; parts of a long list on request."""
+    found = await watched.json("/api/v1/services/edge/payments")
+    assert [each["address"] for each in found["addresses"]] == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    stages = [step["stage"] for step in found["addresses"][0]["steps"]]
+    assert stages[:5] == ["node", "eligibility", "resolution", "address", "published"]
+    assert found["steps"][0]["outcome"] == "followed"
+    part = await watched.json("/api/v1/services/edge/payments?offset=1&limit=1")
+    assert ([each["address"] for each in part["addresses"]], part["offset"], part["number"]) == (["10.0.0.2"], 1, 3)
+
+
+async def test_a_cluster_has_its_nodes(watched: Watched) -> None:
+    """With what became of each."""
+    found = await watched.json("/api/v1/clusters/eu")
+    assert [(each["name"], each["addresses"]) for each in found["sources"][0]["nodes"]] == [
+        (f"n{number}", [f"10.0.0.{number}"]) for number in (1, 2, 3)
+    ]
+
+
+async def test_metrics_are_on_the_same_listener(watched: Watched) -> None:
+    """In the text format."""
+    status, text, headers = await watched.get("/metrics")
+    assert status == 200
+    assert headers["Content-Type"].startswith("text/plain")
+    assert "endpointslice_hub_" in text
+
+
+async def test_the_description_of_the_api_is_served_and_current(watched: Watched) -> None:
+    """``python -m hub.report.openapi > docs/reference/openapi.json`` after a change."""
+    assert (await watched.get("/openapi.json"))[1].encode() == document()
+    assert (ROOT / "docs" / "reference" / "openapi.json").read_bytes() == document()
+
+
+async def test_answers_are_as_described(watched: Watched) -> None:
+    """Every key of every object in an answer is in its schema, and the required ones are there."""
+    schemas = json.loads(document())["components"]["schemas"]
+    for path, name in (
+        ("/api/v1/status", "Status"),
+        ("/api/v1/services/edge/payments", "ServiceDetail"),
+        ("/api/v1/clusters/eu", "ClusterDetail"),
+    ):
+        conforms(await watched.json(path), {"$ref": f"#/components/schemas/{name}"}, schemas)
+
+
+def conforms(value: Any, schema: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Check objects and arrays against a schema, by hand."""
+    if "$ref" in schema:
+        schema = schemas[schema["$ref"].rpartition("/")[2]]
+    if "anyOf" in schema:
+        chosen = [each for each in schema["anyOf"] if (each.get("type") == "null") is (value is None)]
+        conforms(value, chosen[0], schemas)
+    elif schema.get("type") == "object":
+        assert value.keys() <= schema["properties"].keys()
+        assert set(schema["required"]) <= value.keys()
+        for key, each in value.items():
+            conforms(each, schema["properties"][key], schemas)
+    elif schema.get("type") == "array":
+        for each in value:
+            conforms(each, schema["items"], schemas)
+    else:
+        kinds: dict[str, Callable[[Any], bool]] = {
+            "string": lambda each: isinstance(each, str),
+            "integer": lambda each: isinstance(each, int),
+            "boolean": lambda each: isinstance(each, bool),
+            "null": lambda each: each is None,
+        }
+        assert "enum" in schema or kinds[schema["type"]](value), (value, schema)
+
+
+async def test_a_server_that_cannot_start_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The hub goes on; whoever knocked is answered once it can be."""
+    real, tries = server.import_module, []
+
+    def flaky(name: str) -> Any:
+        tries.append(name)
+        if len(tries) == 1:
+            raise ImportError("no such thing")
+        return real(name)
+
+    monkeypatch.setattr(server, "import_module", flaky)
+    monkeypatch.setattr(server, "RETRY", 0.01)
+    async with watching(tmp_path) as watched:
+        assert (await watched.get("/api/v1/status"))[0] == 200
+    assert "the status page cannot be served" in caplog.text
