@@ -2,7 +2,8 @@
 
 A distribution exposes a module through the entry point group ``hub.providers``; the entry point's name
 is the provider's name in clusters.yaml. The module implements one synchronous pluggy hook,
-:func:`hub_register_providers`, and returns :class:`ProviderType` values. This module must not import
+:func:`hub_register_providers`, and returns :class:`ProviderType` values. Consumers of endpoint views are in
+a group of their own, ``hub.views``, and implement the hooks at the end. This module must not import
 anything of the hub but its values.
 """
 

@@ -1,0 +1,135 @@
+"""CEL expressions over Services: compiled once, bounded at every evaluation, answering yes or no.
+
+The library is imported with the first expression, so a hub without one does not pay for it. It counts the
+steps of comprehensions and refuses after 10,000: an expression cannot hold up whoever evaluates it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hub.errors import UsageError
+from hub.model import Service, ServicePort
+
+LONGEST: Final = 4096
+"""Characters; the longest one in use that we know of has 600."""
+MESSAGE: Final = 200
+"""Characters of a message of the library that are shown."""
+_PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
+
+
+class CelError(UsageError):
+    """An expression cannot be used, or gives no answer for one Service."""
+
+
+class Expression:
+    """One expression.
+
+    Args:
+        text: CEL over ``service`` (as in the API: ``metadata`` and ``spec``) and ``cluster`` (a name).
+
+    Raises:
+        CelError: it does not parse, names something unknown, returns no bool, or costs too much whatever the Service.
+    """
+
+    def __init__(self, text: str) -> None:
+        if len(text) > LONGEST:
+            raise CelError(f"is longer than {LONGEST} characters")
+        from cel_expr_python import cel
+
+        self.text = text
+        self._cel = cel
+        environment = _environment()
+        try:
+            self._compiled = environment.compile(text)
+        except RuntimeError as error:
+            raise CelError(f"does not parse: {_in_words(str(error))}") from None
+        kind = self._compiled.return_type()
+        if kind not in (cel.Type.BOOL, cel.Type.DYN):
+            raise CelError(f"returns {kind.name().lower()}, not a bool")
+        try:
+            self.matches(SAMPLE, "local")
+        except CelError as error:
+            if "budget" in str(error):
+                raise
+            # Anything else is about the sample, such as a label that it lacks.
+
+    def matches(self, service: Service, cluster: str) -> bool:
+        """Whether it holds for a Service of a cluster.
+
+        Raises:
+            CelError: it gives no answer.
+        """
+        return self.holds({"service": as_api(service), "cluster": cluster})
+
+    def holds(self, variables: Mapping[str, Any]) -> bool:
+        """Whether it holds.
+
+        Raises:
+            CelError: it gives no answer.
+        """
+        try:
+            found = self._compiled.eval(data=variables)
+        except RuntimeError as error:
+            raise CelError(_in_words(str(error))) from None
+        if found.type() == self._cel.Type.BOOL:
+            return bool(found.value())
+        if found.type() == self._cel.Type.ERROR:
+            raise CelError(_in_words(str(found.plain_value())))
+        raise CelError(f"it returned {found.type().name().lower()}, not a bool")
+
+
+@functools.cache
+def _environment() -> Any:
+    from cel_expr_python import cel
+
+    return cel.NewEnv(variables={"service": cel.Type.DYN, "cluster": cel.Type.STRING})
+
+
+def as_api(service: Service) -> dict[str, Any]:
+    """What an expression sees of a Service: the API's own names."""
+    return {
+        "metadata": {
+            "name": service.name,
+            "namespace": service.namespace,
+            "labels": service.labels,
+            "annotations": service.annotations,
+        },
+        "spec": {
+            "type": service.kind,
+            "ports": [_port(each) for each in service.ports],
+            "ipFamilies": list(service.families),
+            "clusterIPs": list(service.cluster_ips),
+            "publishNotReadyAddresses": service.publish_not_ready,
+        },
+    }
+
+
+def _port(port: ServicePort) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": port.name, "port": port.port, "protocol": port.protocol}
+    if port.target_port is not None:
+        found["targetPort"] = port.target_port
+    if port.app_protocol is not None:
+        found["appProtocol"] = port.app_protocol
+    if port.node_port is not None:
+        found["nodePort"] = port.node_port
+    return found
+
+
+def _in_words(message: str) -> str:
+    """The first problem, with its place in the expression where there is one."""
+    place = _PLACE.search(message)
+    if place is not None:
+        line, column, what = place.groups()
+        where = f"column {column}" if line == "1" else f"line {line}, column {column}"
+        return f"{where}: {what[:MESSAGE]}"
+    if "budget exceeded" in message:
+        return "it loops over too much: its budget of 10,000 steps is exceeded"
+    return message.split("\n", 1)[0][:MESSAGE]
+
+
+SAMPLE: Final = Service("default", "sample", ports=(ServicePort(80, "http", target_port=80),))
+"""What a new expression is tried with."""

@@ -1,0 +1,235 @@
+"""Calls one consumer's hooks: in its own thread, in order for each view, until each call has succeeded.
+
+Level by level: for each view the last state that the consumer lacks is kept, so that a slow one costs no more
+memory than there are views, and misses states in between but never the last. What it raises, and how long a
+call takes, is its own matter and nobody else's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hub.aio.backoff import Backoff
+from hub.model import EndpointView
+from hub.views.board import Owner
+from hub.views.join import Views
+
+log = logging.getLogger(__name__)
+
+HANGS: Final = 30.0
+"""Seconds after which a call is reported; nobody can end it."""
+
+QUIET: Final = 10.0
+"""Seconds between two lines of the log about one consumer: where its backend is down, every call fails."""
+
+Key = tuple[str, str, str]
+"""Cluster, namespace and name of a view."""
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """What a consumer has to be told of one view; ``view`` None = gone."""
+
+    view: EndpointView | None
+    not_before: float = 0.0
+    backoff: Backoff | None = None
+
+
+class Delivery:
+    """One consumer.
+
+    Args:
+        name: of its entry point.
+        load: gives its hooks; called in the thread, may block or raise anything.
+        after: an earlier delivery to the same consumer, whose last call must end first.
+
+    Attributes:
+        problem: why it is not called, or what its last call came to; "" where all is well.
+        calls: that succeeded, since the start.
+    """
+
+    def __init__(self, name: str, load: Callable[[], Any], after: Delivery | None = None) -> None:
+        self.name = name
+        self.problem = ""
+        self.calls = 0
+        self._load = load
+        self._after = after
+        self._thread = threading.Thread(target=self._run, name=f"views consumer {name}", daemon=True)
+        self._owners: dict[Owner, Views] = {}
+        self._wanted: dict[Key, _Wanted] = {}
+        self._told: dict[Key, EndpointView] = {}
+        """What it was told last; whether it took it is not known while something is wanted of the same view."""
+        self._unlisted: dict[str, float] = {}
+        """Clusters whose complete list is to be announced -> not before."""
+        self._changed = threading.Condition()
+        self._closed = False
+        self._calling: tuple[str, float] | None = None
+        self._reported = False
+        self._quiet_until = 0.0
+        self._unsaid = 0
+
+    def start(self) -> None:
+        """Begin; the thread is a daemon, since nobody can end a call."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Call no more; a call under way is left behind."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def join(self) -> None:
+        """Wait until its last call has ended."""
+        self._thread.join()
+
+    @property
+    def waiting(self) -> int:
+        """Views it has to be told of."""
+        return len(self._wanted)
+
+    # --- in the event loop: a listener of the board --------------------------------------------------
+
+    def changed(self, owner: Owner, views: Views) -> None:
+        """A Service's views are these now."""
+        before = self._owners.get(owner, {})
+        if views:
+            self._owners[owner] = views
+        else:
+            self._owners.pop(owner, None)
+        with self._changed:
+            for name, view in views.items():
+                if before.get(name) != view:
+                    self._want((owner.cluster, owner.namespace, name), view)
+            for name in before.keys() - views.keys():
+                self._want((owner.cluster, owner.namespace, name), None)
+            self._changed.notify()
+
+    def complete(self, clusters: Iterable[str]) -> None:
+        """Everything of these clusters has been said: announce it once all of it was delivered."""
+        with self._changed:
+            self._unlisted.update(dict.fromkeys(clusters, 0.0))
+            self._changed.notify()
+
+    def _want(self, key: Key, view: EndpointView | None) -> None:
+        known = self._wanted.get(key)
+        if known is None:
+            self._wanted[key] = _Wanted(view)
+        else:  # its place and its waiting time stay
+            known.view = view
+
+    def look(self) -> None:
+        """Report a call that does not end; to be called every few seconds."""
+        calling = self._calling
+        if calling is None or time.monotonic() - calling[1] < HANGS:
+            self._reported = False
+        elif not self._reported:
+            self._reported = True
+            self.problem = f"hangs in {calling[0]}"
+            text = "views: consumer %r hangs in %s; %d views wait for it, others are called as before"
+            log.warning(text, self.name, calling[0], self.waiting)
+
+    # --- in the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            if self._after is not None:
+                self._calling = ("a call of before", time.monotonic())
+                self._after.join()
+                self._after = None
+            self._calling = ("its import", time.monotonic())
+            hooks = self._load()
+        except BaseException as error:  # noqa: BLE001 - foreign code
+            self.problem = f"cannot be loaded: {_describe(error)}"
+            log.warning("views: consumer %r %s; it is not called", self.name, self.problem)
+            return
+        finally:
+            self._calling = None
+        while (step := self._next()) is not None:
+            step(hooks)
+
+    def _next(self) -> Callable[[Any], None] | None:
+        """What to do next, once there is something; None = nothing any more."""
+        with self._changed:
+            while not self._closed:
+                now = time.monotonic()
+                soonest = now + 3600.0
+                for key, wanted in self._wanted.items():
+                    if wanted.not_before <= now:
+                        del self._wanted[key]
+                        return lambda hooks, key=key, wanted=wanted: self._tell(hooks, key, wanted)  # type: ignore[misc]
+                    soonest = min(soonest, wanted.not_before)
+                for cluster, not_before in self._unlisted.items():
+                    if any(key[0] == cluster for key in self._wanted):
+                        continue
+                    if not_before <= now:
+                        del self._unlisted[cluster]
+                        return lambda hooks, cluster=cluster: self._list(hooks, cluster)  # type: ignore[misc]
+                    soonest = min(soonest, not_before)
+                self._changed.wait(soonest - now)
+        return None
+
+    def _tell(self, hooks: Any, key: Key, wanted: _Wanted) -> None:
+        view, last = wanted.view, self._told.get(key)
+        if view is None and last is None:  # it was never told of it
+            return
+        try:
+            if view is None:
+                self._call(f"hub_endpoint_deleted of {key[1]}/{key[2]}", hooks.hub_endpoint_deleted, view=last)
+                del self._told[key]
+            else:
+                self._told[key] = view
+                self._call(f"hub_endpoint_upserted of {key[1]}/{key[2]}", hooks.hub_endpoint_upserted, view=view)
+        except BaseException as error:  # noqa: BLE001 - foreign code
+            backoff = wanted.backoff or Backoff(base=0.5, cap=60.0, jitter=0.2)
+            delay = backoff.next(time.monotonic())
+            with self._changed:
+                newer = self._wanted.get(key)
+                again = _Wanted(view if newer is None else newer.view, time.monotonic() + delay, backoff)
+                self._wanted[key] = again
+            self._complain(error, delay)
+
+    def _list(self, hooks: Any, cluster: str) -> None:
+        views = tuple(view for key, view in sorted(self._told.items()) if key[0] == cluster)
+        try:
+            call = hooks.hub_endpoints_listed
+            self._call(f"hub_endpoints_listed of {cluster}", call, cluster=cluster, views=views)
+        except BaseException as error:  # noqa: BLE001 - foreign code
+            with self._changed:
+                self._unlisted.setdefault(cluster, time.monotonic() + 5.0)
+            self._complain(error, 5.0)
+
+    def _call(self, what: str, hook: Callable[..., object], **arguments: Any) -> None:
+        self._calling = (what, time.monotonic())
+        try:
+            hook(**arguments)
+        except BaseException as error:
+            raise _Failed(what) from error
+        finally:
+            self._calling = None
+        self.calls += 1
+        self.problem = ""
+
+    def _complain(self, error: BaseException, delay: float) -> None:
+        self.problem = f"{error}: {_describe(error.__cause__ or error)}"
+        now = time.monotonic()
+        if now < self._quiet_until:
+            self._unsaid += 1
+            return
+        more = f" ({self._unsaid} more calls failed before)" if self._unsaid else ""
+        text = "views: consumer %r: %s; again in %.1f s, others are called as before%s"
+        log.warning(text, self.name, self.problem, delay, more)
+        self._quiet_until, self._unsaid = now + QUIET, 0
+
+
+class _Failed(Exception):
+    """A call raised; the message says which."""
+
+
+def _describe(error: BaseException) -> str:
+    text = " ".join(str(error).split())[:256]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

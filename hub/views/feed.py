@@ -1,0 +1,192 @@
+"""Follows the Services and EndpointSlices of one cluster, for ever; what it said stays while it is silent.
+
+After a failure both watches end, and the connection is asked for anew: a remote cluster must first be known
+to be the same as before. Then complete lists replace what is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+from hub.aio.backoff import Backoff
+from hub.aio.clock import Clock
+from hub.errors import ClusterUnreachable, HubError
+from hub.kube.client import Client
+from hub.kube.reflector import Reflector, RelistSlots
+from hub.kube.wire import SERVICES, SLICES
+from hub.remote.reading import SLICES_RULE
+from hub.remote.status import in_words
+from hub.views.board import Content
+
+log = logging.getLogger(__name__)
+
+STALE_AFTER: Final = 10.0
+"""Seconds without a current answer after which views are marked: a watch that is only renewed marks none."""
+CONNECT_PATIENCE: Final = 30.0
+"""Seconds to wait for a connection before it is asked for again: the unit waited for may have been replaced."""
+
+Connection = Callable[[], Awaitable[Client]]
+
+
+class OnStale(Protocol):
+    """Hears whether a cluster's views are stale, whenever that may have changed."""
+
+    def __call__(self, *, stale: bool) -> None: ...  # noqa: D102
+
+
+class Feed:
+    """One cluster.
+
+    Args:
+        connection: a usable client of the cluster; waits for one, or raises HubError.
+        on_stale: hears whether its views are stale.
+
+    Attributes:
+        error: why it gives no answers; "" while it does.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        connection: Connection,
+        content: Content,
+        clock: Clock,
+        on_stale: OnStale,
+        slots: RelistSlots,
+    ) -> None:
+        self.error = "not read yet"
+        self._cluster = cluster
+        self._connection = connection
+        self._content = content
+        self._clock = clock
+        self._on_stale = on_stale
+        self._slots = slots
+        self._settled = asyncio.Event()
+        self._backoff = Backoff(base=1.0)
+        self._warned = ""
+        self._aging: asyncio.Task[None] | None = None
+
+    async def settled(self) -> None:
+        """Wait until there was a complete answer, or a failure."""
+        await self._settled.wait()
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        try:
+            while True:
+                try:
+                    await self._once()
+                except HubError as error:
+                    self._failed(in_words(error, self._cluster, f"{SERVICES.rule}; {SLICES_RULE}"))
+                await self._clock.sleep(self._backoff.next(self._clock.now()))
+        finally:
+            self._young()
+
+    async def _age(self) -> None:
+        await self._clock.sleep(STALE_AFTER)
+        self._on_stale(stale=True)
+
+    def _young(self) -> None:
+        if self._aging is not None:
+            self._aging.cancel()
+            self._aging = None
+
+    async def _once(self) -> None:
+        """Follow until something fails, and raise that."""
+        client = await self._connected()
+        # Plain resources: they have no peek, which is for slices that this process writes.
+        watched = _Watched(self._answered, 2 * len(self._content.services))
+        followed = [
+            Reflector(
+                f"{resource.name} of {self._cluster} for views",
+                client,
+                resource._replace(peek=None),
+                store,
+                watched.observer((resource.name, namespace)),
+                self._clock,
+                namespace=namespace or None,
+                slots=self._slots,
+            )
+            for resource, stores in ((SERVICES, self._content.services), (SLICES, self._content.slices))
+            for namespace, store in stores.items()
+        ]
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(each.run(), name=f"views of {self._cluster}") for each in followed
+        ]
+        failed: asyncio.Task[Any] = asyncio.create_task(watched.failed.wait(), name=f"views of {self._cluster} failed")
+        try:
+            await asyncio.wait({*tasks, failed}, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            for task in (*tasks, failed):
+                task.cancel()
+            await asyncio.gather(*tasks, failed, return_exceptions=True)
+        assert watched.error is not None  # noqa: S101 - reflectors never end by themselves
+        raise watched.error
+
+    async def _connected(self) -> Client:
+        try:
+            async with asyncio.timeout(CONNECT_PATIENCE):
+                return await self._connection()
+        except TimeoutError:
+            raise ClusterUnreachable("there is no connection to it yet", kind="timeout") from None
+
+    def _answered(self) -> None:
+        """All of it is complete and current."""
+        self._young()
+        if self.error and self._warned:
+            log.info("views: cluster %s is followed again", self._cluster)
+        self.error = self._warned = ""
+        self._backoff.reset()
+        self._settled.set()
+        self._on_stale(stale=False)
+
+    def _failed(self, message: str) -> None:
+        self.error = message
+        self._settled.set()
+        if self._aging is None:
+            self._aging = asyncio.create_task(self._age(), name=f"views of {self._cluster} age")
+        if message != self._warned:
+            log.warning("views: cluster %s: %s; its views stay as they are", self._cluster, message)
+            self._warned = message
+
+
+class _Watched:
+    """Observers of the reflectors: all must answer, one failure is one too many."""
+
+    def __init__(self, on_answer: Callable[[], None], wanted: int) -> None:
+        self.wanted = wanted
+        self.failed = asyncio.Event()
+        self.error: HubError | None = None
+        self.on_answer = on_answer
+        self.answers: set[object] = set()
+
+    def observer(self, what: object) -> _Observer:
+        return _Observer(self, what)
+
+
+class _Observer:
+    def __init__(self, watched: _Watched, what: object) -> None:
+        self._watched = watched
+        self._what = what
+
+    def listing(self) -> None:
+        """What was said stays until the list is there."""
+        self._watched.answers.discard(self._what)
+
+    def answered(self) -> None:
+        """Complete and current."""
+        self._watched.answers.add(self._what)
+        if len(self._watched.answers) == self._watched.wanted:
+            self._watched.on_answer()
+
+    def failed(self, error: HubError) -> None:
+        """The first one counts."""
+        if self._watched.error is None:
+            self._watched.error = error
+        self._watched.failed.set()

@@ -1,0 +1,91 @@
+"""CEL expressions over Services: what is refused at once, what gives no answer, and that none can go on for long."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hub.cel import CelError, Expression
+from hub.model import Service, ServicePort
+from tests.support import build
+
+TEN = "[0,1,2,3,4,5,6,7,8,9]"
+
+
+def test_an_expression_sees_the_service_as_the_api_has_it() -> None:
+    """Labels, annotations, ports and the cluster's name."""
+    service = build.service(name="web", labels={"expose": "yes"}, annotations={"a/b": "c"})
+    text = (
+        "service.metadata.labels.expose == 'yes' && service.metadata.annotations['a/b'] == 'c' && cluster == 'eu'"
+        " && service.metadata.name.startsWith('w') && service.spec.type == 'ClusterIP'"
+        " && service.spec.ports.exists(p, p.port > 0)"
+    )
+    assert Expression(text).matches(service, "eu")
+    assert not Expression(text).matches(service, "us")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("service.metadata.name ==", "does not parse: column 25: Syntax error"),
+        ("true &&\n  (", "does not parse: line 2, column 4"),
+        ("", "does not parse"),
+        ("svc.metadata.name == 'a'", "does not parse: column 13: undeclared reference to 'svc"),
+        ("cluster + 1 == 2", "does not parse: column 9: found no matching overload"),
+        ("1 + 1", "returns int, not a bool"),
+        ("'yes'", "returns string, not a bool"),
+        ("(" * 500 + "true" + ")" * 500, "does not parse"),
+        ("true || " * 1000 + "true", "is longer than 4096 characters"),
+        (f"{TEN}.all(a, {TEN}.all(b, {TEN}.all(c, {TEN}.all(d, {TEN}.all(e, true)))))", "it loops over too much"),
+    ],
+)
+def test_a_bad_expression_is_refused_when_it_is_read(text: str, message: str) -> None:
+    """What does not parse, returns no bool or costs too much whatever the Service never gets further."""
+    with pytest.raises(CelError) as caught:
+        Expression(text)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("service.metadata.labels.expose == 'yes'", 'Key not found in map : "expose"'),
+        ("service.metadata.name", "it returned string, not a bool"),
+        ("service.metadata.labels", "it returned map"),
+    ],
+)
+def test_no_answer_for_one_service_says_why(text: str, message: str) -> None:
+    """A key that is missing, or no bool: known only when a Service is looked at."""
+    with pytest.raises(CelError) as caught:
+        Expression(text).matches(build.service(labels={}), "local")
+    assert message in str(caught.value)
+
+
+def test_a_loop_over_everything_ends_within_its_budget() -> None:
+    """A million steps over one Service's hundred ports: stopped, long before anybody would notice."""
+    ports = tuple(ServicePort(number, f"p{number}") for number in range(1, 101))
+    everything = Expression("service.spec.ports.all(a, service.spec.ports.all(b, service.spec.ports.all(c, true)))")
+    started = time.monotonic()
+    with pytest.raises(CelError, match=r"budget of 10,000 steps is exceeded"):
+        everything.matches(Service("edge", "web", ports=ports), "local")
+    assert time.monotonic() - started < 1.0
+
+
+def test_nothing_is_imported_without_an_expression() -> None:
+    """Neither the hub nor the views pay for CEL that nobody wrote."""
+    code = (
+        "import sys, hub.app, hub.views.service, hub.views.selector; from hub.registry.spec import ViewsSpec;"
+        "hub.views.selector.Selector(ViewsSpec()); print('cel_expr_python' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_the_hub_without_views_imports_none_of_them() -> None:
+    """The room stays closed."""
+    code = "import sys, hub.app; print([name for name in sys.modules if name.startswith('hub.views')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,44 @@
+"""Builders for the tests of endpoint views: a board that is fed by hand."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hub.model import Endpoint, ObjectKey, Port, Service, ServicePort, Slice
+from hub.views.board import ALL, Board, Content
+
+PORT = ServicePort(80, "http", target_port=8080)
+
+
+class World:
+    """A board over clusters whose content a test writes; everything is chosen."""
+
+    def __init__(self, *clusters: str) -> None:
+        self.board = Board(lambda _, __: True)
+        for name in clusters or ("local",):
+            content = self.content(name)
+            content.services[ALL].replace({}, "1")
+            content.slices[ALL].replace({}, "1")
+
+    def content(self, cluster: str = "local") -> Content:
+        """What a cluster says."""
+        return self.board.cluster(cluster)
+
+    def put(self, name: str, *addresses: str, cluster: str = "local", ports: tuple[ServicePort, ...] = (PORT,)) -> None:
+        """A Service with one slice, as it is now."""
+        content, key = self.content(cluster), ObjectKey("edge", name)
+        content.services[ALL].upsert(key, Service("edge", name, ports=ports), "2")
+        slice_ports = tuple(Port(each.name, 8080) for each in ports)
+        labels = {"kubernetes.io/service-name": name}
+        endpoints = tuple(Endpoint((each,)) for each in addresses)
+        content.slices[ALL].upsert(key, Slice("edge", name, "IPv4", endpoints, slice_ports, labels), "2")
+
+    def drop(self, name: str, cluster: str = "local") -> None:
+        """The Service goes; its slice lingers, as it does."""
+        content, key = self.content(cluster), ObjectKey("edge", name)
+        content.services[ALL].delete(key, content.services[ALL].by_key[key], "3")
+
+    async def settle(self) -> None:
+        """Wait until everything is joined."""
+        while not self.board.idle:  # noqa: ASYNC110 - it goes on by itself
+            await asyncio.sleep(0)

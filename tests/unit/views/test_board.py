@@ -1,0 +1,162 @@
+"""Joining what clusters say: who hears of what, and what may take something away."""
+
+from __future__ import annotations
+
+from hub.model import LABEL_SERVICE_NAME, ObjectKey, Slice
+from hub.views.board import ALL, AT_ONCE, Owner
+from hub.views.join import Views
+from tests.unit.views.support import World
+
+
+class Heard(dict[Owner, Views]):
+    """A listener that keeps the last state of each Service, and counts."""
+
+    calls = 0
+
+    def __call__(self, owner: Owner, views: Views) -> None:
+        self.calls += 1
+        self[owner] = views
+
+    def addresses(self, name: str, cluster: str = "local") -> list[str]:
+        """Of one Service."""
+        return sorted(each.addresses[0] for each in self.get(Owner(cluster, "edge", name), {}).values())
+
+
+async def test_a_change_is_told_once_and_only_of_its_service() -> None:
+    """What is the same is not told; a late listener gets everything at once."""
+    world, heard, late = World(), Heard(), Heard()
+    world.board.listen(heard)
+    world.put("a", "10.0.0.1")
+    world.put("b", "10.0.0.9")
+    await world.settle()
+    before = heard.calls
+    world.put("a", "10.0.0.1")
+    world.put("b", "10.0.0.9", "10.0.0.8")
+    await world.settle()
+    world.board.listen(late)
+
+    assert (before, heard.calls) == (2, 3)
+    assert heard.addresses("b") == ["10.0.0.8", "10.0.0.9"]
+    assert dict(late) == dict(heard)
+
+
+async def test_a_cluster_says_nothing_before_both_lists() -> None:
+    """Services without slices yet are not Services without endpoints."""
+    world, heard = World(), Heard()
+    world.board.listen(heard)
+    content = world.board.cluster("eu")
+    content.services[ALL].replace({}, "1")
+    world.put("a", "10.0.0.1", cluster="eu")
+    await world.settle()
+    assert heard.calls == 0
+    content.slices[ALL].replace({}, "1")
+    world.put("a", "10.0.0.1", cluster="eu")
+    await world.settle()
+    assert heard.addresses("a", "eu") == ["10.0.0.1"]
+
+
+async def test_a_slice_may_change_its_service() -> None:
+    """Both Services hear of it; an unknown one that goes is nobody's."""
+    world, heard = World(), Heard()
+    world.put("a", "10.0.0.1")
+    world.put("b")
+    await world.settle()
+    world.board.listen(heard)
+    slices = world.content().slices[ALL]
+    [value] = slices.of(ObjectKey("edge", "a"))
+    moved = Slice("edge", "a", "IPv4", value.endpoints, value.ports, {LABEL_SERVICE_NAME: "b"})
+    slices.upsert(ObjectKey("edge", "a"), moved, "3")
+    slices.delete(ObjectKey("edge", "unknown"), moved, "4")
+    await world.settle()
+
+    assert heard.addresses("a") == []
+    assert heard.addresses("b") == ["10.0.0.1"]
+
+
+async def test_a_complete_list_takes_away_what_it_lacks() -> None:
+    """Services and slices that went while nobody watched are gone."""
+    world, heard = World(), Heard()
+    world.board.listen(heard)
+    for name in ("a", "b", "c"):
+        world.put(name, "10.0.0.1")
+    await world.settle()
+    content = world.content()
+    services, key = dict(content.services[ALL].by_key), ObjectKey("edge", "a")
+    del services[key]
+    content.services[ALL].replace(services, "9")
+    [kept] = content.slices_of(ObjectKey("edge", "b"))
+    content.slices[ALL].replace({ObjectKey("edge", "b"): kept}, "9")
+    await world.settle()
+
+    assert [heard.addresses(name) for name in ("a", "b", "c")] == [[], ["10.0.0.1"], []]
+
+
+async def test_a_stale_cluster_keeps_and_marks_what_it_said() -> None:
+    """Its views change in one thing; other clusters' do not."""
+    world, heard = World("local", "eu"), Heard()
+    world.put("a", "10.0.0.1")
+    world.put("a", "10.1.0.1", cluster="eu")
+    await world.settle()
+    world.board.listen(heard)
+    heard.calls = 0
+    world.board.mark_stale("eu", stale=True)
+    world.board.mark_stale("eu", stale=True)
+    await world.settle()
+
+    assert heard.calls == 1
+    assert [each.stale for each in heard[Owner("eu", "edge", "a")].values()] == [True]
+    assert heard.addresses("a", "eu") == ["10.1.0.1"]
+
+
+async def test_a_cluster_that_is_not_asked_for_any_more_goes() -> None:
+    """And comes back with its first complete answer."""
+    world, heard = World("local", "eu"), Heard()
+    world.put("a", "10.1.0.1", cluster="eu")
+    await world.settle()
+    world.board.listen(heard)
+    world.board.forget("eu")
+    await world.settle()
+    assert heard.addresses("a", "eu") == []
+    assert world.board.views == {}
+
+
+async def test_other_services_may_be_chosen() -> None:
+    """Another rule is applied to what is known, without asking anybody."""
+    world, heard = World(), Heard()
+    world.put("a", "10.0.0.1")
+    world.put("b", "10.0.0.2")
+    await world.settle()
+    world.board.listen(heard)
+    world.board.choose(lambda _, service: service.name == "b")
+    await world.settle()
+    assert (heard.addresses("a"), heard.addresses("b")) == ([], ["10.0.0.2"])
+
+
+async def test_many_services_are_joined_piece_by_piece() -> None:
+    """The event loop goes on in between."""
+    import asyncio
+
+    world, heard = World(), Heard()
+    world.board.listen(heard)
+    for number in range(3 * AT_ONCE):
+        world.put(f"s{number}", "10.0.0.1")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    first = heard.calls
+    await world.settle()
+    assert 0 < first < 3 * AT_ONCE
+    assert heard.calls == 3 * AT_ONCE
+
+
+async def test_who_does_not_listen_any_more_hears_nothing() -> None:
+    """Others do."""
+    world, heard, other = World(), Heard(), Heard()
+    world.board.listen(heard)
+    world.board.listen(other)
+    world.board.unlisten(heard)
+    world.put("a", "10.0.0.1")
+    await world.settle()
+    assert (heard.calls, other.calls) == (0, 1)
+    world.drop("a")
+    await world.settle()
+    assert other.addresses("a") == []

@@ -1,0 +1,207 @@
+"""One log for all readers: snapshots, tokens, and what becomes of those who fall behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from hub.views import channel as module
+from hub.views.channel import Channel, Framing, TokenTooOld
+from hub.views.shapes import Shape
+from tests.unit.resolution.virtual import LoopClock
+from tests.unit.views.support import World
+
+
+def made(world: World, shape: Shape | None = None) -> Channel:
+    """A channel that listens to a world's board."""
+    channel = Channel(shape or Shape(), LoopClock(), lambda: ["eu"])
+    world.board.listen(channel.changed)
+    return channel
+
+
+def events(text: bytes) -> list[Any]:
+    """Decoded NDJSON."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def said(text: bytes) -> list[tuple[str, str]]:
+    """Type and address of each event."""
+    return [(each["type"], each["object"].get("spec", {}).get("address", "")) for each in events(text)]
+
+
+async def test_a_snapshot_ends_with_a_bookmark_to_go_on_from() -> None:
+    """What is there, the token, and clusters that are not in it; then only what changed since."""
+    world = World()
+    channel = made(world)
+    world.put("a", "10.0.0.1", "10.0.0.2")
+    await world.settle()
+    position, text = channel.snapshot("ndjson")
+    world.put("a", "10.0.0.1", "10.0.0.3")
+    await world.settle()
+    last, delta = channel.since(position, "ndjson")
+
+    assert sorted(said(text)) == [("Added", "10.0.0.1"), ("Added", "10.0.0.2"), ("Bookmark", "")]
+    bookmark = events(text)[-1]
+    assert bookmark["object"]["status"] == {"unknownClusters": ["eu"]}
+    assert bookmark["resourceVersion"] == channel.token(position)
+    assert said(delta) == [("Added", "10.0.0.3"), ("Deleted", "10.0.0.2")]
+    assert [channel.resume(each["resourceVersion"]) for each in events(delta)] == [position + 1, position + 2]
+    assert last == position + 2
+
+
+async def test_server_sent_events_carry_the_same_lines() -> None:
+    """With the token as id, by which a browser resumes."""
+    world = World()
+    channel = made(world)
+    world.put("a", "10.0.0.1")
+    await world.settle()
+    position, text = channel.snapshot("sse")
+    first = text.decode().split("\n\n")[0].split("\n")
+    [line, _] = events(channel.snapshot("ndjson")[1])
+
+    assert first[:2] == [f"id: {channel.token(position)}", "event: Added"]
+    assert json.loads(first[2].removeprefix("data: ")) == line
+
+
+async def test_an_event_is_encoded_once_for_all_readers() -> None:
+    """The same bytes, not equal ones; a snapshot too."""
+    world = World()
+    channel = made(world)
+    position, _ = channel.snapshot("ndjson")
+    world.put("a", "10.0.0.1")
+    await world.settle()
+    assert channel.since(position, "ndjson")[1] is channel.since(position, "ndjson")[1]
+    assert channel.snapshot("ndjson")[1] is channel.snapshot("ndjson")[1]
+
+
+async def test_a_snapshot_of_a_moment_ago_is_followed_by_what_has_happened() -> None:
+    """Readers that come together share it: nothing is missing, nothing is there twice."""
+    world = World()
+    channel = made(world)
+    world.put("a", "10.0.0.1")
+    await world.settle()
+    first = channel.snapshot("ndjson")
+    world.put("a", "10.0.0.2")
+    await world.settle()
+    position, text = channel.snapshot("ndjson")
+    assert (position, text) == first
+    assert said(channel.since(position, "ndjson")[1]) == [("Added", "10.0.0.2"), ("Deleted", "10.0.0.1")]
+
+
+async def test_nothing_is_said_where_a_shape_does_not_change() -> None:
+    """A stale cluster is no news to readers of compatible objects."""
+    world = World()
+    own, compat = made(world), made(world, Shape(compat=True))
+    world.put("a", "10.0.0.1")
+    await world.settle()
+    before = compat.position
+    world.board.mark_stale("local", stale=True)
+    await world.settle()
+    assert compat.position == before == 1
+    assert own.position == 2
+
+
+@pytest.mark.parametrize("framing", ["ndjson", "sse"])
+async def test_the_log_is_bounded_and_who_falls_out_is_told(framing: Framing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest events go; a position or token from before them is refused with the next step."""
+    monkeypatch.setattr(module, "LOG", 10)
+    world = World()
+    channel = made(world)
+    world.put("a", "10.0.0.0")
+    await world.settle()
+    start = channel.position
+    for number in range(1, 8):
+        world.put("a", f"10.0.0.{number}")
+        await world.settle()
+    with pytest.raises(TokenTooOld, match="start again without"):
+        channel.since(start, framing)
+    with pytest.raises(TokenTooOld, match="start again without one, with a snapshot"):
+        channel.resume(channel.token(start))
+    assert channel.resume(channel.token(start + 4)) == start + 4
+    assert channel.since(start + 4, framing)[0] == start + 14
+
+
+@pytest.mark.parametrize(
+    "token", ["", "x", "1", "-", "abcdef01-1", "{epoch}-", "{epoch}--1", "{epoch}-99", "{epoch}-" + "9" * 40]
+)
+async def test_a_token_of_elsewhere_is_refused(token: str) -> None:
+    """Another process, the future, garbage."""
+    channel = made(World())
+    epoch = channel.token(0).partition("-")[0]
+    with pytest.raises(TokenTooOld):
+        channel.resume(token.replace("{epoch}", epoch))
+
+
+async def test_a_change_of_everything_fits_into_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that becomes stale as a whole drops nobody who was up to date."""
+    monkeypatch.setattr(module, "LOG", 10)
+    world = World()
+    channel = made(world)
+    for number in range(30):
+        world.put(f"s{number}", "10.0.0.1")
+    await world.settle()
+    position = channel.position
+    world.board.mark_stale("local", stale=True)
+    await world.settle()
+    assert len(events(channel.since(position, "ndjson")[1])) == 30
+
+
+async def test_readers_are_served_in_turns() -> None:
+    """A hundred readers do not hold up the event loop: whoever else has something to do comes in between."""
+    world = World()
+    channel = made(world)
+    served: list[int] = []
+
+    async def read(number: int) -> None:
+        await channel.news(0)
+        served.append(number)
+
+    readers = [asyncio.create_task(read(number)) for number in range(100)]
+    await asyncio.sleep(0)
+    world.put("a", "10.0.0.1")
+    most = 0
+    async with asyncio.timeout(10):
+        while len(served) < 100:
+            before = len(served)
+            await asyncio.sleep(0)
+            most = max(most, len(served) - before)
+    await asyncio.gather(*readers)
+    assert most <= module.TURNS
+    assert served == list(range(100))
+
+
+async def test_rounds_are_as_far_apart_as_there_are_readers() -> None:
+    """Changes without a pause are told together, in one round for all of them."""
+    world = World()
+    channel = made(world)
+    rounds: list[int] = []
+
+    async def read() -> None:
+        position = 0
+        while position < 40:
+            await channel.news(position)
+            position, _ = channel.since(position, "ndjson")
+            rounds.append(position)
+
+    readers = [asyncio.create_task(read()) for _ in range(100)]
+    for number in range(20):
+        world.put("a", f"10.0.0.{number}")
+        await world.settle()
+        await asyncio.sleep(0.001)
+    world.put("a")
+    await asyncio.wait_for(asyncio.gather(*readers), 10)
+    assert rounds[-100:] == [40] * 100
+    assert len(rounds) <= 600
+
+
+async def test_who_stops_waiting_leaves_nothing_behind() -> None:
+    """An idle stream that is kept alive for months does not grow."""
+    channel = made(World())
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await channel.news(0)
+    assert channel._waiting == {}

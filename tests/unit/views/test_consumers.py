@@ -1,0 +1,96 @@
+"""Finding and loading consumers, and what their hooks promise."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from hub.model import EndpointView
+from hub.plugin import hookimpl, spec
+from hub.plugin.spec import VIEWS_ENTRY_POINT_GROUP
+from hub.views.consumers import HOOKS, ConsumerUnavailable, load
+
+DOCS = (Path(__file__).parents[3] / "docs" / "plugins" / "index.md").read_text()
+
+
+def point(name: str, **hooks: object) -> EntryPoint:
+    """An entry point of a module in memory."""
+    module = ModuleType(f"in_memory_views_{name}")
+    vars(module).update(hooks)
+    sys.modules[module.__name__] = module
+    return EntryPoint(name, module.__name__, VIEWS_ENTRY_POINT_GROUP)
+
+
+@hookimpl
+def hub_endpoint_upserted(view: EndpointView) -> None:
+    """A consumer may have one hook only."""
+    seen.append(view.name)
+
+
+seen: list[str] = []
+
+
+def test_a_consumer_may_implement_some_of_the_hooks() -> None:
+    """The others call nobody."""
+    hooks = load("good", lambda: [point("good", hub_endpoint_upserted=hub_endpoint_upserted)])
+    view = EndpointView("local", "edge", "web-1", "web", "ClusterIP", 80, "", 80, "TCP", ("10.0.0.1",))
+    hooks.hub_endpoint_upserted(view=view)
+    hooks.hub_endpoint_deleted(view=view)
+    hooks.hub_endpoints_listed(cluster="local", views=(view,))
+    assert seen == ["web-1"]
+
+
+def test_a_missing_consumer_is_named_with_what_there_is() -> None:
+    """With a suggestion where one is close."""
+    points = [point("proxy", hub_endpoint_upserted=hub_endpoint_upserted)]
+    with pytest.raises(ConsumerUnavailable, match=r"no installed distribution .* \(did you mean proxy\?\)"):
+        load("porxy", lambda: points)
+    with pytest.raises(ConsumerUnavailable, match=r"\(known: none\)"):
+        load("proxy", list)
+
+
+def test_two_consumers_of_one_name_are_refused() -> None:
+    """Nobody knows which is meant."""
+    points = [point("one", hub_endpoint_upserted=hub_endpoint_upserted)] * 2
+    with pytest.raises(ConsumerUnavailable, match="uninstall all but one"):
+        load("one", lambda: points)
+
+
+def test_a_misspelt_hook_is_an_error() -> None:
+    """It would never be called."""
+
+    @hookimpl
+    def hub_endpoint_upsertet(view: EndpointView) -> None:
+        """Wrong."""
+
+    with pytest.raises(ConsumerUnavailable, match="wrong hook: unknown hook 'hub_endpoint_upsertet'"):
+        load("odd", lambda: [point("odd", hub_endpoint_upsertet=hub_endpoint_upsertet)])
+
+
+def test_a_hook_with_other_parameters_is_an_error() -> None:
+    """It could not be called."""
+
+    @hookimpl
+    def hub_endpoint_deleted(endpoint: EndpointView) -> None:
+        """Wrong."""
+
+    with pytest.raises(ConsumerUnavailable, match="wrong hook"):
+        load("other", lambda: [point("other", hub_endpoint_deleted=hub_endpoint_deleted)])
+
+
+def test_a_module_without_hooks_is_an_error() -> None:
+    """A forgotten @hookimpl looks like this."""
+    with pytest.raises(ConsumerUnavailable, match="is @hookimpl missing"):
+        load("none", lambda: [point("none", hub_endpoint_upserted=lambda view: None)])
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_hook_is_documented_with_its_exact_signature(hook: str) -> None:
+    """Docs cannot drift from the hooks."""
+    signature = str(inspect.signature(getattr(spec, hook))).replace("'", "")
+    assert f"{hook}{signature}" in DOCS

@@ -1,0 +1,255 @@
+"""Calling imperative code: in order per view, until it works; who hangs or raises is named and hurts nobody."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from hub.model import EndpointView
+from hub.views import delivery as module
+from hub.views.board import Owner
+from hub.views.delivery import Delivery
+from hub.views.join import Views
+from tests.support.waiting import eventually
+
+Call = tuple[str, str, int]
+
+
+class Consumer:
+    """Hooks that note what they are told; ``before`` may block or raise."""
+
+    def __init__(self, before: Callable[[str, str], None] = lambda *_: None) -> None:
+        self.calls: list[Call] = []
+        self._before = before
+
+    def hub_endpoint_upserted(self, view: EndpointView) -> None:
+        """New or changed."""
+        self._note("upserted", view.name, view.port)
+
+    def hub_endpoint_deleted(self, view: EndpointView) -> None:
+        """Gone."""
+        self._note("deleted", view.name, view.port)
+
+    def hub_endpoints_listed(self, cluster: str, views: Sequence[EndpointView]) -> None:
+        """All of a cluster."""
+        self._note("listed", cluster, len(views))
+
+    def _note(self, what: str, name: str, number: int) -> None:
+        self._before(what, name)
+        self.calls.append((what, name, number))
+
+    def of(self, name: str) -> list[Call]:
+        """Calls of one view."""
+        return [each for each in self.calls if each[1] == name]
+
+
+def view(name: str, port: int = 80, cluster: str = "local") -> EndpointView:
+    """A view; ``port`` tells its states apart."""
+    return EndpointView(cluster, "edge", name, "web", "ClusterIP", port, "", 80, "TCP", ("10.0.0.1",))
+
+
+def views(*found: EndpointView) -> Views:
+    """Of one Service."""
+    return {each.name: each for each in found}
+
+
+OWNER = Owner("local", "edge", "web")
+Start = Callable[..., Delivery]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts deliveries; closes them afterwards."""
+    made: list[Delivery] = []
+
+    def begin(consumer: Any, name: str = "probe", **more: Any) -> Delivery:
+        load = consumer if callable(consumer) else lambda: consumer
+        made.append(Delivery(name, load, **more))
+        made[-1].start()
+        return made[-1]
+
+    yield begin
+    for each in made:
+        each.close()
+
+
+def test_every_change_is_told_in_order(start: Start) -> None:
+    """Upserts, then what was told last as deleted; the same again is no change."""
+    consumer = Consumer()
+    delivery = start(consumer)
+    for found in ((view("a"), view("b")), (view("a", 81), view("b")), (view("b"),)):
+        delivery.changed(OWNER, views(*found))
+        eventually(lambda: delivery.waiting == 0)
+    eventually(lambda: len(consumer.calls) == 4)
+
+    assert consumer.of("a") == [("upserted", "a", 80), ("upserted", "a", 81), ("deleted", "a", 81)]
+    assert consumer.of("b") == [("upserted", "b", 80)]
+    assert (delivery.calls, delivery.problem) == (4, "")
+
+
+def test_the_list_comes_after_everything_in_it(start: Start) -> None:
+    """Once for each cluster; what another cluster still has to say does not hold it up."""
+    gate = threading.Event()
+
+    def before(what: str, name: str) -> None:
+        if name == "far" and not gate.is_set():
+            raise RuntimeError("not yet")
+
+    consumer = Consumer(before)
+    delivery = start(consumer)
+    delivery.changed(Owner("eu", "edge", "web"), views(view("far", cluster="eu")))
+    delivery.changed(OWNER, views(view("a"), view("b")))
+    delivery.complete(["eu", "local"])
+    eventually(lambda: consumer.of("local"))
+    assert consumer.of("eu") == []
+    gate.set()
+    eventually(lambda: consumer.of("eu"))
+
+    assert consumer.calls[:2] == [("upserted", "a", 80), ("upserted", "b", 80)]
+    assert consumer.of("local") + consumer.of("eu") == [("listed", "local", 2), ("listed", "eu", 1)]
+
+
+def test_a_call_that_raises_is_repeated_and_others_go_on(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """The consumer and the view are named; nothing is lost, not even what changes meanwhile."""
+    attempts: list[str] = []
+
+    def before(what: str, name: str) -> None:
+        if name == "a" and what == "upserted":
+            attempts.append(name)
+            if len(attempts) < 3:
+                raise SystemExit("no route to host")
+
+    consumer = Consumer(before)
+    with caplog.at_level(logging.WARNING):
+        delivery = start(consumer)
+        delivery.changed(OWNER, views(view("a"), view("b")))
+        eventually(lambda: consumer.of("b"))
+        delivery.changed(OWNER, views(view("a", 81), view("b")))
+        eventually(lambda: consumer.of("a"))
+
+    assert consumer.of("a") == [("upserted", "a", 81)]
+    assert "consumer 'probe': hub_endpoint_upserted of edge/a: SystemExit: no route to host" in caplog.text
+    assert "others are called as before" in caplog.text
+    eventually(lambda: delivery.problem == "")
+
+
+def test_a_consumer_whose_every_call_fails_does_not_fill_the_log(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A line says what is wrong; the others are counted."""
+    tried: set[str] = set()
+
+    def before(what: str, name: str) -> None:
+        tried.add(name)
+        raise OSError("no route to host")
+
+    with caplog.at_level(logging.WARNING):
+        delivery = start(Consumer(before))
+        delivery.changed(OWNER, views(*[view(f"v{number}") for number in range(100)]))
+        eventually(lambda: len(tried) == 100)
+    assert len(caplog.records) == 1
+    assert "OSError: no route to host" in caplog.text
+    assert delivery.calls == 0
+
+
+def test_what_was_tried_and_is_gone_is_deleted(start: Start) -> None:
+    """A call that raised may have done half of its work."""
+
+    def before(what: str, name: str) -> None:
+        if what == "upserted":
+            raise ValueError("half")
+
+    consumer = Consumer(before)
+    delivery = start(consumer)
+    delivery.changed(OWNER, views(view("a")))
+    eventually(lambda: delivery.problem)
+    delivery.changed(OWNER, {})
+    eventually(lambda: consumer.calls)
+    assert consumer.calls == [("deleted", "a", 80)]
+
+
+def test_what_came_and_went_unseen_is_not_told(start: Start) -> None:
+    """A consumer hears of no end without a beginning."""
+    gate = threading.Event()
+    consumer = Consumer(lambda _, name: gate.wait(10) and None if name == "a" else None)
+    delivery = start(consumer)
+    delivery.changed(OWNER, views(view("a")))
+    eventually(lambda: delivery.waiting == 0)
+    delivery.changed(OWNER, views(view("a"), view("b")))
+    delivery.changed(OWNER, views(view("a")))
+    gate.set()
+    delivery.complete(["local"])
+    eventually(lambda: consumer.of("local"))
+    assert consumer.calls == [("upserted", "a", 80), ("listed", "local", 1)]
+
+
+def test_a_slow_consumer_gets_the_last_state_and_holds_nothing_up(start: Start) -> None:
+    """A thousand changes while it is busy are one call; another consumer had all of them."""
+    gate = threading.Event()
+    slow, quick = Consumer(lambda *_: gate.wait(10) and None), Consumer()
+    behind, beside = start(slow, "slow"), start(quick, "quick")
+    for port in range(1, 1001):
+        for each in (behind, beside):
+            each.changed(OWNER, views(view("a", port)))
+    eventually(lambda: quick.calls[-1:] == [("upserted", "a", 1000)])
+    assert behind.waiting <= 1
+    gate.set()
+    eventually(lambda: slow.calls[-1:] == [("upserted", "a", 1000)])
+    assert len(slow.calls) <= 2
+
+
+def test_a_call_that_hangs_is_named_once(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With what waits for it; another consumer is called as before."""
+    monkeypatch.setattr(module, "HANGS", 0.0)
+    gate = threading.Event()
+    consumer, other = Consumer(lambda *_: gate.wait(10) and None), Consumer()
+    delivery, beside = start(consumer), start(other)
+    with caplog.at_level(logging.WARNING):
+        for each in (delivery, beside):
+            each.changed(OWNER, views(view("a"), view("b")))
+        eventually(lambda: delivery.waiting == 1)
+        eventually(lambda: len(other.calls) == 2)
+        delivery.look()
+        delivery.look()
+    assert delivery.problem == "hangs in hub_endpoint_upserted of edge/a"
+    assert len(caplog.records) == 1
+    assert "consumer 'probe' hangs in hub_endpoint_upserted of edge/a; 1 views wait for it" in caplog.text
+    gate.set()
+    eventually(lambda: len(consumer.calls) == 2)
+
+
+@pytest.mark.parametrize("error", [ImportError("no module named x"), SystemExit(3), KeyboardInterrupt()])
+def test_a_consumer_that_cannot_be_loaded_is_named(
+    start: Start, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever its import raises stays in its thread."""
+
+    def load() -> Any:
+        raise error
+
+    with caplog.at_level(logging.WARNING):
+        delivery = start(load)
+        eventually(lambda: f"consumer 'probe' cannot be loaded: {type(error).__name__}" in caplog.text)
+    assert delivery.problem.startswith("cannot be loaded")
+
+
+def test_the_next_life_waits_for_the_last_call(start: Start) -> None:
+    """A replica that leads again does not call a consumer twice at once."""
+    gate = threading.Event()
+    first, second = Consumer(lambda *_: gate.wait(10) and None), Consumer()
+    before = start(first)
+    before.changed(OWNER, views(view("a")))
+    eventually(lambda: before.waiting == 0)
+    before.close()
+    after = start(second, after=before)
+    after.changed(OWNER, views(view("a")))
+    assert second.calls == []
+    gate.set()
+    eventually(lambda: second.calls)
+    assert first.calls == second.calls == [("upserted", "a", 80)]

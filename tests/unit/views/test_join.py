@@ -1,0 +1,159 @@
+"""From Services and slices to views, and from views to changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.model import Conditions, Endpoint, EndpointView, Port, Service, ServicePort, Slice
+from hub.views.join import diff, gathered, views_of
+
+HTTP, HTTPS = ServicePort(80, "http", target_port="web"), ServicePort(443, "https", target_port=8443)
+
+
+def service(*ports: ServicePort, **more: Any) -> Service:
+    """A Service ``edge/web``."""
+    return Service("edge", "web", ports=ports or (HTTP, HTTPS), **more)
+
+
+def slice_(
+    *endpoints: str | Endpoint, ports: tuple[Port, ...] | None = None, name: str = "web-1", **more: Any
+) -> Slice:
+    """A slice of it; plain addresses become endpoints of which nothing is said."""
+    made = tuple(Endpoint((each,)) if isinstance(each, str) else each for each in endpoints)
+    return Slice(
+        "edge", name, "IPv4", made, (Port("http", 8080), Port("https", 8443)) if ports is None else ports, **more
+    )
+
+
+def seen(views: Any) -> list[tuple[int, str, int | None]]:
+    """Port, address and the port that is listened on."""
+    return sorted((each.port, ",".join(each.addresses), each.resolved_port) for each in views.values())
+
+
+def test_one_view_for_each_port_and_address() -> None:
+    """2 ports × 2 addresses; a named targetPort keeps its name, and the slice says its number."""
+    views = views_of("eu", service(), [slice_("10.0.0.1", "10.0.0.2")])
+    assert seen(views) == [
+        (80, "10.0.0.1", 8080),
+        (80, "10.0.0.2", 8080),
+        (443, "10.0.0.1", 8443),
+        (443, "10.0.0.2", 8443),
+    ]
+    assert {each.target_port for each in views.values()} == {"web", 8443}
+    assert all(name == view.name and view.cluster == "eu" for name, view in views.items())
+
+
+def test_slices_that_serve_other_ports_are_not_paired_wrongly() -> None:
+    """Pods that listen elsewhere have a slice of their own: to each endpoint its number, and only what it serves."""
+    slices = [
+        slice_("10.0.0.1", ports=(Port("http", 8080),)),
+        slice_("10.0.0.2", ports=(Port("http", 9090), Port("https", 9443)), name="web-2"),
+    ]
+    assert seen(views_of("eu", service(), slices)) == [
+        (80, "10.0.0.1", 8080),
+        (80, "10.0.0.2", 9090),
+        (443, "10.0.0.2", 9443),
+    ]
+
+
+def test_a_port_of_another_protocol_is_another_port() -> None:
+    """DNS over UDP and TCP share a number, not an endpoint."""
+    dns = service(ServicePort(53, "udp", "UDP"), ServicePort(53, "tcp", "TCP"))
+    views = views_of("eu", dns, [slice_("10.0.0.1", ports=(Port("udp", 5353, "UDP"),))])
+    assert [(each.protocol, each.resolved_port) for each in views.values()] == [("UDP", 5353)]
+
+
+def test_a_slice_without_ports_serves_all_of_them() -> None:
+    """What somebody writes by hand may say nothing of ports."""
+    assert seen(views_of("eu", service(HTTP), [slice_("10.0.0.1", ports=())])) == [(80, "10.0.0.1", None)]
+
+
+@pytest.mark.parametrize(("ready", "shown"), [(True, True), (None, True), (False, False)])
+def test_an_endpoint_is_ready_unless_it_says_no(ready: bool | None, shown: bool) -> None:
+    """Nil counts as ready, as the API says."""
+    endpoint = Endpoint(
+        ("10.0.0.1",), Conditions(ready=ready, serving=True, terminating=True), node_name="n1", zone="a"
+    )
+    views = list(views_of("eu", service(HTTP), [slice_(endpoint)]).values())
+    assert [(each.node_name, each.zone, each.terminating) for each in views] == [("n1", "a", True)] * shown
+
+
+def test_an_address_in_several_slices_is_one_endpoint() -> None:
+    """That of the first slice by name, whatever the order they come in."""
+    first = slice_(Endpoint(("10.0.0.1",), zone="a"), name="web-1")
+    second = slice_(Endpoint(("10.0.0.1",), zone="b"), name="web-2")
+    for slices in ([first, second], [second, first]):
+        assert [each.zone for each in views_of("eu", service(HTTP), slices).values()] == ["a"]
+
+
+def test_a_slice_that_is_being_deleted_has_nothing_to_say() -> None:
+    """It is as good as gone."""
+    assert views_of("eu", service(), [slice_("10.0.0.1", deleting=True)]) == {}
+
+
+def test_a_view_keeps_its_name_while_the_service_changes() -> None:
+    """Another targetPort or type is an update of the same object; the same endpoint elsewhere is another one."""
+    before = views_of("eu", service(HTTP), [slice_("10.0.0.1")])
+    after = views_of("eu", service(ServicePort(80, "http", target_port=1), kind="NodePort"), [slice_("10.0.0.1")])
+    elsewhere = views_of("us", service(HTTP), [slice_("10.0.0.1")])
+    assert before.keys() == after.keys()
+    assert before != after
+    assert before.keys().isdisjoint(elsewhere.keys())
+
+
+def test_gathered_views_have_all_addresses_of_a_port() -> None:
+    """Sorted; the number where all share it."""
+    slices = [slice_("10.0.0.2", "10.0.0.1"), slice_("10.0.0.3", ports=(Port("http", 9090),), name="web-2")]
+    views = gathered(views_of("eu", service(), slices))
+    assert seen(views) == [(80, "10.0.0.1,10.0.0.2,10.0.0.3", None), (443, "10.0.0.1,10.0.0.2", 8443)]
+    assert list(views) == ["web-TCP-443", "web-TCP-80"]
+
+
+def test_what_replaces_comes_before_what_goes() -> None:
+    """Nobody is without an endpoint in between; everything in order of the names."""
+    changes = diff({"a": 1, "b": 1, "c": 1}, {"b": 1, "c": 2, "z": 1, "d": 1})
+    assert changes == [("c", 1, 2), ("d", None, 1), ("z", None, 1), ("a", 1, None)]
+
+
+@given(st.dictionaries(st.integers(), st.integers()), st.dictionaries(st.integers(), st.integers()))
+def test_changes_lead_from_the_old_to_the_new(old: dict[int, int], new: dict[int, int]) -> None:
+    """Applied to what was known they give what is; and each key is named once."""
+    known = dict(old)
+    changes = diff(old, new)
+    for key, before, after in changes:
+        assert known.get(key) == before
+        if after is None:
+            del known[key]
+        else:
+            known[key] = after
+    assert known == new
+    assert len({each.key for each in changes}) == len(changes)
+
+
+ADDRESSES = st.sampled_from([f"10.0.0.{number}" for number in range(1, 6)])
+ENDPOINTS = st.builds(Endpoint, st.tuples(ADDRESSES), st.builds(Conditions, st.sampled_from([True, None, False])))
+PORTS = st.lists(st.sampled_from([Port("http", 8080), Port("https", 8443), Port("x", 1)]), unique=True).map(tuple)
+SLICES = st.lists(
+    st.builds(slice_, ENDPOINTS, ENDPOINTS, ports=PORTS, name=st.uuids().map(str)),
+    max_size=4,
+    unique_by=lambda s: s.name,
+)
+
+
+@given(SLICES, st.randoms())
+def test_the_order_of_slices_does_not_matter(slices: list[Slice], random: Any) -> None:
+    """Same snapshot, same views; gathering loses no address and invents none."""
+    views = views_of("eu", service(), slices)
+    shuffled = list(slices)
+    random.shuffle(shuffled)
+    assert list(views_of("eu", service(), shuffled).items()) == list(views.items())
+
+    def pairs(found: Any) -> set[tuple[int, str]]:
+        return {(each.port, address) for each in found.values() for address in each.addresses}
+
+    assert pairs(gathered(views)) == pairs(views)
+    assert all(isinstance(each, EndpointView) for each in views.values())

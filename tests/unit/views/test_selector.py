@@ -1,0 +1,48 @@
+"""Which Services have views."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from hub.registry.spec import VIEW_ANNOTATION, ViewsSpec
+from hub.views.selector import SAID, Selector
+from tests.support import build
+
+
+@pytest.mark.parametrize("value", ["true", "false", ""])
+def test_the_annotation_counts_whatever_its_value(value: str) -> None:
+    """As in dcontroller, it is enough that it is there."""
+    selector = Selector(ViewsSpec())
+    assert selector.chooses("local", build.service(annotations={VIEW_ANNOTATION: value}))
+    assert not selector.chooses("local", build.service(annotations={"other": value}))
+
+
+def test_an_expression_decides_instead_of_the_annotation() -> None:
+    """By cluster too."""
+    selector = Selector(ViewsSpec(select="cluster == 'eu'"))
+    assert selector.chooses("eu", build.service())
+    assert not selector.chooses("local", build.service(annotations={VIEW_ANNOTATION: ""}))
+
+
+def test_a_service_without_an_answer_is_not_chosen_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    """Once for each problem; forgotten when there is an answer."""
+    selector = Selector(ViewsSpec(select="service.metadata.labels.expose == 'yes'"))
+    with caplog.at_level(logging.WARNING):
+        assert [selector.chooses("eu", build.service(name)) for name in ("a", "b")] == [False, False]
+    assert [record.getMessage() for record in caplog.records] == [
+        'views.select: no answer for Service edge/a of eu: NOT_FOUND: Key not found in map : "expose"'
+    ]
+    assert set(selector.unanswered) == {("eu", "edge", "a"), ("eu", "edge", "b")}
+    assert selector.chooses("eu", build.service("a", labels={"expose": "yes"}))
+    assert set(selector.unanswered) == {("eu", "edge", "b")}
+
+
+def test_not_every_problem_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Ten thousand Services with problems of their own do not fill the log."""
+    selector = Selector(ViewsSpec(select="service.metadata.labels[service.metadata.name] == 'yes'"))
+    with caplog.at_level(logging.WARNING):
+        for number in range(3 * SAID):
+            selector.chooses("eu", build.service(f"s{number}"))
+    assert len(caplog.records) == SAID

@@ -1,0 +1,229 @@
+"""Views of a running hub, against simulated API servers: what is followed, what survives, who is called when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from hub.aio.clock import SystemClock
+from hub.errors import UsageError
+from hub.kube.client import Client
+from hub.kube.credentials import Credentials
+from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
+from hub.kube.resolver import LookupPool
+from hub.model import EndpointView
+from hub.plugin.testing import SimulatedCluster, make_service, make_slice
+from hub.registry.spec import ViewsSpec
+from hub.views import feed as feeds
+from hub.views.service import EndpointViews
+from hub.views.shapes import Shape
+
+ALL = "true"
+
+
+@pytest.fixture
+async def sims() -> AsyncIterator[dict[str, SimulatedCluster]]:
+    """Clusters ``local`` and ``eu``, each with a Service of its own."""
+    made: dict[str, SimulatedCluster] = {}
+    async with SimulatedCluster("local") as local, SimulatedCluster("eu") as eu:
+        for number, sim in enumerate((local, eu)):
+            sim.namespaces.add({"metadata": {"name": "edge"}})
+            add(sim, "web", f"10.{number}.0.1")
+            made[sim.name] = sim
+        yield made
+
+
+def add(sim: SimulatedCluster, name: str, *addresses: str) -> None:
+    """A Service with a port and a slice."""
+    service: dict[str, Any] = make_service("edge", name)
+    service["spec"] = {"ports": [{"name": "https", "port": 443}]}
+    sim.put(service)
+    set_addresses(sim, name, *addresses)
+
+
+def set_addresses(sim: SimulatedCluster, name: str, *addresses: str) -> None:
+    """Its slice as it is now."""
+    body: dict[str, Any] = make_slice("edge", f"{name}-1", name, list(addresses))
+    body["ports"] = [{"name": "https", "port": 8443, "protocol": "TCP"}]
+    sim.put(body)
+
+
+class Told:
+    """Hooks that note what they are told."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def hub_endpoint_upserted(self, view: EndpointView) -> None:
+        """New or changed."""
+        self.calls.append(f"+{view.addresses[0]}")
+
+    def hub_endpoint_deleted(self, view: EndpointView) -> None:
+        """Gone."""
+        self.calls.append(f"-{view.addresses[0]}")
+
+    def hub_endpoints_listed(self, cluster: str, views: tuple[EndpointView, ...]) -> None:
+        """All of a cluster."""
+        self.calls.append(f"={cluster}:{len(views)}")
+
+
+@pytest.fixture
+async def views(sims: dict[str, SimulatedCluster]) -> AsyncIterator[EndpointViews]:
+    """Views over both, with a consumer ``told``."""
+    pool, clock = LookupPool(), SystemClock()
+    clients: dict[str, Client] = {}
+    for name, sim in sims.items():
+        access = parse_kubeconfig(sim.kubeconfig().encode(), origin="a test", policy=KubeconfigPolicy(), context=None)
+        clients[name] = Client(Credentials(access, clock), pool)
+
+    async def connect(name: str) -> Client:
+        if name not in clients:
+            raise UsageError("there is no such cluster")
+        return clients[name]
+
+    consumers = {"told": Told(), "other": Told()}
+    made = EndpointViews(connect, clock, consumers.__getitem__)
+    made.consumers = consumers  # type: ignore[attr-defined]
+    yield made
+    await made.close()
+    for client in clients.values():
+        await client.close()
+    pool.close()
+
+
+def seen(views: EndpointViews) -> list[str]:
+    """Addresses; a star behind stale ones."""
+    found = [view for each in views.board.views.values() for view in each.values()]
+    return sorted(each.addresses[0] + "*" * each.stale for each in found)
+
+
+async def soon(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - states of other tasks
+            await asyncio.sleep(0.005)
+
+
+async def test_a_registry_may_ask_for_more_and_for_less(
+    views: EndpointViews, sims: dict[str, SimulatedCluster]
+) -> None:
+    """Clusters come and go, Services are chosen anew; what is asked for already is not asked again."""
+    views.update(ViewsSpec(select=ALL))
+    await views.settled(5)
+    assert seen(views) == ["10.0.0.1"]
+    views.update(ViewsSpec(("local", "eu"), select=ALL))
+    await views.settled(5)
+    assert seen(views) == ["10.0.0.1", "10.1.0.1"]
+    views.update(ViewsSpec(("local", "eu"), select="cluster == 'eu'"))
+    await soon(lambda: seen(views) == ["10.1.0.1"])
+    views.update(ViewsSpec(("eu",), select=ALL))
+    await soon(lambda: seen(views) == ["10.1.0.1"])
+    views.update(None)
+    await soon(lambda: seen(views) == [])
+    lists = {name: sim.requests[("list", "services")] for name, sim in sims.items()}
+    assert lists == {"local": 1, "eu": 1}
+
+
+async def test_the_hub_cluster_may_be_followed_in_some_namespaces_only(sims: dict[str, SimulatedCluster]) -> None:
+    """A list and a watch in each of them, and nothing beyond: a Role is enough."""
+    local, pool = sims["local"], LookupPool()
+    for name in ("shop", "other"):
+        local.namespaces.add({"metadata": {"name": name}})
+        service: dict[str, Any] = make_service(name, "web")
+        service["spec"] = {"ports": [{"name": "https", "port": 443}]}
+        local.put(service)
+        local.put({**make_slice(name, "web-1", "web", [f"10.9.0.{len(name)}"]), "ports": []})
+    access = parse_kubeconfig(local.kubeconfig().encode(), origin="a test", policy=KubeconfigPolicy(), context=None)
+    async with Client(Credentials(access, SystemClock()), pool) as client:
+
+        async def connect(name: str) -> Client:
+            return client
+
+        views = EndpointViews(connect, SystemClock(), namespaces=("edge", "shop"))
+        views.update(ViewsSpec(select=ALL))
+        await views.settled(5)
+        assert seen(views) == ["10.0.0.1", "10.9.0.4"]
+        set_addresses(local, "web", "10.0.0.2")
+        await soon(lambda: seen(views) == ["10.0.0.2", "10.9.0.4"])
+        views.update(ViewsSpec(select="service.metadata.namespace == 'shop'"))
+        await soon(lambda: seen(views) == ["10.9.0.4"])
+        await views.close()
+    pool.close()
+    assert local.requests["list", "services"] == local.requests["list", "endpointslices"] == 2
+
+
+async def test_a_cluster_that_fails_is_named_and_holds_nobody_up(views: EndpointViews) -> None:
+    """Its views are unknown, not empty; the others' are there."""
+    views.update(ViewsSpec(("gone", "local"), select=ALL))
+    await views.settled(5)
+    assert seen(views) == ["10.0.0.1"]
+    assert views.unknown == ["gone"]
+    assert "no such cluster" in views.feeds["gone"].error
+    assert views.feeds["local"].error == ""
+
+
+async def test_a_silent_cluster_keeps_its_views_and_catches_up(
+    views: EndpointViews, sims: dict[str, SimulatedCluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stale while it fails, current with the next complete lists; what went meanwhile goes then."""
+    monkeypatch.setattr(feeds, "STALE_AFTER", 0.05)
+    eu = sims["eu"]
+    views.update(ViewsSpec(("local", "eu"), select=ALL))
+    await views.settled(5)
+    eu.forbid("*", "*")
+    eu.cut_stream()
+    await soon(lambda: seen(views) == ["10.0.0.1", "10.1.0.1*"])
+    assert "403: the account lacks the rule «services: get, list, watch" in views.feeds["eu"].error
+    set_addresses(eu, "web", "10.1.0.2")
+    set_addresses(sims["local"], "web", "10.0.0.2")
+    await soon(lambda: seen(views) == ["10.0.0.2", "10.1.0.1*"])
+    eu.permit()
+    await soon(lambda: seen(views) == ["10.0.0.2", "10.1.0.2"])
+
+
+async def test_a_watch_that_is_renewed_marks_nothing(views: EndpointViews, sims: dict[str, SimulatedCluster]) -> None:
+    """A short failure is no news to readers."""
+    views.update(ViewsSpec(select=ALL))
+    await views.settled(5)
+    channel = views.channel(Shape())
+    before = channel.position
+    sims["local"].cut_stream()
+    set_addresses(sims["local"], "web", "10.0.0.1", "10.0.0.7")
+    await soon(lambda: seen(views) == ["10.0.0.1", "10.0.0.7"])
+    assert channel.position == before + 1
+
+
+async def test_consumers_are_called_by_who_leads(views: EndpointViews, sims: dict[str, SimulatedCluster]) -> None:
+    """Nobody calls before; from the beginning again after a change of leaders; a consumer that is dropped no more."""
+    told: Told = views.consumers["told"]  # type: ignore[attr-defined]
+    views.update(ViewsSpec(select=ALL, hooks=("told",)))
+    await views.settled(5)
+    assert told.calls == []
+    views.lead(leading=True)
+    await soon(lambda: told.calls == ["+10.0.0.1", "=local:1"])
+    views.lead(leading=False)
+    set_addresses(sims["local"], "web", "10.0.0.2")
+    await soon(lambda: seen(views) == ["10.0.0.2"])
+    views.lead(leading=True)
+    await soon(lambda: len(told.calls) == 4)
+    views.update(ViewsSpec(select=ALL, hooks=("other",)))
+    await soon(lambda: views.consumers["other"].calls)  # type: ignore[attr-defined]
+    set_addresses(sims["local"], "web", "10.0.0.3")
+    await soon(lambda: "-10.0.0.2" in views.consumers["other"].calls)  # type: ignore[attr-defined]
+
+    assert told.calls == ["+10.0.0.1", "=local:1", "+10.0.0.2", "=local:1"]
+
+
+async def test_a_consumer_that_is_not_installed_is_named(
+    views: EndpointViews, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Others are called, streams go on."""
+    views.lead(leading=True)
+    views.update(ViewsSpec(select=ALL, hooks=("missing", "told")))
+    told: Told = views.consumers["told"]  # type: ignore[attr-defined]
+    await soon(lambda: "+10.0.0.1" in told.calls)
+    await soon(lambda: "consumer 'missing' cannot be loaded" in caplog.text)
+    assert views.deliveries["missing"].problem.startswith("cannot be loaded: KeyError")

@@ -1,0 +1,90 @@
+"""Names and objects: dcontroller's byte for byte, and ours."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hub.model import Endpoint, Port, Service, ServicePort, Slice
+from hub.views.join import views_of
+from hub.views.names import digest
+from hub.views.shapes import Shape, shaped
+
+SERVICE = Service(
+    "testnamespace",
+    "testsvc",
+    ports=(ServicePort(80, "http", target_port=80), ServicePort(8843, "https", target_port=8843)),
+)
+SLICE = Slice(
+    "testnamespace",
+    "testsvc-1",
+    "IPv4",
+    (Endpoint(("10.244.1.69",)), Endpoint(("10.244.1.90",), node_name="n1", zone="a")),
+    (Port("http", 80), Port("https", 8843)),
+)
+
+
+def objects(shape: Shape, cluster: str = "local") -> dict[str, dict[str, object]]:
+    """Spec by name."""
+    found = shaped(views_of(cluster, SERVICE, [SLICE]), shape)
+    decoded = [json.loads(each) for each in found.values()]
+    assert [each["metadata"]["name"] for each in decoded] == [name.name for name in found]
+    return {each["metadata"]["name"]: each["spec"] for each in decoded}
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "name"),
+    [
+        ("10.244.1.69", 80, "testsvc-b9p5tj"),
+        ("10.244.1.69", 8843, "testsvc-8x1zl2"),
+        ("10.244.1.90", 80, "testsvc-6kq57l"),
+    ],
+)
+def test_names_are_dcontrollers(address: str, port: int, name: str) -> None:
+    """The vectors that were taken from the real tool."""
+    assert objects(Shape(compat=True))[name] == {
+        "serviceName": "testsvc",
+        "type": "ClusterIP",
+        "port": port,
+        "targetPort": port,
+        "protocol": "TCP",
+        "address": address,
+    }
+
+
+def test_gathered_names_are_dcontrollers() -> None:
+    """Service, protocol and port; exactly six keys."""
+    found = objects(Shape(gather=True, compat=True))
+    assert list(found) == ["testsvc-TCP-80", "testsvc-TCP-8843"]
+    assert found["testsvc-TCP-80"] == {
+        "serviceName": "testsvc",
+        "type": "ClusterIP",
+        "port": 80,
+        "targetPort": 80,
+        "protocol": "TCP",
+        "addresses": ["10.244.1.69", "10.244.1.90"],
+    }
+
+
+def test_compatible_objects_are_of_the_hub_cluster() -> None:
+    """That tool knows no others; two clusters' objects would have one name."""
+    assert objects(Shape(compat=True), "eu") == {}
+    assert len(objects(Shape(), "eu")) == 4
+
+
+def test_our_objects_have_the_six_keys_and_what_is_missing_there() -> None:
+    """Cluster, node, zone, the real port and the conditions."""
+    [spec] = [
+        each for each in objects(Shape(), "eu").values() if each["address"] == "10.244.1.90" and each["port"] == 80
+    ]
+    assert spec["cluster"] == "eu"
+    assert (spec["nodeName"], spec["zone"], spec["resolvedPort"], spec["portName"]) == ("n1", "a", 80, "http")
+    assert spec["conditions"] == {"ready": True, "serving": True, "terminating": False}
+    assert spec["stale"] is False
+
+
+def test_a_digest_has_25_digits() -> None:
+    """Zero-padded, so that its start is the number's start."""
+    assert {len(digest(number)) for number in range(2000)} == {25}
+    assert any(digest(number).startswith("0") for number in range(2000))

@@ -1,0 +1,222 @@
+"""The stream over HTTP: what is refused, what is sent, a thousand readers, and one that does not read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, TCPConnector, web
+
+from hub.views import stream
+from hub.views.channel import Channel
+from hub.views.shapes import Shape
+from hub.views.stream import Listing, Refusal, Subscription, answer, handler
+from tests.unit.resolution.virtual import LoopClock
+from tests.unit.views.support import World
+
+
+class Source:
+    """The views of a world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.channels: dict[Shape, Channel] = {}
+
+    def channel(self, shape: Shape) -> Channel:
+        """Made at the first asking."""
+        if shape not in self.channels:
+            self.channels[shape] = Channel(shape, LoopClock())
+            self.world.board.listen(self.channels[shape].changed)
+        return self.channels[shape]
+
+    async def settled(self, seconds: float) -> None:
+        """At once."""
+        await self.world.settle()
+
+    @property
+    def readers(self) -> int:
+        """Of all channels."""
+        return sum(each.readers for each in self.channels.values())
+
+
+async def asked(source: Source | None, headers: Mapping[str, str] | None = None, **query: str) -> Any:
+    """What becomes of a request."""
+    return await answer(source, query, headers or {})
+
+
+@pytest.mark.parametrize(
+    ("query", "detail"),
+    [
+        ({"gather": "yes"}, "gather must be true or false"),
+        ({"compat": "other"}, "compat must be dcontroller"),
+        ({"format": "xml"}, "format must be ndjson or sse"),
+        ({"wacth": "1"}, "wacth is not a parameter; known: compat, format, gather, resume, watch"),
+    ],
+)
+async def test_a_wrong_parameter_is_named(query: dict[str, str], detail: str) -> None:
+    """With what would be right."""
+    found = await asked(Source(World()), **query)
+    assert (found.status, found.detail) == (400, detail)
+
+
+async def test_no_views_no_stream() -> None:
+    """And what to do about it."""
+    found = await asked(None)
+    assert isinstance(found, Refusal)
+    assert found.status == 404
+    assert json.loads(found.body)["detail"].endswith("add views: {}")
+
+
+async def test_a_token_that_is_too_old_is_gone() -> None:
+    """410, with the next step; from the query or from a browser's header."""
+    source = Source(World())
+    for found in (await asked(source, resume="0-1"), await asked(source, {"Last-Event-ID": "0-1"})):
+        assert (found.status, found.title) == (410, "Gone")
+        assert "start again without one, with a snapshot" in found.detail
+
+
+async def test_a_list_is_one_document_to_go_on_from() -> None:
+    """Its resourceVersion is a resume token."""
+    source = Source(World())
+    source.world.put("a", "10.0.0.1")
+    found = await asked(source, watch="false", gather="")
+    assert isinstance(found, Listing)
+    body = json.loads(found.body)
+    assert [each["spec"]["addresses"] for each in body["items"]] == [["10.0.0.1"]]
+    resumed = await asked(source, resume=body["metadata"]["resourceVersion"], gather="1")
+    assert isinstance(resumed, Subscription)
+
+
+async def test_too_many_readers_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who are there stay."""
+    monkeypatch.setattr(stream, "READERS", 1)
+    source = Source(World())
+    pieces = (await asked(source)).pieces()
+    await anext(pieces)
+    assert (await asked(source)).status == 503
+    await pieces.aclose()
+    assert isinstance(await asked(source), Subscription)
+
+
+async def test_an_idle_stream_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookmark from time to time, with the token as it stands."""
+    monkeypatch.setattr(stream, "KEEP_ALIVE", 0.01)
+    pieces = (await asked(Source(World()))).pieces()
+    first, second = await anext(pieces), await anext(pieces)
+    assert first == second
+    assert json.loads(second)["type"] == "Bookmark"
+    await pieces.aclose()
+
+
+@asynccontextmanager
+async def listening(source: Source) -> AsyncIterator[str]:
+    """A listener on loopback."""
+    app = web.Application()
+    app.router.add_get(stream.PATH, handler(lambda: source))
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}{stream.PATH}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_thousand_readers_get_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each its snapshot and each delta, in order; encoded once; half of them as server-sent events."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, most), most))
+    source = Source(World())
+    source.world.put("a", "10.0.0.1")
+    framed: list[int] = []
+    since = Channel.since
+
+    async def read(session: ClientSession, url: str, number: int, ready: asyncio.Semaphore) -> list[str]:
+        accept = {"Accept": "text/event-stream"} if number % 2 else {}
+        async with session.get(url, headers=accept) as response:
+            found: list[str] = []
+            async for line in response.content:
+                if line.startswith((b"{", b"data: ")):
+                    event = json.loads(line.removeprefix(b"data: "))
+                    found.append(event["type"] + event["object"].get("spec", {}).get("address", ""))
+                    if event["type"] == "Bookmark":
+                        ready.release()
+                    if len(found) == 5:
+                        break
+            return found
+
+    def counted(channel: Channel, position: int, framing: Any) -> Any:
+        if (position, framing) not in channel._framed:
+            framed.append(position)
+        return since(channel, position, framing)
+
+    monkeypatch.setattr(Channel, "since", counted)
+    ready = asyncio.Semaphore(0)
+    async with listening(source) as url, ClientSession(connector=TCPConnector(limit=0)) as session:
+        readers = [asyncio.create_task(read(session, url, number, ready)) for number in range(1000)]
+        for _ in readers:
+            await asyncio.wait_for(ready.acquire(), 60)
+        assert source.readers == 1000
+        source.world.put("a", "10.0.0.2")
+        await source.world.settle()
+        source.world.put("a", "10.0.0.2", "10.0.0.3")
+        found = await asyncio.wait_for(asyncio.gather(*readers), 60)
+
+    expected = ["Added10.0.0.1", "Bookmark", "Added10.0.0.2", "Deleted10.0.0.1", "Added10.0.0.3"]
+    assert [each for each in found if each != expected] == []
+    assert len(framed) <= 6
+
+
+async def test_a_reader_that_does_not_read_is_dropped_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection is cut once its patience is over; it costs nobody anything meanwhile."""
+    monkeypatch.setattr(stream, "PATIENCE", 1.0)
+    source = Source(World())
+    for number in range(400):
+        source.world.put(f"s{number}", *[f"10.{number >> 8}.{number & 255}.{last}" for last in range(1, 51)])
+    async with listening(source) as url, ClientSession() as session, AsyncExitStack() as stack:
+        port = int(url.split(":")[2].split("/")[0])
+        asleep = socket.socket()
+        asleep.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        asleep.connect(("127.0.0.1", port))
+        stack.callback(asleep.close)
+        asleep.sendall(f"GET {stream.PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        async with session.get(url) as awake:
+            lines = 0
+            async for line in awake.content:
+                lines += 1
+                if json.loads(line)["type"] == "Bookmark":
+                    break
+            channel = source.channel(Shape())
+            async with asyncio.timeout(10):
+                while channel.dropped == 0:  # noqa: ASYNC110 - a number
+                    await asyncio.sleep(0.01)
+            source.world.put("s0", "10.9.9.9")
+            changed = json.loads(await awake.content.readline())
+            counts = channel.dropped, channel.readers
+
+    assert lines == 20001
+    assert changed["object"]["spec"]["address"] == "10.9.9.9"
+    assert counts == (1, 1)
+
+
+async def test_a_reader_that_falls_out_of_the_log_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has to come back for a snapshot; its stream ends instead of having a hole."""
+    monkeypatch.setattr("hub.views.channel.LOG", 4)
+    source = Source(World())
+    source.world.put("a", "10.0.0.0")
+    pieces = (await asked(source)).pieces()
+    await anext(pieces)
+    for number in range(1, 9):
+        source.world.put("a", f"10.0.0.{number}")
+        await source.world.settle()
+    with pytest.raises(StopAsyncIteration):
+        await anext(pieces)
+    channel = source.channel(Shape())
+    assert (channel.dropped, channel.readers) == (1, 0)
