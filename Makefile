@@ -57,7 +57,6 @@ check: .venv/.stamp
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/bandit --quiet --recursive --severity-level medium hub providers/*/src tools
 	$(MAKE) --no-print-directory unit
 
 format: .venv/.stamp

@@ -13,6 +13,8 @@ import pytest
 import yaml
 
 from benchmarks import report
+from hub.accepted import config_map
+from hub.events.recorder import RULE as RULE_FOR_EVENTS
 from hub.kube.wire import CONFIG_MAPS, NODES, SERVICES, SLICES
 from hub.registry.load import load
 from hub.remote.identity import RULE
@@ -22,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 ADRS = sorted((DOCS / "adr").glob("[0-9]*.md"))
+RUNBOOKS = set((DOCS / "runbooks").glob("*.md")) - {DOCS / "runbooks" / "index.md"}
 BLOCK = re.compile(r"^ *```yaml\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)[^)]*\)")
 
@@ -72,11 +75,16 @@ def test_readme_has_both_kinds_of_examples() -> None:
         ("endpointslice-hub-remote", RULE),
         ("endpointslice-hub-remote-services", SLICES_RULE),
         ("endpointslice-hub-remote-services", SERVICES.rule),
+        ("endpointslice-hub-remote-views", SERVICES.rule),
+        ("endpointslice-hub-remote-views", SLICES_RULE),
         ("endpointslice-hub", SERVICES.rule),
         ("endpointslice-hub", SLICES.rule),
         ("endpointslice-hub", "leases.coordination.k8s.io: get, watch, create, update"),
         ("endpointslice-hub", "servicecidrs.networking.k8s.io: list"),
         ("endpointslice-hub", CONFIG_MAPS.rule),
+        ("endpointslice-hub", "configmaps: create"),
+        ("endpointslice-hub", f"configmaps {config_map('default')}: update"),
+        ("endpointslice-hub", RULE_FOR_EVENTS),
     ],
 )
 def test_readme_grants_what_errors_ask_for(role: str, rule: str) -> None:
@@ -84,19 +92,19 @@ def test_readme_grants_what_errors_ask_for(role: str, rule: str) -> None:
     resource, _, verbs = rule.partition(": ")
     kind, _, name = resource.partition(" ")
     kind, _, group = kind.partition(".")
-    assert granted(role).get((group, f"{kind} {name}".strip())) == verbs.split(", ")
+    assert verbs.split(", ") in granted(role).get((group, f"{kind} {name}".strip()), [])
 
 
-def granted(role: str) -> dict[tuple[str, str], list[str]]:
-    """(API group, resource and its name) -> verbs of the roles of that name in the README."""
-    found: dict[tuple[str, str], list[str]] = {}
+def granted(role: str) -> dict[tuple[str, str], list[list[str]]]:
+    """(API group, resource and its name) -> verbs of each rule of the roles of that name in the README."""
+    found: dict[tuple[str, str], list[list[str]]] = {}
     for _, text in (each for each in blocks() if each[0].startswith("README.md") and is_manifest(each[1])):
         for document in yaml.safe_load_all(text):
             if document["metadata"]["name"] == role:
                 for rule in document.get("rules", ()):
                     name = " ".join(rule.get("resourceNames", ()))
-                    pairs = [(group, kind) for group in rule["apiGroups"] for kind in rule["resources"]]
-                    found |= {(group, f"{kind} {name}".strip()): rule["verbs"] for group, kind in pairs}
+                    for group, kind in [(group, kind) for group in rule["apiGroups"] for kind in rule["resources"]]:
+                        found.setdefault((group, f"{kind} {name}".strip()), []).append(rule["verbs"])
     return found
 
 
@@ -108,9 +116,9 @@ def test_links_lead_to_files(page: Path) -> None:
 
 
 def test_index_lists_every_page() -> None:
-    """docs/index.md leads to every page but those of the decisions, which have an index of their own."""
+    """docs/index.md leads to every page but decisions and runbooks, which have an index of their own."""
     listed = {(DOCS / link).resolve() for link in LINK.findall((DOCS / "index.md").read_text())}
-    pages = {page for page in DOCS.rglob("*.md") if page not in ADRS and page != DOCS / "index.md"}
+    pages = {page for page in DOCS.rglob("*.md") if page not in {*ADRS, *RUNBOOKS, DOCS / "index.md"}}
     assert pages - listed == set()
 
 

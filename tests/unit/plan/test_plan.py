@@ -158,10 +158,19 @@ def test_foreign_annotations_are_kept() -> None:
     assert updated.annotations == observed.annotations
 
 
-def test_unknown_annotations_of_ours_are_removed() -> None:
-    """Under our own prefix only what we wrote stays."""
+def test_annotations_of_a_later_version_are_kept() -> None:
+    """Under our own prefix too: going back to this version costs no write, and the next one loses nothing."""
     (whole,) = published()
     observed = msgspec.structs.replace(whole, annotations={**whole.annotations, "endpointslice-hub/x": "1"})
+    assert planned(build.endpoints(3), (observed,)).writes == 0
+    (updated,) = planned(build.endpoints(2), (observed,)).updates
+    assert updated.annotations == observed.annotations
+
+
+def test_an_outdated_annotation_of_ours_is_set_right() -> None:
+    """What this version writes is as this version would write it."""
+    (whole,) = published()
+    observed = msgspec.structs.replace(whole, annotations={**whole.annotations, "endpointslice-hub/state": "{}"})
     assert planned(build.endpoints(3), (observed,)).updates == (whole,)
 
 

@@ -1,0 +1,98 @@
+"""From one version of the hub to the next and back, and leaving: no slice is written for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hub.model import ANNOTATION_STATE
+from tests.support import golden
+from tests.support.api import Object
+from tests.support.apiserver.server import ApiServer
+from tests.support.hub import RunningHub, World, add_node
+from tests.support.waiting import eventually
+
+RELEASES = sorted(golden.DATA.glob("slices-*.json"))
+LATER_STATE = '{"v":99,"withheld":{"reason":"of a version to come"}}'
+
+
+@pytest.fixture
+def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
+    """Clusters eu and us, empty yet."""
+    return World(tmp_path, hub_cluster, dict(zip(("eu", "us"), remote_clusters, strict=False))).prepare()
+
+
+@pytest.fixture(params=RELEASES, ids=lambda file: file.stem)
+def released(request: pytest.FixtureRequest, world: World) -> list[Object]:
+    """What a release left in the hub cluster, and the inputs it had."""
+    content = json.loads(request.param.read_text())
+    golden.prepare(world, content["inputs"])
+    slices: list[Object] = content["slices"]
+    return slices
+
+
+def works(hub: RunningHub, world: World) -> bool:
+    """Whether a hub leads, knows every cluster and has judged every target."""
+    names = [each["name"] for each in world.registry["services"]]
+    return (
+        hub.hub.elector.is_leader
+        and all(hub.state(each) == "Ready: " for each in world.remotes)
+        and all(not hub.status(name) and not hub.findings(name) for name in names)
+    )
+
+
+def test_slices_of_a_release_are_adopted_without_a_write(world: World, released: list[Object]) -> None:
+    """This version would publish what the release published: 0 writes, and they still follow their nodes."""
+    golden.restore(world, released)
+    mark = world.hub_cluster.audit_mark()
+
+    with RunningHub(world) as hub:
+        eventually(lambda: works(hub, world))
+        assert world.writes(mark, settle=1.5) == []
+        assert golden.portable(golden.observed(world)) != []
+        add_node(world.remotes["us"], "us-9", "10.2.0.9")
+        eventually(lambda: "10.2.0.9" in world.published("merged"))
+        eventually(lambda: "10.2.0.9" in world.published("headless"))
+
+    assert {each.verb for each in world.writes(mark)} == {"update"}
+    assert len(world.writes(mark)) == 2
+
+
+def test_this_version_writes_what_the_release_wrote(world: World, released: list[Object]) -> None:
+    """From nothing, the same inputs make the same slices: another form of them needs another release's file."""
+    with RunningHub(world):
+        made = golden.portable(golden.settled(world))
+
+    for each in (*made, *released):
+        each["metadata"]["annotations"].pop("endpointslice-hub/cluster-uid")
+    assert made == released
+
+
+def test_slices_of_a_later_version_are_taken_back_without_a_write(world: World, released: list[Object]) -> None:
+    """What a later version annotates, and a guard record that it wrote, stay where they are: n, n + 1, n."""
+    golden.restore(world, released, **{"endpointslice-hub/of-a-later-version": "yes"})
+    [first] = [each for each in golden.observed(world) if golden.source(each) == "us" and "merged" in str(each)]
+    path = world.slice_path(first["metadata"]["name"])
+    world.hub_cluster.api.patch(path, {"metadata": {"annotations": {ANNOTATION_STATE: LATER_STATE}}})
+    mark = world.hub_cluster.audit_mark()
+
+    with RunningHub(world) as hub:
+        eventually(lambda: works(hub, world))
+        assert world.writes(mark, settle=1.5) == []
+        add_node(world.remotes["us"], "us-9", "10.2.0.9")
+        eventually(lambda: "10.2.0.9" in world.published("merged"))
+
+    annotations = world.hub_cluster.api.get(path)["metadata"]["annotations"]
+    assert annotations["endpointslice-hub/of-a-later-version"] == "yes"
+    assert annotations[ANNOTATION_STATE] == LATER_STATE
+
+
+def test_a_hub_that_leaves_leaves_its_slices(world: World, released: list[Object]) -> None:
+    """Stopping the hub for good changes no slice; `hub purge` is what removes them (test_operate.py)."""
+    with RunningHub(world):
+        before = golden.settled(world)
+
+    assert golden.observed(world) == before
+    assert len(before) == len(released)

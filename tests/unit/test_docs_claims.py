@@ -1,0 +1,107 @@
+"""What the pages claim and a machine can check: commands there are, registries that load, tests that exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from hub.cli import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+COMMAND = re.compile(r"^ *(?:\$ +)?(hub [a-z].*?)(?: +#.*| *[|>].*| *\\)?$", re.MULTILINE)
+FENCED = re.compile(r"^( *)```(?:sh|console)?\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+YAML = re.compile(r"^ *```yaml\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"(?:^ {4,}\S.*\n)+", re.MULTILINE)
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Page and line of each `hub` command in a code block."""
+    for page in PAGES:
+        text = page.read_text()
+        blocks = [match[2] for match in FENCED.finditer(text)] + INDENTED.findall(text)
+        for line in dict.fromkeys(line for block in blocks for line in COMMAND.findall(block)):
+            if "[OPTIONS]" not in line and not page.is_relative_to(ROOT / "docs" / "reference"):
+                yield str(page.relative_to(ROOT)), line
+
+
+LINES = [pytest.param(line, id=f"{page}: {line}") for page, line in commands()]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_command_of_a_page_exists(line: str) -> None:
+    """Its command and every option of it are the command line's."""
+    words = shlex.split(line)[1:]
+    command: click.Command = cli
+    while isinstance(command, click.Group):
+        found = command.get_command(click.Context(command), words.pop(0))
+        assert found is not None, line
+        command = found
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    used = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+    assert used - known - {"--help"} == set()
+
+
+def test_pages_have_commands() -> None:
+    """The test above finds them."""
+    assert len(LINES) > 30
+
+
+def registries() -> Iterator[tuple[str, str]]:
+    """Page and text of each clusters.yaml, those inside ConfigMaps too."""
+    for page in PAGES:
+        for number, match in enumerate(YAML.finditer(page.read_text())):
+            name, text = f"{page.relative_to(ROOT)}-{number}", textwrap.dedent(match[1])
+            if not text.startswith("apiVersion:"):
+                yield name, text
+            elif "clusters.yaml: |" in text:
+                yield name, yaml.safe_load(text)["data"]["clusters.yaml"]
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in registries()])
+def test_registry_of_a_page_passes_hub_check(tmp_path: Path, text: str) -> None:
+    """`hub check` finds no problem in it, in the configuration of its providers neither."""
+    file = tmp_path / "clusters.yaml"
+    file.write_text(text)
+    done = CliRunner().invoke(cli, ["check", str(file)])
+    assert done.exit_code == 0, done.output
+
+
+def test_a_config_map_is_among_them() -> None:
+    """docs/how-to/gitops.md has one."""
+    assert "docs/how-to/gitops.md-0" in dict(registries())
+
+
+def test_security_names_tests_there_are() -> None:
+    """Each case of docs/security.md names at least one test, and each of these exists."""
+    defined = {
+        name
+        for folder in ("tests", "providers")
+        for file in (ROOT / folder).rglob("test_*.py")
+        for name in re.findall(r"def (test_\w+)\(", file.read_text())
+    }
+    page = (ROOT / "docs" / "security.md").read_text()
+    table = page.partition("## Each case")[2].partition("\nNot covered")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ") and "**" not in line][1:]
+    assert len(rows) > 30
+    assert [row for row in rows if "`test_" not in row] == []
+    assert set(re.findall(r"`(test_\w+)`", page)) - defined == set()
+
+
+def test_release_names_what_there_is() -> None:
+    """The checklist's make targets are the Makefile's, and its modules and files exist."""
+    page = (ROOT / "docs" / "release.md").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)`", page)) <= targets
+    for module in re.findall(r"python -m ([\w.]+)", page):
+        assert (ROOT / (module.replace(".", "/") + ".py")).exists()
+    for file in re.findall(r"`(tests/[\w/]+\.py)`", page):
+        assert (ROOT / file).exists()

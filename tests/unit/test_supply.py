@@ -1,0 +1,197 @@
+"""What the image is made of: the lock's closure, its hashes and wheels; the bill of materials; the Dockerfile."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import distribution
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from packaging.markers import Marker, default_environment
+from packaging.requirements import Requirement
+from packaging.tags import compatible_tags, cpython_tags
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+import hub
+
+ROOT = Path(__file__).parents[2]
+HUB = "endpointslice-hub"
+
+
+@pytest.fixture
+def lock(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """``tools/lock.py``, imported as the other tools import it."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import lock
+
+    yield lock
+    for name in ("lock", "sbom", "image"):
+        sys.modules.pop(name, None)
+
+
+def installed(*roots: str) -> set[str]:
+    """What distributions need at run time according to their own metadata, in this environment."""
+    found: set[str] = set()
+    todo = [(name, frozenset[str]()) for name in roots]
+    while todo:
+        name, extras = todo.pop()
+        if canonicalize_name(name) in found and not extras:
+            continue
+        found.add(canonicalize_name(name))
+        for line in distribution(name).requires or ():
+            need = Requirement(line)
+            if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in extras or {""}):
+                todo.append((need.name, frozenset(need.extras)))
+    return found
+
+
+def test_closure_is_what_distributions_ask_for(lock: ModuleType) -> None:
+    """The lock's closure of the members is that of the metadata of what is installed here, no package more or less."""
+    locked = lock.packages()
+    needs = lock.closure(locked, lock.members(locked))
+    here = {package["name"] for package, marker in needs if not marker or Marker(marker).evaluate()}
+    assert installed(*lock.members(locked)) == here
+    assert HUB in here
+    assert not {"pytest", "ruff", "hypothesis"} & here
+
+
+def test_members_are_the_packages_of_this_repository(lock: ModuleType) -> None:
+    """The hub, and a provider for each folder of providers/."""
+    folders = [ROOT, *sorted(file.parent for file in ROOT.glob("providers/*/pyproject.toml"))]
+    names = [tomllib.loads((each / "pyproject.toml").read_text())["project"]["name"] for each in folders]
+    assert lock.members(lock.packages()) == names
+
+
+def test_requirements_pin_version_and_hash(lock: ModuleType) -> None:
+    """Every line has one version and at least one hash; our own packages are not among them."""
+    locked = lock.packages()
+    lines = lock.requirements(locked, lock.members(locked)).replace("\\\n", "").splitlines()
+    assert len(lines) > 30
+    for line in lines:
+        assert re.match(r"[a-z0-9-]+==[0-9][^ ]*( ; .+)? +--hash=sha256:[0-9a-f]{64}", line), line
+        assert not line.startswith(HUB)
+
+
+def test_markers_of_all_ways_to_a_package_count(lock: ModuleType) -> None:
+    """Needed under a marker by one way and always by another is needed always; two markers make an alternative."""
+    old, win = "python_version < '3.13'", "sys_platform == 'win32'"
+    locked = [
+        {"name": "a", "version": "1", "source": {}, "dependencies": [{"name": "b", "marker": old}, {"name": "c"}]},
+        {"name": "b", "version": "1", "source": {}, "dependencies": [{"name": "d", "marker": win}, {"name": "e"}]},
+        {"name": "c", "version": "1", "source": {}, "dependencies": [{"name": "e"}, {"name": "b", "marker": win}]},
+        {"name": "d", "version": "1", "source": {}},
+        {"name": "e", "version": "1", "source": {}},
+    ]
+    found = {package["name"]: marker for package, marker in lock.closure(locked, ["a"])}
+    assert found["b"] == f"{old} or {win}"
+    assert {name for name, marker in found.items() if not marker} == {"a", "c", "e"}
+    for platform, version, expected in [("win32", "3.11", True), ("linux", "3.11", False), ("win32", "3.14", True)]:
+        environment = {**default_environment(), "sys_platform": platform, "python_version": version}
+        assert Marker(found["d"]).evaluate(environment) is expected
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_every_package_has_a_wheel_for_the_image(lock: ModuleType, machine: str) -> None:
+    """Nothing has to be compiled for the Python of the Dockerfile, on Debian bookworm (glibc 2.36)."""
+    [major, minor] = map(int, re.findall(r"python:(\d+)\.(\d+)-slim-bookworm", dockerfile())[0])
+    platforms = [f"manylinux_2_{minor_}_{machine}" for minor_ in range(36, 16, -1)] + [f"manylinux2014_{machine}"]
+    tags = {*cpython_tags((major, minor), platforms=platforms), *compatible_tags((major, minor), platforms=platforms)}
+    locked = lock.packages()
+    missing = [
+        package["name"]
+        for package, _ in lock.closure(locked, [*lock.members(locked), "hatchling"])
+        if "editable" not in package["source"]
+        and not any(tags & parse_wheel_filename(each["url"].rpartition("/")[2])[3] for each in package["wheels"])
+    ]
+    assert missing == []
+
+
+def test_bill_of_materials_lists_the_closure(lock: ModuleType) -> None:
+    """A CycloneDX document about the hub, with each locked package, its hashes and its edges; the same every time."""
+    command = [sys.executable, str(ROOT / "tools" / "sbom.py")]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True, cwd="/") for _ in range(2)]
+    assert runs[0].stdout == runs[1].stdout
+    bom = json.loads(runs[0].stdout)
+    assert (bom["bomFormat"], bom["specVersion"]) == ("CycloneDX", "1.6")
+    assert bom["metadata"]["component"]["purl"].startswith(f"pkg:pypi/{HUB}@")
+    locked = lock.packages()
+    needs = {package["name"]: package for package, _ in lock.closure(locked, lock.members(locked))}
+    listed = {each["name"]: each for each in bom["components"]}
+    assert listed.keys() | {HUB} == needs.keys()
+    for name, component in listed.items():
+        hashes = {each["hashes"][0]["content"] for each in component.get("externalReferences", ())}
+        assert {f"sha256:{each}" for each in hashes} == {each["hash"] for each in lock.files(needs[name])}, name
+    edges = {each["ref"]: set(each.get("dependsOn", ())) for each in bom["dependencies"]}
+    [aiohttp] = [ref for ref in edges if ref.startswith("pkg:pypi/aiohttp@")]
+    assert any(ref.startswith("pkg:pypi/multidict@") for ref in edges[aiohttp])
+
+
+def test_dockerfile_runs_the_steps_of_ci() -> None:
+    """The build stage does what ``make image-steps`` does; the base is pinned; the hub runs without rights."""
+    steps = re.findall(r"^RUN python (\S+) \S+$", dockerfile(), re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text()
+    assert steps == ["tools/image.py"] == re.findall(r"^\t@\$\(PYTHON\) (tools/image\.py) \S+$", makefile, re.MULTILINE)
+    assert dockerfile().count("RUN ") == 1
+    assert set(re.findall(r"^FROM (\S+)", dockerfile(), re.MULTILINE)) == {"${BASE}@${BASE_DIGEST}"}
+    assert re.search(r"^ARG BASE_DIGEST=sha256:0{64}$", dockerfile(), re.MULTILINE)
+    assert re.findall(r"^USER (\S+)$", dockerfile(), re.MULTILINE) == ["65532:65532"]
+
+
+def test_image_is_of_the_python_the_tests_run_on() -> None:
+    """The Python of the image is the oldest one that is supported, which is what make_venv asks for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert re.findall(r"python:(\d+\.\d+)", dockerfile()) == [project["requires-python"].removeprefix(">=")]
+
+
+def test_versions_agree() -> None:
+    """Package, providers, image and chart are of one version, and its slices are kept for later ones to adopt."""
+    projects = [ROOT / "pyproject.toml", *sorted(ROOT.glob("providers/*/pyproject.toml"))]
+    found = {tomllib.loads(each.read_text())["project"]["version"] for each in projects}
+    found |= set(re.findall(r"^ARG VERSION=(\S+)$", dockerfile(), re.MULTILINE))
+    chart = (ROOT / "helm" / "endpointslice-hub" / "Chart.yaml").read_text()
+    found |= set(re.findall(r'^appVersion: "?([0-9.]+)"?$', chart, re.MULTILINE))
+    assert found == {hub.__version__}
+    minor = ".".join(hub.__version__.split(".")[:2])
+    assert (ROOT / "tests" / "data" / f"slices-{minor}.json").exists()
+
+
+def test_build_context_is_enough_and_no_more(tmp_path: Path) -> None:
+    """What .dockerignore lets through builds the hub's wheel with every module, and holds nobody's secrets."""
+    patterns = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
+    assert patterns[0] == "*"
+    allowed = [ROOT / line[1:] for line in patterns if line.startswith("!")]
+    context = tmp_path / "context"
+    for each in allowed:
+        for file in [each] if each.is_file() else each.rglob("*"):
+            if file.is_file() and not {"__pycache__", "tests"} & set(file.relative_to(ROOT).parts):
+                copy = context / file.relative_to(ROOT)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(file.read_bytes())
+    assert not {".git", ".venv", "tests", "docs", "build"} & {each.name for each in context.iterdir()}
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path / "wheels")]
+    subprocess.run(build, cwd=context, check=True, capture_output=True)
+    [wheel] = (tmp_path / "wheels").iterdir()
+    listing = subprocess.run([sys.executable, "-m", "zipfile", "-l", str(wheel)], capture_output=True, text=True)
+    packed = set(re.findall(r"^(hub/\S+\.py) ", listing.stdout, re.MULTILINE))
+    assert packed == {str(file.relative_to(ROOT)) for file in (ROOT / "hub").rglob("*.py")}
+    assert (context / "tools" / "lock.py").exists()
+    assert (context / "uv.lock").exists()
+
+
+def test_bandit_finds_nothing() -> None:
+    """No call of medium severity or worse without a reason in its line."""
+    sources = ["hub", *map(str, sorted(ROOT.glob("providers/*/src"))), "tools"]
+    command = [sys.executable, "-m", "bandit", "--quiet", "--recursive", "--severity-level", "medium", *sources]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def dockerfile() -> str:
+    """Its text."""
+    return (ROOT / "Dockerfile").read_text()

@@ -1,0 +1,153 @@
+"""Keeps the generated parts of the Helm chart current.
+
+``python tools/chart.py`` writes, ``python tools/chart.py --check`` says what is out of date (tests/unit/helm holds it):
+
+- README.md: the table of values, from the comments of values.yaml that start with ``# --``
+- values.schema.json: descriptions, from the same comments, and the schema of ``registry.data``, which is that of
+  clusters.yaml
+- files/: the alerts and the dashboard, copies of what is in monitoring/, since a chart reads no files around it
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hub.registry import schema
+
+ROOT = Path(__file__).parents[1]
+CHART = ROOT / "helm" / "endpointslice-hub"
+MONITORING = ROOT / "monitoring"
+BEGIN, END = "<!-- values: begin -->", "<!-- values: end -->"
+MARK = "# -- "
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A documented key of values.yaml.
+
+    Attributes:
+        path: ``rbac.scope``.
+        default: as a plain value.
+        text: what its comment says, on one line.
+    """
+
+    path: str
+    default: Any
+    text: str
+
+
+def values(text: str) -> list[Value]:
+    """The documented keys of a values.yaml, in its order."""
+    root = yaml.compose(text)
+    assert isinstance(root, yaml.MappingNode)  # noqa: S101 - a file of ours
+    return list(_documented(root, "", text.splitlines()))
+
+
+def _documented(node: yaml.MappingNode, prefix: str, lines: list[str]) -> Iterator[Value]:
+    for key, value in node.value:
+        path = f"{prefix}{key.value}"
+        comment = _comment(lines, key.start_mark.line)
+        if comment:
+            yield Value(path, yaml.safe_load(yaml.serialize(value)), comment)
+        elif isinstance(value, yaml.MappingNode):
+            yield from _documented(value, f"{path}.", lines)
+        else:
+            raise SystemExit(f"values.yaml:{key.start_mark.line + 1}: {path} has no comment that starts with «{MARK}»")
+
+
+def _comment(lines: list[str], line: int) -> str:
+    """The comment just above a line, from the line with the mark on; "" where there is none."""
+    found: list[str] = []
+    for above in reversed(lines[:line]):
+        text = above.strip()
+        if not text.startswith("#"):
+            return ""
+        found.append(text.removeprefix(MARK).removeprefix("# "))
+        if text.startswith(MARK):
+            return " ".join(reversed(found))
+    return ""
+
+
+def readme(page: str, found: list[Value]) -> str:
+    """The page with its table written anew."""
+    rows = [f"| `{each.path}` | {_cell(each.default)} | {each.text.replace('|', chr(92) + '|')} |" for each in found]
+    table = "\n".join([BEGIN, "", "| value | default | meaning |", "|---|---|---|", *rows, "", END])
+    made, count = re.subn(re.escape(BEGIN) + ".*" + re.escape(END), lambda _: table, page, flags=re.DOTALL)
+    if count != 1:
+        raise SystemExit(f"README.md must have the marks {BEGIN} and {END} once")
+    return made
+
+
+def _cell(value: Any) -> str:
+    return f"`{json.dumps(value)}`"
+
+
+def values_schema(known: Mapping[str, Any], found: list[Value]) -> dict[str, Any]:
+    """The schema with its descriptions and its ``$defs`` written anew."""
+    made = deepcopy(dict(known))
+    for each in found:
+        node = made
+        for name in each.path.split("."):
+            node = node["properties"][name]
+        node["description"] = each.text
+    registry = schema.schema()
+    definitions = registry.pop("$defs")
+    # What the chart writes itself.
+    properties = {key: value for key, value in registry["properties"].items() if key not in ("version", "owner")}
+    definitions["Registry"] = {
+        "type": "object",
+        "additionalProperties": False,
+        "description": "clusters.yaml without version and owner, which the chart writes.",
+        "properties": properties,
+    }
+    made.pop("$defs", None)
+    return {**made, "$defs": {name: definitions[name] for name in sorted(definitions)}}
+
+
+def generated() -> dict[Path, str]:
+    """Path -> content of every file that is made here, in whole or in part."""
+    found = values((CHART / "values.yaml").read_text("utf-8"))
+    page, known = CHART / "README.md", CHART / "values.schema.json"
+    made = {
+        page: readme(page.read_text("utf-8"), found),
+        known: json.dumps(values_schema(json.loads(known.read_text("utf-8")), found), indent=2, ensure_ascii=False)
+        + "\n",
+        CHART / "files" / "alerts.yaml": (MONITORING / "alerts.yaml").read_text("utf-8"),
+    }
+    for dashboard in sorted(MONITORING.glob("*.json")):
+        made[CHART / "files" / "dashboards" / dashboard.name] = dashboard.read_text("utf-8")
+    return made
+
+
+def outdated() -> list[str]:
+    """The files that are not as they would be made, from the repository's root."""
+    made = generated()
+    stale = {path for path in (CHART / "files" / "dashboards").glob("*") if path not in made}
+    stale |= {path for path, text in made.items() if not path.exists() or path.read_text("utf-8") != text}
+    return sorted(str(path.relative_to(ROOT)) for path in stale)
+
+
+def main(arguments: list[str]) -> int:
+    """Write, or check."""
+    if "--check" in arguments:
+        stale = outdated()
+        for name in stale:
+            print(f"{name} is out of date: python tools/chart.py")  # noqa: T201
+        return bool(stale)
+    for path, text in generated().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
