@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from keyword import iskeyword
 from typing import Any, Final, NoReturn
@@ -108,6 +109,8 @@ def cli(ctx: click.Context) -> None:
 
 def main() -> NoReturn:
     """Entry point of the scripts ``hub`` and ``endpointslice-hub``."""
+    # The first process of a container ignores what it has no handler for; `hub run` has a better one later.
+    signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
     try:
         cli.main()
     except SystemExit as end:

@@ -12,7 +12,6 @@ from typing import Any, Final
 import click
 import msgspec
 
-from hub.app import Hub
 from hub.cli.render import count, document, one_line
 from hub.cli.withheld import lines, registry_lines
 from hub.model import Conditions, Endpoint, Finding, Port, Slice
@@ -289,13 +288,3 @@ def _document(services: Sequence[ServiceChange], registry: RegistryHeld | None) 
 
 def _port(port: Port) -> dict[str, Any]:
     return {"name": port.name, "port": port.port, "protocol": port.protocol}
-
-
-def unknown_sources(hub: Hub, results: Iterable[Pass]) -> list[str]:
-    """Sources that made no statement, with the reason, each once; not those that are frozen on purpose."""
-    registry = hub.registry
-    found = {name: reason for each in results for name, reason in each.unknown.items()}
-    frozen = {name for name, spec in registry.clusters.items() if spec.state == "frozen"}
-    lines = {f"cluster {name}: {reason}" for name, reason in found.items() if name not in frozen}
-    broken = {f"service {target}: {problem}" for target, problem in registry.broken_targets.items()}
-    return sorted(lines | broken)

@@ -8,26 +8,31 @@ from typing import Any
 import click
 
 from hub.cli import logs
-from hub.cli.options import Given, Settings, hub_access, output, registry, verbose
+from hub.cli.options import Given, Settings, hub_access, output, verbose
 from hub.cli.render import Output
+from hub.cli.server import chosen, registry_or_server
 
 
 @click.command(short_help="Show which nodes are published, and why not.")
 @click.argument("cluster", required=False)
-@registry
+@registry_or_server
 @hub_access
 @output("table", "json")
 @verbose
 @click.pass_context
-def nodes(ctx: click.Context, /, cluster: str | None, registry: str, output: Output, **given: Any) -> int:
+def nodes(ctx: click.Context, /, cluster: str | None, registry: str | None, output: Output, **given: Any) -> int:
     """Show every node of all clusters, or of one: whether it is eligible, its address, and why not.
 
-    A node is judged once per provider and node rules that Services ask for. Health is not probed here.
+    A node is judged once per provider and node rules that Services ask for. With --registry it looks once by
+    itself, and health is not probed. With --server a running hub tells what it knows, verdicts of probes included.
 
     Exit codes: 0 ok, 2 a source is unknown (what is printed is what can be said), 3 error.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
-    options = Given(**given).options(registry, dry_run=True, leader_elect=False)
+    asked = chosen(given, registry)
     from hub.cli.sources import nodes as look
+    from hub.cli.sources import nodes_of
 
-    return asyncio.run(look(options, cluster, output))
+    if isinstance(asked, str):
+        return asyncio.run(look(Given(**given).options(asked, dry_run=True, leader_elect=False), cluster, output))
+    return asyncio.run(nodes_of(asked, cluster, output))

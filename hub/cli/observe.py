@@ -6,11 +6,12 @@ import difflib
 from collections.abc import Collection, Iterable
 
 from hub.app import Hub, Options, assemble
-from hub.cli.changes import print_plan, unknown_sources
+from hub.cli.changes import print_plan
 from hub.cli.exits import Exit
 from hub.cli.render import Output, warn
 from hub.errors import UsageError
 from hub.model import TargetKey
+from hub.report.facts import known_targets, unknown_sources
 from hub.report.held import approving_flags
 
 
@@ -20,7 +21,7 @@ async def plan(options: Options, names: Iterable[str], output: Output) -> int:
     Raises:
         HubError: the hub cluster cannot be read, or a name is not known.
     """
-    async with assemble(options) as hub, hub.observing():
+    async with assemble(options) as hub, observing(hub):
         warn_of_problems(hub)
         results = [hub.reconciler.decide(key) for key in chosen(hub, names)]
         changes = print_plan(results, output, approving_flags(hub), hub.reconciler.withheld())
@@ -42,8 +43,7 @@ def chosen(hub: Hub, names: Iterable[str] = ()) -> list[TargetKey]:
     Raises:
         UsageError: a name is not known.
     """
-    registry = hub.registry
-    known = {*registry.targets, *registry.broken_targets, *registry.notes, *hub.local.slices.targets()}
+    known = known_targets(hub)
     wanted = [TargetKey(*name.split("/", 1)) for name in names]
     for key in wanted:
         if key not in known:

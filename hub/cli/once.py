@@ -12,12 +12,13 @@ from typing import Final
 import click
 
 from hub.app import Hub, Options, assemble
-from hub.cli.changes import print_plan, unknown_sources
+from hub.cli.changes import print_plan
 from hub.cli.exits import Exit
 from hub.cli.observe import warn_of_problems
 from hub.cli.render import count, one_line
 from hub.errors import NotLeader
 from hub.reconcile import Pass
+from hub.report.facts import unknown_sources
 from hub.report.held import approving_flags
 
 log = logging.getLogger(__name__)
@@ -39,9 +40,9 @@ async def once(options: Options) -> int:
     """
     # As after Ctrl-C: the Lease is given back, and what follows need not wait for its expiry.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
-    async with assemble(options) as hub, hub.observing(), _leading(hub):
+    async with assemble(options) as hub, observing(hub), _leading(hub):
         warn_of_problems(hub)
-        passes = await hub.once()
+        passes = await one_pass(hub)
         failed = _failures(hub, passes)
         unknown = unknown_sources(hub, passes)
         if options.dry_run:

@@ -37,10 +37,6 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], indent: str 
     )
 
 
-NOT_PROBED: Final = "not probed"
-"""The verdict on an address of a command that looks once: it believes the slices."""
-
-
 def document(kind: str, content: Mapping[str, Any], output: Output) -> str:
     """A value of the stable machine-readable form."""
     data = {"apiVersion": API_VERSION, "kind": kind, **content}

@@ -180,6 +180,8 @@ async def serve(
     options: Options, probes: BindAddress | None, metrics: BindAddress | None = None, listen: Listen | None = None
 ) -> int:
     """Run a hub until a signal arrives; answer probes, scrapes and browsers meanwhile."""
+    stop = asyncio.Event()
+    _on_signals(stop.set)  # before the imports, which take a while
     from hub.errors import RegistryError
     from hub.registry.isolated import begin
 
@@ -193,8 +195,6 @@ async def serve(
     from hub.report.metrics_server import serving as serving_metrics
     from hub.report.server import Listen, listening
 
-    stop = asyncio.Event()
-    _on_signals(stop.set)
     async with (
         assemble(options, check=check) as hub,
         serving(probes, hub),

@@ -76,18 +76,20 @@ def registry_or_server(function: F) -> F:
     return function
 
 
-def chosen(given: dict[str, Any], registry: str | None) -> Server | None:
-    """The server to ask, taken out of ``given``; None = look oneself.
+def chosen(given: dict[str, Any], registry: str | None) -> Server | str:
+    """The server to ask, taken out of ``given``, or the registry to look with oneself.
 
     Raises:
         click.UsageError: both are given, or neither.
     """
     url, token, ca = (given.pop(name) for name in ("server", "server_token_file", "server_ca_file"))
-    if (url is None) == (registry is None):
-        raise click.UsageError(
-            "--server cannot go with --registry" if url is not None else "Missing option '--registry' (or '--server')."
-        )
-    return Server(url, token, ca) if url is not None else None
+    if registry is None:
+        if url is None:
+            raise click.UsageError("Missing option '--registry' (or '--server').")
+        return Server(url, token, ca)
+    if url is not None:
+        raise click.UsageError("--server cannot go with --registry")
+    return registry
 
 
 async def fetch(server: Server, path: str, type_: type[T]) -> T:

@@ -1,20 +1,22 @@
-"""What ``hub nodes`` shows: the sources of a registry, node by node."""
+"""What ``hub nodes`` shows: the sources of a registry, node by node, from a hub that looks once or that runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import click
+import msgspec
 
 from hub.app import Hub, Options, assemble
 from hub.cli.exits import Exit
 from hub.cli.observe import meant, warn_of_problems
-from hub.cli.render import NOT_PROBED, Output, count, document, one_line, table
-from hub.desired.view import NodeReport
+from hub.cli.render import Output, count, document, one_line, table
+from hub.cli.server import Server, fetch
 from hub.errors import UsageError
-from hub.model import Absent, Found, Resolution, Unknown
-from hub.report.facts import Inspected, inspected
+from hub.model import LOCAL
+from hub.report.detail import cluster_detail, cluster_details
+from hub.report.values import ClusterDetail, NodeState, SourceDetail, Status
 
 HEADERS: Final = ("NODE", "ELIGIBLE", "RESOLUTION", "ADDRESS", "VERDICT")
 
@@ -27,16 +29,39 @@ async def nodes(options: Options, cluster: str | None, output: Output) -> int:
     """
     async with assemble(options) as hub:
         _check(hub, cluster)
-        async with hub.observing():
+        async with observing(hub):
             warn_of_problems(hub)
-            found = inspected(hub, cluster)
-    if output == "table":
-        for number, each in enumerate(found):
-            click.echo(("\n" if number else "") + _text(each))
-    else:
-        click.echo(document("Nodes", {"sources": [_data(each) for each in found]}, output))
-    unknown = [each for each in found if each.unknown is not None and not each.on_purpose]
-    return Exit.UNKNOWN if unknown else Exit.OK
+            one = cluster_detail(hub, cluster) if cluster is not None else None
+            found = [one] if one is not None else cluster_details(hub)
+    return show(found, output)
+
+
+async def nodes_of(server: Server, cluster: str | None, output: Output) -> int:
+    """Print what a running hub says of the nodes of all clusters or of one.
+
+    Raises:
+        HubError: there is no hub at ``server``, it does not tell, or it has no such cluster.
+    """
+    if cluster is not None:
+        return show([await _detail(server, cluster)], output)
+    status = await fetch(server, "/api/v1/status", Status)
+    names = dict.fromkeys(each.name for each in status.clusters)
+    if any(source.cluster == LOCAL for each in status.services for source in each.sources):
+        names.setdefault(LOCAL)
+    found = [await _detail(server, name) for name in names]
+    return show([_worth_a_line(each) for each in found], output)
+
+
+async def _detail(server: Server, cluster: str) -> ClusterDetail:
+    if not all(char.isalnum() or char in "-." for char in cluster):
+        raise UsageError(f"cluster {cluster}: no cluster is named so")
+    return await fetch(server, f"/api/v1/clusters/{cluster}", ClusterDetail)
+
+
+def _worth_a_line(found: ClusterDetail) -> ClusterDetail:
+    """Without what nobody asks for and nobody could answer, where all clusters are shown."""
+    sources = [each for each in found.sources if each.services or each.provider or found.cluster.mode == "broken"]
+    return msgspec.structs.replace(found, sources=tuple(sources))
 
 
 def _check(hub: Hub, cluster: str | None) -> None:
@@ -45,72 +70,39 @@ def _check(hub: Hub, cluster: str | None) -> None:
         raise UsageError(f"cluster {cluster} is not in the registry{meant(cluster, known)}")
 
 
-def _text(each: Inspected) -> str:
-    reports = [each.result.reports[name] for name in sorted(each.result.reports)]
-    published = sum(bool(report.addresses) for report in reports)
+def show(found: Sequence[ClusterDetail], output: Output) -> int:
+    """Print clusters, source by source; the exit code."""
+    sources = [each for detail in found for each in detail.sources]
+    if output == "table":
+        for number, each in enumerate(sources):
+            click.echo(("\n" if number else "") + _text(each))
+    else:
+        click.echo(document("Nodes", {"sources": msgspec.to_builtins(sources)}, output))
+    asked = [detail for detail in found if detail.cluster.mode != "frozen"]
+    return Exit.UNKNOWN if any(each.unknown is not None for one in asked for each in one.sources) else Exit.OK
+
+
+def _text(each: SourceDetail) -> str:
+    published = sum(bool(node.addresses) for node in each.nodes)
     through = f" through {each.provider}" if each.provider else ""
     used = f" for {_few(each.services)}" if each.services else ""
     heading = click.style(f"{each.cluster}{through}{used}", bold=True)
     if each.unknown is not None:
         return f"{heading}: unknown: {one_line(each.unknown)}"
-    if not reports:
+    if not each.nodes:
         return f"{heading}: no nodes"
-    rows = [_row(report, each.resolutions.get(report.node)) for report in reports]
-    return f"{heading}: {count(len(reports), 'node')}, {published} published\n{table(HEADERS, rows, '  ')}"
+    rows = table(HEADERS, map(_row, each.nodes), "  ")
+    return f"{heading}: {count(len(each.nodes), 'node')}, {published} published\n{rows}"
 
 
-def _row(report: NodeReport, resolution: Resolution | None) -> tuple[str, ...]:
-    why = "" if report.eligible else f"no: {report.message or report.reason}"
-    address = ", ".join(report.addresses)
-    if not address and report.eligible:
-        address = f"none: {report.message or report.reason}"
-    return report.node, why or "yes", _resolution(resolution), address, NOT_PROBED
-
-
-def _resolution(resolution: Resolution | None) -> str:
-    match resolution:
-        case Found(addresses=addresses):
-            return ", ".join(addresses) or "found, no address"
-        case Absent(reason=reason):
-            return f"absent: {reason}"
-        case Unknown(reason=reason):
-            return f"unknown: {reason}"
-    return ""
+def _row(node: NodeState) -> tuple[str, ...]:
+    eligible = "yes" if node.eligible else f"no: {node.message or node.reason}"
+    address = ", ".join(node.addresses)
+    if not address and node.eligible:
+        address = f"none: {node.message or node.reason}"
+    return node.name, eligible, node.resolution.text if node.resolution is not None else "", address, node.verdict
 
 
 def _few(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
-
-
-def _data(each: Inspected) -> dict[str, Any]:
-    return {
-        "cluster": each.cluster,
-        "provider": each.provider,
-        "services": list(each.services),
-        "unknown": each.unknown,
-        "nodes": [
-            {
-                "name": report.node,
-                "eligible": report.eligible,
-                "reason": report.reason,
-                "message": report.message,
-                "resolution": _resolution_data(each.resolutions.get(report.node)),
-                "addresses": list(report.addresses),
-                "rejected": [{"address": address, "reason": reason} for address, reason in report.rejected],
-                "verdict": NOT_PROBED,
-            }
-            for _, report in sorted(each.result.reports.items())
-        ],
-    }
-
-
-def _resolution_data(resolution: Resolution | None) -> dict[str, Any] | None:
-    match resolution:
-        case Found(addresses=addresses):
-            return {"state": "found", "addresses": list(addresses)}
-        case Absent(reason=reason):
-            return {"state": "absent", "reason": reason}
-        case Unknown(reason=reason):
-            return {"state": "unknown", "reason": reason}
-    return None

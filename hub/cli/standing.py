@@ -9,15 +9,15 @@ import click
 import msgspec
 
 from hub.app import Options, assemble
-from hub.cli.changes import unknown_sources
 from hub.cli.exits import Exit
 from hub.cli.observe import chosen, warn_of_problems
 from hub.cli.render import Output, document, one_line, table
 from hub.cli.server import Server, fetch
 from hub.cli.withheld import lines, registry_lines
 from hub.removals import REASON
-from hub.report.state import NOT_PROBED, observed
-from hub.report.values import Service, Status
+from hub.report.facts import unknown_sources
+from hub.report.state import observed
+from hub.report.values import NOT_PROBED, Service, Status
 
 CLUSTERS: Final = ("CLUSTER", "MODE", "STATE", "SINCE", "NODES", "ERROR")
 SERVICES: Final = ("SERVICE", "STATUS", "READY", "SOURCES")
@@ -29,7 +29,7 @@ async def status(options: Options, output: Output) -> int:
     Raises:
         HubError: the hub cluster cannot be read.
     """
-    async with assemble(options) as hub, hub.observing():
+    async with assemble(options) as hub, observing(hub):
         warn_of_problems(hub)
         results = [each for key in chosen(hub) if (each := hub.reconciler.decide(key)).status != "gone"]
         found = observed(hub, results)

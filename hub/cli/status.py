@@ -29,11 +29,10 @@ def status(ctx: click.Context, /, registry: str | None, output: Output, **given:
     Exit codes: 0 ok, 2 a source is unknown (what is printed is what can be said), 3 error.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
-    server = chosen(given, registry)
+    asked = chosen(given, registry)
     from hub.cli.standing import status as look
     from hub.cli.standing import status_of
 
-    if server is not None or registry is None:
-        assert server is not None  # noqa: S101 - chosen() sees to it
-        return asyncio.run(status_of(server, output))
-    return asyncio.run(look(Given(**given).options(registry, dry_run=True, leader_elect=False), output))
+    if isinstance(asked, str):
+        return asyncio.run(look(Given(**given).options(asked, dry_run=True, leader_elect=False), output))
+    return asyncio.run(status_of(asked, output))

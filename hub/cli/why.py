@@ -8,27 +8,32 @@ from typing import Any
 import click
 
 from hub.cli import logs
-from hub.cli.options import Given, Settings, hub_access, output, registry, verbose
+from hub.cli.options import Given, Settings, hub_access, output, verbose
 from hub.cli.render import Output
+from hub.cli.server import chosen, registry_or_server
 
 
 @click.command(short_help="Show the decisions behind an address, a node or a Service.")
 @click.argument("subject", metavar="ADDRESS|NODE|NAMESPACE/SERVICE")
-@registry
+@registry_or_server
 @hub_access
 @output("table", "json")
 @verbose
 @click.pass_context
-def why(ctx: click.Context, /, subject: str, registry: str, output: Output, **given: Any) -> int:
+def why(ctx: click.Context, /, subject: str, registry: str | None, output: Output, **given: Any) -> int:
     """Show why an address, a node or a Service is published as it is: decision by decision.
 
     Rejected candidates are shown with their reasons; for an address that nobody saw, the clusters whose
-    allowedCIDRs contain it. Looks once, writes nothing.
+    allowedCIDRs contain it. With --registry it looks once by itself and writes nothing; with --server a running
+    hub tells what it knows.
 
     Exit codes: 0 ok, 1 nobody knows it, 2 a source is unknown (what is printed is what can be said), 3 error.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
-    options = Given(**given).options(registry, dry_run=True, leader_elect=False)
+    asked = chosen(given, registry)
     from hub.cli.reasons import why as look
+    from hub.cli.reasons import why_of
 
-    return asyncio.run(look(options, subject, output))
+    if isinstance(asked, str):
+        return asyncio.run(look(Given(**given).options(asked, dry_run=True, leader_elect=False), subject, output))
+    return asyncio.run(why_of(asked, subject, output))

@@ -16,7 +16,7 @@ from typing import Any, Self
 import pytest
 import yaml
 
-from tests.support.api import Api, Object
+from tests.support.api import Api, ApiRefused, Object
 from tests.support.apiserver.binaries import KitUnavailable, ensure_helm
 from tests.support.apiserver.server import ApiServer
 from tests.support.waiting import eventually
@@ -232,14 +232,14 @@ def pods(
         yield [stack.enter_context(Pod(server, manifests, folder, f"pod-{n}", *more)) for n in range(count)]
 
 
-def policy_in_force(server: ApiServer, api: Api) -> None:
-    """Wait until the API server heeds the admission policy: it compiles it a moment after it was made."""
+def policy_in_force(account: Api) -> None:
+    """Wait until the API server holds the hub's account to the admission policy, a moment after it was made."""
     bad = slice_of("probe", labels={"kubernetes.io/service-name": "x"})
 
     def refused() -> bool:
         try:
-            api.post("/apis/discovery.k8s.io/v1/namespaces/edge/endpointslices", bad, dryRun="All")
-        except Exception as error:  # noqa: BLE001 - whatever it is, its text tells
+            account.post("/apis/discovery.k8s.io/v1/namespaces/edge/endpointslices", bad, dryRun="All")
+        except ApiRefused as error:
             return "ValidatingAdmissionPolicy" in str(error)
         return False
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from hub.local import SliceStore
 from hub.model import ObjectKey, Slice, TargetKey
+from hub.stores import SliceStore
 from tests.support import build
 
 TARGET = TargetKey("edge", "payments")

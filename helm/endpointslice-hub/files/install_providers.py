@@ -1,0 +1,32 @@
+"""Installs wheels of further providers from a folder, in an init container of the hub's own image.
+
+    python -c "$(cat install_providers.py)" WHEELS TARGET REQUIREMENT…
+
+No index is asked, and nothing that the image has may change: its packages are the constraints. What is installed lies
+in TARGET/site-packages, which the hub appends to its path, so that no wheel takes the place of a module of the image.
+"""
+
+import importlib.metadata
+import importlib.util
+import pathlib
+import subprocess
+import sys
+import sysconfig
+
+wheels, target, *requirements = sys.argv[1:]
+if importlib.util.find_spec("pip") is None:
+    sys.exit("this image has no pip: build an image with the provider in it instead (docs/how-to/helm.md)")
+constraints = pathlib.Path(target, "constraints.txt")
+present = {f"{each.metadata['Name']}=={each.version}" for each in importlib.metadata.distributions()}
+constraints.write_text("\n".join(sorted(present)))
+command = [sys.executable, "-m", "pip", "install", "--no-index", "--no-cache-dir", "--disable-pip-version-check"]
+command += ["--find-links", wheels, "--constraint", str(constraints), "--prefix", target, *requirements]
+if code := subprocess.run(command, check=False).returncode:  # noqa: S603 - pip, and what the Deployment says
+    sys.exit(
+        f"not installed, see above: {' '.join(requirements)} need wheels in the volume that fit the image (exit {code})"
+    )
+installed = sysconfig.get_path("purelib", vars={"base": target, "platbase": target})
+pathlib.Path(installed).mkdir(parents=True, exist_ok=True)
+link = pathlib.Path(target, "site-packages")
+link.unlink(missing_ok=True)
+link.symlink_to(pathlib.Path(installed).relative_to(target))

@@ -1,0 +1,254 @@
+{{- define "hub.name" -}}
+{{ .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "hub.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{ .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else -}}
+{{- $name := include "hub.name" . -}}
+{{- if contains $name .Release.Name -}}
+{{ .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else -}}
+{{ printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Names of cluster-scoped objects: two releases of one name in two namespaces must not meet. */}}
+{{- define "hub.clusterName" -}}
+{{ printf "%s.%s" .Release.Namespace (include "hub.fullname" .) }}
+{{- end }}
+
+{{- define "hub.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "hub.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "hub.labels" -}}
+{{ include "hub.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* A label's value has 63 characters at most; a longer owner is cut and made unique again. */}}
+{{- define "hub.owner" -}}
+{{- $owner := .Values.owner | default (printf "%s.%s" .Release.Namespace .Release.Name) -}}
+{{- if gt (len $owner) 63 -}}
+{{- $owner = printf "%s.%s" ($owner | trunc 54 | trimSuffix "." | trimSuffix "-") ($owner | sha256sum | trunc 8) -}}
+{{- end -}}
+{{ $owner }}
+{{- end }}
+
+{{- define "hub.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ .Values.serviceAccount.name | default (include "hub.fullname" .) }}
+{{- else -}}
+{{ .Values.serviceAccount.name | default "default" }}
+{{- end -}}
+{{- end }}
+
+{{- define "hub.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{- define "hub.registryName" -}}
+{{ .Values.registry.existingConfigMap | default .Values.registry.existingSecret | default (printf "%s-registry" (include "hub.fullname" .)) }}
+{{- end }}
+
+{{/* Restricted Pod security, for every container. */}}
+{{- define "hub.containerSecurity" -}}
+allowPrivilegeEscalation: false
+capabilities: {drop: [ALL]}
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* What the hub does for Services: everywhere, or in some namespaces. */}}
+{{- define "hub.targetRules" -}}
+- {apiGroups: [""], resources: [services], verbs: [list, watch]}
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [get, list, watch, create, update, delete]
+{{- if .Values.hub.events }}
+- {apiGroups: [events.k8s.io], resources: [events], verbs: [create, patch]}
+{{- end }}
+{{- end }}
+
+{{/* Arguments of `hub run`, as a YAML list. */}}
+{{- define "hub.args" -}}
+- run
+- --registry=/etc/endpointslice-hub/clusters.yaml
+- --owner={{ include "hub.owner" . }}
+- --lease-namespace={{ .Release.Namespace }}
+{{- if eq .Values.rbac.scope "namespaced" }}
+{{- range .Values.rbac.namespaces | uniq | sortAlpha }}
+- --target-namespace={{ . }}
+{{- end }}
+{{- end }}
+{{- with .Values.secrets.namespace }}
+- --secrets-namespace={{ . }}
+{{- end }}
+- --leader-elect-lease-duration={{ .Values.leaderElection.leaseDuration }}
+- --leader-elect-renew-deadline={{ .Values.leaderElection.renewDeadline }}
+- --leader-elect-retry-period={{ .Values.leaderElection.retryPeriod }}
+- --removal-grace={{ .Values.hub.removalGrace }}
+- --health-probe-bind-address=:{{ .Values.ports.probes }}
+{{- if .Values.metrics.enabled }}
+- --metrics-bind-address=:{{ .Values.ports.metrics }}
+{{- end }}
+{{- if not .Values.page.enabled }}
+- --listen=0
+{{- else if .Values.page.expose }}
+- --listen=:{{ .Values.ports.page }}
+- --listen-authenticate
+- --allowed-host={{ include "hub.fullname" . }}-page
+- --allowed-host={{ include "hub.fullname" . }}-page.{{ .Release.Namespace }}
+- --allowed-host={{ include "hub.fullname" . }}-page.{{ .Release.Namespace }}.svc
+{{- range .Values.page.allowedHosts }}
+- --allowed-host={{ . }}
+{{- end }}
+{{- with .Values.page.tlsSecret }}
+- --tls-cert-file=/etc/endpointslice-hub-tls/tls.crt
+- --tls-private-key-file=/etc/endpointslice-hub-tls/tls.key
+{{- end }}
+{{- else }}
+- --listen=127.0.0.1:{{ .Values.ports.page }}
+{{- end }}
+- --events={{ .Values.hub.events }}
+- --log-format={{ .Values.hub.logFormat }}
+{{- range .Values.hub.allowExec }}
+- --allow-exec={{ . }}
+{{- end }}
+{{- range .Values.hub.allowApiHosts }}
+- --allow-api-host={{ . }}
+{{- end }}
+{{- range .Values.hub.takeOver }}
+- --take-over={{ . }}
+{{- end }}
+{{- with .Values.hub.extraArgs }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Ranges that are never published, in slices of every source; tests hold them equal to the hub's own. */}}
+{{- define "hub.deniedAlways" -}}
+- 127.0.0.0/8
+- ::1/128
+- 169.254.0.0/16
+- fe80::/10
+- 224.0.0.0/4
+- ff00::/8
+- 100.100.100.200/32
+- 168.63.129.16/32
+- 192.0.0.192/32
+- fd00:ec2::254/128
+- fd20:ce::254/128
+- fd00:42::42/128
+{{- end }}
+
+{{/* Ranges that are never published for remote clusters. ::/96 has the unspecified and IPv4-compatible addresses. */}}
+{{- define "hub.deniedRemote" -}}
+- 0.0.0.0/8
+- 240.0.0.0/4
+- ::/96
+- 2002::/16
+- 64:ff9b::/96
+- 64:ff9b:1::/48
+- 2001::/32
+{{- end }}
+
+{{/* What the schema cannot see: values that do not fit together, or this cluster. Each says what to do. */}}
+{{- define "hub.validate" -}}
+{{- $given := list -}}
+{{- with .Values.registry.data }}{{ $given = append $given "registry.data" }}{{ end -}}
+{{- with .Values.registry.existingConfigMap }}{{ $given = append $given "registry.existingConfigMap" }}{{ end -}}
+{{- with .Values.registry.existingSecret }}{{ $given = append $given "registry.existingSecret" }}{{ end -}}
+{{- if gt (len $given) 1 -}}
+{{- fail (printf "\n\n%s are all set, and there is one registry: keep one of them" (join " and " $given)) -}}
+{{- end -}}
+{{- if and .Values.admission.enabled (semverCompare "<1.31.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "\n\nthe admission policy needs Kubernetes 1.31, this is %s: upgrade it, or go without the policy with --set admission.enabled=false (and --set rbac.scope=namespaced)" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- if and (eq .Values.rbac.scope "namespaced") (not .Values.rbac.namespaces) -}}
+{{- fail "\n\nrbac.scope is namespaced and rbac.namespaces is empty: list the namespaces of the registry's Services there" -}}
+{{- end -}}
+{{- if eq .Values.rbac.scope "namespaced" -}}
+{{- range .Values.registry.data.services -}}
+{{- if and (kindIs "map" .) .namespace (not (has .namespace $.Values.rbac.namespaces)) -}}
+{{- fail (printf "\n\nregistry.data has the Service %s/%s, and rbac.namespaces lacks that namespace: add it there" .namespace .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.secrets.names (not .Values.secrets.namespace) -}}
+{{- fail "\n\nsecrets.names is set and secrets.namespace is not: name the namespace these Secrets are in" -}}
+{{- end -}}
+{{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled -}}
+{{- fail "\n\nmetrics.serviceMonitor and metrics.podMonitor are both enabled, and each replica would be scraped twice: keep one of them" -}}
+{{- end -}}
+{{- if and .Values.metrics.serviceMonitor.enabled (not (and .Values.metrics.enabled .Values.metrics.service)) -}}
+{{- fail "\n\nmetrics.serviceMonitor needs metrics.enabled and metrics.service: set both to true, or use metrics.podMonitor" -}}
+{{- end -}}
+{{- if and .Values.metrics.podMonitor.enabled (not .Values.metrics.enabled) -}}
+{{- fail "\n\nmetrics.podMonitor needs metrics.enabled: set it to true" -}}
+{{- end -}}
+{{- if ne (empty .Values.providers.wheels.volume) (empty .Values.providers.wheels.install) -}}
+{{- fail "\n\nproviders.wheels needs both a volume and what to install from it: set the other one too" -}}
+{{- end -}}
+{{- if lt (list .Values.ports.probes .Values.ports.metrics .Values.ports.page | uniq | len) 3 -}}
+{{- fail "\n\nports.probes, ports.metrics and ports.page must be three ports" -}}
+{{- end -}}
+{{- if and .Values.page.expose (not .Values.page.enabled) -}}
+{{- fail "\n\npage.expose needs page.enabled: set it to true" -}}
+{{- end -}}
+{{- $secrets := include "hub.namedSecrets" . | fromYamlArray -}}
+{{- if and $secrets (not .Values.secrets.namespace) -}}
+{{- fail (printf "\n\nregistry.data names the Secrets %s, and the hub may read none: set secrets.namespace to the namespace they are in" (join ", " $secrets)) -}}
+{{- end -}}
+{{- if .Values.secrets.names -}}
+{{- range $secrets -}}
+{{- if not (has . $.Values.secrets.names) -}}
+{{- fail (printf "\n\nregistry.data names the Secret %s, which secrets.names lacks: add it there" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- include "hub.validateRegistry" . -}}
+{{- end }}
+
+{{/* An existing registry, where helm can look: that it exists, and has the key. */}}
+{{- define "hub.validateRegistry" -}}
+{{- $name := .Values.registry.existingConfigMap | default .Values.registry.existingSecret -}}
+{{- $kind := empty .Values.registry.existingConfigMap | ternary "Secret" "ConfigMap" -}}
+{{- if and $name .Values.lookup (lookup "v1" "Namespace" "" "default") -}}
+{{- $found := lookup "v1" $kind .Release.Namespace $name -}}
+{{- if not $found -}}
+{{- fail (printf "\n\nthere is no %s %s in namespace %s with the registry: make it first (kubectl -n %s create %s %s --from-file=%s=clusters.yaml), or set lookup=false to make it later" $kind $name .Release.Namespace .Release.Namespace (eq $kind "Secret" | ternary "secret generic" "configmap") $name .Values.registry.key) -}}
+{{- end -}}
+{{- if not (hasKey ($found.data | default dict) .Values.registry.key) -}}
+{{- fail (printf "\n\n%s %s has no key %s: it has %s; set registry.key" $kind $name .Values.registry.key (keys ($found.data | default dict) | sortAlpha | join ", " | default "none")) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Secrets that registry.data names: kubeconfigs, and {secret: …} anywhere in a provider's configuration. */}}
+{{- define "hub.namedSecrets" -}}
+{{- $found := list -}}
+{{- range .Values.registry.data.clusters -}}
+{{- if kindIs "map" .kubeconfig }}{{ with .kubeconfig.secret }}{{ $found = append $found . }}{{ end }}{{ end -}}
+{{- if kindIs "map" .provider -}}
+{{- range $value := (.provider.config | default dict) -}}
+{{- if kindIs "map" $value }}{{ with $value.secret }}{{ $found = append $found . }}{{ end }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $found | uniq | sortAlpha | toYaml -}}
+{{- end }}

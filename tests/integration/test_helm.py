@@ -1,0 +1,827 @@
+"""The Helm chart on a real API server with RBAC: installed by the real helm, and run as its Pods would be."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from click import Context
+from click.testing import CliRunner, Result
+
+from hub.cli import cli
+from tests.support.api import Api, ApiRefused, Object
+from tests.support.apiserver.controllers import ControllerManager
+from tests.support.apiserver.server import ApiServer
+from tests.support.helm import (
+    CHART,
+    EXAMPLES,
+    FULLNAME,
+    NAMESPACE,
+    OWNER,
+    RELEASE,
+    SYSTEM_ACCOUNT,
+    Helm,
+    HelmFailed,
+    Pod,
+    arguments,
+    collection,
+    find,
+    path,
+    pods,
+    policy_in_force,
+    slice_of,
+)
+from tests.support.hub import NODE_RULES, World, add_node
+from tests.support.waiting import eventually
+
+SECRETS = "hub-clusters"
+PROBES, METRICS, PAGE = "--health-probe-bind-address", "--metrics-bind-address", "--listen"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/edge/endpointslices"
+MONITORING = {"ServiceMonitor": "servicemonitors", "PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"}
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+@pytest.fixture
+def helm(tmp_path: Path, hub_cluster: ApiServer) -> Helm:
+    """The program as the hub cluster's admin."""
+    return Helm(tmp_path, hub_cluster)
+
+
+@pytest.fixture
+def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
+    """Remote clusters eu and us with two nodes each, whose kubeconfigs are Secrets and carry the minimal role."""
+    made = World(tmp_path, hub_cluster, dict(zip(("eu", "us"), remote_clusters, strict=False)))
+    add_namespace(hub_cluster.api, SECRETS)
+    for number, (name, server) in enumerate(made.remotes.items(), 1):
+        server.grant("hub", *NODE_RULES)
+        kubeconfig = server.kubeconfig(tmp_path / name, "hub").read_bytes()
+        data = {"kubeconfig": base64.b64encode(kubeconfig).decode()}
+        hub_cluster.api.post(f"/api/v1/namespaces/{SECRETS}/secrets", {"metadata": {"name": name}, "data": data})
+        for n in (1, 2):
+            add_node(server, f"{name}-{n}", f"10.{number}.0.{n}")
+    made.add_service()
+    return made
+
+
+ALL = ("10.1.0.1", "10.1.0.2", "10.2.0.1", "10.2.0.2")
+
+
+def cluster(name: str) -> Object:
+    """A registry entry of a remote cluster whose kubeconfig is a Secret."""
+    return {
+        "name": name,
+        "kubeconfig": {"secret": name, "key": "kubeconfig"},
+        "allowedCIDRs": ["10.0.0.0/8"],  # the hub cluster's Service CIDR is inside: the hub learns it for itself
+        "provider": {"name": "node-addresses"},
+    }
+
+
+def values(**more: object) -> Object:
+    """Values with a registry of two clusters and one Service."""
+    service = {"name": "payments", "namespace": "edge", "sources": [{"cluster": "eu"}, {"cluster": "us"}]}
+    return {
+        "registry": {"data": {"clusters": [cluster("eu"), cluster("us")], "services": [service]}},
+        "secrets": {"namespace": SECRETS, "renewTokens": False},  # that would take half a token's life
+        "hub": {"removalGrace": "1s", "logFormat": "text"},
+        "leaderElection": {"leaseDuration": "4s", "renewDeadline": "2s", "retryPeriod": "500ms"},
+        **more,
+    }
+
+
+def add_namespace(api: Api, name: str, **labels: str) -> None:
+    """Create a namespace."""
+    api.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+
+
+# --- manifests -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kinds_of_operators(hub_cluster: ApiServer) -> None:
+    """The Prometheus operator's kinds, with schemas that allow anything."""
+    for kind, plural in MONITORING.items():
+        name = f"{plural}.monitoring.coreos.com"
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        spec = {
+            "group": "monitoring.coreos.com",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "scope": "Namespaced",
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        }
+        hub_cluster.api.post(CRDS, {"metadata": {"name": name}, "spec": spec})
+    resources = "/apis/monitoring.coreos.com/v1"
+
+    def served() -> bool:
+        found = hub_cluster.api.find(resources)
+        return found is not None and len(found["resources"]) == len(MONITORING)
+
+    eventually(served, 30)
+
+
+def test_lint_finds_nothing(helm: Helm) -> None:
+    """The chart is clean with its defaults and with every example."""
+    for example in [None, *EXAMPLES]:
+        assert "0 chart(s) failed" in helm.lint(*([example] if example else []))
+
+
+@pytest.mark.usefixtures("kinds_of_operators")
+def test_examples_pass_a_server_side_dry_run(helm: Helm, hub_cluster: ApiServer) -> None:
+    """Every object of every example is one the API server takes, with no field it does not know."""
+    api = hub_cluster.api
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    add_namespace(api, NAMESPACE, **restricted)
+    for name in (SECRETS, "shop"):
+        add_namespace(api, name)
+    seen: set[str] = set()
+    for example in [None, *EXAMPLES]:
+        rendered = helm.template(example)
+        for manifest in rendered:
+            seen.add(manifest["kind"])
+            api.post(collection(api, manifest), manifest, dryRun="All", fieldValidation="Strict")
+        # The Pods themselves, in a namespace that enforces the restricted Pod security standard.
+        template = find(rendered, "Deployment")["spec"]["template"]
+        pod = {**template, "metadata": {**template["metadata"], "name": "hub"}}
+        api.post(f"/api/v1/namespaces/{NAMESPACE}/pods", pod, dryRun="All", fieldValidation="Strict")
+    assert {*MONITORING, "NetworkPolicy", "PodDisruptionBudget", "ValidatingAdmissionPolicy"} <= seen
+
+
+def test_nothing_is_cluster_wide_that_need_not_be(helm: Helm) -> None:
+    """Cluster-wide are a role for Services and slices, and the policy; written is only what a feature needs."""
+    scoped = {"ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    for example in [None, *EXAMPLES]:
+        rendered = helm.template(example)
+        wide = [each["kind"] for each in rendered if "namespace" not in each["metadata"]]
+        assert {kind for kind in wide if kind != "ConfigMap"} <= scoped  # of extraObjects
+        for rule in find(rendered, "ClusterRole")["rules"]:
+            assert "*" not in str(rule)
+            assert "secrets" not in rule["resources"]
+    bare = helm.template({"rbac": {"serviceCIDRs": False}, "hub": {"events": False}})
+    assert [rule["resources"] for rule in find(bare, "ClusterRole")["rules"]] == [["services"], ["endpointslices"]]
+    namespaced = helm.template({"rbac": {"scope": "namespaced", "namespaces": ["edge"], "serviceCIDRs": False}})
+    assert not any(each["kind"].startswith("ClusterRole") for each in namespaced)
+
+
+# --- a release's life --------------------------------------------------------------------------------
+
+
+def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(
+    helm: Helm, world: World, hub_cluster: ApiServer, tmp_path: Path
+) -> None:
+    """Slices are the same before and after each step; uninstalling leaves them, and the notes say what removes them."""
+    api = hub_cluster.api
+    notes = helm.install(values())
+    assert f"kubectl -n {NAMESPACE} rollout status deployment/{FULLNAME}" in notes
+    assert f"hub purge --owner {OWNER}" in notes
+    first = helm.manifests()
+    assert all(api.exists(path(api, each)) for each in first)
+    deployment = path(api, find(first, "Deployment"))
+    with pods(hub_cluster, first, tmp_path, 1):
+        world.awaits(*ALL)
+    before = world.versions()
+
+    changed = values(replicaCount=3)
+    del changed["registry"]["data"]["clusters"][1], changed["registry"]["data"]["services"][0]["sources"][1]
+    helm.upgrade(changed)
+    assert api.get(deployment)["spec"]["replicas"] == 3
+    registry = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{FULLNAME}-registry"
+    assert [each["name"] for each in yaml.safe_load(api.get(registry)["data"]["clusters.yaml"])["clusters"]] == ["eu"]
+
+    helm.run("rollback", RELEASE, "1", "-n", NAMESPACE)
+    assert api.get(deployment)["spec"]["replicas"] == 2
+    assert helm.manifests() == first
+    # No replica ran meanwhile; the next one finds everything as it should be.
+    mark = hub_cluster.audit_mark()
+    with pods(hub_cluster, helm.manifests(), tmp_path, 1) as [pod]:
+        eventually(lambda: leads(hub_cluster) and pod.ask(PROBES, "/readyz") == 200, 20)
+        world.awaits(*ALL)
+        assert account_writes(hub_cluster, mark) == []
+    assert world.versions() == before
+
+    helm.run("uninstall", RELEASE, "-n", NAMESPACE)
+    assert not any(api.exists(path(api, each)) for each in first)
+    assert world.versions() == before
+    kubeconfig = str(hub_cluster.kubeconfig(tmp_path / "admin"))
+    result = CliRunner().invoke(cli, ["purge", "--owner", OWNER, "--yes", "--kubeconfig", kubeconfig])
+    assert result.exit_code == 0, result.output
+    assert world.slices() == []
+
+
+def leads(server: ApiServer) -> bool:
+    """Whether some replica holds the Lease."""
+    lease = server.api.find(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/endpointslice-hub-{OWNER}")
+    return lease is not None and bool(lease["spec"].get("holderIdentity"))
+
+
+def account_writes(server: ApiServer, mark: int) -> list[str]:
+    """Slices the account wrote since a mark."""
+    time.sleep(0.5)
+    return [
+        each.name for each in server.requests(mark, SYSTEM_ACCOUNT) if each.writes and each.resource == "endpointslices"
+    ]
+
+
+# --- the hub with nothing but what the chart gives it ----------------------------------------------------
+
+
+def granted(manifests: Sequence[Object]) -> set[tuple[str, str]]:
+    """(resource, verb) of every rule of every role."""
+    rules = [rule for each in manifests if each["kind"] in ("ClusterRole", "Role") for rule in each["rules"]]
+    return {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+
+
+def used(server: ApiServer, mark: int) -> set[tuple[str, str]]:
+    """(resource, verb) of what the account asked for; it was refused nothing for want of a right."""
+    asked = server.requests(mark, SYSTEM_ACCOUNT)
+    refused = [each for each in asked if each.status == 403]
+    assert not refused, refused[0]
+    return {(each.resource, each.verb) for each in asked}
+
+
+@pytest.mark.parametrize("scope", ["cluster", "namespaced"])
+def test_the_hub_syncs_two_remotes_and_uses_each_of_its_rights(
+    helm: Helm, world: World, hub_cluster: ApiServer, tmp_path: Path, scope: str
+) -> None:
+    """Two replicas with the chart's flags, ConfigMap and account: nothing is refused, and no right is left over."""
+    rbac = {"scope": scope, "namespaces": ["edge"]}
+    settings = values(rbac=rbac)
+    helm.install(settings)
+    manifests = helm.manifests()
+    mark = hub_cluster.audit_mark()
+    with pods(hub_cluster, manifests, tmp_path) as replicas:
+        world.awaits(*ALL, timeout=30)
+        for pod in replicas:
+            eventually(lambda pod=pod: pod.ask(PROBES, "/readyz") == 200, 20)
+            for flag, asked in ((PROBES, "/healthz"), (METRICS, "/metrics"), (PAGE, "/")):
+                assert pod.ask(flag, asked) == 200
+        add_node(world.remotes["eu"], "eu-3", "10.1.0.3")
+        world.awaits(*ALL, "10.1.0.3")
+        contend(world, hub_cluster, mark)
+        # A Service goes from the registry: its slices go, and the new registry is kept.
+        world.add_service("other")
+        more = copy.deepcopy(settings)
+        more["registry"]["data"]["services"].append(
+            {"name": "other", "namespace": "edge", "sources": [{"cluster": "us"}]}
+        )
+        deliver(helm, replicas, more)
+        eventually(lambda: world.published("other") == ["10.2.0.1", "10.2.0.2"], 20)
+        deliver(helm, replicas, settings)
+        eventually(lambda: world.published("other") == [], 20)
+        looked(replicas[0], "plan", *(["--target-namespace", "edge"] if scope == "namespaced" else []))
+        wanted = granted(manifests)
+        eventually(lambda: no_more(wanted - used(hub_cluster, mark), flips(hub_cluster)), 40, every=1.0)
+    assert used(hub_cluster, mark) == wanted
+
+
+def looked(pod: Pod, command: str, *more: str) -> Result:
+    """What a command says in a Pod, by the Pod's account."""
+    access = ("--kubeconfig", str(pod.folder / "kubeconfig"), "--lease-namespace", NAMESPACE)
+    where = ("--registry", str(pod.folder / "clusters.yaml"), "--secrets-namespace", SECRETS)
+    result = CliRunner().invoke(cli, [command, *where, *access, *more])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def flips(server: ApiServer) -> Object:
+    """A Service gets a selector, or loses it: what is found wrong comes back, and its Event becomes a series."""
+    where = "/api/v1/namespaces/edge/services/payments"
+    selector = server.api.get(where)["spec"].get("selector")
+    return server.api.patch(where, {"spec": {"selector": None if selector else {"app": "payments"}}})
+
+
+def no_more(left: set[tuple[str, str]], _: Object) -> bool:
+    """Whether every right was used; says which was not."""
+    assert not left, f"never used: {sorted(left)}"
+    return True
+
+
+def deliver(helm: Helm, replicas: Sequence[Pod], settings: Object) -> None:
+    """``helm upgrade``, and what the kubelets do then."""
+    helm.upgrade(settings)
+    for pod in replicas:
+        pod.project()
+
+
+def contend(world: World, server: ApiServer, mark: int) -> None:
+    """Change a slice so often that a write of the hub's meets another version, and it has to read that slice again."""
+    [name] = [each for each in world.versions() if len(world.slices()) == 2][:1]
+
+    def touched() -> bool:
+        for _ in range(10):
+            server.api.patch(world.slice_path(name), {"metadata": {"labels": {"touched": str(time.monotonic_ns())}}})
+        return any(
+            each.verb == "get" and each.resource == "endpointslices" for each in server.requests(mark, SYSTEM_ACCOUNT)
+        )
+
+    eventually(touched, 60, every=0.0)
+
+
+CLUSTER_IP = "10.96.7.7"
+"""Inside the hub cluster's Service CIDR."""
+PUBLISHED, REFUSED, TOLD = "all is published", "no address of the Service CIDRs is", "Events tell of it"
+LED, KEPT, APPROVABLE = "the Lease is held", "the registry is kept", "approvals are followed"
+EVERYTHING = frozenset((PUBLISHED, REFUSED, TOLD, LED, KEPT, APPROVABLE))
+WRITTEN = frozenset((PUBLISHED, REFUSED, TOLD))
+MISSING = {
+    "services list,watch": EVERYTHING - {APPROVABLE},
+    "endpointslices get,list,watch,create,update,delete": EVERYTHING - {APPROVABLE},
+    "servicecidrs list": {REFUSED},
+    "events create,patch": {TOLD},
+    "leases create": EVERYTHING - {APPROVABLE},
+    "leases get,watch,update": EVERYTHING - {APPROVABLE},
+    "configmaps get,list,watch": {APPROVABLE},
+    "configmaps create": {KEPT},
+    "configmaps get,update": {KEPT},
+    "secrets get,list,watch": WRITTEN,
+}
+"""Rule -> what is not so without it."""
+
+
+def facts(world: World, server: ApiServer, mark: int) -> set[str]:
+    """What is so now."""
+    api = server.api
+    published = world.published()
+    events = api.list("/apis/events.k8s.io/v1/namespaces/edge/events")
+    kept = api.find(f"/api/v1/namespaces/{NAMESPACE}/configmaps/endpointslice-hub-registry-{OWNER}")
+    answered = [each for each in server.requests(mark, SYSTEM_ACCOUNT) if each.status == 200]
+    found = {
+        PUBLISHED: set(ALL) <= set(published),
+        REFUSED: bool(published) and CLUSTER_IP not in published,
+        TOLD: any(each["reason"] == "EndpointsPublished" for each in events),
+        LED: leads(server),
+        KEPT: kept is not None and "payments" in str(kept.get("data")),
+        APPROVABLE: any((each.resource, each.verb) == ("configmaps", "watch") for each in answered),
+    }
+    return {name for name, true in found.items() if true}
+
+
+def test_rules_are_all_there(helm: Helm) -> None:
+    """What is removed one by one below is each rule of the chart."""
+    roles = [each for each in helm.template(values()) if each["kind"] in ("ClusterRole", "Role")]
+    assert sorted(name_of(rule) for role in roles for rule in role["rules"]) == sorted(MISSING)
+
+
+@pytest.mark.parametrize("rule", ["", *MISSING])
+def test_without_a_rule_something_is_missing(
+    helm: Helm, world: World, hub_cluster: ApiServer, tmp_path: Path, rule: str
+) -> None:
+    """With all its rules the hub does all that is expected; without one, something it is there for is not so."""
+    api = hub_cluster.api
+    add_node(world.remotes["eu"], "eu-odd", CLUSTER_IP)
+    helm.install(values())
+    manifests = helm.manifests()
+    for role in [each for each in manifests if each["kind"] in ("ClusterRole", "Role")]:
+        kept = [each for each in role["rules"] if name_of(each) != rule]
+        api.put(path(api, role), {**role, "rules": kept})
+    expected = EVERYTHING - MISSING.get(rule, set())
+    mark = hub_cluster.audit_mark()
+    with pods(hub_cluster, manifests, tmp_path, 1):
+
+        def settled() -> bool:
+            asked = hub_cluster.requests(mark, SYSTEM_ACCOUNT)
+            assert not rule or any(each.status == 403 and each.resource == rule.split()[0] for each in asked)
+            assert facts(world, hub_cluster, mark) == expected
+            return True
+
+        eventually(settled, 30, every=0.2)
+        time.sleep(2.0)  # it is not merely late
+        assert facts(world, hub_cluster, mark) == expected
+
+
+def name_of(rule: Object) -> str:
+    """A rule as :data:`MISSING` names it."""
+    return f"{','.join(rule['resources'])} {','.join(rule['verbs'])}"
+
+
+def test_a_namespaced_hub_reads_and_writes_nowhere_else(
+    helm: Helm, world: World, hub_cluster: ApiServer, tmp_path: Path
+) -> None:
+    """Two namespaces are followed, each by watches of its own; in a third one nothing can be read or written."""
+    add_namespace(hub_cluster.api, "shop")
+    add_namespace(hub_cluster.api, "other")
+    for namespace in ("shop", "other"):
+        world.add_service("orders", namespace)
+    settings = values(rbac={"scope": "namespaced", "namespaces": ["edge", "shop"], "serviceCIDRs": False})
+    services = settings["registry"]["data"]["services"]
+    services.append({"name": "orders", "namespace": "shop", "sources": [{"cluster": "us"}]})
+    helm.install(settings)
+    mark = hub_cluster.audit_mark()
+    with pods(hub_cluster, helm.manifests(), tmp_path, 1) as [pod]:
+        world.awaits(*ALL, timeout=30)
+        eventually(lambda: world.published("orders", "shop") == ["10.2.0.1", "10.2.0.2"])
+        [orders] = world.slices("orders", "shop")
+        hub_cluster.api.delete(world.slice_path(orders["metadata"]["name"], "shop"))
+        eventually(lambda: world.published("orders", "shop") == ["10.2.0.1", "10.2.0.2"])
+        # A registry that the chart did not make names a namespace that the hub was not told of.
+        registry = yaml.safe_load((pod.folder / "clusters.yaml").read_text())
+        registry["services"].append({"name": "orders", "namespace": "other", "sources": [{"cluster": "us"}]})
+        (pod.folder / "clusters.yaml").write_text(yaml.safe_dump(registry))
+        followed = ("--target-namespace", "edge", "--target-namespace", "shop")
+        said = json.loads(looked(pod, "status", *followed, "-o", "json").stdout)["services"]
+        assert ["--target-namespace" in str(each) for each in said] == [False, True, False], said
+        asked = hub_cluster.requests(mark, SYSTEM_ACCOUNT)
+    kinds = [each for each in asked if each.resource in ("services", "endpointslices")]
+    assert {each.namespace for each in kinds} == {"edge", "shop"}
+    account = hub_cluster.api_with(hub_cluster.service_account_token(NAMESPACE, FULLNAME))
+    other = SLICES.replace("/edge/", "/other/")
+    calls: tuple[Callable[[], Object], ...] = (
+        lambda: account.post(other, slice_of("a", "10.1.0.1")),
+        lambda: account.get(other),
+        lambda: account.get("/api/v1/services"),
+    )
+    for call in calls:
+        with pytest.raises(ApiRefused, match=r"cannot (create|list) resource"):
+            call()
+
+
+@pytest.mark.parametrize("renew", [True, False])
+def test_secrets_are_updated_only_to_renew_tokens(
+    helm: Helm, world: World, hub_cluster: ApiServer, renew: bool
+) -> None:
+    """The account may update the Secrets it may read where secrets.renewTokens says so, and reads no others."""
+    assert world.remotes
+    helm.install(values(secrets={"namespace": SECRETS, "names": ["eu", "us"], "renewTokens": renew}))
+    account = hub_cluster.api_with(hub_cluster.service_account_token(NAMESPACE, FULLNAME))
+    secrets = f"/api/v1/namespaces/{SECRETS}/secrets"
+    found = account.get(f"{secrets}/eu")
+    if renew:
+        account.put(f"{secrets}/eu", found)
+    else:
+        with pytest.raises(ApiRefused, match="cannot update resource"):
+            account.put(f"{secrets}/eu", found)
+    hub_cluster.api.post(secrets, {"metadata": {"name": "other"}})
+    for hidden in (f"{secrets}/other", f"/api/v1/namespaces/{NAMESPACE}/secrets/sh.helm.release.v1.{RELEASE}.v1"):
+        assert hub_cluster.api.exists(hidden)
+        with pytest.raises(ApiRefused, match="cannot get resource"):
+            account.get(hidden)
+
+
+@pytest.mark.parametrize("missing", ["", "tokenreviews", "subjectaccessreviews"])
+def test_a_page_that_is_shown_asks_who_calls(
+    helm: Helm, world: World, hub_cluster: ApiServer, tmp_path: Path, missing: str
+) -> None:
+    """Shown to the cluster, it answers those whose token may get it; without one of its rights, nobody."""
+    assert world.remotes
+    helm.install(values(page={"expose": True}))
+    manifests = helm.manifests()
+    role = find(manifests, "ClusterRole")
+    rules = [each for each in role["rules"] if each["resources"] != [missing]]
+    hub_cluster.api.put(path(hub_cluster.api, role), {**role, "rules": rules})
+    with pods(hub_cluster, manifests, tmp_path, 1) as [pod]:
+        eventually(lambda: pod.ask(PROBES, "/readyz") == 200, 20)
+        admin, nobody = (pod.ask(PAGE, "/api/v1/status", hub_cluster.token(each)) for each in ("admin", "nobody"))
+        assert pod.ask(PAGE, "/api/v1/status") == 401
+        assert (admin, nobody) == ((503, 503) if missing else (200, 403))
+
+
+# --- the admission policy --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def account(helm: Helm, hub_cluster: ApiServer) -> Api:
+    """The hub's own account, held by the policy."""
+    helm.install({"admission": {"adopt": ["old-controller", "endpoint-copier"], "previousOwners": ["edge-hub"]}})
+    return held(hub_cluster)
+
+
+def held(server: ApiServer) -> Api:
+    """The account, once the policy is in force."""
+    api = server.api_with(server.service_account_token(NAMESPACE, FULLNAME))
+    policy_in_force(api)
+    return api
+
+
+def labelled(**changes: str | None) -> Object:
+    """The labels of a slice of the release, some of them changed or left out."""
+    short = {
+        "service": "kubernetes.io/service-name",
+        "managed": "endpointslice.kubernetes.io/managed-by",
+        "owner": "endpointslice-hub/owner",
+        "cluster": "multicluster.kubernetes.io/source-cluster",
+    }
+    labels = {**slice_of("x")["metadata"]["labels"], **{short[key]: value for key, value in changes.items()}}
+    return {key: value for key, value in labels.items() if value is not None}
+
+
+BAD_LABELS = [
+    {"managed": None},
+    {"managed": "somebody-else"},
+    {"owner": None},
+    {"owner": "default"},
+    {"owner": "edge-hub"},
+    {"service": None},
+    {"cluster": None},
+]
+BAD_FOR_THE_SERVER = (
+    *("127.0.0.1", "::1", "169.254.169.254", "169.254.1.1", "fe80::1"),
+    *("224.0.0.1", "ff02::1", "::ffff:10.1.2.3", "010.1.2.3", "FD00::1", "fd00:0:0::1"),
+)
+"""Addresses that Kubernetes refuses by itself."""
+BAD_FOR_THE_POLICY = (
+    *("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "fd00:42::42"),
+    *("0.1.2.3", "239.1.2.3", "240.0.0.1", "255.255.255.255", "ff0e::1"),
+    *("2002:a01:203::1", "64:ff9b::a01:203", "64:ff9b:1::1", "2001::1", "::a01:203"),
+)
+"""Addresses that Kubernetes takes: metadata, reserved, broadcast, multicast, disguises."""
+BAD_PORTS: list[Object] = [
+    {"name": "https", "protocol": "TCP"},
+    {"name": "https", "port": 0},
+    {"name": "https", "port": 70000},
+]
+
+
+def test_the_policy_holds_the_hubs_account(account: Api, hub_cluster: ApiServer) -> None:
+    """Foreign labels, denied ranges, host names and odd ports are refused; others may write what they like."""
+    for labels in BAD_LABELS:
+        with pytest.raises(ApiRefused, match=r"ValidatingAdmissionPolicy .* this account writes slices of"):
+            account.post(SLICES, slice_of("bad", "10.1.0.1", labels=labelled(**labels)))
+    for address in (*BAD_FOR_THE_SERVER, *BAD_FOR_THE_POLICY):
+        good = "fd00::7" if ":" in address else "10.1.0.1"
+        with pytest.raises(ApiRefused) as refused:
+            account.post(SLICES, slice_of("bad", good, address))
+        assert refused.value.status == 422
+        if address in BAD_FOR_THE_POLICY:
+            assert f"never published: {address}" in str(refused.value)
+    for port in BAD_PORTS:
+        with pytest.raises(ApiRefused, match=r"must be between 1 and 65535|every port is a number"):
+            account.post(SLICES, slice_of("bad", "10.1.0.1", ports=[port]))
+    named = {
+        **slice_of("bad", labels=labelled()),
+        "addressType": "FQDN",
+        "endpoints": [{"addresses": ["a.example.com"]}],
+    }
+    with pytest.raises(ApiRefused, match="IP addresses only"):
+        account.post(SLICES, named)
+    assert hub_cluster.api.list(SLICES) == []
+    for good in (
+        slice_of("v4", "10.1.0.1", "100.64.0.1", "203.0.113.7"),
+        slice_of("v6", "fd00::1", "2a01:db8::1"),
+        slice_of("empty"),
+        slice_of("portless", "10.1.0.1", ports=[]),
+        slice_of("ends", "10.1.0.1", ports=[{"name": "a", "port": 1}, {"name": "b", "port": 65535}]),
+    ):
+        account.post(SLICES, good)
+    # Whoever else may write slices is not the policy's business.
+    hub_cluster.api.post(SLICES, slice_of("free", "100.100.100.200", labels={"kubernetes.io/service-name": "x"}))
+
+
+def test_the_policy_checks_what_is_changed_or_deleted(account: Api, hub_cluster: ApiServer) -> None:
+    """Slices of others cannot be relabelled or deleted; those of a previous owner, or to be adopted, as allowed."""
+    api = hub_cluster.api
+    foreign: dict[str, Object] = {
+        "unlabelled": {"kubernetes.io/service-name": "payments"},
+        "builtin": labelled(managed="endpointslice-controller.k8s.io", owner=None, cluster=None),
+        "other-owner": labelled(owner="default"),
+        "someone": labelled(managed="someone", owner=None),
+    }
+    for name, labels in foreign.items():
+        made = api.post(SLICES, slice_of(name, "10.1.0.1", labels=labels))
+        with pytest.raises(ApiRefused, match="does not change or delete slices of others"):
+            account.put(f"{SLICES}/{name}", {**made, "metadata": {**made["metadata"], "labels": labelled()}})
+        with pytest.raises(ApiRefused, match="does not change or delete slices of others"):
+            account.delete(f"{SLICES}/{name}")
+    adopted: dict[str, Object] = {
+        "old": labelled(managed="old-controller", owner=None, cluster=None),
+        "copied": {"kubernetes.io/service-name": "payments", "endpoint-copier/source": "a.b"},
+    }
+    for name, labels in adopted.items():
+        made = api.post(SLICES, slice_of(name, "10.1.0.1", labels=labels))
+        with pytest.raises(ApiRefused, match="does not change or delete slices of others"):
+            account.put(f"{SLICES}/{name}", {**made, "metadata": {**made["metadata"], "labels": labelled()}})
+        account.delete(f"{SLICES}/{name}")
+    made = api.post(SLICES, slice_of("previous", "10.1.0.1", labels=labelled(owner="edge-hub")))
+    account.put(f"{SLICES}/previous", {**made, "metadata": {**made["metadata"], "labels": labelled()}})
+    account.delete(f"{SLICES}/previous")
+    assert sorted(each["metadata"]["name"] for each in api.list(SLICES)) == sorted(foreign)
+    # Ours may not become anything else, nor lead elsewhere.
+    made = account.post(SLICES, slice_of("ours", "10.1.0.1"))
+    with pytest.raises(ApiRefused, match="this account writes slices of"):
+        account.put(f"{SLICES}/ours", {**made, "metadata": {**made["metadata"], "labels": labelled(owner="default")}})
+    with pytest.raises(ApiRefused, match=r"never published: 100\.100\.100\.200"):
+        account.put(f"{SLICES}/ours", {**made, "endpoints": [{"addresses": ["100.100.100.200"]}]})
+
+
+@pytest.mark.parametrize("family", ["IPv4", "IPv6"])
+def test_the_policy_affords_a_thousand_endpoints(helm: Helm, hub_cluster: ApiServer, family: str) -> None:
+    """Slices of 1,000 endpoints are created, changed and deleted, also with many CIDRs; the last address counts."""
+    cidrs = [f"192.168.{n}.0/24" for n in range(20)] + [f"fd00:{n + 1:x}::/64" for n in range(20)]
+    settings = {"cidrs": [*cidrs, "10.0.0.0/8", "fd00::/64"], "deniedCIDRs": [f"172.16.{n}.0/24" for n in range(20)]}
+    helm.install({"admission": settings})
+    account = held(hub_cluster)
+    prefix = "10.1.{}.{}" if family == "IPv4" else "fd00::{:x}:{:x}"
+    thousand = [prefix.format(n // 250 + 1, n % 250 + 1) for n in range(1000)]
+    made = account.post(SLICES, slice_of("large", *thousand))
+    assert len(made["endpoints"]) == 1000
+    bad, message = ("100.100.100.200", "never published") if family == "IPv4" else ("fd00:ec2::254", "never published")
+    for last, why in ((bad, message), ("11.0.0.1" if family == "IPv4" else "2a01:db8::1", "outside admission.cidrs")):
+        with pytest.raises(ApiRefused, match=why):
+            account.put(f"{SLICES}/large", {**made, "endpoints": [*made["endpoints"][:-1], {"addresses": [last]}]})
+    account.put(f"{SLICES}/large", {**made, "endpoints": made["endpoints"][::-1]})
+    account.delete(f"{SLICES}/large")
+    assert hub_cluster.api.list(SLICES) == []
+
+
+def test_the_policy_knows_copies_within_the_hub_cluster(helm: Helm, hub_cluster: ApiServer) -> None:
+    """With admission.localCopies, slices of the source cluster local may have reserved addresses, but no metadata."""
+    helm.install({"admission": {"localCopies": True}})
+    account = held(hub_cluster)
+    local = labelled(cluster="local")
+    account.post(SLICES, slice_of("local", "240.1.2.3", labels=local))
+    for bad, labels in (("240.1.2.3", labelled()), ("168.63.129.16", local)):
+        with pytest.raises(ApiRefused, match="never published"):
+            account.post(SLICES, slice_of("bad", bad, labels=labels))
+
+
+def test_the_policy_has_no_type_errors(helm: Helm, hub_cluster: ApiServer) -> None:
+    """Kubernetes' own check of the expressions against the type of a slice finds nothing, with any example."""
+    api = hub_cluster.api
+    made = []
+    for number, example in enumerate([None, *EXAMPLES]):
+        policy = find(helm.template(example), "ValidatingAdmissionPolicy")
+        policy["metadata"]["name"] = f"policy-{number}"
+        made.append(path(api, api.post(collection(api, policy), policy)))
+    with ControllerManager(hub_cluster, ["validatingadmissionpolicy-status-controller"]):
+        for each in made:
+            status = eventually(lambda each=each: checked(api.get(each)), 30)
+            assert "expressionWarnings" not in status.get("typeChecking", {}), status
+        # It would find one: a field that a slice does not have.
+        policy["spec"]["validations"] = [{"expression": "object.endpoint == []"}]
+        policy["metadata"]["name"] = "wrong"
+        wrong = path(api, api.post(collection(api, policy), policy))
+        assert "expressionWarnings" in eventually(lambda: checked(api.get(wrong)), 30)["typeChecking"]
+
+
+def checked(policy: Object) -> Object | None:
+    """Its status, once it was looked at."""
+    status: Object = policy.get("status") or {}
+    return status if status.get("observedGeneration") else None
+
+
+# --- values that cannot be ----------------------------------------------------------------------------------
+
+Refusal = tuple[Object, tuple[str, ...], tuple[str, ...]]
+REFUSALS: dict[str, Refusal] = {
+    "unknown key": ({"replicas": 2}, (), ("replicas",)),
+    "wrong type": ({"replicaCount": "two"}, (), ("/replicaCount", "got string, want integer")),
+    "number for text": ({"owner": 5}, (), ("/owner", "got number, want string")),
+    "no choice": ({"rbac": {"scope": "global"}}, (), ("/rbac/scope", "'cluster', 'namespaced'")),
+    "bad CIDR": ({"admission": {"cidrs": ["10.0.0.0"]}}, (), ("/admission/cidrs/0", "does not match pattern")),
+    "duration without unit": ({"hub": {"removalGrace": "60"}}, (), ("/hub/removalGrace", "does not match pattern")),
+    "registry: unknown key": ({"registry": {"data": {"cluster": []}}}, (), ("/registry/data", "cluster")),
+    "registry: owner": ({"registry": {"data": {"owner": "x"}}}, (), ("/registry/data", "owner")),
+    "registry: a word YAML 1.1 takes for false": (
+        {"registry": {"data": {"defaults": {"health": {"mode": False}}}}},
+        (),
+        ("/registry/data/defaults/health/mode", "got boolean, want string"),
+    ),
+    "registry: cluster without allowedCIDRs": (
+        {"registry": {"data": {"clusters": [{"name": "eu", "provider": {"name": "inventory"}}]}}},
+        (),
+        ("/registry/data/clusters/0", "allowedCIDRs"),
+    ),
+    "two registries": (
+        {"registry": {"existingConfigMap": "a", "existingSecret": "b"}},
+        (),
+        ("registry.existingConfigMap and registry.existingSecret are all set", "keep one of them"),
+    ),
+    "Secrets that may not be read": (
+        {"registry": {"data": {"clusters": [cluster("eu")]}}},
+        (),
+        ("names the Secrets eu", "set secrets.namespace"),
+    ),
+    "a Secret that is not listed": (
+        {"registry": {"data": {"clusters": [cluster("eu")]}}, "secrets": {"namespace": "x", "names": ["us"]}},
+        (),
+        ("names the Secret eu, which secrets.names lacks", "add it there"),
+    ),
+    "Secrets of no namespace": ({"secrets": {"names": ["a"]}}, (), ("name the namespace these Secrets are in",)),
+    "an API server without the policy": (
+        {},
+        ("--kube-version", "1.30.9"),
+        ("needs Kubernetes 1.31, this is v1.30.9", "--set admission.enabled=false"),
+    ),
+    "an API server that is too old": ({}, ("--kube-version", "1.20.0"), ("kubeVersion: >=1.25.0-0", "v1.20.0")),
+    "namespaces that are missing": (
+        {"rbac": {"scope": "namespaced"}},
+        (),
+        ("rbac.namespaces is empty", "list the namespaces of the registry's Services"),
+    ),
+    "a Service elsewhere": (
+        {
+            "rbac": {"scope": "namespaced", "namespaces": ["edge"]},
+            "registry": {"data": {"services": [{"name": "a", "namespace": "shop", "sources": [{"cluster": "local"}]}]}},
+        },
+        (),
+        ("Service shop/a", "rbac.namespaces lacks that namespace: add it there"),
+    ),
+    "two monitors": (
+        {"metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}},
+        (),
+        ("scraped twice", "keep one of them"),
+    ),
+    "a monitor of nothing": (
+        {"metrics": {"enabled": False, "serviceMonitor": {"enabled": True}}},
+        (),
+        ("metrics.serviceMonitor needs metrics.enabled",),
+    ),
+    "wheels without a volume": (
+        {"providers": {"wheels": {"install": ["acme"]}}},
+        (),
+        ("needs both a volume and what to install from it",),
+    ),
+    "one port for two": ({"ports": {"probes": 9090}}, (), ("must be three ports",)),
+    "a page that is off and shown": (
+        {"page": {"enabled": False, "expose": True}},
+        (),
+        ("page.expose needs page.enabled",),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_bad_values_are_refused_with_the_next_step(helm: Helm, case: str) -> None:
+    """What is wrong is named, and what to do about it."""
+    given, more, said = REFUSALS[case]
+    with pytest.raises(HelmFailed) as refused:
+        helm.template(given, *more)
+    for text in said:
+        assert text in str(refused.value)
+
+
+def test_an_older_api_server_does_without_the_policy(helm: Helm) -> None:
+    """What the error says to do works."""
+    kinds = {each["kind"] for each in helm.template({"admission": {"enabled": False}}, "--kube-version", "1.30.9")}
+    assert "Deployment" in kinds
+    assert not any(kind.startswith("ValidatingAdmissionPolicy") for kind in kinds)
+
+
+def test_values_that_do_not_parse_name_file_and_line(helm: Helm, tmp_path: Path) -> None:
+    """Broken YAML is helm's own error."""
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("registry:\n  data: [\n")
+    with pytest.raises(HelmFailed, match=r"bad\.yaml: .*line 2"):
+        helm.template(bad)
+
+
+def test_a_registry_that_is_not_there_is_said_at_installation(helm: Helm, hub_cluster: ApiServer) -> None:
+    """Missing ConfigMap, missing Secret, missing key: each with the command or the value that helps."""
+    api = hub_cluster.api
+    add_namespace(api, NAMESPACE)
+    for kind, flag in (("ConfigMap", "existingConfigMap"), ("Secret", "existingSecret")):
+        given = {"registry": {flag: "clusters"}}
+        command = (
+            f"create {'configmap' if kind == 'ConfigMap' else 'secret generic'} clusters --from-file=clusters.yaml="
+        )
+        with pytest.raises(HelmFailed) as refused:
+            helm.install(given)
+        assert f"no {kind} clusters in namespace {NAMESPACE}" in str(refused.value)
+        assert command in str(refused.value)
+        data = {"stringData": {"other": "x"}} if kind == "Secret" else {"data": {"other": "x"}}
+        api.post(f"/api/v1/namespaces/{NAMESPACE}/{kind.lower()}s", {"metadata": {"name": "clusters"}, **data})
+        with pytest.raises(HelmFailed, match=r"has no key clusters\.yaml: it has other; set registry.key"):
+            helm.install(given)
+        assert "helm" not in helm.run("list", "-q", "-n", NAMESPACE)
+    notes = helm.install({"registry": {"existingConfigMap": "missing"}, "lookup": False})
+    assert f"owner: {OWNER}" in notes
+
+
+def test_missing_secrets_are_in_the_notes(helm: Helm, world: World) -> None:
+    """A kubeconfig Secret that is not there yet keeps nobody from installing; the notes say how to make it."""
+    assert world.remotes
+    given = values()
+    given["registry"]["data"]["clusters"].append(cluster("asia"))
+    notes = helm.install(given)
+    assert "MISSING: the registry names Secret asia" in notes
+    assert f"kubectl -n {SECRETS} create secret generic asia --from-file=kubeconfig=FILE" in notes
+    assert "Secret eu" not in notes
+
+
+def test_long_names_make_a_label_still(helm: Helm) -> None:
+    """The owner of a release with long names is cut, and stays its own."""
+    owners = set()
+    for last in ("a", "b"):
+        text = helm.run("template", "r" * 50, str(CHART), "-n", "n" * 40 + last)
+        [owner] = {
+            yaml.safe_load(each["data"]["clusters.yaml"])["owner"]
+            for each in yaml.safe_load_all(text)
+            if each and "clusters.yaml" in each.get("data", {})
+        }
+        assert len(owner) <= 63
+        owners.add(owner)
+    assert len(owners) == 2
+
+
+def test_arguments_are_those_of_hub_run(helm: Helm) -> None:
+    """Every flag that any example renders is one that this hub has."""
+    command = cli.get_command(Context(cli), "run")
+    assert command is not None
+    known = {flag for option in command.params for flag in option.opts}
+    for example in [None, *EXAMPLES]:
+        given = [each.partition("=")[0] for each in arguments(helm.template(example))]
+        assert given[0] == "run"
+        assert set(given[1:]) <= known

@@ -1,0 +1,110 @@
+"""The chart's generated parts are current, and its values, its schema and its examples fit together."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hub.desired import addresses
+from tests.support.helm import CHART, EXAMPLES
+from tools import chart
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+VALUES = (CHART / "values.yaml").read_text()
+
+
+def test_generated_parts_are_current() -> None:
+    """README.md, values.schema.json and files/ are as `python tools/chart.py` writes them."""
+    assert chart.outdated() == [], "regenerate: python tools/chart.py"
+
+
+def test_a_change_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Another comment, another alert: out of date until written anew."""
+    copy = tmp_path / "helm" / "endpointslice-hub"
+    copy.mkdir(parents=True)
+    for name in ("README.md", "values.schema.json"):
+        (copy / name).write_text((CHART / name).read_text())
+    (copy / "values.yaml").write_text(VALUES.replace("# -- Pods. One", "# -- Replicas. One"))
+    monitoring = tmp_path / "monitoring"
+    monitoring.mkdir()
+    (monitoring / "alerts.yaml").write_text("groups: []\n")
+    for name, value in {"ROOT": tmp_path, "CHART": copy, "MONITORING": monitoring}.items():
+        monkeypatch.setattr(chart, name, value)
+    made = ["README.md", "files/alerts.yaml", "values.schema.json"]
+    assert chart.outdated() == [f"helm/endpointslice-hub/{name}" for name in made]
+    assert chart.main(["--check"]) == 1
+    assert chart.main([]) == 0
+    assert chart.main(["--check"]) == 0
+    assert "| `replicaCount` | `2` | Replicas. One writes" in (copy / "README.md").read_text()
+
+
+def test_a_value_without_a_comment_is_an_error() -> None:
+    """It is named with its line."""
+    with pytest.raises(SystemExit, match=r"values.yaml:4: a\.c has no comment"):
+        chart.values("a:\n  # -- B.\n  b: 1\n  c: 1\n")
+
+
+def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(path, schema) of the properties that have no properties."""
+    for name, each in node.get("properties", {}).items():
+        path = f"{prefix}{name}"
+        if each.get("properties") and path != "resources":
+            assert each["additionalProperties"] is False, path
+            yield from leaves(each, f"{path}.")
+        else:
+            yield path, each
+
+
+def test_schema_has_every_value_and_no_other() -> None:
+    """Each value has a type of its own in the schema; a misspelt one is refused."""
+    known = {path for path, _ in leaves(SCHEMA)} - {"global"}
+    assert known == {each.path for each in chart.values(VALUES)}
+    assert SCHEMA["additionalProperties"] is False
+    for path, each in leaves(SCHEMA):
+        assert {"type", "enum", "$ref"} & each.keys(), path
+        assert each["description"], path
+
+
+def test_schema_of_the_registry_leaves_out_what_the_chart_writes() -> None:
+    """registry.data has neither version nor owner, and refuses what clusters.yaml does not have."""
+    registry = SCHEMA["$defs"]["Registry"]
+    assert {"clusters", "services", "deniedCIDRs"} <= registry["properties"].keys()
+    assert not {"version", "owner"} & registry["properties"].keys()
+    assert registry["additionalProperties"] is False
+
+
+def test_every_template_is_shown_by_an_example() -> None:
+    """Whatever can be switched on is on in one of the examples."""
+    used = "\n".join(path.read_text() for path in EXAMPLES)
+    assert len(EXAMPLES) >= 8
+    for each in chart.values(VALUES):
+        if each.default in ([], {}, False) and each.path != "lookup":
+            assert each.path.rsplit(".", 1)[-1] in used, each.path
+
+
+def test_ranges_of_the_policy_are_the_hubs() -> None:
+    """The admission policy denies exactly what the hub never publishes, always and for remote clusters."""
+    text = (CHART / "templates" / "_helpers.tpl").read_text()
+
+    def listed(name: str) -> set[str]:
+        block = re.search(rf'define "hub.{name}" -}}}}\n(.*?){{{{- end', text, re.DOTALL)
+        assert block is not None
+        return set(yaml.safe_load(block[1]))
+
+    always = {str(network) for network, _ in addresses._LOCAL_TOO}
+    remote = {str(network) for network, _ in addresses._REMOTE}
+    # Part of a larger range of the list, or refused by CEL's own parser before any range is asked.
+    assert listed("deniedAlways") == always - {"169.254.169.254/32", "::ffff:0:0/96"}
+    assert listed("deniedRemote") == remote - {"0.0.0.0/32", "255.255.255.255/32", "::/128"}
+
+
+def test_no_volume_is_mounted_by_sub_path() -> None:
+    """A file that is mounted by subPath never changes while the Pod runs."""
+    for template in (CHART / "templates").iterdir():
+        assert "subPath" not in template.read_text(), template.name
