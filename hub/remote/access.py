@@ -21,6 +21,10 @@ ReadSecretData = Callable[[str], Awaitable[Mapping[str, str]]]
 """Name -> base64 values of a Secret in the hub's --secrets-namespace; raises NotFound and the like."""
 
 
+def _untold(_: str) -> None:
+    """Nobody follows Secrets."""
+
+
 @dataclass(frozen=True, slots=True)
 class Connector:
     """Loads kubeconfigs and makes clients, within what the hub's flags allow.
@@ -32,6 +36,7 @@ class Connector:
         denied_servers: API servers that no kubeconfig may lead to.
         secrets_namespace: what ``read_secret`` reads from, for messages.
         read_secret: None where the hub cluster cannot be asked (``hub check`` without --online).
+        secret_version: of a Secret by name; None where only reading it tells whether it changed.
     """
 
     clock: Clock
@@ -40,6 +45,7 @@ class Connector:
     denied_servers: frozenset[tuple[str, int]] = frozenset()
     read_secret: ReadSecretData | None = None
     secrets_namespace: str = "default"
+    secret_version: Callable[[str], str | None] = _untold
 
     async def access(self, spec: ClusterSpec) -> ClusterAccess:
         """Read the entry's kubeconfig.
@@ -83,7 +89,9 @@ class Connector:
 
     async def stamp(self, spec: ClusterSpec) -> object:
         """Something cheap that differs once the entry's kubeconfig may say something else; None = cannot be told."""
-        if not isinstance(spec.kubeconfig, KubeconfigPath):
+        if isinstance(spec.kubeconfig, KubeconfigSecret):
+            return self.secret_version(spec.kubeconfig.secret)
+        if spec.kubeconfig is None:
             return None
         return await asyncio.to_thread(_stamp, spec.kubeconfig.path)
 

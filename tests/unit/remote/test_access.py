@@ -80,3 +80,12 @@ async def test_a_stamp_changes_with_the_file_and_what_it_leads_to(tmp_path: Path
     second = await made.stamp(spec)
     (tmp_path / "b" / "eu").unlink()
     assert len({repr(each) for each in (first, second, await made.stamp(spec))}) == 3
+
+
+async def test_a_secret_is_stamped_by_whoever_watches_it() -> None:
+    """Its version where there is a watch; else nothing, and only reading it tells."""
+    versions: dict[str, str] = {}
+    made = Connector(SystemClock(), cast("Any", None), secret_version=versions.get)
+    assert await made.stamp(SECRET) is None
+    versions["eu-access"] = "7"
+    assert await made.stamp(SECRET) == "7"

@@ -157,6 +157,25 @@ async def test_a_secret_is_read_again_after_a_while_or_on_reload() -> None:
     assert reads == [("ionos", "token")] * 3
 
 
+async def test_a_secret_that_is_watched_is_read_when_it_changes() -> None:
+    """Not before, however long that takes; and at once then."""
+    reads = 0
+
+    async def read(_name: str, _key: str) -> str:
+        nonlocal reads
+        reads += 1
+        return f"token-{reads}"
+
+    clock, versions = SteppedClock(), {"ionos": "1"}
+    value = credential({"secret": "ionos", "key": "token"}, None, read, clock, versions.get)
+    assert await value.get() == "token-1"
+    clock.time = 3600
+    assert not await value.changed()
+    versions["ionos"] = "2"
+    assert await value.changed()
+    assert (await value.get(), reads) == ("token-2", 2)
+
+
 async def test_a_secret_that_cannot_be_read_keeps_its_last_value() -> None:
     """An API server that is away does not take a good credential with it; a reload says so."""
     fail = False

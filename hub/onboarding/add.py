@@ -1,0 +1,220 @@
+"""``hub cluster add``: from somebody's kubeconfig to an account, a token, a Secret and a registry entry.
+
+Looks before it writes: first at the registry and the hub cluster, then at the remote one. Every step finds what an
+earlier run left and goes on from there, and a second run changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from hub.aio.clock import Clock
+from hub.errors import Forbidden, HubError, KubeconfigError
+from hub.kube.admin import administer
+from hub.kube.credentials import Credentials
+from hub.kube.kubeconfig import ClusterAccess, KubeconfigPolicy, Token, parse_kubeconfig
+from hub.kube.secret import Secret
+from hub.kube.tokens import account_of, request_token, token_life
+from hub.model import Node
+from hub.onboarding import remote
+from hub.onboarding.credential import content_of, kubeconfig, secret, token_of
+from hub.onboarding.entry import entry
+from hub.onboarding.file import Registered
+from hub.onboarding.manifests import Manifest
+from hub.onboarding.networks import proposed
+from hub.onboarding.remote import Refused, Step
+from hub.onboarding.wish import HubSide, Wish, connected, hub_side, remote_access
+
+FRESH = 0.5
+"""Share of its life after which a token is not kept: by then a running hub renews it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What was done, and what is left to do.
+
+    Attributes:
+        steps: what was created, changed or found.
+        secret: to be applied to the hub cluster; None where that is done.
+        entry: of the registry, not indented; "" where it is in there.
+        notes: what somebody should know.
+    """
+
+    steps: tuple[Step, ...]
+    secret: Manifest | None
+    entry: str
+    notes: tuple[str, ...]
+
+
+async def add(wish: Wish, clock: Clock) -> Added:
+    """Do it.
+
+    Raises:
+        Refused: a name is taken; nothing was changed.
+        HubError: something is missing, not allowed or not there; what was done stays, and is found next time.
+    """
+    registered = await asyncio.to_thread(Registered.read, wish.registry, wish.name) if wish.registry else None
+    if registered is not None:
+        registered.check_free()
+    given = await remote_access(wish, wish.kubeconfig) if wish.kubeconfig is not None else None
+    async with AsyncExitStack() as stack:
+        side = found = None
+        if wish.apply or wish.kubeconfig is None:
+            side = await stack.enter_async_context(hub_side(wish, clock))
+            found = await side.find()
+        access = given or _own_access(side, found)
+        if side is not None and access.server == side.server:
+            raise Refused("that kubeconfig leads to the hub cluster itself; in the registry use the cluster local")
+        kept = None
+        if side is not None and found is not None and not wish.rotate:
+            kept = _same_cluster(wish, side, found, access)
+        return await _Adding(wish, clock, registered, side, found, kept).run(access)
+
+
+def _same_cluster(wish: Wish, side: HubSide, found: Manifest, access: ClusterAccess) -> ClusterAccess | None:
+    """The access in the Secret, where it is one.
+
+    Raises:
+        Refused: it leads to another cluster.
+    """
+    try:
+        kept = _kept(found, side.where)
+    except KubeconfigError:
+        return None
+    if kept.server != access.server:
+        raise Refused(
+            f"{side.where} leads to {kept.server}, this kubeconfig to {access.server}: the name is taken; "
+            f"choose another, or say --rotate if {wish.name} has moved"
+        )
+    return kept
+
+
+def _own_access(side: HubSide | None, found: Manifest | None) -> ClusterAccess:
+    """The kubeconfig in the Secret: with it the account makes tokens of itself.
+
+    Raises:
+        KubeconfigError: there is none.
+    """
+    where = side.where if side is not None else "the Secret"
+    if found is None:
+        raise KubeconfigError(f"{where} does not exist: give --from-kubeconfig FILE, an administrator's")
+    return _kept(found, where)
+
+
+def _kept(found: Manifest, where: str) -> ClusterAccess:
+    """The access in a Secret; raises KubeconfigError."""
+    content = content_of(found)
+    if content is None:
+        raise KubeconfigError(f"{where} holds no kubeconfig; give --from-kubeconfig FILE and --rotate")
+    return parse_kubeconfig(content, origin=where, policy=KubeconfigPolicy())
+
+
+@dataclass(slots=True)
+class _Adding:
+    wish: Wish
+    clock: Clock
+    registered: Registered | None
+    side: HubSide | None
+    found: Manifest | None
+    kept: ClusterAccess | None
+
+    async def run(self, access: ClusterAccess) -> Added:
+        steps, notes = await self._account(access)
+        seen = await self._usable()
+        if seen is not None:
+            content, nodes = None, seen
+            steps.append(Step(self._secret, "unchanged"))
+        else:
+            content, nodes = await self._credential(access, notes)
+        text = self._entry(nodes, notes)
+        if self.wish.apply and self.registered is not None:
+            await asyncio.to_thread(self.registered.with_entry, text)  # before the Secret is written
+        if content is not None and self.wish.apply and self.side is not None:
+            steps.append(Step(self._secret, await self.side.write(content, self.found)))
+            content = None
+        if self.wish.apply and self.registered is not None:
+            done = await asyncio.to_thread(self.registered.add, text)
+            steps.append(Step(f"cluster {self.wish.name} in {self.wish.registry}", done))
+            text = ""
+        made = secret(self.wish.name, self.wish.secrets_namespace, content) if content is not None else None
+        return Added(tuple(steps), made, text, tuple(notes))
+
+    @property
+    def _secret(self) -> str:
+        return f"Secret {self.wish.secrets_namespace}/{self.wish.name}"
+
+    async def _account(self, access: ClusterAccess) -> tuple[list[Step], list[str]]:
+        wanted = self.wish.access
+        if account_of(token_of(access)) == wanted.account:
+            return [Step("ServiceAccount {}/{}".format(*wanted.account), "kept")], []
+        if self.wish.kubeconfig is None:
+            return [], []
+        async with administer(Credentials(access, self.clock)) as admin:
+            steps = await remote.grant(admin, wanted)
+            more = await remote.more_rights(admin, wanted)
+        rest = ", ".join(more)
+        return steps, [f"the account may also read Services in {rest}, from an earlier run"] if more else []
+
+    async def _usable(self) -> list[Node] | None:
+        """The Nodes as the credential in the Secret shows them; None where a new one is needed."""
+        kept = self.kept
+        if kept is None:
+            return None
+        life = token_life(token_of(kept))
+        if account_of(token_of(kept)) != self.wish.access.account or life is None or life[0] is None:
+            return None
+        if self.clock.wall() > life[0] + FRESH * (life[1] - life[0]):
+            return None
+        try:
+            async with connected(kept, self.clock) as client:
+                return await remote.nodes(client, self.wish.access, self.clock)
+        except HubError:
+            return None
+
+    async def _credential(self, access: ClusterAccess, notes: list[str]) -> tuple[str, list[Node]]:
+        """A new kubeconfig that was seen to work, and the Nodes."""
+        account = account_of(token_of(access)) if self.wish.kubeconfig is None else self.wish.access.account
+        if account is None:
+            raise KubeconfigError(f"{access.origin}: no token of a ServiceAccount: give --from-kubeconfig FILE")
+        token = await self._token(access, account)
+        begins, ends = token_life(token) or (None, 0.0)
+        if begins is not None and ends - begins < 0.9 * self.wish.lifetime:
+            notes.append(f"the cluster gives tokens for {(ends - begins) / 3600:.1f} h at most")
+        ca = access.ca_data
+        if ca is None and access.ca_file is not None:
+            ca = await asyncio.to_thread(access.ca_file.read_bytes)
+        content = kubeconfig(self.wish.name, access, ca, token)
+        new = parse_kubeconfig(content.encode(), origin="the new kubeconfig", policy=KubeconfigPolicy())
+        async with connected(new, self.clock) as client:
+            return content, await remote.nodes(client, self.wish.access, self.clock)
+
+    async def _token(self, access: ClusterAccess, account: tuple[str, str]) -> Secret:
+        try:
+            async with connected(access, self.clock) as client:
+                return await request_token(client, account, self.wish.lifetime)
+        except Forbidden as error:
+            if isinstance(access.auth, Token) and account_of(access.auth.value) == account:
+                raise HubError(
+                    f"cluster {self.wish.name}: the account may not renew its own token (serviceaccounts/token: "
+                    f"create); apply all of: hub cluster add {self.wish.name} --print-manifests"
+                ) from error
+            raise remote.in_remote(self.wish.access, error) from error
+        except HubError as error:
+            raise remote.in_remote(self.wish.access, error) from error
+
+    def _entry(self, nodes: list[Node], notes: list[str]) -> str:
+        """The entry's text; "" where it is in the registry, or must be since there is a token to rotate."""
+        if self.registered.there if self.registered is not None else self.wish.rotate and self.found is not None:
+            return ""
+        known = remote.addresses(nodes)
+        networks = list(map(str, self.wish.networks)) or proposed(known)
+        if not networks and self.registered is not None and self.wish.apply:
+            raise HubError(f"cluster {self.wish.name} has no nodes yet to propose networks from: give --allowed-cidr")
+        if not self.wish.networks and networks:
+            notes.append(f"allowedCIDRs are a proposal, from the addresses of {len(nodes)} nodes: look at them")
+        left = remote.outside(known, self.wish.networks) if self.wish.networks else ()
+        if left:
+            notes.append(f"{len(left)} nodes lie outside of --allowed-cidr, such as {left[0]}: they are not published")
+        return entry(self.wish.name, networks, self.wish.provider, self.wish.access.services)

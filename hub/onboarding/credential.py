@@ -1,0 +1,70 @@
+"""The kubeconfig the hub uses for a remote cluster, and the Secret it is kept in. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, Final
+
+import yaml
+
+from hub.kube.kubeconfig import ClusterAccess, Token
+from hub.kube.secret import Secret
+from hub.onboarding.manifests import ACCOUNT, Manifest, labels
+
+KEY: Final = "kubeconfig"
+"""The key of the Secret, as `kubeconfig: {secret: …}` has it by default."""
+
+
+def kubeconfig(cluster: str, access: ClusterAccess, ca: bytes | None, token: Secret) -> str:
+    """A kubeconfig that needs no file: the server of ``access``, its CA, and a token."""
+    server: dict[str, Any] = {"server": access.server}
+    if ca is not None:
+        server["certificate-authority-data"] = base64.b64encode(ca).decode()
+    if access.tls_server_name:
+        server["tls-server-name"] = access.tls_server_name
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": cluster, "cluster": server}],
+        "users": [{"name": ACCOUNT, "user": {"token": token.reveal()}}],
+        "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": ACCOUNT}}],
+        "current-context": cluster,
+    }
+    return str(yaml.safe_dump(content, sort_keys=False, width=1 << 20))  # a token stays in one piece
+
+
+def secret(cluster: str, namespace: str, content: str) -> Manifest:
+    """The Secret of a cluster, named as the cluster is."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": cluster, "namespace": namespace, "labels": labels(cluster)},
+        "type": "Opaque",
+        "data": {KEY: base64.b64encode(content.encode()).decode()},
+    }
+
+
+def content_of(found: Manifest, key: str = KEY) -> bytes | None:
+    """What a Secret has under a key; None where that is nothing readable."""
+    try:
+        return base64.b64decode((found.get("data") or {})[key], validate=True)
+    except (KeyError, TypeError, binascii.Error):
+        return None
+
+
+def token_of(access: ClusterAccess) -> Secret | None:
+    """The token written in a kubeconfig; None where the credential is another."""
+    return access.auth.value if isinstance(access.auth, Token) else None
+
+
+def with_token(content: bytes, old: Secret, new: Secret) -> bytes | None:
+    """A kubeconfig with another token, everything else as it was; None where the old one is not in it in one piece."""
+    before = old.reveal().encode()
+    return content.replace(before, new.reveal().encode()) if before in content else None
+
+
+def replace_content(found: Manifest, key: str, content: bytes) -> Manifest:
+    """A Secret with another value under one key; with its resourceVersion, to be written over this state only."""
+    meta = {each: value for each, value in found["metadata"].items() if each != "managedFields"}
+    return {**found, "metadata": meta, "data": {**found["data"], key: base64.b64encode(content).decode()}}

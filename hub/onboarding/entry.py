@@ -1,0 +1,106 @@
+"""A cluster's entry in clusters.yaml, written into the text or taken out of it; comments and order stay. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from hub.errors import UsageError
+
+
+class NotHere(UsageError):
+    """The text is such that somebody must edit it by hand; the message says where."""
+
+
+def entry(name: str, networks: Sequence[str], provider: str, services: Sequence[str] = ()) -> str:
+    """The item of ``clusters:`` as YAML, not indented."""
+    known = ", ".join(json.dumps(each) if ":" in each else each for each in networks)
+    missing = "" if networks else "   # required: the networks of its nodes"
+    also = f"   # its account may read Services in {', '.join(services)}" if services else ""
+    return (
+        f"- name: {name}\n"
+        f"  kubeconfig: {{secret: {name}}}{also}\n"
+        f"  allowedCIDRs: [{known}]{missing}\n"
+        f"  provider: {{name: {provider}}}\n"
+    )
+
+
+def names(text: str) -> dict[str, dict[str, Any]]:
+    """The clusters of a registry by name, as written; those that are no mappings are left out."""
+    data = yaml.safe_load(text)
+    clusters = data.get("clusters") if isinstance(data, dict) else None
+    found = [each for each in clusters if isinstance(each, dict)] if isinstance(clusters, list) else []
+    return {str(each.get("name")): each for each in found}
+
+
+def line_of(text: str, name: str) -> int:
+    """The line of a cluster's entry, 1-based; 0 where there is none."""
+    sequence = _clusters(text)
+    item = _item(sequence, name) if isinstance(sequence, yaml.SequenceNode) else None
+    return item.start_mark.line + 1 if item is not None else 0
+
+
+def added(text: str, item: str) -> str:
+    """The text with one more cluster, behind the last one.
+
+    Raises:
+        NotHere: the list of clusters is not written one to a line.
+    """
+    lines = text.splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"
+    sequence = _clusters(text)
+    if sequence is None:
+        return "".join([*lines, "clusters:\n", _indented(item, 2)])
+    if not isinstance(sequence, yaml.SequenceNode) or sequence.flow_style or not sequence.value:
+        raise NotHere(f"line {sequence.start_mark.line + 1}: clusters is not a list with one entry below the other")
+    behind = _last_line(sequence) + 1
+    return "".join([*lines[:behind], _indented(item, sequence.start_mark.column), *lines[behind:]])
+
+
+def removed(text: str, name: str) -> str:
+    """The text without a cluster; comments above it stay.
+
+    Raises:
+        NotHere: it is not there, or not in lines of its own.
+    """
+    sequence = _clusters(text)
+    if not isinstance(sequence, yaml.SequenceNode) or sequence.flow_style:
+        raise NotHere("clusters is not a list with one entry below the other")
+    item = _item(sequence, name)
+    lines = text.splitlines(keepends=True)
+    if item is None or not lines[item.start_mark.line].lstrip().startswith("-"):
+        raise NotHere(f"cluster {name} has no lines of its own")
+    return "".join([*lines[: item.start_mark.line], *lines[_last_line(item) + 1 :]])
+
+
+def _clusters(text: str) -> yaml.Node | None:
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    if not isinstance(root, yaml.MappingNode):
+        return None
+    return next((value for key, value in root.value if key.value == "clusters"), None)
+
+
+def _item(sequence: yaml.SequenceNode, name: str) -> yaml.MappingNode | None:
+    for item in sequence.value:
+        if isinstance(item, yaml.MappingNode):
+            for key, value in item.value:
+                if key.value == "name" and value.value == name:
+                    return item
+    return None
+
+
+def _last_line(node: yaml.Node) -> int:
+    """The last line with something of it, 0-based: the end of a block is where the next thing begins."""
+    while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        node = last[1] if isinstance(last, tuple) else last
+    mark = node.end_mark
+    return int(mark.line if mark.column else mark.line - 1)
+
+
+def _indented(item: str, columns: int) -> str:
+    return "".join(" " * columns + line for line in item.splitlines(keepends=True))

@@ -1,0 +1,217 @@
+"""The work in a remote cluster: the account with its rights, a token that is seen to work, and taking it all away."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hub.aio.clock import Clock
+from hub.errors import ClusterUnreachable, Forbidden, HubError
+from hub.kube.admin import Admin
+from hub.kube.client import Client
+from hub.kube.wire import NODES
+from hub.model import Node
+from hub.onboarding.manifests import CLUSTER, SELECTOR, Access, Manifest, agrees, cluster_of, is_ours, manifests, place
+from hub.registry.spec import Network
+
+PAGE = "500"
+SETTLE = 10.0
+"""Seconds until API servers that run side by side all know of a new role."""
+AGAIN = 0.25
+
+
+class Refused(HubError):
+    """Something in the way; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What became of one object: ``created``, ``updated``, ``unchanged``, ``kept``, ``deleted`` or ``absent``."""
+
+    what: str
+    done: str
+
+
+def in_remote(access: Access, error: HubError) -> HubError:
+    """The same, and what to do about it."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, ClusterUnreachable):
+        return HubError(f"cluster {access.cluster}: {error}; run this where that address can be reached")
+    if isinstance(error, Forbidden):
+        return HubError(
+            f"cluster {access.cluster}: {error.message or error}: this kubeconfig may not do that; take one of an "
+            f"administrator, or have the remote's people apply: hub cluster add {access.cluster} --print-manifests"
+        )
+    return HubError(f"cluster {access.cluster}: {error}")
+
+
+async def grant(admin: Admin, access: Access) -> list[Step]:
+    """Create or complete everything of :func:`~hub.onboarding.manifests.manifests`; unchanged where all is there.
+
+    Looks at everything before the first write.
+
+    Raises:
+        Refused: a name is taken, or a namespace is missing.
+        HubError: the cluster refuses, or is not there.
+    """
+    wanted = manifests(access)
+    try:
+        await _namespaces(admin, access)
+        found = [await _find(admin, each) for each in wanted]
+        for each in found:
+            _check(each, access)
+        return [await _put(admin, *pair) for pair in zip(wanted, found, strict=True)]
+    except HubError as error:
+        raise in_remote(access, error) from error
+
+
+async def _find(admin: Admin, manifest: Manifest) -> Manifest | None:
+    meta = manifest["metadata"]
+    found = await admin.find(manifest["kind"], meta["name"], meta.get("namespace", ""))
+    return {**found, "kind": manifest["kind"], "apiVersion": manifest["apiVersion"]} if found is not None else None
+
+
+async def _namespaces(admin: Admin, access: Access) -> None:
+    for name in access.services:
+        if name != access.namespace and await admin.find("Namespace", name) is None:
+            raise Refused(
+                f"cluster {access.cluster} has no namespace {name}; create it, or leave it out of --allow-services"
+            )
+
+
+def _check(found: Manifest | None, access: Access) -> None:
+    """Raises: Refused."""
+    if found is None or (found["kind"] == "Namespace" and not is_ours(found)):
+        return
+    where = f"cluster {access.cluster}: {place(found)}"
+    if not is_ours(found):
+        raise Refused(f"{where} exists and is not of 'hub cluster add'; delete it, or choose another --namespace")
+    if cluster_of(found) != access.cluster:
+        raise Refused(
+            f"{where} was made for the name {cluster_of(found) or '(none)'}: this is that cluster; "
+            "use its name, or another --namespace for a second hub"
+        )
+    if found["metadata"].get("deletionTimestamp"):
+        raise Refused(f"{where} is being deleted; wait until it is gone, or choose another --namespace")
+
+
+async def _put(admin: Admin, wanted: Manifest, found: Manifest | None) -> Step:
+    if found is None:
+        await admin.create(wanted)
+        return Step(place(wanted), "created")
+    if wanted["kind"] == "Namespace" and not is_ours(found):
+        return Step(place(wanted), "kept")
+    if agrees(found, wanted):
+        return Step(place(wanted), "unchanged")
+    version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+    await admin.replace({**wanted, "metadata": {**wanted["metadata"], **version}})
+    return Step(place(wanted), "updated")
+
+
+async def more_rights(admin: Admin, access: Access) -> list[str]:
+    """Namespaces whose Services the account may read though that was not asked for now, as far as one may look."""
+    try:
+        roles = await admin.labelled("Role", SELECTOR)
+    except Forbidden:
+        return []
+    except HubError as error:
+        raise in_remote(access, error) from error
+    given = {each["metadata"]["namespace"] for each in roles if each["metadata"]["name"] == access.role}
+    return sorted(given - set(access.services))
+
+
+async def nodes(client: Client, access: Access, clock: Clock, patience: float = SETTLE) -> list[Node]:
+    """All Nodes, read as the hub reads them: the proof that the account works.
+
+    Args:
+        client: of the account.
+        access: what it was given.
+        clock: where time comes from.
+        patience: seconds during which a refusal may mean that the rights are too new.
+
+    Raises:
+        HubError: it does not work.
+    """
+    until = clock.now() + patience
+    while True:
+        try:
+            return await _nodes(client)
+        except Forbidden as error:
+            if clock.now() >= until:
+                raise in_remote(access, error) from error
+        except HubError as error:
+            raise in_remote(access, error) from error
+        await clock.sleep(AGAIN)
+
+
+async def _nodes(client: Client) -> list[Node]:
+    found: list[Node] = []
+    params = {"limit": PAGE}
+    while True:
+        page, _, token = NODES.list_page(await client.request("GET", NODES.path, params=params))
+        found += page.values()
+        if not token or token == params.get("continue"):
+            return found
+        params["continue"] = token
+        await asyncio.sleep(0)
+
+
+def addresses(found: Sequence[Node]) -> list[str]:
+    """What the Nodes call their internal addresses."""
+    return [each.address for node in found for each in node.addresses if each.type == "InternalIP"]
+
+
+def outside(found: Sequence[str], networks: Sequence[Network]) -> list[str]:
+    """Addresses in none of these networks; what is no address is."""
+    return [each for each in found if not any(_inside(each, network) for network in networks)]
+
+
+def _inside(address: str, network: Network) -> bool:
+    try:
+        return ipaddress.ip_address(address) in network
+    except ValueError:
+        return False
+
+
+async def withdraw(admin: Admin, access: Access) -> list[Step]:
+    """Delete what ``grant`` made, in every namespace; what is not ours stays.
+
+    Raises:
+        HubError: the cluster refuses, or is not there.
+    """
+    try:
+        return [await _remove(admin, each) for each in await leftovers(admin, access)]
+    except HubError as error:
+        raise in_remote(access, error) from error
+
+
+async def leftovers(admin: Admin, access: Access) -> list[Manifest]:
+    """What is there of ``grant``, rights first, the namespace last."""
+    namespaces = {
+        each["metadata"]["namespace"]
+        for each in await admin.labelled("Role", SELECTOR)
+        if each["metadata"]["name"] == access.role
+    }
+    every = manifests(Access(access.cluster, access.namespace, tuple(sorted(namespaces))))
+    found = [await _find(admin, each) for each in reversed(every)]
+    return [each for each in found if each is not None and is_ours(each) and cluster_of(each) == access.cluster]
+
+
+async def _remove(admin: Admin, found: Manifest) -> Step:
+    meta = found["metadata"]
+    gone = await admin.delete(found["kind"], meta["name"], meta.get("namespace", ""))
+    return Step(place(found), "deleted" if gone else "absent")
+
+
+def by_hand(access: Access) -> list[str]:
+    """The commands that remove it all, for somebody with access."""
+    namespace, account = access.account
+    return [
+        f"kubectl delete clusterrolebinding,clusterrole {access.role}",
+        f"kubectl delete rolebinding,role -A -l {SELECTOR},{CLUSTER}={access.cluster}",
+        f"kubectl delete serviceaccount {account} -n {namespace}",
+        f"kubectl delete namespace {namespace}   # if nothing else lives in it",
+    ]

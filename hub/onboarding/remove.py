@@ -1,0 +1,75 @@
+"""``hub cluster remove``: the registry entry, then the Secret, then what is in the remote cluster.
+
+In this order the hub never misses a kubeconfig that its registry names. The hub's side needs no remote cluster: one
+that is gone for good can be removed, and what is left in one that is merely away is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from hub.aio.clock import Clock
+from hub.errors import HubError
+from hub.kube.admin import administer
+from hub.kube.credentials import Credentials
+from hub.onboarding import remote
+from hub.onboarding.file import Registered
+from hub.onboarding.manifests import place
+from hub.onboarding.remote import Step
+from hub.onboarding.wish import Wish, hub_side, remote_access
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What was done, or would be.
+
+    Attributes:
+        steps: what was deleted, or found.
+        left: commands for what is left in the remote cluster.
+        problem: why that could not be removed; "" where nobody tried.
+    """
+
+    steps: tuple[Step, ...]
+    left: tuple[str, ...] = ()
+    problem: str = ""
+
+
+async def remove(wish: Wish, clock: Clock) -> Removed:
+    """Do it; without ``apply`` only look.
+
+    Raises:
+        HubError: the hub's side cannot be removed; the remote cluster was not touched.
+    """
+    registered = await asyncio.to_thread(Registered.read, wish.registry, wish.name) if wish.registry else None
+    if registered is not None:
+        await asyncio.to_thread(registered.without)
+    steps: list[Step] = []
+    async with AsyncExitStack() as stack:
+        side = await stack.enter_async_context(hub_side(wish, clock))
+        found = await side.find()
+        if registered is not None:
+            done = await asyncio.to_thread(registered.remove) if wish.apply else _would(registered.there)
+            steps.append(Step(f"cluster {wish.name} in {wish.registry}", done))
+        done = await side.delete() if wish.apply else _would(found is not None)
+        steps.append(Step(f"Secret {wish.secrets_namespace}/{wish.name}", done))
+    if wish.kubeconfig is None:
+        return Removed(tuple(steps), tuple(remote.by_hand(wish.access)))
+    try:
+        steps += await _in_remote(wish, wish.kubeconfig, clock)
+    except HubError as error:
+        return Removed(tuple(steps), tuple(remote.by_hand(wish.access)), str(error))
+    return Removed(tuple(steps))
+
+
+async def _in_remote(wish: Wish, kubeconfig: str, clock: Clock) -> list[Step]:
+    access = await remote_access(wish, kubeconfig)
+    async with administer(Credentials(access, clock)) as admin:
+        if wish.apply:
+            return await remote.withdraw(admin, wish.access)
+        return [Step(place(each), _would(there=True)) for each in await remote.leftovers(admin, wish.access)]
+
+
+def _would(there: bool) -> str:
+    return "to be deleted" if there else "absent"

@@ -1,0 +1,71 @@
+"""An entry goes into clusters.yaml and comes out again, and nothing else changes."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.onboarding.entry import NotHere, added, entry, line_of, names, removed
+
+ITEM = entry("eu", ["10.1.0.0/16"], "node-addresses")
+NAME = st.from_regex(r"[a-z]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True).filter(lambda name: name != "eu")
+
+TEXTS = {
+    "nested": "version: 1\nclusters:\n  - name: a\n    labels:\n      x: y\n",
+    "not indented": "clusters:\n- name: a   # why\n- {name: b}\nservices: []\n",
+    "flow values": "clusters:\n    - name: a\n      labels: {x: y,\n        z: u}\n\n# what follows\nservices: []\n",
+    "block text": "clusters:\n  - name: a\n    note: |\n      two\n      lines\nservices: []\n",
+    "no newline": "clusters:\n  - name: a",
+    "comments behind": "clusters:\n  - name: a\n  # - name: off\n\nservices: []\n",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_an_entry_stands_behind_the_last_one(text: str) -> None:
+    """Everything else keeps its bytes, and taking it out again gives the file back."""
+    new = added(text, ITEM)
+    assert list(names(new)) == [*names(text), "eu"]
+    assert yaml.safe_load(new) | {"clusters": None} == yaml.safe_load(text) | {"clusters": None}
+    assert removed(new, "eu") == (text if text.endswith("\n") else text + "\n")
+    line = new.splitlines()[line_of(new, "eu") - 1]
+    assert line.strip() == "- name: eu"
+
+
+def test_a_registry_without_clusters_gets_the_list() -> None:
+    """At the end of the file."""
+    assert yaml.safe_load(added("version: 1\n", ITEM))["clusters"][0]["name"] == "eu"
+
+
+@pytest.mark.parametrize(
+    "text", ["clusters: []\n", "clusters: [{name: a}]\n", "clusters:\nservices: []\n", "clusters: 3\n"]
+)
+def test_a_list_that_is_not_one_below_the_other_is_left_to_people(text: str) -> None:
+    """With the line."""
+    with pytest.raises(NotHere, match="line 1: clusters is not a list with one entry below the other"):
+        added(text, ITEM)
+
+
+@pytest.mark.parametrize(
+    "text", ["clusters: [{name: eu}]\n", "clusters:\n  - name: a\n", "clusters:\n  -\n    name: eu\n"]
+)
+def test_what_has_no_lines_of_its_own_is_not_taken_out(text: str) -> None:
+    """Whoever wrote it so takes it out."""
+    with pytest.raises(NotHere):
+        removed(text, "eu")
+
+
+@given(st.lists(NAME, unique=True, min_size=1, max_size=5), st.integers(0, 6), st.data())
+def test_any_cluster_can_be_taken_out_alone(clusters: list[str], indent: int, data: st.DataObject) -> None:
+    """The others stay as they are, in order."""
+    body = "".join(f"{' ' * indent}- name: {name}\n{' ' * indent}  labels: {{a: b}}\n" for name in clusters)
+    text = f"version: 1\nclusters:\n{body}services: []\n"
+    chosen = data.draw(st.sampled_from(clusters))
+    assert list(names(removed(text, chosen))) == [name for name in clusters if name != chosen]
+
+
+def test_an_entry_without_networks_says_what_is_missing() -> None:
+    """It parses all the same; IPv6 networks are quoted."""
+    assert "required: the networks of its nodes" in entry("eu", [], "ionos")
+    assert yaml.safe_load(entry("eu", ["fd00:7::/64"], "ionos"))[0]["allowedCIDRs"] == ["fd00:7::/64"]
