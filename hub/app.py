@@ -11,9 +11,8 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,12 +23,12 @@ from hub.adopting import Adopting
 from hub.aio.clock import Clock, SystemClock
 from hub.aio.queue import KeyedQueue
 from hub.aio.supervise import spawn, supervise
-from hub.aio.tally import WRITES, Tally
 from hub.apply.foreign import ForeignSlices
 from hub.apply.writer import Fence, Free, Writer
-from hub.approvals import DEFAULT_OWNER, Approvals, flags
+from hub.approvals import Approvals, flags
+from hub.concerns import Concerns
 from hub.copying import Copying
-from hub.errors import ApiError, HubError, NotLeader, Problem, RegistryError, UsageError
+from hub.errors import HubError, Problem, RegistryError, UsageError
 from hub.events.recorder import Recorder, hub_object
 from hub.events.watch import EventWatch
 from hub.health.board import Board
@@ -37,15 +36,15 @@ from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import in_cluster_servers, load_hub_access
 from hub.kube.resolver import LookupPool
-from hub.leader import Elector, Timing
+from hub.leader import Elector
 from hub.lease import KubeLease
 from hub.local import LocalCluster
 from hub.model import LOCAL, Finding, TargetKey
-from hub.reconcile import Pass, Reconciler
+from hub.passes import WORKERS, Passes
+from hub.reconcile import Reconciler
 from hub.registry import isolated
-from hub.registry.diff import RegistryDiff, diff
 from hub.registry.file import Loaded
-from hub.registry.spec import ProviderRef, Registry
+from hub.registry.spec import Registry
 from hub.registry.watch import RegistryWatcher
 from hub.remote.access import Connector
 from hub.remote.cidrs import ServiceCidrs
@@ -57,79 +56,21 @@ from hub.resolution.catalog import Catalog
 from hub.resolution.context import Limits
 from hub.resolution.host import ProviderHost
 from hub.secrets import Secrets
+from hub.settings import Health, Options, lease_name
 
 if TYPE_CHECKING:
     from hub.views.service import EndpointViews
 
+__all__ = ["Health", "Hub", "Options", "assemble", "lease_name"]
+
 log = logging.getLogger(__name__)
 
-WORKERS = 16
-"""Passes under way at once; each waits for its own writes only."""
-SETTLE_SECONDS = 30.0
-"""How long one-shot commands wait for remote clusters and providers."""
 RESTART = "restart the hub"
 """What to do about another owner."""
 STOP_SECONDS = 1.8
 """SIGTERM: seconds the writes in flight may take; giving the Lease back takes up to 3 more, and 5 are allowed."""
-NOT_LEADER_DELAY = 1.0
-"""Seconds until a pass is tried again that the lease did not allow, while this hub is the leader."""
 CIDRS_PATIENCE = 5.0
 """Seconds the first write waits for an answer about the Service CIDRs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the command line decides.
-
-    Attributes:
-        registry: path of clusters.yaml, as the user gave it.
-        kubeconfig: of the hub cluster; None = in-cluster, then KUBECONFIG.
-        namespace: of the Lease (``--lease-namespace``).
-        secrets_namespace: where kubeconfig Secrets are read.
-        credentials_dir: folder of token files; None = the registry's.
-        timing: of the election.
-        lease: name of the Lease; None = by the owner.
-        content: the registry itself, where it is in no file; ``registry`` only names it then, and its folder.
-        take_over: targets whose slices become ours although another hub of our owner wrote them.
-        events: write Kubernetes Events.
-        fall_back: start with the last accepted registry where the file is rejected.
-        owner: whose that is, where the file does not say its owner.
-        target_namespaces: the only ones whose Services and slices are read and written; empty = all.
-    """
-
-    registry: str
-    kubeconfig: str | None = None
-    dry_run: bool = False
-    leader_elect: bool = True
-    namespace: str = "default"
-    secrets_namespace: str | None = None
-    removal_grace: float = 60.0
-    allow_exec: frozenset[str] = frozenset()
-    allow_api_hosts: frozenset[str] = frozenset()
-    credentials_dir: str | None = None
-    settle: float = SETTLE_SECONDS
-    timing: Timing = field(default_factory=Timing)
-    lease: str | None = None
-    content: bytes | None = None
-    take_over: frozenset[TargetKey] = frozenset()
-    events: bool = True
-    fall_back: bool = False
-    owner: str = DEFAULT_OWNER
-    target_namespaces: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class Health:
-    """What the probe endpoints look at. Never a remote cluster."""
-
-    beat: float = 0.0
-    local_synced: bool = False
-    stopping: bool = False
-
-
-def lease_name(owner: str) -> str:
-    """The Lease of an owner."""
-    return f"endpointslice-hub-{owner}"
 
 
 class Hub:
@@ -227,22 +168,14 @@ class Hub:
         self.foreign = ForeignSlices(
             client, clock, self._owners, self._published, self._foreign_found, self._adopted_by
         )
-        self._by_cluster: dict[str, list[TargetKey]] = {}
-        self._by_copy: dict[ProviderRef, list[TargetKey]] = {}
-        self._problems: dict[TargetKey, str] = {}
-        self.passes = dict.fromkeys(("succeeded", "failed", "not-leader", "defect"), 0)
-        """Passes by outcome, since the start."""
-        self.durations = Tally(WRITES)
+        self.passes = Passes(self.reconciler, self.queue, clock, lambda: self.writing, dry_run=options.dry_run)
         self.reloads = {"accepted": 1, "rejected": 0}
         """Registries read, since the start."""
         self.reloaded_at = clock.wall()
         self.views: EndpointViews | None = None
         self._writing = False
         self._refreshing = False
-        self._index()
-
-    def _renews(self) -> bool:
-        return self.writing and not self.options.dry_run
+        self._concerns = Concerns(self.registry)
 
     @property
     def writing(self) -> bool:
@@ -270,22 +203,12 @@ class Hub:
     def _owners(self) -> tuple[str, ...]:
         return (self.registry.owner, *self.registry.previous_owners)
 
-    def _index(self) -> None:
-        by_cluster: dict[str, list[TargetKey]] = {}
-        by_copy: dict[ProviderRef, list[TargetKey]] = {}
-        for key, target in self.registry.targets.items():
-            for source in target.sources:
-                by_cluster.setdefault(source.cluster, []).append(key)
-                if source.cluster == LOCAL:
-                    by_copy.setdefault(source.provider, []).append(key)
-        self._by_cluster, self._by_copy = by_cluster, by_copy
-
     def _cluster_changed(self, name: str) -> None:
-        self._wake(self._by_cluster.get(name, ()))
+        self._wake(self._concerns.of_cluster(name))
 
     def _copy_changed(self, source: SourceKey) -> None:
         """One of many sources of the hub cluster: the others' copies have nothing to do."""
-        self._wake(self._by_copy.get(source.provider, ()))
+        self._wake(self._concerns.of_copy(source.provider))
 
     def _target_changed(self, key: TargetKey) -> None:
         if self.copying.note(key, self.local.services.get(key)) and not self._refreshing:
@@ -296,11 +219,11 @@ class Hub:
 
     def _approvals_changed(self) -> None:
         self.fleet.reconsider()
-        self._wake(self._all())
+        self._wake(self.everything())
 
     def _cidrs_changed(self) -> None:
         self.fleet.update(self.registry, self.cidrs.networks)
-        self._wake(self._all())
+        self._wake(self.everything())
 
     def _published(self) -> set[TargetKey]:
         """Targets whose slices this process writes."""
@@ -324,7 +247,8 @@ class Hub:
                     self.reconciler.latency.arrived(key, now)
                 self.queue.add(key)
 
-    def _all(self) -> list[TargetKey]:
+    def everything(self) -> list[TargetKey]:
+        """Every target there is something to do or to say about."""
         return sorted({*self.registry.targets, *self.registry.notes, *self.local.slices.targets()})
 
     def _refresh(self) -> None:
@@ -386,27 +310,15 @@ class Hub:
         for key, note in sorted(registry.notes.items()):
             if old.notes.get(key) != note:
                 log.warning("%s: %s: %s", key, note.reason, note.message)
-        changes = diff(old, self.registry)
-        before = self._by_cluster
-        self._index()
+        before, self._concerns = self._concerns, Concerns(registry)
         self.local.own(self._owners())
         self.adopting.follow(self.registry)
         self.identities.keep(self.registry.clusters.keys() | self.registry.broken_clusters.keys())
         self.fleet.update(self.registry, self.cidrs.networks)
         self._follow_views()
         noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
-        self._wake({*self._concerned(old, changes, before), *noted})
-
-    def _concerned(
-        self, old: Registry, changes: RegistryDiff, before: Mapping[str, list[TargetKey]]
-    ) -> Iterable[TargetKey]:
-        """Targets that another registry may mean something to."""
-        if changes.settings or old.frozen_names != self.registry.frozen_names:
-            return self._all()
-        names, keys = changes.clusters, changes.targets
-        clusters = names.added | names.removed | names.changed | names.broken
-        touched = {key for name in clusters for key in (*before.get(name, ()), *self._by_cluster.get(name, ()))}
-        return sorted(touched | keys.added | keys.changed | keys.removed | keys.broken)
+        concerned = self._concerns.since(before)
+        self._wake({*(self.everything() if concerned is None else concerned), *noted})
 
     # --- running -----------------------------------------------------------------------------------
 
@@ -436,7 +348,7 @@ class Hub:
                 watcher = RegistryWatcher(self.options.registry, self.clock, self._registry_changed, seen)
                 tasks.append(spawn(group, "registry", watcher.run, self.clock))
             leading = group.create_task(self._lead(), name="leader")
-            workers = [group.create_task(self._work(), name=f"worker {n}") for n in range(WORKERS)]
+            workers = [group.create_task(self.passes.work(), name=f"worker {n}") for n in range(WORKERS)]
             await stop.wait()
             self.health.stopping = True
             self._writing = False
@@ -473,14 +385,15 @@ class Hub:
             async with asyncio.timeout(CIDRS_PATIENCE):
                 await self.cidrs.asked.wait()
         await self.adopting.wait_synced()
-        await self._restore()
+        await self.restore()
         if not self.options.leader_elect:
             self._start_writing(leading=True)
             await asyncio.Event().wait()
         work = partial(self.elector.run, lambda leading: self._start_writing(leading=leading))
         await supervise("leader election", work, self.clock)
 
-    async def _restore(self) -> None:
+    async def restore(self) -> None:
+        """Go on withholding what the process before this one withheld."""
         if await accepted.withheld(self.client, self.options.namespace, self.registry.owner):
             self.reconciler.restore()
 
@@ -497,114 +410,7 @@ class Hub:
             self.reconciler.reread()
             self.identities.reread()
             self.fleet.reconsider()
-        self._wake(self._all())
-
-    async def _work(self) -> None:
-        while True:
-            key = await self.queue.get()
-            try:
-                if self._writing:
-                    started = self.clock.now()
-                    self.passes[await self._pass(key)] += 1
-                    self.durations.note(self.clock.now() - started)
-            finally:
-                self.queue.done(key)
-
-    async def _pass(self, key: TargetKey) -> str:
-        """Reconcile, and see to it that it is tried again where that failed; what came of it."""
-        try:
-            again = await self._reconcile(key)
-        except NotLeader as error:
-            log.info("%s: not written: %s", key, error)
-            if self._writing:  # the lease may be renewed yet
-                self.queue.add_after(key, NOT_LEADER_DELAY)
-            return "not-leader"
-        except HubError as error:
-            at_least = error.retry_after or 0.0 if isinstance(error, ApiError) else 0.0
-            delay = self.queue.retry(key, at_least)
-            level = logging.WARNING if self._problems.get(key) != str(error) else logging.DEBUG
-            self._problems[key] = str(error)
-            log.log(level, "%s: %s; again in %.0f s", key, error, delay)
-            return "failed"
-        except Exception:
-            self.queue.retry(key)
-            log.exception("%s: a pass failed", key)
-            return "defect"
-        self.queue.forget(key)
-        self._problems.pop(key, None)
-        if again is not None:
-            self.queue.add_after(key, again)
-        return "succeeded"
-
-    async def _reconcile(self, key: TargetKey) -> float | None:
-        if not self.options.dry_run:
-            return await self.reconciler.reconcile(key)
-        result = self.reconciler.decide(key)
-        if result.plan is not None and result.plan.writes:
-            log.info(
-                "dry run: %s: would create %d, update %d, delete %d slices",
-                key,
-                len(result.plan.creates),
-                len(result.plan.updates),
-                len(result.plan.deletes),
-            )
-        return result.again_after
-
-    # --- one-shot ------------------------------------------------------------------------------------
-
-    @asynccontextmanager
-    async def observing(self) -> AsyncIterator[None]:
-        """Follow everything until the first statements are in (or ``settle`` is over); decide nothing.
-
-        Raises:
-            HubError: the hub cluster cannot be read.
-        """
-        self.fleet.update(self.registry)
-        tasks = [
-            asyncio.create_task(self.local.follow_services(), name="services of the hub cluster"),
-            asyncio.create_task(self.local.follow_slices(), name="slices of the hub cluster"),
-            asyncio.create_task(self.adopting.run(), name="slices to be adopted"),
-        ]
-        try:
-            await self._local_or_error()
-            await self.adopting.wait_synced()
-            await self.cidrs.look()
-            await self.approvals.look()
-            await self._restore()
-            self.fleet.reconsider()
-            await self.fleet.settled(self.options.settle)
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self.fleet.close()
-            await self.host.close()
-
-    async def _local_or_error(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.options.settle):
-                while not self.local.synced and not self.local.error:  # noqa: ASYNC110 - states
-                    await asyncio.sleep(0.01)
-        if not self.local.synced:
-            raise HubError(f"hub cluster: {self.local.error or 'no answer'}")
-
-    async def once(self) -> list[Pass]:
-        """One pass over every target; unknown sources stay untouched, checks are made beforehand."""
-        checks = [source.health for target in self.registry.targets.values() for source in target.sources]
-        if any(each.mode != "off" for each in checks):
-            await self.board.judge(lambda: [self.reconciler.decide(key) for key in self._all()], self.options.settle)
-        results = []
-        for key in self._all():
-            if not self.options.dry_run:
-                with suppress(ApiError):  # what the API server said is the target's problem, see Reconciler
-                    for _ in range(5):  # a conflict is read again and planned anew at once
-                        if (await self.reconciler.reconcile(key) or 1.0) > 0.5:
-                            break
-            result = self.reconciler.last(key) if not self.options.dry_run else self.reconciler.decide(key)
-            if result is not None:
-                results.append(result)
-        return results
+        self._wake(self.everything())
 
     # --- Secrets ---------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from hub.cli.exits import Exit
 from hub.cli.render import Output, warn
 from hub.errors import UsageError
 from hub.model import TargetKey
+from hub.oneshot import observing
 from hub.report.facts import known_targets, unknown_sources
 from hub.report.held import approving_flags
 

@@ -17,6 +17,8 @@ from hub.cli.exits import Exit
 from hub.cli.observe import warn_of_problems
 from hub.cli.render import count, one_line
 from hub.errors import NotLeader
+from hub.oneshot import observing
+from hub.oneshot import once as one_pass
 from hub.reconcile import Pass
 from hub.report.facts import unknown_sources
 from hub.report.held import approving_flags

@@ -13,7 +13,9 @@ from hub.cli.exits import Exit
 from hub.cli.observe import chosen, warn_of_problems
 from hub.cli.render import Output, document, table, warn
 from hub.cli.server import Server, fetch
-from hub.report.reasons import prepared
+from hub.errors import UsageError
+from hub.oneshot import observing
+from hub.report.reasons import SUBJECT, prepared
 from hub.report.values import Why
 
 HEADERS: Final = ("STAGE", "WHERE", "OUTCOME", "WHY")
@@ -36,7 +38,10 @@ async def why_of(server: Server, subject: str, output: Output) -> int:
 
     Raises:
         HubError: there is no hub at ``server``, or it does not tell.
+        UsageError: nothing can be named so.
     """
+    if not SUBJECT.fullmatch(subject):
+        raise UsageError(f"{subject!r} is neither an address, nor a node's name, nor NAMESPACE/SERVICE")
     return show(await fetch(server, f"/api/v1/why?subject={quote(subject, safe='')}", Why), output)
 
 

@@ -15,6 +15,7 @@ from hub.cli.render import Output, count, document, one_line, table
 from hub.cli.server import Server, fetch
 from hub.errors import UsageError
 from hub.model import LOCAL
+from hub.oneshot import observing
 from hub.report.detail import cluster_detail, cluster_details
 from hub.report.values import ClusterDetail, NodeState, SourceDetail, Status
 

@@ -14,6 +14,7 @@ from hub.cli.observe import chosen, warn_of_problems
 from hub.cli.render import Output, document, one_line, table
 from hub.cli.server import Server, fetch
 from hub.cli.withheld import lines, registry_lines
+from hub.oneshot import observing
 from hub.removals import REASON
 from hub.report.facts import unknown_sources
 from hub.report.state import observed

@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from hub.model import TargetKey
+from hub.report import reasons
 from hub.report.detail import ADDRESSES, cluster_detail, prepared
 from hub.report.openapi import document
 from hub.report.site import Site
@@ -52,6 +53,9 @@ def routes(site: Site) -> list[web.RouteDef]:
 
         return answer(request, await site.once(("cluster", name), made))
 
+    async def why(request: web.Request) -> web.StreamResponse:
+        return answer(request, await _reasons(site, request.query.get("subject", "")))
+
     async def openapi(request: web.Request) -> web.StreamResponse:
         return answer(request, document())
 
@@ -63,9 +67,22 @@ def routes(site: Site) -> list[web.RouteDef]:
         web.get("/api/v1/status", status),
         web.get("/api/v1/services/{namespace}/{name}", service),
         web.get("/api/v1/clusters/{name}", cluster),
+        web.get("/api/v1/why", why),
         web.get("/openapi.json", openapi),
         web.get("/metrics", metrics),
     ]
+
+
+async def _reasons(site: Site, subject: str) -> bytes:
+    if not reasons.SUBJECT.fullmatch(subject):
+        raise web.HTTPBadRequest
+
+    async def made() -> bytes:
+        explain = reasons.prepared(site.hub, subject)
+        return await asyncio.to_thread(lambda: msgspec.json.encode(explain()))
+
+    found: bytes = await site.once(("why", subject), made)
+    return found
 
 
 def named(request: web.Request, part: str) -> str:

@@ -28,6 +28,7 @@ from hub.kube.credentials import Credentials
 from hub.leader import Elector
 from hub.local import LocalCluster
 from hub.model import LOCAL, TargetKey
+from hub.passes import Passes
 from hub.reconcile import Reconciler
 from hub.registry.spec import NodePolicy, Registry
 from hub.remote.cluster import RemoteCluster
@@ -77,9 +78,7 @@ class Observed(Protocol):
     @property
     def reloaded_at(self) -> float: ...  # noqa: D102
     @property
-    def passes(self) -> Mapping[str, int]: ...  # noqa: D102
-    @property
-    def durations(self) -> Tally: ...  # noqa: D102
+    def passes(self) -> Passes: ...  # noqa: D102
     @property
     def renewal(self) -> Renewal: ...  # noqa: D102
     @property
@@ -297,8 +296,8 @@ class Collector:
         self._each(m.WRITE_FAILURES, hub.writer.failures)
         self._each(m.SUPPRESSED, hub.reconciler.suppressed)
         self._tally(m.PUBLISH_SECONDS, hub.reconciler.latency.seconds)
-        self._each(m.RECONCILES, hub.passes)
-        self._tally(m.RECONCILE_SECONDS, hub.durations)
+        self._each(m.RECONCILES, hub.passes.outcomes)
+        self._tally(m.RECONCILE_SECONDS, hub.passes.durations)
         self._add(m.QUEUE_DEPTH, len(hub.queue))
         self._add(m.QUEUE_DELAYED, hub.queue.delayed)
         self._add(m.QUEUE_OLDEST, hub.reconciler.latency.oldest(hub.clock.now()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import groupby
 from typing import Final
 
 import msgspec
@@ -15,10 +16,22 @@ import msgspec
 from hub.app import Hub
 from hub.explain import Facts, SourceFacts, TargetFacts, claims, condition, explain_address, explain_service
 from hub.explain import Step as Decision
+from hub.health.spec import Check, Watch
 from hub.model import Absent, Found, Node, Resolution, Slice, TargetKey, Unknown
-from hub.report.facts import Inspected, gather, inspected
+from hub.report.facts import Inspected, gather, inspected, kept, known_targets, probed
 from hub.report.state import Snapshots, cluster, decided
-from hub.report.values import Address, ClusterDetail, NodeState, Service, ServiceDetail, SourceDetail, Step
+from hub.report.values import (
+    NOT_PROBED,
+    Address,
+    ClusterDetail,
+    NodeState,
+    Refused,
+    Resolved,
+    Service,
+    ServiceDetail,
+    SourceDetail,
+    Step,
+)
 
 ADDRESSES: Final = 100
 """Addresses that are explained at once; each costs about 0.1 ms."""
@@ -41,21 +54,10 @@ def prepared(
         offset: of the part of its addresses that is explained.
         limit: of them.
     """
-    registry = hub.registry
-    known = key in registry.targets or key in registry.broken_targets or key in registry.notes
-    if not known and not hub.local.slices.of(key):
+    if key not in known_targets(hub):
         return None
-    facts = _kept(gather(hub, [decided(hub, key)], [key]))
+    facts = kept(gather(hub, [decided(hub, key)], [key]))
     return partial(service_detail, snapshots.service(key), key, facts, offset, limit)
-
-
-def _kept(facts: Facts) -> Facts:
-    """Facts that nobody changes any more: those of a source are read where the loop goes on writing them."""
-    sources = tuple(
-        SourceFacts(each.cluster, each.services, each.unknown, each.result, dict(each.resolutions), dict(each.nodes))
-        for each in facts.sources
-    )
-    return Facts(sources, facts.targets, facts.policies)
 
 
 def service_detail(service: Service, key: TargetKey, facts: Facts, offset: int, limit: int) -> ServiceDetail:
@@ -64,13 +66,14 @@ def service_detail(service: Service, key: TargetKey, facts: Facts, offset: int, 
     ordered = sorted(states, key=lambda each: (ORDER.index(states[each][0]), states[each][1], each))
     split = _Split(facts)
     addresses = tuple(
-        Address(each, *states[each], _steps(explain_address(each, split.of(each))))
+        Address(each, *states[each], steps_of(explain_address(each, split.of(each))))
         for each in ordered[offset : offset + limit]
     )
-    return ServiceDetail(service, _steps(explain_service(key, facts)), addresses, offset, len(ordered))
+    return ServiceDetail(service, steps_of(explain_service(key, facts)), addresses, offset, len(ordered))
 
 
-def _steps(found: Iterable[Decision]) -> tuple[Step, ...]:
+def steps_of(found: Iterable[Decision]) -> tuple[Step, ...]:
+    """Decisions as they are told."""
     return tuple(Step(each.stage, each.where, each.outcome, each.why) for each in found)
 
 
@@ -159,35 +162,61 @@ def cluster_detail(hub: Hub, name: str) -> ClusterDetail | None:
     """A cluster with its nodes; None where the registry has none of that name."""
     if name not in hub.registry.clusters and name not in hub.registry.broken_clusters:
         return None
+    return _cluster(hub, name, inspected(hub, name))
+
+
+def cluster_details(hub: Hub) -> list[ClusterDetail]:
+    """All clusters that there is something to say of, in the order of the file."""
+    return [_cluster(hub, name, found) for name, found in groupby(inspected(hub), key=lambda each: each.cluster)]
+
+
+def _cluster(hub: Hub, name: str, found: Iterable[Inspected]) -> ClusterDetail:
     problem = next(
         (each.problem for key, each in hub.fleet.sources.items() if key.cluster == name and each.problem), ""
     )
-    return ClusterDetail(cluster(hub, name, problem), tuple(map(_source, inspected(hub, name))))
+    return ClusterDetail(cluster(hub, name, problem), tuple(_source(hub, each) for each in found))
 
 
-def _source(each: Inspected) -> SourceDetail:
+def _source(hub: Hub, each: Inspected) -> SourceDetail:
+    found = verdicts(hub, each)
     nodes = tuple(
         NodeState(
             report.node,
             report.eligible,
             report.reason,
             report.message,
-            _resolution(each.resolutions.get(report.node)),
+            _resolved(each.resolutions.get(report.node)),
             report.addresses,
-            tuple(f"{text}: {reason}" for text, reason in report.rejected),
+            tuple(Refused(address, reason) for address, reason in report.rejected),
+            ", ".join(sorted({word for address in report.addresses for word in found.get(address, ())})) or NOT_PROBED,
         )
         for _, report in sorted(each.result.reports.items())
     )
     return SourceDetail(each.cluster, each.provider, each.services, each.unknown, nodes)
 
 
-def _resolution(answer: Resolution | None) -> str:
+def verdicts(hub: Hub, source: Inspected) -> Mapping[str, set[str]]:
+    """Address -> what the probes of its Services say; nothing where this process does not probe."""
+    checks: dict[tuple[Check, str], Watch] = {}  # Services with one check share its verdicts
+    for name in source.services:
+        desired = decided(hub, TargetKey(*name.split("/", 1))).desired
+        for watch in desired.watches if desired is not None and hub.writing else ():
+            if watch.cluster == source.cluster:
+                checks.setdefault((watch.check, watch.family), watch)
+    found: dict[str, set[str]] = {}
+    for watch in checks.values():
+        for address, (word, _) in probed(hub, watch).items():
+            found.setdefault(address, set()).add(word)
+    return found
+
+
+def _resolved(answer: Resolution | None) -> Resolved | None:
     match answer:
         case Found(addresses=addresses):
-            return ", ".join(addresses) or "found, no address"
+            return Resolved("found", addresses)
         case Absent(reason=reason):
-            return f"absent: {reason}"
+            return Resolved("absent", reason=reason)
         case Unknown(reason=reason):
-            return f"unknown: {reason}"
+            return Resolved("unknown", reason=reason)
         case None:
-            return ""
+            return None

@@ -119,6 +119,31 @@ def gather(hub: Hub, results: Iterable[Pass], keys: Iterable[TargetKey] | None =
     return Facts(tuple(sources), tuple(_target(hub, each, flags) for each in results), policies)
 
 
+def kept(facts: Facts) -> Facts:
+    """Facts that nobody changes any more: those of a source are read where the loop goes on writing them."""
+    sources = tuple(
+        SourceFacts(each.cluster, each.services, each.unknown, each.result, dict(each.resolutions), dict(each.nodes))
+        for each in facts.sources
+    )
+    return Facts(sources, facts.targets, facts.policies)
+
+
+def known_targets(hub: Hub) -> set[TargetKey]:
+    """Every Service there is something to say of."""
+    registry = hub.registry
+    return {*registry.targets, *registry.broken_targets, *registry.notes, *hub.local.slices.targets()}
+
+
+def unknown_sources(hub: Hub, results: Iterable[Pass]) -> list[str]:
+    """Sources that made no statement, with the reason, each once; not those that are frozen on purpose."""
+    registry = hub.registry
+    found = {name: reason for each in results for name, reason in each.unknown.items()}
+    frozen = {name for name, spec in registry.clusters.items() if spec.state == "frozen"}
+    lines = {f"cluster {name}: {reason}" for name, reason in found.items() if name not in frozen}
+    broken = {f"service {target}: {problem}" for target, problem in registry.broken_targets.items()}
+    return sorted(lines | broken)
+
+
 def _target(hub: Hub, result: Pass, flags: str) -> TargetFacts:
     spec = hub.registry.targets.get(result.target)
     watches = result.desired.watches if result.desired is not None else ()
@@ -133,11 +158,11 @@ def _target(hub: Hub, result: Pass, flags: str) -> TargetFacts:
         result.findings,
         {GroupKey(each.cluster, each.family): each.approve for each in held(result, flags)},
         {GroupKey(each.cluster, each.family): str(each.check) for each in watches},
-        {GroupKey(each.cluster, each.family): _probed(hub, each) for each in watches} if hub.writing else {},
+        {GroupKey(each.cluster, each.family): probed(hub, each) for each in watches} if hub.writing else {},
     )
 
 
-def _probed(hub: Hub, watch: Watch) -> Mapping[str, tuple[str, str]]:
+def probed(hub: Hub, watch: Watch) -> Mapping[str, tuple[str, str]]:
     """Address -> what the probes say: the verdict, and why."""
     words = {True: "healthy", False: "unhealthy", None: "not known yet"}
     verdicts = hub.board.verdicts().get(watch.check, {})

@@ -82,7 +82,7 @@ async def listening(
     if address is None:
         yield
         return
-    connections = _Connections(answer, closed=own_names and _is_loopback(address.host or ""))
+    connections = _Connections(answer, closed=own_names and is_loopback(address.host))
     try:
         server = await asyncio.start_server(
             connections.serve, address.host, address.port, limit=HEAD_LIMIT, backlog=AT_ONCE
@@ -151,7 +151,10 @@ class _Connections:
         return _response(reply, body=method == "GET")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str | None) -> bool:
+    """Whether nobody but this machine reaches an address; a name other than localhost may mean anything."""
+    if host is None:
+        return False
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -13,11 +13,19 @@ from typing import Any, Final
 import msgspec
 
 from hub import __version__
-from hub.report.values import ClusterDetail, Problem, ServiceDetail, Status
+from hub.report.values import ClusterDetail, Problem, ServiceDetail, Status, Why
 
-TYPES: Final = (Status, ServiceDetail, ClusterDetail, Problem)
+TYPES: Final = (Status, ServiceDetail, ClusterDetail, Why, Problem)
 REF: Final = "#/components/schemas/{name}"
 NAME: Final = {"type": "string", "pattern": "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", "maxLength": 253}
+
+SUBJECT: Final = {
+    "name": "subject",
+    "in": "query",
+    "required": True,
+    "description": "an address, the name of a node, or namespace/name of a Service",
+    "schema": {"type": "string", "maxLength": 512},
+}
 
 
 @cache
@@ -47,6 +55,7 @@ def described(version: str) -> dict[str, Any]:
                 [_path("namespace"), _path("name"), *part],
             ),
             "/api/v1/clusters/{name}": _get("A cluster and its nodes", ClusterDetail, [_path("name")]),
+            "/api/v1/why": _get("The decisions behind an address, a node or a Service", Why, [SUBJECT]),
             "/api/v1/endpoints": _views(),
         },
         "components": {
@@ -62,7 +71,7 @@ def _describe(schema: dict[str, Any]) -> None:
     text, _, attributes = schema.get("description", "").partition("\n\n    Attributes:\n")
     schema["description"] = " ".join(text.split())
     for name, meaning in re.findall(r"^ {8}(\w+): (.+)$", attributes, re.MULTILINE):
-        head, *rest = name.split("_")
+        head, *rest = name.rstrip("_").split("_")
         prop = schema["properties"][head + "".join(each.capitalize() for each in rest)]
         if "$ref" not in prop:
             prop["description"] = meaning

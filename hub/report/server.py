@@ -16,10 +16,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from hub.errors import UsageError
+from hub.report.listener import Address, is_loopback
 
 if TYPE_CHECKING:
     from hub.app import Hub
@@ -29,15 +29,6 @@ log = logging.getLogger(__name__)
 BACKLOG: Final = 128
 RETRY: Final = 5.0
 """Seconds until a server that could not be started is tried again; whoever knocks meanwhile waits."""
-
-
-class Address(Protocol):
-    """Where to listen; ``host`` None = on all addresses."""
-
-    @property
-    def host(self) -> str | None: ...  # noqa: D102
-    @property
-    def port(self) -> int: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +66,6 @@ class Listen:
             f"--listen {self.address}: beyond loopback everybody could read what clusters and addresses there are; "
             "give --listen-authenticate, or --listen-unauthenticated where something else keeps strangers out"
         )
-
-
-def is_loopback(host: str | None) -> bool:
-    """Whether nobody but this machine reaches an address; a name other than localhost may mean anything."""
-    if host is None:
-        return False
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @asynccontextmanager

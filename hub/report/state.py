@@ -19,6 +19,7 @@ from hub.reconcile import Pass
 from hub.registry.spec import ClusterSpec, SourceSpec
 from hub.report.held import approving_flags, held, registry_withheld
 from hub.report.values import (
+    NOT_PROBED,
     Checked,
     Cluster,
     Noted,
@@ -31,7 +32,6 @@ from hub.report.values import (
     timestamp,
 )
 
-NOT_PROBED: Final = "not probed"
 PROBED: Final = "probed"
 """The verdict on a check: in a hub that writes, addresses carry it as their condition."""
 STARTS: Final = "no decision yet"

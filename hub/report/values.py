@@ -14,6 +14,9 @@ import msgspec
 API_VERSION: Final = "endpointslice-hub/v1"
 """``apiVersion`` of every document."""
 
+NOT_PROBED: Final = "not probed"
+"""The verdict on an address where nobody probes, or not here: its slice is believed."""
+
 Role = Literal["leader", "standby", "starting", "stopping", "observer"]
 """Of a replica: who writes, who waits for the Lease, and who only looked once (``hub status``)."""
 
@@ -214,22 +217,50 @@ class ServiceDetail(_Value, frozen=True):
     kind: str = "ServiceDetail"
 
 
+class Resolved(_Value, frozen=True):
+    """What the provider said of a node.
+
+    Attributes:
+        reason: why there is no address.
+    """
+
+    state: Literal["found", "absent", "unknown"]
+    addresses: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        """The same on one line."""
+        if self.state == "found":
+            return ", ".join(self.addresses) or "found, no address"
+        return f"{self.state}: {self.reason}"
+
+
+class Refused(_Value, frozen=True):
+    """An address of a node that may not be published."""
+
+    address: str
+    reason: str
+
+
 class NodeState(_Value, frozen=True):
     """What became of a node.
 
     Attributes:
         reason: "" where published, else one word.
         message: the same in words.
-        resolution: what the provider said.
+        resolution: what the provider said; null where it was not asked, or did not answer yet.
+        verdict: of the probes: healthy, unhealthy, not known yet, or several; "not probed" where nobody probes here.
     """
 
     name: str
     eligible: bool
     reason: str = ""
     message: str = ""
-    resolution: str = ""
+    resolution: Resolved | None = None
     addresses: tuple[str, ...] = ()
-    rejected: tuple[str, ...] = ()
+    rejected: tuple[Refused, ...] = ()
+    verdict: str = NOT_PROBED
 
 
 class SourceDetail(_Value, frozen=True):
@@ -249,6 +280,28 @@ class ClusterDetail(_Value, frozen=True):
     sources: tuple[SourceDetail, ...] = ()
     api_version: str = API_VERSION
     kind: str = "ClusterDetail"
+
+
+class Why(_Value, frozen=True):
+    """The chain of decisions behind something; what ``GET /api/v1/why?subject=…`` returns.
+
+    Attributes:
+        subject: as asked for: an address, the name of a node, or ``namespace/name`` of a Service.
+        is_: address, node or Service.
+        known: a cluster or a slice has it.
+        steps: the decisions, in the order of the stages.
+        unknown: sources that make no statement, as far as they matter.
+        hint: what may have been meant; "" where nothing is close.
+    """
+
+    subject: str
+    is_: Literal["address", "node", "Service"] = msgspec.field(name="is")
+    known: bool = True
+    steps: tuple[Step, ...] = ()
+    unknown: tuple[str, ...] = ()
+    hint: str = ""
+    api_version: str = API_VERSION
+    kind: str = "Why"
 
 
 class Problem(_Value, frozen=True):

@@ -12,6 +12,7 @@ from typing import Any
 
 from hub.app import Hub, Options, assemble
 from hub.model import TargetKey
+from hub.oneshot import observing, once
 from hub.plugin.testing import SimulatedCluster, make_node, make_service
 from tests.support.namespace import in_namespace
 
@@ -327,8 +328,8 @@ async def test_once_checks_before_it_publishes(tmp_path: Path) -> None:
     async with world(tmp_path, nodes=2) as it:
         it.write(health=TCP)
         await it.backends.start([one])
-        async with assemble(it.options) as hub, hub.observing():
-            await hub.once()
+        async with assemble(it.options) as hub, observing(hub):
+            await once(hub)
         assert it.published() == {one: READY, two: FAILED}
 
 

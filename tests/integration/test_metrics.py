@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hub_provider_ionos.testing import FakeIonosThread
 from prometheus_client.parser import text_string_to_metric_families
 
 from hub.report.metrics_catalog import METRICS, PREFIX
 from tests.support.apiserver.server import ApiServer
-from tests.support.hub import HubProcess, World, add_node
+from tests.support.hub import NODE_RULES, HubProcess, World, add_node
+from tests.support.hub import node as node_of
 from tests.support.prometheus import ROOT, Prometheus, free_port
 from tests.support.waiting import eventually
 
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "monitoring" / "dashboard.json").read_text())
+DATACENTER = "10000000-0000-4000-8000-000000000001"
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -45,9 +48,9 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
 class Scraped:
     """A hub process that answers scrapes."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *arguments: str) -> None:
         self.port = free_port()
-        self.process = HubProcess(world, "--metrics-bind-address", f"127.0.0.1:{self.port}")
+        self.process = HubProcess(world, "--metrics-bind-address", f"127.0.0.1:{self.port}", *arguments)
 
     def scrape(self, accept: str = "", host: str = "") -> tuple[str, str]:
         """Content type and text."""
@@ -155,6 +158,34 @@ def test_every_metric_is_in_the_catalog(scraped: Scraped) -> None:
                 assert sample.labels.keys() - {"le"} == set(known[family.name].labels)
 
 
+@pytest.fixture
+def clouded(world: World, remote_clusters: tuple[ApiServer, ...]) -> Iterator[Scraped]:
+    """A hub at work on a third cluster, too, whose provider counts its requests to a cloud."""
+    api = world.remotes["ap"] = remote_clusters[2]
+    api.grant("hub", *NODE_RULES)
+    api.kubeconfig(world.folder / "ap", "hub")
+    (world.folder / "token").write_text("fake-token")
+    with FakeIonosThread() as fake:
+        fake.do(lambda ionos: ionos.add_datacenter(identity=DATACENTER))
+        server = fake.do(lambda ionos: ionos.add_server(DATACENTER, "vm", "10.3.0.1"))
+        body = node_of("n3")
+        api.api.post("/api/v1/nodes", {"metadata": body["metadata"], "spec": {"providerID": f"ionos://{server}"}})
+        api.api.patch("/api/v1/nodes/n3/status", {"status": body["status"]})
+        config = {"datacenters": [DATACENTER], "lan": 2, "apiUrl": fake.url, "token": {"file": "token"}}
+        cloud = world.cluster("ap", provider={"name": "ionos", "config": {**config, "refresh": "1s"}})
+        services = [
+            world.service("payments", "eu"),
+            world.service("orders", "us", "ap"),
+            world.service("missing", "us"),
+        ]
+        world.write(clusters=[*map(world.cluster, ("eu", "us")), cloud], services=services)
+        hub = Scraped(world, "--allow-api-host", fake.host)
+        with hub.process:
+            world.awaits("10.1.0.1", timeout=30)
+            world.awaits("10.2.0.1", "10.3.0.1", service="orders", timeout=30)
+            yield hub
+
+
 def expression(text: str) -> str:
     """A panel's query, as Grafana sends it for cluster eu and the Service edge/missing or edge/payments."""
     target = "edge/missing" if "findings" in text else "edge/payments"
@@ -163,11 +194,11 @@ def expression(text: str) -> str:
     return text.replace("$__rate_interval", "20s")
 
 
-def test_prometheus_reads_the_hub_and_every_panel_shows_it(scraped: Scraped, tmp_path: Path) -> None:
+def test_prometheus_reads_the_hub_and_every_panel_shows_it(clouded: Scraped, tmp_path: Path) -> None:
     """A real Prometheus takes the metrics and the rules, and each query of the dashboard has the hub's labels."""
     folder = tmp_path / "prometheus"
     folder.mkdir()
-    with Prometheus(folder, f"127.0.0.1:{scraped.port}", free_port()) as prometheus:
+    with Prometheus(folder, f"127.0.0.1:{clouded.port}", free_port()) as prometheus:
         twice = f"rate({PREFIX}writes_total[20s])"
         eventually(lambda: len(prometheus.query(twice)) == 3, 30)
         eventually(lambda: [each["value"][1] for each in prometheus.query("up")] == ["1"], 30)
@@ -177,7 +208,7 @@ def test_prometheus_reads_the_hub_and_every_panel_shows_it(scraped: Scraped, tmp
                 for series in prometheus.series(asked):
                     assert series["metric"]["job"] == Prometheus.JOB, asked
                     if "source_cluster" in series["metric"]:
-                        assert series["metric"]["source_cluster"] in ("eu", "us", "local")
+                        assert series["metric"]["source_cluster"] in ("eu", "us", "ap", "local")
                     if "$target" in target["expr"]:
                         assert series["metric"]["target"] in ("edge/payments", "edge/missing")
         for variable in DASHBOARD["templating"]["list"][1:]:

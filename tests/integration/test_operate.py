@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import shlex
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +33,6 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
     for number in range(10):
         add_node(remote_clusters[0], f"n{number}", f"10.1.0.{number}")
     return made
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    """Commands set up logging for their process; here that is everybody's."""
-    root, ours, theirs = (logging.getLogger(name) for name in (None, "hub", "hub.resolution"))
-    before = root.handlers[:], root.level, ours.level, theirs.level, logging.raiseExceptions
-    yield
-    root.handlers[:], root.level, ours.level, theirs.level, logging.raiseExceptions = before
-    logging.captureWarnings(capture=False)
 
 
 def hub(world: World, *arguments: str, code: int = 0, **more: Any) -> Result:

@@ -8,7 +8,7 @@ import logging
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +42,6 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
         add_node(made.remotes[name], f"{name}-1", address)
     made.write(services=services(made, *NAMES))
     return made
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    """Commands set up logging for their process; here that is everybody's."""
-    root, ours, theirs = (logging.getLogger(name) for name in (None, "hub", "hub.resolution"))
-    before = root.handlers[:], root.level, ours.level, theirs.level, logging.raiseExceptions
-    yield
-    root.handlers[:], root.level, ours.level, theirs.level, logging.raiseExceptions = before
-    logging.captureWarnings(capture=False)
 
 
 def services(world: World, *names: str) -> list[Object]:

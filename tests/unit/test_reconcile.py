@@ -11,7 +11,7 @@ import pytest
 from hub.apply.writer import Free, Writer
 from hub.desired.view import ViewResult
 from hub.errors import Forbidden
-from hub.local import LocalCluster, ServiceStore, SliceStore
+from hub.local import LocalCluster
 from hub.model import (
     ANNOTATION_CLUSTER_UID,
     ANNOTATION_LEASE,
@@ -26,6 +26,7 @@ from hub.plugin.spec import GuardDefaults
 from hub.reconcile import BURST, RATE, Reconciler, Tokens
 from hub.registry.spec import ClusterSpec, Registry, TargetSpec
 from hub.remote.fleet import Fleet, SourceKey
+from hub.stores import ServiceStore, SliceStore
 from tests.support import build
 
 KEY = TargetKey("edge", "payments")

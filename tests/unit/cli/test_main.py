@@ -154,6 +154,34 @@ def test_main_imports_nothing_heavy() -> None:
     assert result.stdout.strip() == "[]"
 
 
+STOPPED_EARLY = """
+import signal, sys
+import hub.cli
+from hub.registry import isolated
+real = isolated.begin
+def begin(*arguments):
+    signal.raise_signal(signal.SIGTERM)
+    return real(*arguments)
+isolated.begin = begin
+sys.argv = ["hub", "run", "--registry", "clusters.yaml", "--kubeconfig", "hub", "--listen", "0"]
+sys.argv += ["--health-probe-bind-address", "0", "--leader-elect=false"]
+hub.cli.main()
+"""
+
+
+def test_run_that_is_stopped_while_it_starts_ends_well(tmp_path: Path) -> None:
+    """A signal before the hub is assembled counts as one that comes later."""
+    (tmp_path / "clusters.yaml").write_text("version: 1\n")
+    (tmp_path / "hub").write_text(
+        "{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "
+        '"https://127.0.0.1:1"}}], users: [{name: c, user: {token: t}}], contexts: [{name: c, context: '
+        "{cluster: c, user: c}}]}\n"
+    )
+    command = [sys.executable, "-c", STOPPED_EARLY]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
+
+
 def test_help_lists_every_command_without_importing_what_they_need() -> None:
     """``hub --help`` shows all commands and loads none of their libraries."""
     program = (

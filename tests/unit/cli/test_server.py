@@ -8,7 +8,9 @@ from pathlib import Path
 import click
 import pytest
 
+from hub.cli.reasons import why_of
 from hub.cli.server import Server, chosen, fetch, server_url
+from hub.cli.sources import nodes_of
 from hub.cli.standing import status_of
 from hub.errors import HubError, UsageError
 from hub.report.server import Listen
@@ -25,6 +27,54 @@ async def test_status_of_a_running_hub_is_what_its_api_says(tmp_path: Path, caps
         assert "edge/payments   followed   3/3     eu 3/3" in lines
         assert await status_of(Server(watched.url), "json") == 0
         assert json.loads(capsys.readouterr().out) == await watched.json("/api/v1/status")
+
+
+async def test_nodes_of_a_running_hub_have_their_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All clusters or one, as hub nodes shows them, and a cluster that is not there."""
+    async with watching(tmp_path) as watched:
+        server = Server(watched.url)
+        assert await nodes_of(server, None, "table") == 0
+        lines = click.unstyle(capsys.readouterr().out).splitlines()
+        assert lines[0] == "eu through node-addresses for edge/payments: 3 nodes, 3 published"
+        assert lines[2].split() == ["n1", "yes", "10.0.0.1", "10.0.0.1", "not", "probed"]
+        assert await nodes_of(server, "eu", "json") == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["kind"] == "Nodes"
+        assert found["sources"][0]["nodes"][0]["resolution"] == {
+            "state": "found",
+            "addresses": ["10.0.0.1"],
+            "reason": "",
+        }
+        for name in ("nosuch", "../status", "local/../eu"):
+            with pytest.raises(UsageError):
+                await nodes_of(server, name, "table")
+
+
+@pytest.mark.parametrize(
+    ("subject", "code", "kind", "said"),
+    [
+        ("10.0.0.2", 0, "address", "eu/n2"),
+        ("n2", 0, "node", "eu/n2"),
+        ("edge/payments", 0, "Service", "3 published, 3 ready"),
+        ("n2x", 1, "node", "no cluster and no slice has the node n2x (did you mean n2?)"),
+        ("edge/paiments", 1, "Service", "(did you mean edge/payments?)"),
+        ("10.9.9.9", 1, "address", "inside its allowedCIDRs"),
+        ("fd00::1", 1, "address", "inside no cluster's allowedCIDRs"),
+    ],
+)
+async def test_why_of_a_running_hub_is_what_hub_why_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], subject: str, code: int, kind: str, said: str
+) -> None:
+    """Of an address, a node and a Service; with what may have been meant where nobody knows it."""
+    async with watching(tmp_path) as watched:
+        assert await why_of(Server(watched.url), subject, "table") == code
+        printed = capsys.readouterr()
+        assert said in printed.out + printed.err
+        assert await why_of(Server(watched.url), subject, "json") == code
+        found = json.loads(capsys.readouterr().out)
+        assert (found["kind"], found["subject"], found["is"], found["known"]) == ("Why", subject, kind, code == 0)
+        with pytest.raises(UsageError, match="is neither an address"):
+            await why_of(Server(watched.url), "../../etc/passwd", "table")
 
 
 async def test_what_is_not_there_is_said_so(tmp_path: Path) -> None:
@@ -62,7 +112,7 @@ def test_a_server_and_a_registry_exclude_each_other() -> None:
     """One of them is needed."""
     given = {"server": "http://h", "server_token_file": None, "server_ca_file": None}
     assert chosen(dict(given), None) == Server("http://h")
-    assert chosen({**given, "server": None}, "clusters.yaml") is None
+    assert chosen({**given, "server": None}, "clusters.yaml") == "clusters.yaml"
     with pytest.raises(click.UsageError, match="cannot go with"):
         chosen(dict(given), "clusters.yaml")
     with pytest.raises(click.UsageError, match="Missing option"):

@@ -6,7 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.desired.view import NodeReport, ViewResult
@@ -61,6 +61,7 @@ slices = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(slices, max_size=5), max_size=5))
 def test_sums_are_those_of_the_slices_there_are(rounds: list[list[Slice]]) -> None:
     """Whatever came, changed and went: the sums are as if counted anew, and nothing is left of what is gone."""

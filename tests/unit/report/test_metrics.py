@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.aio.clock import SystemClock
@@ -36,6 +36,7 @@ KEY, OTHER = TargetKey("edge", "payments"), TargetKey("edge", "orders")
 # --- tallies -------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(min_value=0, max_value=1e6)))
 def test_tally_counts_each_duration_once(seconds: list[float]) -> None:
     """Every duration is in the first bucket whose bound it does not exceed."""

@@ -27,9 +27,11 @@ from hub.report.values import (
     Held,
     NodeState,
     Noted,
+    Refused,
     RegistryState,
     RegistryWithheld,
     Replica,
+    Resolved,
     Service,
     ServiceDetail,
     Source,
@@ -96,9 +98,9 @@ def test_strangers_texts_stay_texts() -> None:
         eligible=False,
         reason=HOSTILE,
         message=HOSTILE,
-        resolution=HOSTILE,
+        resolution=Resolved("absent", reason=HOSTILE),
         addresses=(HOSTILE,),
-        rejected=(HOSTILE,),
+        rejected=(Refused(HOSTILE, HOSTILE),),
     )
     cluster = ClusterDetail(moment.status.clusters[0], (SourceDetail(HOSTILE, HOSTILE, (HOSTILE,), None, (node,)),))
     sent = event(Moment("u", Status()), moment, set())

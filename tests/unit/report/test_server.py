@@ -418,6 +418,12 @@ async def test_a_service_has_the_decisions_behind_each_address(watched: Watched)
     assert ([each["address"] for each in part["addresses"]], part["offset"], part["number"]) == (["10.0.0.2"], 1, 3)
 
 
+async def test_a_subject_that_can_be_none_is_a_bad_request(watched: Watched) -> None:
+    """Nothing is looked for."""
+    for subject in ("", "../x", "a/b/c", "%00", "x" * 300, "<b>"):
+        assert (await watched.get("/api/v1/why", params={"subject": subject}))[0] == 400
+
+
 async def test_a_cluster_has_its_nodes(watched: Watched) -> None:
     """With what became of each."""
     found = await watched.json("/api/v1/clusters/eu")
@@ -447,6 +453,7 @@ async def test_answers_are_as_described(watched: Watched) -> None:
         ("/api/v1/status", "Status"),
         ("/api/v1/services/edge/payments", "ServiceDetail"),
         ("/api/v1/clusters/eu", "ClusterDetail"),
+        ("/api/v1/why?subject=10.0.0.1", "Why"),
     ):
         conforms(await watched.json(path), {"$ref": f"#/components/schemas/{name}"}, schemas)
 

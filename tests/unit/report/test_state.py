@@ -6,14 +6,17 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from hub.desired.addresses import AddressPolicy
 from hub.desired.view import ViewBuilder
 from hub.explain import Facts, SourceFacts, TargetFacts, explain_address, explain_service
+from hub.health.spec import Check, Watch
 from hub.model import DRAINING, FAILED, PUBLISHED, Found, GroupKey, TargetKey
 from hub.plan.guard import Withheld
 from hub.reconcile import Pass
 from hub.registry.spec import NodePolicy
-from hub.report.detail import service_detail
+from hub.report.detail import service_detail, verdicts
 from hub.report.state import Snapshots, counts, described, sources
 from hub.report.values import Service as Shown
 from hub.report.values import Source
@@ -80,6 +83,28 @@ async def test_the_verdicts_of_probes_are_steps_of_an_explanation(watched: Watch
         "10.0.0.1": [("unhealthy", "tcp :80 of 10.0.0.1: connection refused")],
         "10.0.0.2": [("healthy", "tcp :80 of 10.0.0.2")],
     }
+
+
+@pytest.mark.parametrize("writing", [True, False])
+def test_the_verdicts_on_a_node_are_those_of_all_its_checks(*, writing: bool) -> None:
+    """Of its own cluster only, and of none where this process does not probe."""
+    tcp, http = (Check(mode, 80) for mode in ("tcp", "http"))
+    known = {tcp: {"10.0.0.1": True, "10.0.0.2": True}, http: {"10.0.0.1": False}}
+    endpoints = {address: build.endpoint(address) for address in ("10.0.0.1", "10.0.0.2")}
+    watches = [Watch("eu", "IPv4", tcp, endpoints, {}), Watch("eu", "IPv4", http, endpoints, {})]
+    watches.append(Watch("us", "IPv4", tcp, {"10.0.0.3": build.endpoint("10.0.0.3")}, {}))
+    last = SimpleNamespace(desired=SimpleNamespace(watches=watches))
+    hub = SimpleNamespace(
+        writing=writing,
+        elector=SimpleNamespace(holder=""),
+        registry=SimpleNamespace(broken_targets={}),
+        reconciler=SimpleNamespace(last=lambda _: last),
+        board=SimpleNamespace(verdicts=lambda: known, reason=lambda *_: "refused"),
+    )
+    source = SimpleNamespace(cluster="eu", services=(str(KEY),))
+    found = verdicts(cast("Any", hub), cast("Any", source))
+    both = {"10.0.0.1": {"healthy", "unhealthy"}, "10.0.0.2": {"healthy", "not known yet"}}
+    assert found == (both if writing else {})
 
 
 def facts(nodes: int) -> Facts:

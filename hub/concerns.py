@@ -1,0 +1,42 @@
+"""Which targets something means something to: a cluster, a copied Service, another registry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hub.model import LOCAL, TargetKey
+from hub.registry.diff import diff
+from hub.registry.spec import ProviderRef, Registry
+
+
+class Concerns:
+    """The targets of one registry by what they are made from."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._by_cluster: dict[str, list[TargetKey]] = {}
+        self._by_copy: dict[ProviderRef, list[TargetKey]] = {}
+        for key, target in registry.targets.items():
+            for source in target.sources:
+                self._by_cluster.setdefault(source.cluster, []).append(key)
+                if source.cluster == LOCAL:
+                    self._by_copy.setdefault(source.provider, []).append(key)
+
+    def of_cluster(self, name: str) -> Sequence[TargetKey]:
+        """Targets with this cluster among their sources."""
+        return self._by_cluster.get(name, ())
+
+    def of_copy(self, provider: ProviderRef) -> Sequence[TargetKey]:
+        """Targets that copy this from the hub cluster."""
+        return self._by_copy.get(provider, ())
+
+    def since(self, before: Concerns) -> list[TargetKey] | None:
+        """Targets that this registry may mean something to after another one; None = all of them."""
+        old, new = before._registry, self._registry
+        changes = diff(old, new)
+        if changes.settings or old.frozen_names != new.frozen_names:
+            return None
+        names, keys = changes.clusters, changes.targets
+        clusters = names.added | names.removed | names.changed | names.broken
+        touched = {key for name in clusters for key in (*before.of_cluster(name), *self.of_cluster(name))}
+        return sorted(touched | keys.added | keys.changed | keys.removed | keys.broken)

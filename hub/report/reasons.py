@@ -1,0 +1,70 @@
+"""Why an address, a node or a Service is published as it is: what is asked, explained by :mod:`hub.explain`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, Literal
+
+from hub.app import Hub
+from hub.desired.addresses import Rejected, parse
+from hub.explain import Facts, Step, explain_address, explain_node, explain_service
+from hub.model import TargetKey
+from hub.reconcile import Pass
+from hub.report.detail import steps_of
+from hub.report.facts import gather, kept, known_targets, unknown_sources
+from hub.report.state import decided
+from hub.report.values import Why
+
+Kind = Literal["address", "node", "Service"]
+
+SUBJECT: Final = re.compile(r"[A-Za-z0-9][-.:A-Za-z0-9]{0,252}(?:/[a-z0-9][-.a-z0-9]{0,252})?|::[:.0-9A-Fa-f]{0,40}")
+"""What an address, the name of a node, or ``namespace/name`` of a Service looks like."""
+
+
+def prepared(hub: Hub, subject: str, results: Sequence[Pass] | None = None) -> Callable[[], Why]:
+    """What gives the decisions behind something.
+
+    Call this in the loop and what it returns in a thread: the facts are gathered now.
+
+    Args:
+        hub: that has looked.
+        subject: an address, a node's name, or ``namespace/name`` of a Service.
+        results: passes over all targets; None = the last ones of a running hub.
+    """
+    keys: list[TargetKey] | None = None
+    wanted = known = sorted(known_targets(hub))
+    if "/" in subject:
+        keys = wanted = [each for each in known if str(each) == subject]
+    passes = [decided(hub, key) for key in wanted] if results is None else results
+    facts = kept(gather(hub, [each for each in passes if keys is None or each.target in keys], keys))
+    return partial(_why, subject, facts, tuple(unknown_sources(hub, passes)), known)
+
+
+def _why(subject: str, facts: Facts, unknown: tuple[str, ...], targets: Iterable[TargetKey]) -> Why:
+    kind, steps = explain(subject, facts)
+    known = any(step.stage != "policy" for step in steps)
+    hint = "" if known else _hint(subject, kind, facts, targets)
+    return Why(subject, kind, known, steps_of(steps), unknown, hint)
+
+
+def explain(subject: str, facts: Facts) -> tuple[Kind, tuple[Step, ...]]:
+    """What kind of thing is asked about, and its explanation; a node may be named like an address."""
+    if "/" in subject:
+        namespace, _, name = subject.partition("/")
+        return "Service", explain_service(TargetKey(namespace, name), facts)
+    address = parse(subject)
+    if isinstance(address, Rejected):
+        return "node", explain_node(subject, facts)
+    steps = (*explain_node(subject, facts), *explain_address(str(address), facts))
+    return "address", tuple(dict.fromkeys(steps))
+
+
+def _hint(subject: str, kind: Kind, facts: Facts, targets: Iterable[TargetKey]) -> str:
+    """The closest thing there is."""
+    if kind == "address":
+        return ""
+    names = map(str, targets) if kind == "Service" else {name for each in facts.sources for name in each.nodes}
+    return next(iter(difflib.get_close_matches(subject, sorted(names), n=1)), "")
