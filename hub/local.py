@@ -40,6 +40,7 @@ class Follower:
         self._rule = rule
         self._where = f" in namespace {namespace}" if namespace else ""
         self.error = ""
+        self.heard = False
         self._warned = ""
         self._starting = StartingServer()
 
@@ -48,6 +49,7 @@ class Follower:
 
     def answered(self) -> None:
         """Complete and current."""
+        self.heard = True
         self._starting.over(None)
         if self._warned:
             log.info("hub cluster: %s are followed again", self.what)
@@ -55,6 +57,7 @@ class Follower:
 
     def failed(self, error: HubError) -> None:
         """Say it once per kind of failure."""
+        self.heard = True
         text = in_words(error, "local", self._rule)
         if isinstance(error, Forbidden):
             text = f"403: the hub's account lacks the rule «{self._rule}»{self._where} in the hub cluster"
@@ -108,10 +111,17 @@ class LocalCluster:
         return self.services.lists > 0 and self.slices.lists > 0
 
     @property
+    def heard(self) -> bool:
+        """Every question has been answered, or failed, once: from then on ``error`` names the first of them."""
+        return all(each.heard for each in self._followers())
+
+    @property
     def error(self) -> str:
         """Why the picture is not current; "" when it is."""
-        followers = (*self._service_followers.values(), *self._slice_followers.values())
-        return next((each.error for each in followers if each.error), "")
+        return next((each.error for each in self._followers() if each.error), "")
+
+    def _followers(self) -> tuple[Follower, ...]:
+        return (*self._service_followers.values(), *self._slice_followers.values())
 
     def follows(self, namespace: str) -> bool:
         """Whether anything is known of a namespace."""

@@ -44,7 +44,7 @@ async def observing(hub: Hub) -> AsyncIterator[None]:
 async def _local_or_error(hub: Hub) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(hub.options.settle):
-            while not hub.local.synced and not hub.local.error:  # noqa: ASYNC110 - states
+            while not hub.local.synced and not hub.local.heard:  # noqa: ASYNC110 - states
                 await asyncio.sleep(0.01)
     if not hub.local.synced:
         raise HubError(f"hub cluster: {hub.local.error or 'no answer'}")

@@ -169,10 +169,14 @@ class Source:
 
     @property
     def answers(self) -> int:
-        """Complete, successful answers so far: lists of Nodes, or the provider's snapshots."""
+        """Number of the last complete, successful answer: of the provider, where it is polled, or a list of Nodes.
+
+        Without a Node there is nothing to ask a provider: each list that says so is an answer. The number may fall
+        then; it only tells answers apart.
+        """
         if self._watch is not None:
             return self._watch.answers
-        if self._resolver is not None and self._polls:
+        if self._resolver is not None and self._polls and (self._remote is None or self._remote.nodes):
             return self._resolver.answers
         return self._remote.lists if self._remote is not None else 0
 
