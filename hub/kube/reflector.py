@@ -332,6 +332,9 @@ class Reflector(Generic[T]):
     def _enter(self, event: Event) -> None:
         if event.type == "ERROR" and event.status is not None:
             raise api_error(event.status.code or 500, b"", f"watch {self._path}", phrase=event.status.message)
+        if event.type == "BOOKMARK" and _older(event.resource_version, self.resource_version):
+            what = f"the server is at {event.resource_version}, before {self.resource_version}: restored from a backup?"
+            raise Expired(410, "Expired", what, what=self._path)
         if event.resource_version:
             self.resource_version = event.resource_version
         if event.type == "BOOKMARK":
@@ -345,3 +348,8 @@ class Reflector(Generic[T]):
             self._store.delete(event.key, event.object, event.resource_version)
         else:
             self._store.upsert(event.key, event.object, event.resource_version)
+
+
+def _older(one: str, other: str) -> bool:
+    """Whether a resourceVersion lies before another; False where either is no number."""
+    return one.isdecimal() and other.isdecimal() and int(one) < int(other)

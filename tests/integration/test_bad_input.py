@@ -25,11 +25,11 @@ from click.testing import CliRunner
 
 from hub.app import Hub, Options, assemble
 from hub.cli import cli
-from hub.report.facts import inspected
 from hub.kube import client as client_module
 from hub.kube import reflector as reflector_module
 from hub.plugin.testing import SimulatedCluster, make_node, make_service
 from hub.registry import watch as registry_watch
+from hub.report.facts import inspected
 from tests.support.apiserver.pki import Authority
 
 HEALTHY = "eu"

@@ -325,6 +325,14 @@ async def test_restored_backup_is_noticed_by_its_silence(
         await until(lambda: follower.names == ["n1", "n2", "n3", "n4", "n5"])
 
 
+async def test_a_bookmark_from_before_our_version_means_a_new_list(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """A server that lives on after its backup was restored, and says so: nobody waits for it to fall silent."""
+    async with following(sim, pool) as follower:
+        sim.inject(b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d"}}}\n' % (sim.version - 1))
+        await until(lambda: follower.kept.replaced == 2)
+        assert (follower.kept.errors, follower.reflector.resource_version) == ([], str(sim.version))
+
+
 # --- silence -------------------------------------------------------------------------------------
 
 
