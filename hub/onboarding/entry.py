@@ -17,15 +17,20 @@ class NotHere(UsageError):
 
 def entry(name: str, networks: Sequence[str], provider: str, services: Sequence[str] = ()) -> str:
     """The item of ``clusters:`` as YAML, not indented."""
-    known = ", ".join(json.dumps(each) if ":" in each else each for each in networks)
+    known = ", ".join(map(_scalar, networks))
     missing = "" if networks else "   # required: the networks of its nodes"
     also = f"   # its account may read Services in {', '.join(services)}" if services else ""
     return (
-        f"- name: {name}\n"
-        f"  kubeconfig: {{secret: {name}}}{also}\n"
+        f"- name: {_scalar(name)}\n"
+        f"  kubeconfig: {{secret: {_scalar(name)}}}{also}\n"
         f"  allowedCIDRs: [{known}]{missing}\n"
         f"  provider: {{name: {provider}}}\n"
     )
+
+
+def _scalar(text: str) -> str:
+    """Text as YAML, in quotes where it would be read as something else: ``on``, ``null``, ``1e3``."""
+    return text if ":" not in text and yaml.safe_load(text) == text else json.dumps(text)
 
 
 def names(text: str) -> dict[str, dict[str, Any]]:

@@ -22,6 +22,14 @@ TEXTS = {
 }
 
 
+@pytest.mark.parametrize("name", ["on", "no", "null", "eu"])
+def test_a_name_is_read_as_it_was_given(name: str) -> None:
+    """YAML has words that are no text."""
+    (read,) = yaml.safe_load(entry(name, ["10.1.0.0/16", "fd00::/64"], "node-addresses"))
+    assert (read["name"], read["kubeconfig"]) == (name, {"secret": name})
+    assert read["allowedCIDRs"] == ["10.1.0.0/16", "fd00::/64"]
+
+
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_an_entry_stands_behind_the_last_one(text: str) -> None:
     """Everything else keeps its bytes, and taking it out again gives the file back."""
@@ -59,7 +67,7 @@ def test_what_has_no_lines_of_its_own_is_not_taken_out(text: str) -> None:
 @given(st.lists(NAME, unique=True, min_size=1, max_size=5), st.integers(0, 6), st.data())
 def test_any_cluster_can_be_taken_out_alone(clusters: list[str], indent: int, data: st.DataObject) -> None:
     """The others stay as they are, in order."""
-    body = "".join(f"{' ' * indent}- name: {name}\n{' ' * indent}  labels: {{a: b}}\n" for name in clusters)
+    body = "".join(f"{' ' * indent}- name: '{name}'\n{' ' * indent}  labels: {{a: b}}\n" for name in clusters)
     text = f"version: 1\nclusters:\n{body}services: []\n"
     chosen = data.draw(st.sampled_from(clusters))
     assert list(names(removed(text, chosen))) == [name for name in clusters if name != chosen]
