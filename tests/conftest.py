@@ -86,10 +86,13 @@ def controller_manager(hub_cluster: ApiServer) -> Iterator[ControllerManager]:
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
     """Commands set up logging for their process; here that is everybody's."""
-    root, ours, theirs = (logging.getLogger(name) for name in (None, "hub", "hub.resolution"))
-    before = root.handlers[:], root.level, ours.level, theirs.level, logging.raiseExceptions
+    root = logging.getLogger()
+    handlers, raises, levels = root.handlers[:], logging.raiseExceptions, {root: root.level}
+    levels |= {logger: logger.level for logger in _our_loggers()}
     yield
-    root.handlers[:], root.level, ours.level, theirs.level, logging.raiseExceptions = before
+    root.handlers[:], logging.raiseExceptions = handlers, raises
+    for logger in (root, *_our_loggers()):
+        logger.setLevel(levels.get(logger, logging.NOTSET))
     logging.captureWarnings(capture=False)
 
 
@@ -102,6 +105,10 @@ def _servers_as_they_were(request: pytest.FixtureRequest) -> Iterator[None]:
         for server in [servers] if isinstance(servers, ApiServer) else servers:
             server.ensure_running()
             clean(server.api)
+
+
+def _our_loggers() -> list[logging.Logger]:
+    return [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.split(".")[0] == "hub"]
 
 
 def _fixtures_of(item: pytest.Item) -> list[str]:
