@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from hub.aio.clock import Clock
-from hub.annotations import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
+from hub.copies.annotations import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
 from hub.errors import HubError
 from hub.kube.client import Client
 from hub.kube.wire import UNDECODABLE

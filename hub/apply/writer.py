@@ -30,7 +30,7 @@ ENDPOINT_FIELD = re.compile(r"^endpoints\[(\d+)\]")
 
 
 class Fence(Protocol):
-    """The right to write (hub.leader)."""
+    """The right to write (hub.election.elector)."""
 
     def check(self) -> float:
         """Seconds a request that starts now may take.
@@ -50,7 +50,7 @@ class Free:
 
 
 class SliceApi(Protocol):
-    """The part of the hub cluster that is written to (hub.local)."""
+    """The part of the hub cluster that is written to (hub.local.cluster)."""
 
     async def create(self, value: Slice, timeout: float) -> None: ...  # noqa: ASYNC109, D102
     async def update(self, value: Slice, timeout: float) -> None: ...  # noqa: ASYNC109, D102

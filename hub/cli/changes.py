@@ -15,9 +15,9 @@ import msgspec
 from hub.cli.render import count, document, one_line
 from hub.cli.withheld import lines, registry_lines
 from hub.model import Conditions, Endpoint, Finding, Port, Slice
+from hub.passes.reconcile import Pass
 from hub.plan.plan import EndpointChange, Plan, apply_plan, endpoint_changes
-from hub.reconcile import Pass
-from hub.removals import RegistryHeld
+from hub.registry.removals import RegistryHeld
 from hub.report.held import held, registry_withheld
 from hub.report.values import Held
 

@@ -12,16 +12,16 @@ import click
 from hub.cli.options import duration, resource_name
 
 if TYPE_CHECKING:
-    from hub.leader import Timing
+    from hub.election.elector import Timing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 LONGEST: Final = 3600.0
-"""Seconds; a Lease that claims more is not believed (hub.leader)."""
+"""Seconds; a Lease that claims more is not believed (hub.election.elector)."""
 JITTER: Final = 1.2
 """What a retry may take in client-go: the deadline must leave time for one."""
 QUIET: Final = 2.0
-"""No write starts this long before the end of the Lease (hub.leader): by then a leader must have stepped down."""
+"""No write starts this long before the end of the Lease (hub.election): by then a leader must have stepped down."""
 
 
 def leader_election(function: F) -> F:
@@ -101,7 +101,7 @@ class Election:
         Raises:
             UsageError: they do not fit together.
         """
-        from hub.leader import Timing
+        from hub.election.elector import Timing
 
         lease, deadline = self.leader_elect_lease_duration, self.leader_elect_renew_deadline
         retry = self.leader_elect_retry_period

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from hub.aio.clock import SystemClock
-from hub.app import Options
+from hub.app.hub import Options
 from hub.cli.exits import Exit
 from hub.cli.render import table, warn
 from hub.errors import BadAnswer, HubError, UsageError

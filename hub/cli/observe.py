@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable
 
-from hub.app import Hub, Options, assemble
+from hub.app.hub import Hub, Options, assemble
+from hub.app.oneshot import observing
 from hub.cli.changes import print_plan
 from hub.cli.exits import Exit
 from hub.cli.render import Output, warn
 from hub.errors import UsageError
 from hub.model import TargetKey
-from hub.oneshot import observing
 from hub.report.facts import known_targets, unknown_sources
 from hub.report.held import approving_flags
 

@@ -11,15 +11,15 @@ from typing import Final
 
 import click
 
-from hub.app import Hub, Options, assemble
+from hub.app.hub import Hub, Options, assemble
+from hub.app.oneshot import observing
+from hub.app.oneshot import once as one_pass
 from hub.cli.changes import print_plan
 from hub.cli.exits import Exit
 from hub.cli.observe import warn_of_problems
 from hub.cli.render import count, one_line
 from hub.errors import NotLeader
-from hub.oneshot import observing
-from hub.oneshot import once as one_pass
-from hub.reconcile import Pass
+from hub.passes.reconcile import Pass
 from hub.report.facts import unknown_sources
 from hub.report.held import approving_flags
 
@@ -79,7 +79,7 @@ async def _leading(hub: Hub) -> AsyncIterator[None]:
         yield
         return
     # Why a Lease cannot be had is known there, and said there.
-    logging.getLogger("hub.leader").setLevel(min(logging.WARNING, log.getEffectiveLevel()))
+    logging.getLogger("hub.election.elector").setLevel(min(logging.WARNING, log.getEffectiveLevel()))
     leads = asyncio.Event()
     election = asyncio.create_task(hub.elector.run(lambda leading: leads.set() if leading else None), name="leader")
     try:

@@ -13,14 +13,14 @@ from typing import Final
 
 import click
 
-from hub.app import Hub, Options, assemble
+from hub.app.hub import Hub, Options, assemble
 from hub.cli.render import one_line, table, warn
 from hub.desired.target import unfit
 from hub.model import LOCAL, TargetKey
+from hub.registry.removals import REASON
 from hub.registry.spec import ClusterSpec, NodePolicy, Registry
 from hub.remote.fleet import SourceKey
 from hub.remote.status import State
-from hub.removals import REASON
 
 DEADLINE: Final = 20.0
 """Seconds: a connection may take 10, a provider that polls slowly about as long."""

@@ -12,7 +12,6 @@ from typing import Final
 import click
 import msgspec
 
-from hub import approvals
 from hub.aio.clock import SystemClock
 from hub.cli.observe import meant
 from hub.cli.render import count, table, warn
@@ -22,7 +21,8 @@ from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import load_hub_access
 from hub.kube.resolver import LookupPool
 from hub.kube.wire import SLICES
-from hub.local import LocalCluster
+from hub.local import approvals
+from hub.local.cluster import LocalCluster
 from hub.model import (
     ANNOTATION_PAUSED,
     ANNOTATION_STATE,

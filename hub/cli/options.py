@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from hub.app import Options
+    from hub.app.hub import Options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -242,7 +242,7 @@ class Given:
 
     def options(self, registry: str, **more: Any) -> Options:
         """Options of a hub; ``more`` are further fields."""
-        from hub.app import Options
+        from hub.app.hub import Options
 
         namespace = self.lease_namespace or own_namespace()
         return Options(

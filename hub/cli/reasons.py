@@ -8,13 +8,13 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from hub.app import Options, assemble
+from hub.app.hub import Options, assemble
+from hub.app.oneshot import observing
 from hub.cli.exits import Exit
 from hub.cli.observe import chosen, warn_of_problems
 from hub.cli.render import Output, document, table, warn
 from hub.cli.server import Server, fetch
 from hub.errors import UsageError
-from hub.oneshot import observing
 from hub.report.reasons import SUBJECT, prepared
 from hub.report.values import Why
 

@@ -23,7 +23,7 @@ from hub.cli.options import owner as owner_label
 from hub.cli.options import verbose as verbose_option
 
 if TYPE_CHECKING:
-    from hub.app import Options
+    from hub.app.hub import Options
     from hub.report.server import Listen
 
 log = logging.getLogger(__name__)
@@ -189,10 +189,10 @@ async def serve(
     with suppress(RegistryError):  # is raised again where it is known what to do about it
         check = begin(options.registry, options.content)  # goes on beside the imports
 
-    from hub.app import assemble
-    from hub.probes import serving
+    from hub.app.hub import assemble
     from hub.report.metrics import Metrics
     from hub.report.metrics_server import serving as serving_metrics
+    from hub.report.probes import serving
     from hub.report.server import Listen, listening
 
     async with (

@@ -8,14 +8,14 @@ from typing import Final
 import click
 import msgspec
 
-from hub.app import Hub, Options, assemble
+from hub.app.hub import Hub, Options, assemble
+from hub.app.oneshot import observing
 from hub.cli.exits import Exit
 from hub.cli.observe import meant, warn_of_problems
 from hub.cli.render import Output, count, document, one_line, table
 from hub.cli.server import Server, fetch
 from hub.errors import UsageError
 from hub.model import LOCAL
-from hub.oneshot import observing
 from hub.report.detail import cluster_detail, cluster_details
 from hub.report.values import ClusterDetail, NodeState, SourceDetail, Status
 

@@ -8,14 +8,14 @@ from typing import Final
 import click
 import msgspec
 
-from hub.app import Options, assemble
+from hub.app.hub import Options, assemble
+from hub.app.oneshot import observing
 from hub.cli.exits import Exit
 from hub.cli.observe import chosen, warn_of_problems
 from hub.cli.render import Output, document, one_line, table
 from hub.cli.server import Server, fetch
 from hub.cli.withheld import lines, registry_lines
-from hub.oneshot import observing
-from hub.removals import REASON
+from hub.registry.removals import REASON
 from hub.report.facts import unknown_sources
 from hub.report.state import observed
 from hub.report.values import NOT_PROBED, Service, Status

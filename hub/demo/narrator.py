@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from hub.app import Hub
+from hub.app.hub import Hub
 from hub.demo.layout import CLUSTERS, NAMESPACE, SERVICES
 from hub.demo.ledger import Change, Ledger, counted
 from hub.demo.screen import ClusterRow, Count, Event, Picture, ServiceRow, duration

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.live import Live
 
 from hub.aio.clock import SystemClock
-from hub.app import Hub, Options, assemble
+from hub.app.hub import Hub, Options, assemble
 from hub.cli.options import BindAddress
 from hub.demo.layout import CLUSTERS, SERVICES
 from hub.demo.ledger import Change, Ledger, Verdict, verdict

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from hub.aio.clock import Clock
-from hub.approvals import Approvals
 from hub.errors import RegistryError
 from hub.events import catalog as reasons
 from hub.events.catalog import REASONS, Reason
@@ -20,13 +19,14 @@ from hub.events.recorder import Recorder
 from hub.events.series import Held, Regarding
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
-from hub.local import LocalCluster
+from hub.local.approvals import Approvals
+from hub.local.cluster import LocalCluster
 from hub.model import LOCAL, Finding, Slice, TargetKey
-from hub.reconcile import Pass
+from hub.onboarding.renewal import Renewal
+from hub.passes.reconcile import Pass
+from hub.registry.removals import RegistryHeld
 from hub.remote.fleet import Fleet
 from hub.remote.status import State
-from hub.removals import RegistryHeld
-from hub.renewal import Renewal
 
 INTERVAL: Final = 2.0
 """Seconds between looks at the clusters and the registry."""

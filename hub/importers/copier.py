@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hub.annotations import ENABLED, ENDPOINT_COPIER, NAME, NAMESPACE, PROVIDER, YES
+from hub.copies.annotations import ENABLED, ENDPOINT_COPIER, NAME, NAMESPACE, PROVIDER, YES
 from hub.errors import UsageError
 from hub.importers.document import Document, Noted, render
 from hub.model import Service, TargetKey

@@ -21,20 +21,20 @@ from hub.aio.tally import Tally
 from hub.apply.writer import Writer
 from hub.desired.published import same_objects
 from hub.desired.view import ViewResult
+from hub.election.elector import Elector
 from hub.errors import RegistryError
 from hub.health.board import Board
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
-from hub.leader import Elector
-from hub.local import LocalCluster
+from hub.local.cluster import LocalCluster
 from hub.model import LOCAL, TargetKey
-from hub.passes import Passes
-from hub.reconcile import Reconciler
+from hub.onboarding.renewal import Renewal
+from hub.passes.reconcile import Reconciler
+from hub.passes.workers import Passes
 from hub.registry.spec import NodePolicy, Registry
 from hub.remote.cluster import RemoteCluster
 from hub.remote.fleet import Fleet, SourceKey
 from hub.remote.status import State
-from hub.renewal import Renewal
 from hub.report import metrics_catalog as m
 from hub.report.collect_slices import NOTHING, Published, Sums
 from hub.resolution.host import ProviderHost

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from hub.app import Hub
+from hub.app.hub import Hub
 from hub.explain import Facts, SourceFacts, TargetFacts, claims, condition, explain_address, explain_service
 from hub.explain import Step as Decision
 from hub.health.spec import Check, Watch

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hub.app import Hub
+from hub.app.hub import Hub
 from hub.desired.addresses import AddressPolicy
 from hub.desired.view import ViewResult
 from hub.explain import Facts, SourceFacts, TargetFacts
 from hub.health.spec import Watch
 from hub.model import LOCAL, GroupKey, Resolution, TargetKey
-from hub.reconcile import Pass
+from hub.passes.reconcile import Pass
 from hub.registry.spec import ClusterSpec, NodePolicy, ProviderRef, SourceSpec
 from hub.remote.fleet import SourceKey
 from hub.report.held import approving_flags, held

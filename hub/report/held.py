@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hub import approvals
-from hub.app import Hub
-from hub.reconcile import Pass
-from hub.removals import REASON, RegistryHeld
+from hub.app.hub import Hub
+from hub.local import approvals
+from hub.passes.reconcile import Pass
+from hub.registry.removals import REASON, RegistryHeld
 from hub.report.values import Held, RegistryWithheld, timestamp
 
 

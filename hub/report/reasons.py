@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Literal
 
-from hub.app import Hub
+from hub.app.hub import Hub
 from hub.desired.addresses import Rejected, parse
 from hub.explain import Facts, Step, explain_address, explain_node, explain_service
 from hub.model import TargetKey
-from hub.reconcile import Pass
+from hub.passes.reconcile import Pass
 from hub.report.detail import steps_of
 from hub.report.facts import gather, kept, known_targets, unknown_sources
 from hub.report.state import decided

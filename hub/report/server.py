@@ -22,7 +22,7 @@ from hub.errors import UsageError
 from hub.report.listener import Address, is_loopback
 
 if TYPE_CHECKING:
-    from hub.app import Hub
+    from hub.app.hub import Hub
 
 log = logging.getLogger(__name__)
 

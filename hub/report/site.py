@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from hub.app import Hub
+from hub.app.hub import Hub
 from hub.model import TargetKey
 from hub.report.metrics import Metrics
 from hub.report.state import Snapshots, decided

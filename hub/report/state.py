@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hub import __version__
-from hub.app import Hub
+from hub.app.hub import Hub
 from hub.explain import condition
 from hub.model import ANNOTATION_PAUSED, LOCAL, Slice, TargetKey
-from hub.reconcile import Pass
+from hub.passes.reconcile import Pass
 from hub.registry.spec import ClusterSpec, SourceSpec
 from hub.report.held import approving_flags, held, registry_withheld
 from hub.report.values import (

@@ -28,7 +28,7 @@ from hub.report.values import Problem
 from hub.views.stream import PATH, handler
 
 if TYPE_CHECKING:
-    from hub.app import Hub
+    from hub.app.hub import Hub
     from hub.report.certificate import Certificate
     from hub.report.server import Listen
 

@@ -23,7 +23,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from hub.app import Hub, Options, assemble
+from hub.app.hub import Hub, Options, assemble
 from hub.cli import cli
 from hub.kube import client as client_module
 from hub.kube import reflector as reflector_module

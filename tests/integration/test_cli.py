@@ -20,7 +20,7 @@ import pytest
 
 import hub.cli
 import hub.cli.once
-from hub.app import Options
+from hub.app.hub import Options
 from hub.errors import NotLeader
 from tests.support.apiserver.server import ApiServer
 from tests.support.waiting import eventually

@@ -23,7 +23,7 @@ from typing import Self
 
 import pytest
 
-from hub.app import Options, assemble
+from hub.app.hub import Options, assemble
 from hub.plugin.testing import SimulatedCluster, make_node, make_service
 from tests.support.api import ApiRefused
 from tests.support.apiserver.audit import Request

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hub.app import Hub, Options, assemble
+from hub.app.hub import Hub, Options, assemble
+from hub.app.oneshot import observing, once
 from hub.model import TargetKey
-from hub.oneshot import observing, once
 from hub.plugin.testing import SimulatedCluster, make_node, make_service
 from tests.support.namespace import in_namespace
 

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from hub.aio.clock import SystemClock
-from hub.app import assemble
+from hub.app.hub import assemble
 from hub.cli import cli
 from hub.kube import credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig

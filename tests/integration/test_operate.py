@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from hub import approvals
 from hub.cli import cli
 from hub.cli.operations import hub_cluster as connected
+from hub.local import approvals
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import HUB_RULES, RunningHub, World, add_node
 from tests.support.waiting import eventually

@@ -16,8 +16,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from hub import accepted
 from hub.cli import cli
+from hub.local import accepted
 from hub.remote import cluster as remote_cluster
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hub.leader import Timing
+from hub.election.elector import Timing
 from hub.report.state import Snapshots
 from hub.report.values import Status
 from tests.support.api import ApiRefused, Object

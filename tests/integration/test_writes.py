@@ -12,7 +12,7 @@ from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import load_hub_access
 from hub.kube.resolver import LookupPool
-from hub.local import LocalCluster
+from hub.local.cluster import LocalCluster
 from hub.model import (
     DRAINING,
     FAILED,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from hub.app import Hub, Options, assemble
+from hub.app.hub import Hub, Options, assemble
 from hub.errors import HubError
 from hub.plugin.testing import SimulatedCluster, make_node, make_service
 from hub.registry import isolated, load

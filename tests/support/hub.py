@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import yaml
 
-from hub.app import Hub, Options, assemble
+from hub.app.hub import Hub, Options, assemble
 from hub.model import Finding, TargetKey
 from hub.remote.cluster import RemoteCluster
 from tests.support.api import Object

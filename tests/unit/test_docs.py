@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from benchmarks import report
-from hub.accepted import config_map
 from hub.events.recorder import RULE as RULE_FOR_EVENTS
 from hub.kube.wire import CONFIG_MAPS, NODES, SERVICES, SLICES
+from hub.local.accepted import config_map
 from hub.registry.load import load
 from hub.remote.identity import RULE
 from hub.remote.reading import SLICES_RULE

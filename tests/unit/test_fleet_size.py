@@ -7,7 +7,7 @@ import json
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from hub.app import Options, assemble
+from hub.app.hub import Options, assemble
 from hub.plugin.testing import SimulatedCluster, make_node, make_service
 
 CLUSTERS = 200

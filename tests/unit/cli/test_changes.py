@@ -8,8 +8,8 @@ import pytest
 
 from hub.cli.changes import print_plan, service_change
 from hub.model import DRAINING, FAILED, Finding, OwnerReference, Port, TargetKey
+from hub.passes.reconcile import Pass
 from hub.plan.plan import Plan
-from hub.reconcile import Pass
 from tests.support import build
 
 TARGET = TargetKey("edge", "payments")

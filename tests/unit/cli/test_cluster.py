@@ -52,7 +52,7 @@ def test_manifests_are_printed_without_any_access(
 @pytest.mark.parametrize(
     "program",
     [
-        "import hub.app, hub.cli.run, hub.probes, hub.report.metrics, hub.renewal",
+        "import hub.app.hub, hub.cli.run, hub.report.probes, hub.report.metrics, hub.onboarding.renewal",
         "import hub.cli.check, hub.cli.checking, hub.cli.online; hub.cli.checking.examine('clusters.example.yaml')",
         "from hub.cli import cli; cli.main(args=['cluster', 'add', 'eu', '--print-manifests'], standalone_mode=False)",
     ],

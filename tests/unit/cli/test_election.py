@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from hub.cli import cli
 from hub.cli.election import Election, leader_election
-from hub.leader import Timing
+from hub.election.elector import Timing
 
 
 def given(*arguments: str) -> Election:

@@ -9,10 +9,10 @@ import aiohttp
 import pytest
 
 from hub.aio.clock import SystemClock
-from hub.app import Health
+from hub.app.hub import Health
 from hub.cli.options import BindAddress
 from hub.errors import UsageError
-from hub.probes import FRESH, answer, checks, serving
+from hub.report.probes import FRESH, answer, checks, serving
 
 
 @dataclass

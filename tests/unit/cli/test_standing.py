@@ -12,10 +12,10 @@ from hub.cli.changes import print_plan, service_change
 from hub.cli.standing import show, text
 from hub.cli.withheld import lines
 from hub.model import Finding, GroupKey, TargetKey
+from hub.passes.reconcile import Pass
 from hub.plan.guard import Withheld
 from hub.plan.plan import Plan
-from hub.reconcile import Pass
-from hub.removals import RegistryHeld
+from hub.registry.removals import RegistryHeld
 from hub.report.held import held, registry_withheld
 from hub.report.values import Cluster, Noted, RegistryState, Replica, Service, Source, Status, timestamp
 

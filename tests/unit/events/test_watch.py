@@ -18,12 +18,12 @@ from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import ClusterAccess, Token
 from hub.kube.secret import Secret
 from hub.model import Finding, TargetKey
+from hub.passes.reconcile import Pass
 from hub.plan.plan import Plan
-from hub.reconcile import Pass
+from hub.registry.removals import RegistryHeld
 from hub.registry.spec import ProviderRef
 from hub.remote.fleet import SourceKey
 from hub.remote.status import ClusterStatus, State
-from hub.removals import RegistryHeld
 from tests.support import build
 
 KEY = TargetKey("edge", "payments")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hub.annotations import ENABLED, NAME, NAMESPACE
+from hub.copies.annotations import ENABLED, NAME, NAMESPACE
 from hub.errors import RegistryError, UsageError
 from hub.importers.copier import build, services
 from hub.model import TargetKey

@@ -10,7 +10,7 @@ import pytest
 
 from hub.kube.secret import Secret
 from hub.kube.tokens import account_of, token_life
-from hub.renewal import due
+from hub.onboarding.renewal import due
 
 
 def jwt(**claims: Any) -> Secret:

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hub.app import Hub, Options, assemble
+from hub.app.hub import Hub, Options, assemble
 from hub.plugin.testing import SimulatedCluster, make_node, make_service
 from hub.report.server import Listen, listening
 

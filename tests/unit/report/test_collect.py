@@ -24,7 +24,7 @@ from hub.model import (
     SourceView,
     TargetKey,
 )
-from hub.reconcile import Pass
+from hub.passes.reconcile import Pass
 from hub.registry.spec import NodePolicy, ProviderRef, Registry, SourceSpec, TargetSpec
 from hub.remote.fleet import SourceKey
 from hub.remote.status import ClusterStatus, State

@@ -34,7 +34,7 @@ AUTHORITY = Authority("test-ca")
 def test_nothing_heavy_is_imported_before_somebody_knocks() -> None:
     """A hub that nobody watches pays for a socket."""
     code = (
-        "import sys, hub.cli.run, hub.app, hub.report.server\n"
+        "import sys, hub.cli.run, hub.app.hub, hub.report.server\n"
         "print([each for each in ('aiohttp', 'jinja2', 'prometheus_client') if each in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -389,7 +389,7 @@ async def test_a_standby_names_the_leader(tmp_path: Path) -> None:
     async with watching(folders[0], leader_elect=True) as leader:
         other = json.loads((folders[0] / "clusters.yaml").read_text())
         assert other["services"]
-        from hub.app import Options, assemble
+        from hub.app.hub import Options, assemble
 
         options = Options(str(folders[0] / "clusters.yaml"), str(folders[0] / "hub"))
         async with assemble(options) as hub, listening(Listen(Where()), hub) as [url]:

@@ -13,8 +13,8 @@ from hub.desired.view import ViewBuilder
 from hub.explain import Facts, SourceFacts, TargetFacts, explain_address, explain_service
 from hub.health.spec import Check, Watch
 from hub.model import DRAINING, FAILED, PUBLISHED, Found, GroupKey, TargetKey
+from hub.passes.reconcile import Pass
 from hub.plan.guard import Withheld
-from hub.reconcile import Pass
 from hub.registry.spec import NodePolicy
 from hub.report.detail import service_detail, verdicts
 from hub.report.state import Snapshots, counts, described, sources

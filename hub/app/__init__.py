@@ -1,0 +1,1 @@
+"""Composition: the running hub."""

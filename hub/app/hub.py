@@ -1,0 +1,475 @@
+"""Composition: builds the hub from its options and runs it.
+
+Everything long-lived starts here, as a named, supervised task of one TaskGroup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import os
+import socket
+import uuid
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hub.aio.clock import Clock, SystemClock
+from hub.aio.queue import KeyedQueue
+from hub.aio.supervise import spawn, supervise
+from hub.app.concerns import Concerns
+from hub.app.settings import Health, Options, lease_name
+from hub.apply.foreign import ForeignSlices
+from hub.apply.writer import Fence, Free, Writer
+from hub.copies.following import Copying
+from hub.election.elector import Elector
+from hub.election.lease import KubeLease
+from hub.errors import HubError, Problem, RegistryError, UsageError
+from hub.events.recorder import Recorder, hub_object
+from hub.events.watch import EventWatch
+from hub.health.board import Board
+from hub.kube.client import Client
+from hub.kube.credentials import Credentials
+from hub.kube.kubeconfig import in_cluster_servers, load_hub_access
+from hub.kube.resolver import LookupPool
+from hub.local import accepted
+from hub.local.accepted import Keeper, stand_in
+from hub.local.approvals import Approvals, flags
+from hub.local.cluster import LocalCluster
+from hub.local.secrets import Secrets
+from hub.model import LOCAL, Finding, TargetKey
+from hub.onboarding.renewal import Renewal
+from hub.passes.adopting import Adopting
+from hub.passes.reconcile import Reconciler
+from hub.passes.workers import WORKERS, Passes
+from hub.registry import isolated
+from hub.registry.file import Loaded
+from hub.registry.removals import RegistryHeld
+from hub.registry.spec import Registry
+from hub.registry.watch import RegistryWatcher
+from hub.remote.access import Connector
+from hub.remote.cidrs import ServiceCidrs
+from hub.remote.fleet import Fleet, SourceKey
+from hub.remote.identity import Identities
+from hub.resolution.catalog import Catalog
+from hub.resolution.context import Limits
+from hub.resolution.host import ProviderHost
+
+if TYPE_CHECKING:
+    from hub.views.service import EndpointViews
+
+__all__ = ["Health", "Hub", "Options", "assemble", "lease_name"]
+
+log = logging.getLogger(__name__)
+
+RESTART = "restart the hub"
+"""What to do about another owner."""
+STOP_SECONDS = 1.8
+"""SIGTERM: seconds the writes in flight may take; giving the Lease back takes up to 3 more, and 5 are allowed."""
+CIDRS_PATIENCE = 5.0
+"""Seconds the first write waits for an answer about the Service CIDRs."""
+
+
+class Hub:
+    """A hub, assembled; see :func:`assemble`."""
+
+    def __init__(self, options: Options, loaded: Loaded, client: Client, clock: Clock, pool: LookupPool) -> None:
+        self.options = options
+        self.registry = self._written = loaded.registry
+        self.problems = loaded.problems
+        self.rejected: RegistryError | None = None
+        self.stand_in = ""
+        """When the registry in force was accepted, by this process or another, where the file was rejected at start."""
+        self.clock = clock
+        self.client = client
+        self.health = Health(clock.now())
+        self.queue: KeyedQueue[TargetKey] = KeyedQueue(clock)
+        self.catalog = Catalog()
+        self.secrets = Secrets(client, clock, options.secrets_namespace or options.namespace)
+        folder = str(Path(options.registry).resolve().parent)
+        self.host = ProviderHost(
+            self.catalog,
+            clock=clock,
+            folder=folder,
+            limits=Limits(
+                allow_exec=options.allow_exec,
+                allow_api_hosts=options.allow_api_hosts,
+                credentials_dir=options.credentials_dir or folder,
+            ),
+            read_secret=self._read_secret_text,
+            secret_version=self.secrets.version,
+        )
+        connector = Connector(
+            clock,
+            pool,
+            options.allow_exec,
+            in_cluster_servers(),
+            self.secrets.read,
+            self.secrets.namespace,
+            self.secrets.version,
+        )
+        approving = flags(self.registry.owner, options.namespace)
+        self.identities = Identities(
+            lambda: self.registry,
+            lambda: self.local.slices.values() if self.local.slices.lists else None,
+            lambda: self.approvals.valid(),
+            approving,
+        )
+        self.fleet = Fleet(
+            connector, self.host, clock, self._cluster_changed, client, self.identities.doubt, self._copy_changed
+        )
+        name = options.lease or lease_name(self.registry.owner)
+        self.lease = f"{options.namespace}/{name}"
+        self.elector = Elector(KubeLease(client, options.namespace, name), _identity(), clock, options.timing)
+        fence: Fence = self.elector if options.leader_elect else Free()
+        self.local = LocalCluster(
+            client, clock, self._owners(), self._target_changed, fence.check, options.target_namespaces
+        )
+        self.writer = Writer(self.local, fence)
+        self.approvals = Approvals(client, clock, options.namespace, self.registry.owner, self._approvals_changed)
+        self.keeper = Keeper(client, clock, options.namespace, self.registry.owner, lambda: self.writing)
+        if options.content is None and not options.dry_run:
+            self.keeper.accepted(loaded.content)
+        self.copying = Copying(lambda: self.local.slices.targets())
+        self.board = Board(clock, self._wake, options.credentials_dir or folder)
+        self.adopting = Adopting(client, clock, self._target_changed, options.target_namespaces)
+        self.adopting.follow(self.registry)
+        self.recorder = Recorder(
+            client,
+            clock,
+            lambda: self.writing,
+            self.elector.identity,
+            enabled=options.events and not options.dry_run,
+        )
+        self.events = EventWatch(self, self.recorder, hub_object(self.lease))
+        self.reconciler = Reconciler(
+            lambda: self.registry,
+            self.fleet,
+            self.local,
+            self.writer,
+            clock,
+            lease=self.lease,
+            removal_grace=options.removal_grace,
+            approvals=self.approvals.valid,
+            flags=approving,
+            take_over=options.take_over,
+            uid=self.identities.uid,
+            adopting=self.adopting,
+            board=self.board,
+            listener=self.events,
+        )
+        self.renewal = Renewal(
+            self.secrets, client, lambda: self.fleet.clusters, clock, lambda: self.writing and not options.dry_run
+        )
+        self.cidrs = ServiceCidrs(client, clock, self._cidrs_changed)
+        self.foreign = ForeignSlices(
+            client, clock, self._owners, self._published, self._foreign_found, self._adopted_by
+        )
+        self.passes = Passes(self.reconciler, self.queue, clock, lambda: self.writing, dry_run=options.dry_run)
+        self.reloads = {"accepted": 1, "rejected": 0}
+        """Registries read, since the start."""
+        self.reloaded_at = clock.wall()
+        self.views: EndpointViews | None = None
+        self._writing = False
+        self._refreshing = False
+        self._concerns = Concerns(self.registry)
+
+    @property
+    def writing(self) -> bool:
+        """Whether this process is the one that writes."""
+        return self._writing
+
+    @property
+    def trouble(self) -> str:
+        """What this process may not do in the hub cluster, or not at present; "" = nothing of the kind."""
+        parts = {
+            "": self.local.error,
+            "lease: ": self.elector.problem if self.options.leader_elect else "",
+            "approvals: ": self.approvals.problem,
+            "last accepted registry: ": self.keeper.problem,
+            "Events: ": self.recorder.problem,
+        }
+        return "; ".join(f"{name}{problem}" for name, problem in parts.items() if problem)
+
+    def withheld(self) -> RegistryHeld | None:
+        """What the registry in force would remove, and may not."""
+        return self.reconciler.withheld()
+
+    # --- what wakes targets ------------------------------------------------------------------------
+
+    def _owners(self) -> tuple[str, ...]:
+        return (self.registry.owner, *self.registry.previous_owners)
+
+    def _cluster_changed(self, name: str) -> None:
+        self._wake(self._concerns.of_cluster(name))
+
+    def _copy_changed(self, source: SourceKey) -> None:
+        """One of many sources of the hub cluster: the others' copies have nothing to do."""
+        self._wake(self._concerns.of_copy(source.provider))
+
+    def _target_changed(self, key: TargetKey) -> None:
+        if self.copying.note(key, self.local.services.get(key)) and not self._refreshing:
+            self._refreshing = True  # of the many that come with a list, once
+            asyncio.get_running_loop().call_soon(self._refresh)
+        if self._writing and (key in self.registry.targets or self.local.slices.of(key)):
+            self.queue.add(key)
+
+    def _approvals_changed(self) -> None:
+        self.fleet.reconsider()
+        self._wake(self.everything())
+
+    def _cidrs_changed(self) -> None:
+        self.fleet.update(self.registry, self.cidrs.networks)
+        self._wake(self.everything())
+
+    def _published(self) -> set[TargetKey]:
+        """Targets whose slices this process writes."""
+        return self.registry.targets.keys() & set(self.local.slices.targets()) if self._writing else set()
+
+    def _adopted_by(self, key: TargetKey) -> str:
+        target = self.registry.targets.get(key)
+        return target.adopt if target is not None else ""
+
+    def _foreign_found(self, key: TargetKey, findings: tuple[Finding, ...]) -> None:
+        if self.reconciler.annotate(key, findings):
+            for each in findings:
+                log.warning("%s: %s: %s", key, each.reason, each.message)
+            self._wake([key])
+
+    def _wake(self, keys: Iterable[TargetKey]) -> None:
+        if self._writing:
+            now = self.clock.now()
+            for key in keys:
+                if not self.options.dry_run:
+                    self.reconciler.latency.arrived(key, now)
+                self.queue.add(key)
+
+    def everything(self) -> list[TargetKey]:
+        """Every target there is something to do or to say about."""
+        return sorted({*self.registry.targets, *self.registry.notes, *self.local.slices.targets()})
+
+    def _refresh(self) -> None:
+        """Services ask for other copies than before."""
+        self._refreshing = False
+        self._use(self.copying.merged(self._written))
+
+    def _registry_changed(self, outcome: Loaded | RegistryError) -> None:
+        if isinstance(outcome, RegistryError):
+            self.rejected = outcome
+            self.reloads["rejected"] += 1
+            log.warning("the registry is rejected, the last good one stays in force:\n%s", outcome)
+            return
+        owner, old = outcome.registry.owner, self._written
+        if owner != old.owner:  # another Lease, and every slice another one's: not while running
+            problem = Problem(self.options.registry, 0, 0, "owner", f"changed from {old.owner!r} to {owner!r}", RESTART)
+            self._registry_changed(RegistryError((problem,)))
+            return
+        self.rejected, self.stand_in = None, ""
+        self.reloads["accepted"] += 1
+        if not self.options.dry_run:
+            self.keeper.accepted(outcome.content)
+        self.reloaded_at = self.clock.wall()
+        self.problems = outcome.problems
+        for problem in outcome.problems:
+            log.warning("registry: %s", problem)
+        self._written = outcome.registry
+        self._use(self.copying.merged(self._written))
+        log.info("registry: %d clusters, %d services", len(self.registry.clusters) - 1, len(self.registry.targets))
+
+    def _follow_views(self) -> None:
+        """Endpoint views, once a registry asks for them; before that they are not even imported."""
+        if self.views is None and self.registry.views is not None:
+            from hub.views.service import EndpointViews
+
+            self.views = EndpointViews(self._connection, self.clock, namespaces=self.options.target_namespaces)
+            self.views.lead(leading=self._writing and not self.options.dry_run)
+        if self.views is not None:
+            self.views.update(self.registry.views)
+
+    async def _connection(self, cluster: str) -> Client:
+        """A usable client of a cluster.
+
+        Raises:
+            HubError: it is not contacted now.
+        """
+        if cluster == LOCAL:
+            return self.client
+        unit = self.fleet.clusters.get(cluster)
+        if unit is None:
+            raise UsageError(f"cluster {cluster} is not contacted: it is frozen, broken, or has no kubeconfig")
+        return await unit.connection()
+
+    def _use(self, registry: Registry) -> None:
+        """Another registry is in force: what the file says, with the copies that Services ask for."""
+        old, self.registry = self.registry, registry
+        if registry is old:
+            return
+        for key, note in sorted(registry.notes.items()):
+            if old.notes.get(key) != note:
+                log.warning("%s: %s: %s", key, note.reason, note.message)
+        before, self._concerns = self._concerns, Concerns(registry)
+        self.local.own(self._owners())
+        self.adopting.follow(self.registry)
+        self.identities.keep(self.registry.clusters.keys() | self.registry.broken_clusters.keys())
+        self.fleet.update(self.registry, self.cidrs.networks)
+        self._follow_views()
+        noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
+        concerned = self._concerns.since(before)
+        self._wake({*(self.everything() if concerned is None else concerned), *noted})
+
+    # --- running -----------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Follow, decide and write until ``stop`` is set; then finish the writes in flight."""
+        self.fleet.update(self.registry)
+        self._follow_views()
+        async with self.host.stalls.watching(), asyncio.TaskGroup() as group:
+            tasks = [
+                spawn(group, "Service CIDRs of the hub cluster", self.cidrs.run, self.clock),
+                spawn(group, "foreign slices", self.foreign.run, self.clock),
+                spawn(group, "slices to be adopted", self.adopting.run, self.clock),
+                spawn(group, "approvals", self.approvals.run, self.clock),
+                spawn(group, "services of the hub cluster", self.local.follow_services, self.clock),
+                spawn(group, "slices of the hub cluster", self.local.follow_slices, self.clock),
+                spawn(group, "health checks", self.board.run, self.clock),
+                spawn(group, "heartbeat", self._heartbeat, self.clock),
+                spawn(group, "last accepted registry", self.keeper.run, self.clock),
+                spawn(group, "Secrets", self.secrets.run, self.clock),
+                spawn(group, "credentials", self.renewal.run, self.clock),
+                spawn(group, "Events", self.recorder.run, self.clock),
+                spawn(group, "what makes Events", self.events.run, self.clock),
+            ]
+            if self.options.content is None:
+                # A file that was rejected is looked at once more: it says why, and may have been mended meanwhile.
+                seen = self.registry.digest if self.rejected is None else ""
+                watcher = RegistryWatcher(self.options.registry, self.clock, self._registry_changed, seen)
+                tasks.append(spawn(group, "registry", watcher.run, self.clock))
+            leading = group.create_task(self._lead(), name="leader")
+            workers = [group.create_task(self.passes.work(), name=f"worker {n}") for n in range(WORKERS)]
+            await stop.wait()
+            self.health.stopping = True
+            self._writing = False
+            self.writer.stop()
+            log.info("stopping")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    while self.queue.working:  # noqa: ASYNC110 - a state, not an event
+                        await asyncio.sleep(0.01)
+            if self.queue.working:
+                self.elector.keep()  # cut off, a write may arrive all the same: nobody else may write before then
+            for task in (leading, *workers, *tasks):
+                task.cancel()
+            if self.views is not None:
+                group.create_task(self.views.close(), name="closing the endpoint views")
+            group.create_task(self.fleet.close(), name="closing the clusters")
+            group.create_task(self.host.close(), name="closing the providers")
+        self.reconciler.journal.flush()
+
+    async def _heartbeat(self) -> None:
+        while True:
+            self.health.beat = self.clock.now()
+            self.health.local_synced = self.local.synced
+            self.reconciler.journal.flush()
+            if self._writing:
+                held = self.reconciler.withheld()
+                self.keeper.withhold(held.hash if held is not None else "")
+            await self.clock.sleep(1.0)
+
+    async def _lead(self) -> None:
+        await self.local.wait_synced()
+        self.fleet.reconsider()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CIDRS_PATIENCE):
+                await self.cidrs.asked.wait()
+        await self.adopting.wait_synced()
+        await self.restore()
+        if not self.options.leader_elect:
+            self._start_writing(leading=True)
+            await asyncio.Event().wait()
+        work = partial(self.elector.run, lambda leading: self._start_writing(leading=leading))
+        await supervise("leader election", work, self.clock)
+
+    async def restore(self) -> None:
+        """Go on withholding what the process before this one withheld."""
+        if await accepted.withheld(self.client, self.options.namespace, self.registry.owner):
+            self.reconciler.restore()
+
+    def _start_writing(self, *, leading: bool) -> None:
+        self._writing = leading
+        if self.views is not None:
+            self.views.lead(leading=leading and not self.options.dry_run)
+        if not leading:
+            self.board.clear()
+            self.reconciler.latency.clear()
+            self.recorder.clear()
+        if leading:
+            self.keeper.led()
+            self.reconciler.reread()
+            self.identities.reread()
+            self.fleet.reconsider()
+        self._wake(self.everything())
+
+    # --- Secrets ---------------------------------------------------------------------------------------
+
+    async def _read_secret_text(self, name: str, key: str) -> str:
+        data = await self.secrets.read(name)
+        return base64.b64decode(data[key]).decode()
+
+
+def _identity() -> str:
+    """Different for every process ever started."""
+    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
+
+
+@asynccontextmanager
+async def assemble(
+    options: Options, clock: Clock | None = None, check: isolated.Check | None = None
+) -> AsyncIterator[Hub]:
+    """A hub, ready to run; closes what it opened.
+
+    Args:
+        options: what the command line decides.
+        clock: where time comes from; the system's by default.
+        check: of the registry, where one is under way already.
+
+    Raises:
+        RegistryError: the registry cannot be used at all.
+        KubeconfigError: there is no access to the hub cluster.
+    """
+    clock = clock or SystemClock()
+    loaded: Loaded | None = None
+    rejected: RegistryError | None = None
+    try:
+        check = check or isolated.begin(options.registry, options.content)
+        loaded = await asyncio.to_thread(check.outcome)
+    except RegistryError as error:
+        if not options.fall_back or options.content is not None:
+            raise
+        rejected = error
+    try:
+        access = await asyncio.to_thread(load_hub_access, options.kubeconfig)
+    except HubError:
+        if rejected is not None:  # that is what somebody has to mend
+            raise rejected from None
+        raise
+    pool = LookupPool()
+    try:
+        async with Client(Credentials(access, clock), pool) as client:
+            at = ""
+            if loaded is None:
+                loaded, at = await stand_in(client, options.namespace, options.registry, options.owner)
+            if loaded is None:
+                assert rejected is not None  # noqa: S101 - why there is nothing loaded
+                raise rejected
+            for problem in loaded.problems:
+                log.warning("registry: %s", problem)
+            hub = Hub(options, loaded, client, clock, pool)
+            if rejected is not None:
+                hub.rejected, hub.stand_in = rejected, at
+                hub.reloads["accepted"] = 0
+            yield hub
+    finally:
+        pool.close()

@@ -1,0 +1,68 @@
+"""A hub that looks once: for commands that show or write what is to be said now, and end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from hub.app.hub import Hub
+from hub.errors import ApiError, HubError
+from hub.passes.reconcile import Pass
+
+
+@asynccontextmanager
+async def observing(hub: Hub) -> AsyncIterator[None]:
+    """Follow everything until the first statements are in (or ``settle`` is over); decide nothing.
+
+    Raises:
+        HubError: the hub cluster cannot be read.
+    """
+    hub.fleet.update(hub.registry)
+    tasks = [
+        asyncio.create_task(hub.local.follow_services(), name="services of the hub cluster"),
+        asyncio.create_task(hub.local.follow_slices(), name="slices of the hub cluster"),
+        asyncio.create_task(hub.adopting.run(), name="slices to be adopted"),
+    ]
+    try:
+        await _local_or_error(hub)
+        await hub.adopting.wait_synced()
+        await hub.cidrs.look()
+        await hub.approvals.look()
+        await hub.restore()
+        hub.fleet.reconsider()
+        await hub.fleet.settled(hub.options.settle)
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await hub.fleet.close()
+        await hub.host.close()
+
+
+async def _local_or_error(hub: Hub) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(hub.options.settle):
+            while not hub.local.synced and not hub.local.heard:  # noqa: ASYNC110 - states
+                await asyncio.sleep(0.01)
+    if not hub.local.synced:
+        raise HubError(f"hub cluster: {hub.local.error or 'no answer'}")
+
+
+async def once(hub: Hub) -> list[Pass]:
+    """One pass over every target; unknown sources stay untouched, checks are made beforehand."""
+    checks = [source.health for target in hub.registry.targets.values() for source in target.sources]
+    if any(each.mode != "off" for each in checks):
+        await hub.board.judge(lambda: [hub.reconciler.decide(key) for key in hub.everything()], hub.options.settle)
+    results = []
+    for key in hub.everything():
+        if not hub.options.dry_run:
+            with suppress(ApiError):  # what the API server said is the target's problem, see Reconciler
+                for _ in range(5):  # a conflict is read again and planned anew at once
+                    if (await hub.reconciler.reconcile(key) or 1.0) > 0.5:
+                        break
+        result = hub.reconciler.last(key) if not hub.options.dry_run else hub.reconciler.decide(key)
+        if result is not None:
+            results.append(result)
+    return results

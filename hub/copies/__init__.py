@@ -1,0 +1,1 @@
+"""Copies that Services ask for by annotation."""

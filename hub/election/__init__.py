@@ -1,0 +1,1 @@
+"""Who may write: the elector, and its Lease."""

@@ -1,0 +1,139 @@
+"""A coordination.k8s.io/v1 Lease as the elector's store."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from hub.election.elector import LeaseRecord
+from hub.errors import BadAnswer
+from hub.kube.client import Client
+
+WATCH_SECONDS = (300, 600)
+"""A standby's watch is ended by the server after a random time in this range."""
+REQUEST_SECONDS = 5.0
+"""Upper bound of one request; the elector gives up earlier by itself."""
+
+
+class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _Meta(msgspec.Struct, rename="camel", omit_defaults=True):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Lease(msgspec.Struct, rename="camel"):
+    metadata: _Meta
+    spec: _Spec
+    api_version: str = "coordination.k8s.io/v1"
+    kind: str = "Lease"
+
+
+class _Answer(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    kind: str = ""
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_decode = msgspec.json.Decoder(_Answer).decode
+_decode_event = msgspec.json.Decoder(_Event).decode
+
+
+class KubeLease:
+    """One Lease of the hub cluster."""
+
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+    async def get(self) -> LeaseRecord:
+        """The Lease as it is.
+
+        Raises:
+            NotFound: there is none.
+        """
+        return _record(await self._client.request("GET", f"{self._collection}/{self._name}", timeout=REQUEST_SECONDS))
+
+    async def create(self, record: LeaseRecord) -> LeaseRecord:
+        """Create it.
+
+        Raises:
+            AlreadyExists: somebody was faster.
+        """
+        body = self._body(record)
+        return _record(await self._client.request("POST", self._collection, body=body, timeout=REQUEST_SECONDS))
+
+    async def update(self, record: LeaseRecord) -> LeaseRecord:
+        """Replace exactly the version in ``record``.
+
+        Raises:
+            Conflict: it has changed since.
+        """
+        path = f"{self._collection}/{self._name}"
+        body = self._body(record)
+        return _record(await self._client.request("PUT", path, body=body, timeout=REQUEST_SECONDS))
+
+    async def freed(self) -> None:
+        """Follow the Lease until it has no holder; return early where the server ends the watch.
+
+        Raises:
+            ApiError, ClusterUnreachable: there is no watch, or none any more.
+        """
+        params = {
+            "watch": "true",
+            "fieldSelector": f"metadata.name={self._name}",
+            "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),
+        }
+        async with self._client.watch(self._collection, params) as stream:
+            while line := await stream.line():
+                try:
+                    event = _decode_event(line)
+                except (msgspec.DecodeError, ValueError, RecursionError) as error:
+                    raise BadAnswer(200, "", f"an event of the Lease that does not decode ({error})") from error
+                if event.type == "ERROR":
+                    raise BadAnswer(200, "", "the watch of the Lease ended with an error")
+                if event.type in ("ADDED", "MODIFIED") and not _record(bytes(event.object)).holder:
+                    return
+
+    def _body(self, record: LeaseRecord) -> bytes:
+        return msgspec.json.encode(
+            _Lease(
+                _Meta(self._name, self._namespace, record.version),
+                _Spec(record.holder, record.duration, record.acquired, record.renewed, record.transitions),
+            )
+        )
+
+
+def _record(body: bytes) -> LeaseRecord:
+    try:
+        lease = _decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise BadAnswer(200, "", f"a Lease that does not decode ({error})") from error
+    if lease.kind != "Lease" or not lease.metadata.resource_version:
+        # Without a version the next renewal would overwrite whoever holds it by then.
+        found = lease.kind or "something without a kind"
+        raise BadAnswer(200, "", f"{found} instead of a Lease with a resourceVersion")
+    spec = lease.spec
+    return LeaseRecord(
+        spec.holder_identity or "",
+        spec.lease_duration_seconds or 0,
+        spec.acquire_time or "",
+        spec.renew_time or "",
+        spec.lease_transitions or 0,
+        lease.metadata.resource_version,
+    )

@@ -1,0 +1,1 @@
+"""The hub cluster: what is watched in it, and what is kept in it."""

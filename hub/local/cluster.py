@@ -1,0 +1,256 @@
+"""The hub cluster as observed: its Services, our EndpointSlices, and the client to write them.
+
+Two watches that outlive every reconcile. What this process wrote is entered at once with the server's
+answer, so that a pass never plans against its own past; the echo of a write on the watch is recognised by
+its resourceVersion and dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from hub.aio.clock import Clock
+from hub.errors import ApiError, Forbidden, HubError, NotFound
+from hub.kube import protobuf
+from hub.kube.client import Client
+from hub.kube.reflector import Reflector
+from hub.kube.wire import SERVICES, SLICES, decode_identity, decode_slice, encode_slice
+from hub.local.scoped import ServiceStores, SliceStores
+from hub.local.stores import ServiceStore, SliceStore
+from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, ObjectKey, Slice, TargetKey
+from hub.remote.status import StartingServer, in_words
+
+log = logging.getLogger(__name__)
+
+ALL: Final = ""
+"""Stands for every namespace where they are followed by one watch."""
+
+
+class Follower:
+    """Observer of a reflector of the hub cluster."""
+
+    def __init__(self, what: str, rule: str, namespace: str = "") -> None:
+        self.what = f"{what} of namespace {namespace}" if namespace else what
+        self._rule = rule
+        self._where = f" in namespace {namespace}" if namespace else ""
+        self.error = ""
+        self.heard = False
+        self._warned = ""
+        self._starting = StartingServer()
+
+    def listing(self) -> None:
+        """A list is needed; what was known goes on being used."""
+
+    def answered(self) -> None:
+        """Complete and current."""
+        self.heard = True
+        self._starting.over(None)
+        if self._warned:
+            log.info("hub cluster: %s are followed again", self.what)
+        self.error = self._warned = ""
+
+    def failed(self, error: HubError) -> None:
+        """Say it once per kind of failure."""
+        self.heard = True
+        text = in_words(error, "local", self._rule)
+        if isinstance(error, Forbidden):
+            text = f"403: the hub's account lacks the rule «{self._rule}»{self._where} in the hub cluster"
+        if self._starting.over(error) and text != self._warned:
+            log.warning("hub cluster: cannot follow %s: %s", self.what, text)
+            self._warned = text
+        self.error = text
+
+
+def _named(what: str, namespace: str) -> str:
+    return f"{what} of namespace {namespace} of the hub cluster" if namespace else f"{what} of the hub cluster"
+
+
+class LocalCluster:
+    """The hub cluster.
+
+    Args:
+        owners: values of the owner label that are ours: the owner and the previous ones.
+        on_change: called with a target whose Service or slices changed.
+        namespaces: the only ones that are followed; empty = all, with one watch.
+        admit: called when a write is about to be sent, which may be long after it was begun; raises where it must
+            not be any more.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        owners: tuple[str, ...],
+        on_change: Callable[[TargetKey], None],
+        admit: Callable[[], object] | None = None,
+        namespaces: tuple[str, ...] = (),
+    ) -> None:
+        self._admit = admit
+        self.client = client
+        self._service_stores = {each: ServiceStore(on_change) for each in namespaces or (ALL,)}
+        self._slice_stores = {each: SliceStore(on_change) for each in namespaces or (ALL,)}
+        self.services = ServiceStores(self._service_stores) if namespaces else self._service_stores[ALL]
+        self.slices = SliceStores(self._slice_stores, SliceStore(on_change)) if namespaces else self._slice_stores[ALL]
+        self._clock = clock
+        self._owners = owners
+        self._service_followers = {each: Follower("Services", SERVICES.rule, each) for each in self._service_stores}
+        self._slice_followers = {each: Follower("EndpointSlices", SLICES.rule, each) for each in self._slice_stores}
+        self._restart = asyncio.Event()
+        self._encoder = protobuf.SliceEncoder()
+        self._protobuf = True
+
+    @property
+    def synced(self) -> bool:
+        """Both pictures are complete (or were: they go on being used while the API is away)."""
+        return self.services.lists > 0 and self.slices.lists > 0
+
+    @property
+    def heard(self) -> bool:
+        """Every question has been answered, or failed, once: from then on ``error`` names the first of them."""
+        return all(each.heard for each in self._followers())
+
+    @property
+    def error(self) -> str:
+        """Why the picture is not current; "" when it is."""
+        return next((each.error for each in self._followers() if each.error), "")
+
+    def _followers(self) -> tuple[Follower, ...]:
+        return (*self._service_followers.values(), *self._slice_followers.values())
+
+    def follows(self, namespace: str) -> bool:
+        """Whether anything is known of a namespace."""
+        return ALL in self._service_stores or namespace in self._service_stores
+
+    def own(self, owners: tuple[str, ...]) -> None:
+        """Follow the slices of other owners from now on."""
+        if owners != self._owners:
+            self._owners = owners
+            self._restart.set()
+
+    async def follow_services(self) -> None:
+        """Follow the Services until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for namespace, store in self._service_stores.items():
+                follower = self._service_followers[namespace]
+                name = _named("services", namespace)
+                reflector = Reflector(
+                    name, self.client, SERVICES, store, follower, self._clock, namespace=namespace or None
+                )
+                group.create_task(reflector.run(), name=name)
+
+    async def follow_slices(self) -> None:
+        """Follow our slices until cancelled; starts anew when the owners change."""
+        while True:
+            self._restart.clear()
+            owners = ",".join(self._owners)
+            selector = f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_OWNER} in ({owners})"
+            tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._restart.wait(), name="owners changed")]
+            tasks += [asyncio.create_task(self._reflect(each, selector)) for each in self._slice_stores]
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _reflect(self, namespace: str, selector: str) -> None:
+        store, follower = self._slice_stores[namespace], self._slice_followers[namespace]
+        name = _named("slices", namespace)
+        params = {"labelSelector": selector}
+        await Reflector(
+            name, self.client, SLICES, store, follower, self._clock, params=params, namespace=namespace or None
+        ).run()
+
+    async def wait_synced(self, poll: float = 0.01) -> None:
+        """Wait until both pictures are complete."""
+        while not self.synced:
+            await self._clock.sleep(poll)
+
+    # --- writes; each enters its outcome into the store --------------------------------------------
+
+    def _path(self, namespace: str, name: str = "") -> str:
+        return f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices" + (f"/{name}" if name else "")
+
+    async def create(self, value: Slice, timeout: float) -> None:  # noqa: ASYNC109 - bounds the request
+        """POST a slice.
+
+        Raises:
+            AlreadyExists, Invalid, NotFound (no such namespace), Forbidden, ...: as the client's.
+        """
+        await self._write("POST", self._path(value.namespace), value, timeout)
+
+    async def update(self, value: Slice, timeout: float) -> None:  # noqa: ASYNC109 - bounds the request
+        """PUT a slice with its resourceVersion.
+
+        Raises:
+            Conflict, NotFound, Invalid, ...: as the client's.
+        """
+        assert value.resource_version  # noqa: S101 - a PUT without one would overwrite blindly
+        await self._write("PUT", self._path(value.namespace, value.name), value, timeout)
+
+    async def _write(self, method: str, path: str, value: Slice, timeout: float) -> None:  # noqa: ASYNC109
+        """Send a slice and enter what became of it: what was sent, under the identity of the answer.
+
+        The answer's content is not read: an admission webhook that changes our slices would otherwise be
+        written against for ever, and so would a server that drops a field it does not know.
+        """
+        key = ObjectKey(value.namespace, value.name)
+        with self.slices.writing(key):
+            binary = self._protobuf  # another write may switch meanwhile
+            started = asyncio.get_running_loop().time()
+            try:
+                found = decode_identity(await self._send(method, path, value, timeout))
+            except ApiError as error:
+                if error.status not in (406, 415) or not binary:
+                    raise
+                log.info("the hub cluster's API does not take protobuf: writing JSON")
+                self._protobuf = False
+                left = timeout - (asyncio.get_running_loop().time() - started)
+                found = decode_identity(await self._send(method, path, value, left))
+            self.slices.wrote(msgspec.structs.replace(value, uid=found.uid, resource_version=found.resource_version))
+
+    async def _send(self, method: str, path: str, value: Slice, timeout: float) -> bytes:  # noqa: ASYNC109
+        if self._protobuf:
+            body = self._encoder.encode(value)
+            return await self.client.request(
+                method, path, body=body, timeout=timeout, content_type=protobuf.CONTENT_TYPE, admit=self._admit
+            )
+        return await self.client.request(method, path, body=encode_slice(value), timeout=timeout, admit=self._admit)
+
+    async def delete(self, value: Slice, timeout: float) -> None:  # noqa: ASYNC109 - bounds the request
+        """DELETE exactly this state of a slice.
+
+        Raises:
+            Conflict, ...: as the client's; one that is gone already counts as deleted.
+        """
+        options = msgspec.json.encode(
+            {
+                "apiVersion": "v1",
+                "kind": "DeleteOptions",
+                "preconditions": {"uid": value.uid, "resourceVersion": value.resource_version},
+            }
+        )
+        with suppress(NotFound):
+            path = self._path(value.namespace, value.name)
+            await self.client.request("DELETE", path, body=options, timeout=timeout, admit=self._admit)
+        self.slices.deleted(value)
+
+    async def reread(self, key: ObjectKey, timeout: float) -> Slice | None:  # noqa: ASYNC109 - bounds the request
+        """GET a slice and enter it; None where it does not exist."""
+        before = self.slices.get(key)
+        try:
+            found = decode_slice(await self.client.request("GET", self._path(key.namespace, key.name), timeout=timeout))
+        except NotFound:
+            self.slices.read(key, None, before)
+            return None
+        ours = found.labels.get(LABEL_MANAGED_BY) == MANAGED_BY and found.labels.get(LABEL_OWNER) in self._owners
+        self.slices.read(key, found if ours else None, before)
+        return found

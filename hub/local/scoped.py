@@ -1,0 +1,95 @@
+"""Several namespaces of the hub cluster, each followed by a watch of its own, as if they were one store.
+
+Each namespace has a store of its own because each has lists of its own: what a list says, and how new it is, holds for
+its namespace only. What lies in another namespace is unknown here, and looks as if it did not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from itertools import chain
+
+from hub.local.stores import ServiceStore, SliceStore
+from hub.model import ObjectKey, Service, Slice, TargetKey
+
+
+class SliceStores:
+    """Slices of several namespaces; has what :class:`.stores.SliceStore` has for those who read it and write slices.
+
+    Args:
+        stores: by namespace.
+        elsewhere: for the slices of every other namespace; nothing ever fills it.
+    """
+
+    def __init__(self, stores: Mapping[str, SliceStore], elsewhere: SliceStore) -> None:
+        self._stores = stores
+        self._elsewhere = elsewhere
+
+    @property
+    def lists(self) -> int:
+        """Complete lists of that namespace which has had the fewest."""
+        return min(each.lists for each in self._stores.values())
+
+    def of(self, target: TargetKey) -> Mapping[str, Slice]:
+        """The slices of a target, by name."""
+        return self._in(target.namespace).of(target)
+
+    def targets(self) -> Iterable[TargetKey]:
+        """Every target that has slices of ours."""
+        return list(chain.from_iterable(each.targets() for each in self._stores.values()))
+
+    def get(self, key: ObjectKey) -> Slice | None:
+        """One slice."""
+        return self._in(key.namespace).get(key)
+
+    def values(self) -> Iterable[Slice]:
+        """All slices."""
+        return chain.from_iterable(each.values() for each in self._stores.values())
+
+    def items(self) -> Iterable[tuple[ObjectKey, Slice]]:
+        """All slices by key."""
+        return chain.from_iterable(each.items() for each in self._stores.values())
+
+    def __contains__(self, key: object) -> bool:
+        return any(key in each for each in self._stores.values())
+
+    def writing(self, key: ObjectKey) -> AbstractContextManager[None]:
+        """See :meth:`hub.local.stores.SliceStore.writing`."""
+        return self._in(key.namespace).writing(key)
+
+    def wrote(self, value: Slice) -> None:
+        """See :meth:`hub.local.stores.SliceStore.wrote`."""
+        self._in(value.namespace).wrote(value)
+
+    def deleted(self, value: Slice) -> None:
+        """See :meth:`hub.local.stores.SliceStore.deleted`."""
+        self._in(value.namespace).deleted(value)
+
+    def read(self, key: ObjectKey, value: Slice | None, before: Slice | None) -> None:
+        """See :meth:`hub.local.stores.SliceStore.read`."""
+        self._in(key.namespace).read(key, value, before)
+
+    def _in(self, namespace: str) -> SliceStore:
+        return self._stores.get(namespace, self._elsewhere)
+
+
+class ServiceStores:
+    """Services of several namespaces; has what :class:`hub.local.stores.ServiceStore` has for those who read it.
+
+    Args:
+        stores: by namespace.
+    """
+
+    def __init__(self, stores: Mapping[str, ServiceStore]) -> None:
+        self._stores = stores
+
+    @property
+    def lists(self) -> int:
+        """Complete lists of that namespace which has had the fewest."""
+        return min(each.lists for each in self._stores.values())
+
+    def get(self, target: TargetKey) -> Service | None:
+        """One Service."""
+        found = self._stores.get(target.namespace)
+        return found.get(target) if found is not None else None

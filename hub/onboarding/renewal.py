@@ -1,0 +1,207 @@
+"""The leader renews the tokens that ``hub cluster add`` made, at half their life.
+
+Only in Secrets that carry our label: what somebody else writes, somebody else renews. The new
+token comes from the old one, and is written with the resourceVersion that was read, so that a Secret somebody changes
+meanwhile stays as it is; every replica sees the new Secret and connects anew. A renewal that fails is tried again and
+again, and said, from half of the token's life on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from hub.aio.backoff import Backoff
+from hub.aio.clock import Clock
+from hub.errors import BadAnswer, Conflict, CredentialError, Forbidden, HubError, NotFound, NotLeader, Unauthorized
+from hub.kube.client import Client
+from hub.kube.credentials import Credentials
+from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
+from hub.kube.secret import Secret
+from hub.kube.tokens import SHORTEST, account_of, request_token, token_life
+from hub.local.secrets import Secrets
+from hub.onboarding.credential import content_of, replace_content, token_of, with_token
+from hub.onboarding.manifests import is_ours
+from hub.registry.spec import ClusterSpec, KubeconfigSecret
+
+log = logging.getLogger(__name__)
+
+INTERVAL: Final = 5.0
+"""Seconds between looks at the tokens' dates: no request is made for that."""
+HALF: Final = 0.5
+"""Share of its life after which a token is renewed; as long again remains for trying."""
+RETRY: Final = (10.0, 600.0)
+"""Seconds between attempts, at first and at most: a tenth of the shortest half life, and little beside a usual one."""
+TIMEOUT: Final = 15.0
+AT_ONCE: Final = 8
+OUTCOMES: Final = ("succeeded", "failed")
+
+
+class Remote(Protocol):
+    """A remote cluster, as far as its token is concerned."""
+
+    @property
+    def spec(self) -> ClusterSpec: ...  # noqa: D102
+    @property
+    def client(self) -> Client | None: ...  # noqa: D102
+    @property
+    def doubts(self) -> str | None: ...  # noqa: D102
+
+
+def due(token: Secret | None, wall: float) -> bool:
+    """Whether half of a token's life is over; False for one that does not say when it began or ends."""
+    life = token_life(token)
+    return life is not None and life[0] is not None and wall >= life[0] + HALF * (life[1] - life[0])
+
+
+class Renewal:
+    """Looks at the tokens in use and renews those that are due.
+
+    Args:
+        secrets: where the kubeconfigs are.
+        client: the hub cluster's, to write them.
+        remotes: the clusters by name, now.
+        clock: where time comes from.
+        leading: whether this process is the one that writes.
+
+    Attributes:
+        problems: cluster -> why its token could not be renewed; empty when all is well.
+        counts: (cluster, outcome) -> attempts since the start.
+    """
+
+    def __init__(
+        self,
+        secrets: Secrets,
+        client: Client,
+        remotes: Callable[[], Mapping[str, Remote]],
+        clock: Clock,
+        leading: Callable[[], bool],
+    ) -> None:
+        self.problems: dict[str, str] = {}
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self._secrets = secrets
+        self._client = client
+        self._remotes = remotes
+        self._clock = clock
+        self._leading = leading
+        self._backoffs: dict[str, Backoff] = {}
+        self._not_before: dict[str, float] = {}
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self) -> None:
+        """Look every few seconds until cancelled."""
+        while True:
+            if self._leading():
+                await self.look()
+            await self._clock.sleep(INTERVAL)
+
+    async def look(self) -> None:
+        """Renew what is due, a few at a time: many are due at once where many were added on one day."""
+        remotes = dict(self._remotes())
+        for name in (self.problems.keys() | self._not_before.keys()) - remotes.keys():
+            self._forget(name)
+        await asyncio.gather(*(self._one(name, remote) for name, remote in remotes.items()))
+
+    def _forget(self, name: str) -> None:
+        self.problems.pop(name, None)
+        self._backoffs.pop(name, None)
+        self._not_before.pop(name, None)
+
+    async def _one(self, name: str, remote: Remote) -> None:
+        source, client = remote.spec.kubeconfig, remote.client
+        if not isinstance(source, KubeconfigSecret) or client is None or remote.doubts != "":
+            return
+        token = token_of(client.access.access) if isinstance(client.access, Credentials) else None
+        if token is None or not due(token, self._clock.wall()):
+            self._forget(name)
+            return
+        if self._clock.now() < self._not_before.get(name, 0.0):
+            return
+        try:
+            async with self._slots:
+                renewed = await self._renew(name, source, client, token)
+        except NotLeader:
+            return
+        except HubError as error:
+            self._failed(name, source, error)
+            return
+        self._backoffs.pop(name, None)
+        # The connection has the new one soon; that the Secret is somebody else's need not be asked often.
+        self._not_before[name] = self._clock.now() + RETRY[0 if renewed else 1]
+        self.problems.pop(name, None)
+        if renewed:
+            self.counts[name, "succeeded"] += 1
+            log.info("cluster %s: its token is renewed, in Secret %s", name, source.secret)
+
+    def _failed(self, name: str, source: KubeconfigSecret, error: HubError) -> None:
+        backoff = self._backoffs.setdefault(name, Backoff(base=RETRY[0], cap=RETRY[1]))
+        self._not_before[name] = self._clock.now() + backoff.next(self._clock.now())
+        self.counts[name, "failed"] += 1
+        text = _in_words(name, source, error)
+        if self.problems.get(name) != text:
+            log.warning("cluster %s: its token is not renewed: %s", name, text)
+        self.problems[name] = text
+
+    async def _renew(self, name: str, source: KubeconfigSecret, client: Client, token: Secret) -> bool:
+        """True where a new token was written; False where the Secret is not ours, or another than in use by now.
+
+        Raises:
+            HubError: it did not work.
+        """
+        found = await self._get(source.secret)
+        if not is_ours(found):
+            return False
+        content = content_of(found, source.key)
+        account, life = account_of(token), token_life(token)
+        if content is None or account is None or life is None or life[0] is None:
+            return False
+        if with_token(content, token, token) is None:  # somebody renewed it just now
+            return False
+        seconds = max(SHORTEST, round(life[1] - life[0]))
+        new = await request_token(client, account, seconds, self._still_leads)
+        new_life = token_life(new)
+        if new_life is None or new_life[1] <= life[1]:
+            raise CredentialError(f"cluster {name} gives a token that ends no later than the one in use")
+        changed = with_token(content, token, new) or b""
+        parse_kubeconfig(changed, origin=f"Secret {source.secret}", policy=KubeconfigPolicy(), context=source.context)
+        body = msgspec.json.encode(replace_content(found, source.key, changed))
+        await self._client.request(
+            "PUT", self._secrets.path(source.secret), body=body, timeout=TIMEOUT, admit=self._still_leads
+        )
+        return True
+
+    async def _get(self, secret: str) -> dict[str, Any]:
+        body = await self._client.request("GET", self._secrets.path(secret), timeout=TIMEOUT)
+        try:
+            return msgspec.json.decode(body, type=dict[str, Any])
+        except msgspec.MsgspecError:
+            raise BadAnswer(200, "", "a Secret that does not decode", what=self._secrets.path(secret)) from None
+
+    def _still_leads(self) -> None:
+        if not self._leading():
+            raise NotLeader("this process does not lead any more")
+
+
+def _in_words(name: str, source: KubeconfigSecret, error: HubError) -> str:
+    """What is wrong, where, and what to do; which of the two clusters refuses shows in the path."""
+    remote = "serviceaccounts" in str(error)
+    match error:
+        case Forbidden() if remote:
+            return (
+                "403: its account may not create tokens of itself («serviceaccounts/token: create»); apply what "
+                f"'hub cluster add {name} --print-manifests' prints there"
+            )
+        case NotFound() if remote:
+            return f"its account does not exist any more; run 'hub cluster add {name} --from-kubeconfig …' again"
+        case Forbidden():
+            return f"403: the hub's account lacks the rule «secrets {source.secret}: get, update» in the hub cluster"
+        case Unauthorized() | CredentialError() if remote or isinstance(error, CredentialError):
+            return f"{error}; run 'hub cluster add {name} --from-kubeconfig … --rotate --apply'"
+        case Conflict():
+            return f"Secret {source.secret} changed meanwhile"
+    return str(error)

@@ -1,0 +1,1 @@
+"""One pass over one target, stage by stage, and the workers that run them."""

@@ -1,0 +1,72 @@
+"""``/healthz`` and ``/readyz``: whether this process is alive, and whether it may be relied on.
+
+Alive: the event loop's heartbeat is fresh. Ready: alive, the hub cluster is known, and nobody asked us to
+stop. Never a remote cluster, never the lease: a standby is ready, and a dead remote must not restart the
+hub that keeps its last known good. Answers are Kubernetes': ``ok``, or one line per check with
+``?verbose`` and on failure; reasons go to the log, not to whoever can reach the port.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Final, Protocol
+
+from hub.aio.clock import Clock
+from hub.report.listener import Address, Reply, Request, listening
+
+if TYPE_CHECKING:
+    from hub.app.hub import Health
+
+FRESH: Final = 30.0
+"""Seconds a heartbeat counts; it beats once per second, and a pass over a huge fleet takes one or two."""
+
+
+class Probed(Protocol):
+    """The hub, as far as probes look at it."""
+
+    @property
+    def health(self) -> Health: ...  # noqa: D102
+    @property
+    def clock(self) -> Clock: ...  # noqa: D102
+
+
+def checks(hub: Probed, path: str) -> Mapping[str, str] | None:
+    """The checks of a probe: name -> what is wrong, "" where nothing is. None: there is no such probe."""
+    beat = "" if hub.clock.now() - hub.health.beat < FRESH else "no heartbeat"
+    if path in ("/healthz", "/livez"):
+        return {"loop": beat}
+    if path == "/readyz":
+        return {
+            "loop": beat,
+            "hub-cluster": "" if hub.health.local_synced else "not synced yet",
+            "running": "shutting down" if hub.health.stopping else "",
+        }
+    return None
+
+
+def answer(found: Mapping[str, str], probe: str, *, verbose: bool) -> tuple[int, str]:
+    """Status and body, as kube-apiserver words them."""
+    failed = any(found.values())
+    if not failed and not verbose:
+        return 200, "ok"
+    lines = [f"[-]{name} failed: {wrong}" if wrong else f"[+]{name} ok" for name, wrong in found.items()]
+    return (500 if failed else 200), "\n".join([*lines, f"{probe} check {'failed' if failed else 'passed'}", ""])
+
+
+def serving(address: Address | None, hub: Probed) -> AbstractAsyncContextManager[None]:
+    """Answer probes while the context is open; None = do not.
+
+    Raises:
+        UsageError: the address cannot be listened on.
+    """
+
+    async def respond(request: Request) -> Reply:
+        probed = checks(hub, request.path)
+        if probed is None:
+            return Reply(404, b"only /healthz and /readyz\n")
+        status, text = answer(probed, request.path[1:], verbose="verbose" in re.split("[&=]", request.query))
+        return Reply(status, text.encode())
+
+    return listening(address, respond, flag="--health-probe-bind-address", what="probes")

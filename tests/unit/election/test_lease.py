@@ -1,0 +1,169 @@
+"""The Lease in the API: exact versions, and nothing taken for a Lease that is none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from hub.aio.clock import SystemClock
+from hub.election import lease as lease_module
+from hub.election.elector import LeaseRecord
+from hub.election.lease import KubeLease
+from hub.errors import AlreadyExists, BadAnswer, ClusterUnreachable, Conflict, Forbidden, NotFound
+from hub.kube.client import Client
+from hub.kube.credentials import Credentials
+from hub.kube.kubeconfig import ClusterAccess, Token
+from hub.kube.resolver import LookupPool
+from hub.kube.secret import Secret
+from hub.plugin.testing import SimulatedCluster
+
+RECORD = LeaseRecord("hub-1", 15, "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:10.000000Z", 3)
+
+
+@pytest.fixture
+async def sim() -> AsyncIterator[SimulatedCluster]:
+    """The hub cluster."""
+    async with SimulatedCluster("hub") as cluster:
+        cluster.namespaces.add({"metadata": {"name": "hub"}})
+        yield cluster
+
+
+@pytest.fixture
+async def lease(sim: SimulatedCluster) -> AsyncIterator[KubeLease]:
+    """Our Lease, which does not exist yet."""
+    pool = LookupPool(1)
+    access = ClusterAccess(sim.url, Token(Secret(sim.token)), "test", ca_data=sim.ca_pem.encode())
+    async with Client(Credentials(access, SystemClock()), pool) as client:
+        yield KubeLease(client, "hub", "endpointslice-hub")
+    pool.close()
+
+
+async def test_lease_is_created_as_the_api_wants_it(sim: SimulatedCluster, lease: KubeLease) -> None:
+    """Anybody can read with kubectl who holds it since when."""
+    await lease.create(RECORD)
+    assert sim.leases.get("endpointslice-hub", namespace="hub")["spec"] == {
+        "holderIdentity": "hub-1",
+        "leaseDurationSeconds": 15,
+        "acquireTime": "2026-01-01T00:00:00.000000Z",
+        "renewTime": "2026-01-01T00:00:10.000000Z",
+        "leaseTransitions": 3,
+    }
+
+
+async def test_every_call_returns_the_record_as_stored(lease: KubeLease) -> None:
+    """With the version the next update needs."""
+    created = await lease.create(RECORD)
+    assert replace(created, version="") == RECORD
+    assert await lease.get() == created
+    updated = await lease.update(replace(created, holder="hub-2"))
+    assert (updated.holder, updated.version != created.version) == ("hub-2", True)
+
+
+async def test_released_lease_has_no_holder(lease: KubeLease) -> None:
+    """An empty holder is stored and read as nobody."""
+    created = await lease.create(RECORD)
+    await lease.update(replace(created, holder=""))
+    assert (await lease.get()).holder == ""
+
+
+async def test_missing_lease_is_not_found(lease: KubeLease) -> None:
+    """The first hub makes it."""
+    with pytest.raises(NotFound):
+        await lease.get()
+
+
+async def test_second_creation_is_refused(lease: KubeLease) -> None:
+    """Somebody was faster."""
+    await lease.create(RECORD)
+    with pytest.raises(AlreadyExists):
+        await lease.create(RECORD)
+
+
+async def test_update_of_an_old_version_is_a_conflict(lease: KubeLease) -> None:
+    """Two hubs cannot both renew what they read."""
+    created = await lease.create(RECORD)
+    await lease.update(replace(created, holder="hub-2"))
+    with pytest.raises(Conflict):
+        await lease.update(replace(created, holder="hub-3"))
+    assert (await lease.get()).holder == "hub-2"
+
+
+async def test_missing_rights_are_said_so(sim: SimulatedCluster, lease: KubeLease) -> None:
+    """403 names the rule that is missing."""
+    sim.forbid("get", "leases")
+    with pytest.raises(Forbidden, match="leases"):
+        await lease.get()
+
+
+async def test_frozen_server_is_given_up(
+    sim: SimulatedCluster, lease: KubeLease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No call outlives its time: a leader must know soon."""
+    monkeypatch.setattr(lease_module, "REQUEST_SECONDS", 0.1)
+    sim.hang(1)
+    with pytest.raises(ClusterUnreachable):
+        await lease.get()
+
+
+async def test_release_is_seen_by_the_watch(sim: SimulatedCluster, lease: KubeLease) -> None:
+    """While somebody holds the Lease nothing is said, whatever happens to other Leases; its release is told at once."""
+    held = await lease.create(RECORD)
+    freed = asyncio.create_task(lease.freed())
+    while not sim.streams("leases"):  # noqa: ASYNC110 - the world under test raises no event
+        await asyncio.sleep(0.01)
+    sim.leases.add({"metadata": {"name": "other", "namespace": "hub"}, "spec": {}})
+    held = await lease.update(replace(held, renewed="2026-01-01T00:00:20.000000Z"))
+    await asyncio.sleep(0.05)
+    assert not freed.done()
+    await lease.update(replace(held, holder=""))
+    await asyncio.wait_for(freed, 1)
+    assert sim.requests["watch", "leases"] == 1
+
+
+async def test_lease_that_is_free_already_is_told_at_once(lease: KubeLease) -> None:
+    """A release between the last look and the watch is not missed."""
+    await lease.create(replace(RECORD, holder=""))
+    await asyncio.wait_for(lease.freed(), 1)
+
+
+async def test_watch_without_the_right_is_said_so(sim: SimulatedCluster, lease: KubeLease) -> None:
+    """Standing by works without it, by looking."""
+    sim.forbid("watch", "leases")
+    with pytest.raises(Forbidden, match="leases"):
+        await lease.freed()
+
+
+@pytest.mark.parametrize("body", [b"<html>\n", b'{"type":"ADDED"}\n', b'{"type":"ERROR","object":{}}\n'])
+async def test_watch_of_garbage_frees_no_lease(sim: SimulatedCluster, lease: KubeLease, body: bytes) -> None:
+    """A proxy's page is an error and no release."""
+    sim.garbage(body=body)
+    with pytest.raises(BadAnswer):
+        await lease.freed()
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b'{"metadata":{},"spec":5}', b'{"metadata":{"name":"x"'])
+async def test_garbage_is_no_lease(sim: SimulatedCluster, lease: KubeLease, body: bytes) -> None:
+    """A proxy's page is not a free lease."""
+    sim.garbage(body=body)
+    with pytest.raises(BadAnswer, match="Lease"):
+        await lease.get()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"kind":"Status","metadata":{},"spec":{},"status":"Success"}',
+        b'{"kind":"ConfigMap","metadata":{"resourceVersion":"5"},"spec":{}}',
+        b'{"kind":"Lease","metadata":{"name":"endpointslice-hub"},"spec":{}}',
+        b'{"kind":"Lease","metadata":{"resourceVersion":"5"},"spec":{"holderIdentity":"\xff"}}',
+    ],
+    ids=["Status", "other kind", "no version", "no utf-8"],
+)
+async def test_object_that_is_no_lease_is_not_a_free_one(sim: SimulatedCluster, lease: KubeLease, body: bytes) -> None:
+    """Nobody becomes leader by an answer that is something else, or by a write without a version."""
+    sim.garbage(body=body)
+    with pytest.raises(BadAnswer):
+        await lease.get()

@@ -1,0 +1,248 @@
+"""What a registry dropped, and when it takes somebody to let it go."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from hub.local.approvals import flags
+from hub.model import Slice, TargetKey
+from hub.registry.removals import Removals, digest, dropped
+from hub.registry.spec import ClusterSpec, Registry
+from tests.support import build
+
+
+def registry(services: str, clusters: str, **more: Any) -> Registry:
+    """Services and clusters by one-letter names."""
+    targets = {TargetKey("edge", name): build.target(*clusters, name=name) for name in services}
+    return Registry("default", {name: ClusterSpec(name, None) for name in clusters}, targets, **more)
+
+
+def published(services: str, clusters: str, count: int = 10) -> list[Slice]:
+    """One slice with ``count`` endpoints for each pair."""
+    return [
+        build.slice(f"{service}-{cluster}-0", build.endpoints(count), service=service, cluster=cluster)
+        for service in services
+        for cluster in clusters
+    ]
+
+
+class World:
+    """Slices and approvals that the test sets."""
+
+    def __init__(self, slices: list[Slice]) -> None:
+        self.slices = slices
+        self.approved: set[str] = set()
+        self.looks = 0
+        self.removals = Removals(self._slices, lambda: self.approved, " --owner x")
+
+    def _slices(self, _: Registry) -> list[Slice]:
+        self.looks += 1
+        return self.slices
+
+    def held(self, registry: Registry) -> list[str]:
+        """What is withheld, after a look at every entry that slices stand for."""
+        found = self.removals.judge(registry)
+        return list(found.entries) if found is not None else []
+
+
+def test_what_is_asked_for_is_not_dropped() -> None:
+    """Every Service and cluster of the registry, the hub cluster too."""
+    assert dropped(registry("ab", "xy"), published("ab", "xy")) == ({}, 40)
+
+
+def test_each_endpoint_is_counted_once() -> None:
+    """With the Service where that is gone, else with the cluster; a cluster counts as an entry also then."""
+    found = dropped(registry("a", "x"), published("ab", "xy"))
+    assert found.entries == {"service edge/b": 20, "cluster y": 10}
+    assert dropped(registry("a", "x"), published("b", "y")).entries == {"service edge/b": 10, "cluster y": 0}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Registry("default", {"x": ClusterSpec("x", None, formerly=("y",))}, registry("a", "x").targets),
+        registry("a", "x", broken_clusters={"y": "bad"}, frozen_names=frozenset("y")),
+        registry("a", "x", frozen_names=frozenset("y")),
+        registry("", "x", broken_targets={TargetKey("edge", "a"): "bad"}),
+    ],
+    ids=["formerly", "broken-cluster", "former-name-of-a-broken-one", "broken-service"],
+)
+def test_what_is_frozen_or_renamed_is_not_gone(asked: Registry) -> None:
+    """Nothing of it would be removed."""
+    assert dropped(asked, published("a", "xy")).entries == {}
+
+
+def test_upsert_only_loses_no_source() -> None:
+    """What is published of a cluster that is gone stays with such a Service anyway."""
+    target = with_policy(registry("a", "x"), "upsert-only")
+    assert dropped(target, published("a", "xy")).entries == {}
+
+
+def with_policy(asked: Registry, policy: Any) -> Registry:
+    """The same registry with another policy for every Service."""
+    targets = {key: build.target("x", name=key.name, policy=policy) for key in asked.targets}
+    return Registry("default", asked.clusters, targets)
+
+
+@pytest.mark.parametrize(
+    ("kept", "gone", "withheld"),
+    [
+        (1, 1, False),  # one entry, half of everything
+        (8, 2, False),  # a fifth
+        (7, 2, True),  # two of nine: more than a fifth
+        (0, 2, True),
+        (0, 1, False),
+        (100, 20, False),  # many entries, a small share
+        (100, 26, True),
+    ],
+)
+def test_more_than_one_entry_and_a_fifth_is_withheld(kept: int, gone: int, *, withheld: bool) -> None:
+    """Both limits must be passed."""
+    names = [f"s{number:03}" for number in range(kept + gone)]
+    slices = [build.slice(f"{name}-0", build.endpoints(3), service=name) for name in names]
+    targets = {TargetKey("edge", name): build.target("eu", name=name) for name in names[gone:]}
+    world = World(slices)
+    asked = Registry("default", {"eu": ClusterSpec("eu", None)}, targets)
+    assert len(world.held(asked)) == (gone if withheld else 0)
+
+
+def test_the_message_has_the_whole_command() -> None:
+    """With the owner and the namespace where ``hub approve`` would not guess them."""
+    world = World(published("abcdefgh", "x"))
+    held = world.removals.judge(registry("a", "x"))
+    assert held is not None
+    assert held.approve == f"hub approve registry {digest(held.entries)} --owner x"
+    assert "lacks 7 entries (service edge/b, " in held.message
+    assert "and 2 more) with 70 of 80 endpoints" in held.message
+    assert held.message.endswith(held.approve)
+    assert (held.finding.reason, held.finding.objects) == ("RegistryRemovalWithheld", held.entries)
+
+
+def test_an_approval_lets_exactly_these_go_and_goes_on_when_it_expires() -> None:
+    """What began to go with an approval is not stopped half-way."""
+    world = World(published("abcd", "x"))
+    asked = registry("a", "x")
+    held = world.removals.judge(asked)
+    assert held is not None
+    world.approved = {held.hash}
+    assert world.held(asked) == []
+    world.approved = set()
+    world.slices = published("abc", "x")
+    assert world.held(asked) == []
+    assert world.removals.held(asked, "service edge/c") is None
+
+
+def test_an_approval_is_good_for_fewer_but_not_for_more() -> None:
+    """Some of it came back, or something else went, between the look and the approval."""
+    world = World(published("abcdef", "x"))
+    first = world.removals.judge(registry("abc", "x"))
+    assert first is not None
+    more = registry("a", "x")
+    assert len(world.held(more)) == 5
+    world.approved = {first.hash}
+    assert world.held(more) == ["service edge/b", "service edge/c"]
+    fewer = World(published("abcdef", "x"))
+    assert fewer.held(registry("abc", "x"))
+    fewer.approved = {first.hash}
+    assert fewer.held(registry("abcd", "x")) == []
+
+
+def test_a_hash_is_the_same_after_a_restart_and_elsewhere() -> None:
+    """It is of what goes, in no order."""
+    one, other = World(published("abcd", "xy")), World(published("dcba", "yx", count=3))
+    asked = registry("a", "x")
+    first, second = one.removals.judge(asked), other.removals.judge(asked)
+    assert first is not None
+    assert second is not None
+    assert first.hash == second.hash
+    assert first.hash != digest(("service edge/b",))
+
+
+def test_additions_do_not_release_what_is_withheld() -> None:
+    """The share shrinks when the same file's new Services are published."""
+    world = World(published("abcd", "x"))
+    assert len(world.held(registry("abnopqrst", "x"))) == 2
+    world.slices = published("abcdnopqrst", "x")
+    assert len(world.held(registry("abnopqrstu", "x"))) == 2
+
+
+def test_a_restart_does_not_release_what_is_withheld() -> None:
+    """What the same file added makes the share small; that something was withheld is known all the same."""
+    world, asked = World(published("abcdnopqrst", "x")), registry("abnopqrst", "x")
+    assert world.held(asked) == []
+    world.removals.restore()
+    assert world.held(asked) == ["service edge/c", "service edge/d"]
+    world.removals.reread()
+    assert len(world.held(asked)) == 2
+
+
+def test_what_was_withheld_once_does_not_count_for_later_files() -> None:
+    """Nothing is dropped at the start: the next file is judged by itself."""
+    world = World(published("abcdnopqrst", "x"))
+    world.removals.restore()
+    assert world.held(registry("abcdnopqrst", "x")) == []
+    assert world.held(registry("abnopqrst", "x")) == []
+
+
+def test_one_entry_that_is_left_is_no_mass_removal() -> None:
+    """The file was repaired but for one."""
+    world = World(published("abcd", "x"))
+    assert len(world.held(registry("ab", "x"))) == 2
+    assert world.held(registry("abc", "x")) == []
+
+
+def test_what_may_go_does_not_count_with_the_next_file() -> None:
+    """Entries that leave one by one, each in its own file, are not a mass removal."""
+    world = World(published("abcd", "x"))
+    assert world.held(registry("abc", "x")) == []
+    assert world.held(registry("ab", "x")) == []
+    assert world.held(registry("abc", "x")) == []
+
+
+def test_what_comes_back_is_judged_anew() -> None:
+    """An entry that was let go, came back and is dropped again with others."""
+    world = World(published("abcd", "x"))
+    assert world.held(registry("abc", "x")) == []
+    assert world.held(registry("abcd", "x")) == []
+    assert len(world.held(registry("ab", "x"))) == 2
+
+
+def test_slices_that_turn_up_later_are_judged_too(caplog: pytest.LogCaptureFixture) -> None:
+    """Those of a previous owner, say; and the slices are read no more often than needed."""
+    world = World([])
+    asked = registry("a", "x")
+    assert world.held(asked) == []
+    world.slices = published("abc", "x")
+    with caplog.at_level(logging.WARNING):
+        assert world.removals.held(asked, "service edge/b") is not None
+        assert world.removals.held(asked, "service edge/c") is not None
+        assert world.removals.held(asked, "cluster nobody") is None
+        assert world.removals.held(asked, "cluster nobody") is None
+    assert world.looks == 3
+    assert [record.message[:24] for record in caplog.records] == ["RegistryRemovalWithheld:"]
+
+
+def test_a_new_leader_judges_anew() -> None:
+    """Another one has written until now."""
+    world = World(published("abcd", "x"))
+    asked = registry("ab", "x")
+    assert len(world.held(asked)) == 2
+    world.slices = published("ab", "x")
+    world.removals.reread()
+    assert world.held(asked) == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "namespace", "text"),
+    [
+        ("default", "default", ""),
+        ("a", "default", " --owner a"),
+        ("a", "b", " --owner a --lease-namespace b"),
+    ],
+)
+def test_flags_are_those_that_differ_from_the_defaults(owner: str, namespace: str, text: str) -> None:
+    """A command that is shown works as it is."""
+    assert flags(owner, namespace) == text
