@@ -126,7 +126,7 @@ class SliceEncoder:
         self._endpoints: dict[int, tuple[Endpoint, bytes]] = {}
 
     def encode(self, value: Slice) -> bytes:
-        """The body of a POST (no resourceVersion) or PUT."""
+        """The body of a POST (no resourceVersion) or PUT; a PUT ends the tracking of managedFields (docs/adr/0016)."""
         cache = self._endpoints
         if len(cache) > CACHED_ENDPOINTS:
             cache.clear()
@@ -139,6 +139,7 @@ class SliceEncoder:
                 _map(11, value.labels),
                 _map(12, value.annotations),
                 *map(_owner, value.owners),
+                _bytes(17, b"") if value.resource_version else b"",
             )
         )
         parts = [_bytes(1, meta)]

@@ -197,6 +197,7 @@ class _OutMeta(msgspec.Struct, rename="camel", omit_defaults=True):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
+    managed_fields: tuple[dict[str, str], ...] = ()
 
 
 class _OutSlice(msgspec.Struct, rename="camel"):
@@ -212,7 +213,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode_slice(value: Slice) -> bytes:
-    """The body of a POST (no resourceVersion) or PUT."""
+    """The body of a POST (no resourceVersion) or PUT; a PUT ends the tracking of managedFields (docs/adr/0016)."""
     return _encode(
         _OutSlice(
             "discovery.k8s.io/v1",
@@ -225,6 +226,7 @@ def encode_slice(value: Slice) -> bytes:
                 value.labels,
                 value.annotations,
                 value.owners,
+                ({},) if value.resource_version else (),
             ),
             value.address_type,
             value.endpoints,

@@ -708,6 +708,18 @@ async def test_an_identical_put_keeps_the_version(server: Client) -> None:
         assert await stream.rest() == []
 
 
+async def test_a_put_ends_the_tracking_of_managed_fields(server: Client) -> None:
+    """A list of one empty entry forgets them, and no later PUT or PATCH brings them back."""
+    made = (await server.post(SLICES, endpoint_slice("a", "10.0.0.1"))).body
+    made["metadata"]["managedFields"] = [{}]
+    made["endpoints"][0]["addresses"] = ["10.0.0.2"]
+    answer = await server.put(f"{SLICES}/a", made)
+    assert (answer.status, answer.body["endpoints"][0]["addresses"]) == (200, ["10.0.0.2"])
+    assert "managedFields" not in answer.body["metadata"]
+    later = await server.put(f"{SLICES}/a", answer.body | {"endpoints": []})
+    assert (later.status, "managedFields" in later.body["metadata"]) == (200, False)
+
+
 async def test_a_put_of_another_order_is_a_change(server: Client) -> None:
     """Endpoints are a list, not a set: who does not sort writes for nothing."""
     body = (await server.post(SLICES, endpoint_slice("a", "10.0.0.1", "10.0.0.2"))).body

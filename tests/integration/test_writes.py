@@ -98,6 +98,23 @@ async def test_what_is_stored_is_what_was_sent(local: LocalCluster) -> None:
     assert local.slices.get(ObjectKey("edge", "full")) == known
 
 
+@pytest.mark.parametrize("binary", [True, False])
+async def test_no_fields_are_tracked_after_a_change(local: LocalCluster, hub_cluster: ApiServer, binary: bool) -> None:
+    """A PUT empties managedFields, in both encodings, and they stay empty (docs/adr/0016)."""
+    from msgspec.structs import replace
+
+    local._protobuf = binary
+    path = "/apis/discovery.k8s.io/v1/namespaces/edge/endpointslices/full"
+    await local.create(FULL, 5.0)
+    assert hub_cluster.api.get(path)["metadata"]["managedFields"]
+    for zone in ("a", "b"):
+        known = local.slices.get(ObjectKey("edge", "full"))
+        assert known is not None
+        await local.update(replace(known, endpoints=(Endpoint(("10.0.0.1",), PUBLISHED, zone=zone),)), 5.0)
+        stored = hub_cluster.api.get(path)
+        assert (stored["endpoints"][0]["zone"], "managedFields" in stored["metadata"]) == (zone, False)
+
+
 async def test_a_refused_slice_names_the_endpoint(local: LocalCluster) -> None:
     """A 422 in protobuf carries the field path as one in JSON does."""
     from msgspec.structs import replace

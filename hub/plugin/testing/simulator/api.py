@@ -210,7 +210,9 @@ class Api:
             meta.pop(name, None)
             if name in old["metadata"]:
                 meta[name] = old["metadata"][name]
-        if "managedFields" in old["metadata"]:
+        if meta.get("managedFields") == [{}]:
+            del meta["managedFields"]  # the request to forget them
+        elif "managedFields" in old["metadata"]:
             meta.setdefault("managedFields", old["metadata"]["managedFields"])
         meta["resourceVersion"] = old["metadata"]["resourceVersion"]
         self._shape(kind, obj, old)
