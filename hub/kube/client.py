@@ -37,6 +37,8 @@ LIST_LIMIT = 64 << 20
 """Bytes of one page of a list."""
 LINE_LIMIT = 8 << 20
 """Bytes of one watch event."""
+LONGEST_WISH = 1 << 53
+"""Seconds that an answer may ask to wait for: JSON has numbers that no float holds. Who waits has a limit of his own."""
 KEEP_IDLE = 30.0
 """Seconds a connection is kept without use; kube-apiserver keeps them for 90."""
 
@@ -114,7 +116,7 @@ def api_error(
     if retry_after and retry_after.isdecimal():
         wait = float(retry_after)
     elif status.details and status.details.retry_after_seconds:
-        wait = float(status.details.retry_after_seconds)
+        wait = float(min(status.details.retry_after_seconds, LONGEST_WISH))
     kind = _BY_CODE.get(code, errors.ServerFault if code >= 500 else errors.ApiError)
     if code == 409 and status.reason == "AlreadyExists":
         kind = errors.AlreadyExists
@@ -179,6 +181,18 @@ class Stream:
         except (ProtocolError, OSError) as error:
             raise connection_error(error, self._server) from error
 
+    async def follow(self, take: Callable[[bytes], None]) -> None:
+        """Hand each line to ``take`` as it arrives, until the end of the stream.
+
+        Raises:
+            As :meth:`line`.
+            Exception: what ``take`` raised; the stream has ended.
+        """
+        try:
+            await self._connection.follow(take)
+        except (ProtocolError, OSError) as error:
+            raise connection_error(error, self._server) from error
+
 
 class Client:
     """One API server. Cheap to create: connections open when they are needed.
@@ -197,6 +211,7 @@ class Client:
         self._prefix = parts.path
         self._resolver = ClusterResolver(pool)
         self._idle: list[Connection] = []
+        self._tidying: asyncio.TimerHandle | None = None
         self._open: dict[Connection, int] = {}
         """With the generation of the certificate each was opened with."""
         self._generation = -1
@@ -216,6 +231,8 @@ class Client:
     async def close(self) -> None:
         """Close all connections."""
         self._closed = True
+        if self._tidying is not None:
+            self._tidying.cancel()
         for connection in list(self._open):
             connection.abort()
         self._open.clear()
@@ -371,9 +388,20 @@ class Client:
             raise
         if connection.usable and self._open.get(connection) == self.access.generation:
             self._idle.append(connection)
+            if self._tidying is None:
+                self._tidying = asyncio.get_running_loop().call_later(KEEP_IDLE, self._tidy)
         else:
             self._discard(connection)
         return head, body
+
+    def _tidy(self) -> None:
+        """Close what nobody needed for a while: with TLS a connection holds up to half a megabyte."""
+        loop = asyncio.get_running_loop()
+        stale = [each for each in self._idle if not each.usable or loop.time() - each.idle_since >= KEEP_IDLE]
+        for each in stale:
+            self._idle.remove(each)
+            self._discard(each)
+        self._tidying = loop.call_later(KEEP_IDLE, self._tidy) if self._idle else None
 
     def _discard(self, connection: Connection) -> None:
         connection.abort()

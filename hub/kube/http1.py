@@ -15,7 +15,7 @@ import re
 import socket
 import ssl
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 ERROR_LIMIT = 64 << 10
 """Bytes of the body of an answer that is no success; what comes after them is not read."""
@@ -25,6 +25,8 @@ CHUNK_LINE_LIMIT = 1 << 10
 """Bytes of a chunk's size line (extensions included)."""
 PAUSE_ABOVE = 1 << 20
 """Bytes of unread watch lines at which reading pauses until half of them are consumed."""
+AT_ONCE = 64
+"""Lines of one read that are handed over while it lasts; a flood of more leaves room for others on the loop."""
 LINE_COST = 64
 """What a waiting line costs beside its bytes: many tiny ones are bounded, too."""
 MAX_INFORMATIONAL = 5
@@ -114,6 +116,8 @@ class Connection(asyncio.Protocol):
         """Waiting for the line break that ends a chunk."""
         self._trailer = False
         self._lines: deque[bytes] | None = None
+        self._take: Callable[[bytes], None] | None = None
+        """Gets each line as it arrives, while no earlier one waits."""
         self._partial = bytearray()
         self._queued = 0
         self._paused = False
@@ -158,22 +162,12 @@ class Connection(asyncio.Protocol):
                 self._buffer += data
                 if not self._parse_head():
                     return
-            elif self._head.chunked:
-                if self._left > len(data) and not self._buffer:  # inside a chunk: no copy
-                    self._left -= len(data)
-                    self._body(data)
-                    return
-                self._buffer += data
-            else:
-                self._plain(data)
-                return
-            head = self._head
-            if head is not None and head.chunked:
-                self._chunks()
-            elif self._buffer:
-                rest = bytes(self._buffer)
+                data = bytes(self._buffer)
                 self._buffer.clear()
-                self._plain(rest)
+            if self._head is not None and self._head.chunked:
+                self._chunks(data)
+            elif data:
+                self._plain(data)
         except _Enough:
             self._finish()
         except ProtocolError as error:
@@ -240,33 +234,33 @@ class Connection(asyncio.Protocol):
         if self._left == 0:
             self._finish()
 
-    def _chunks(self) -> None:
-        """Body bytes in chunks, as many as are complete in the buffer."""
-        buffer = self._buffer
+    def _chunks(self, data: bytes) -> None:
+        """Body bytes in chunks; what is cut short between two of them waits in the buffer."""
+        if self._buffer:
+            data = bytes(self._buffer) + data
+            self._buffer.clear()
         at = 0
         while True:
             if self._left:
-                piece = bytes(buffer[at : at + self._left])
+                piece = data[at : at + self._left]
                 at += len(piece)
                 self._left -= len(piece)
                 if piece:
                     self._body(piece)
                 if self._left:
-                    buffer.clear()
                     return
                 self._between = True
-            eol = buffer.find(b"\r\n", at, at + CHUNK_LINE_LIMIT)
+            eol = data.find(b"\r\n", at, at + CHUNK_LINE_LIMIT)
             if eol < 0:
-                if len(buffer) - at >= CHUNK_LINE_LIMIT:
+                if len(data) - at >= CHUNK_LINE_LIMIT:
                     raise ProtocolError("a chunk without a size")
-                del buffer[:at]
+                self._buffer += data[at:]
                 return
-            line = bytes(buffer[at:eol])
+            line = data[at:eol]
             at = eol + 2
             if self._last_line(line):
-                if at < len(buffer):
+                if at < len(data):
                     raise ProtocolError("bytes after the end of the answer")
-                buffer.clear()
                 self._finish()
                 return
 
@@ -300,26 +294,54 @@ class Connection(asyncio.Protocol):
         raise _Enough
 
     def _split(self, data: bytes) -> None:
-        """Cut a stream into lines; wake the reader."""
+        """Cut a stream into lines; hand them over, or wake the reader."""
         assert self._lines is not None  # noqa: S101 - a stream has them
+        if self._complete:  # ended by who took a line
+            return
         *ended, rest = data.split(b"\n")
-        for line in ended:
-            if self._partial:
-                self._partial += line
-                line = bytes(self._partial)
-                self._partial.clear()
-            if len(line) > self._limit:
-                raise ProtocolError(f"a line above {self._limit} bytes")
-            if line:
+        take = self._take if len(ended) <= AT_ONCE else None
+        for part in ended:
+            line = self._ended(part)
+            if not line:
+                continue
+            if take is None:
                 self._lines.append(line)
                 self._queued += len(line) + LINE_COST
-        self._partial += rest
-        if len(self._partial) > self._limit:
+            elif not self._handed(take, line):
+                return
+        if rest:
+            self._partial += rest
+            if len(self._partial) > self._limit:
+                raise ProtocolError(f"a line above {self._limit} bytes")
+        if take is None:
+            self._take = None
+            self._hold_back()
+            self._wake()
+
+    def _ended(self, line: bytes) -> bytes:
+        """A whole line, of which the beginning may have come before."""
+        if self._partial:
+            self._partial += line
+            line = bytes(self._partial)
+            self._partial.clear()
+        if len(line) > self._limit:
             raise ProtocolError(f"a line above {self._limit} bytes")
+        return line
+
+    def _hold_back(self) -> None:
+        """Read no more while too much waits."""
         if self._queued > PAUSE_ABOVE and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
-        self._wake()
+
+    def _handed(self, take: Callable[[bytes], None], line: bytes) -> bool:
+        """Whether the stream goes on after this line."""
+        try:
+            take(line)
+        except Exception as error:  # noqa: BLE001 - it ends the stream, and is raised to who follows it
+            self._fail(error)
+            self.abort()
+        return not self._complete
 
     # --- ending ---------------------------------------------------------------------------------------
 
@@ -388,6 +410,7 @@ class Connection(asyncio.Protocol):
         self._between = self._trailer = False
         self._limit = limit
         self._lines = deque() if lines else None
+        self._take = None
         self._complete = False
         self._error = None
         self._body_waiter = None
@@ -410,7 +433,8 @@ class Connection(asyncio.Protocol):
             await self._body_waiter
         if self._error is not None:
             raise self._error
-        return bytes(self._content)
+        content, self._content = self._content, bytearray()  # a kept connection keeps no list
+        return bytes(content)
 
     async def line(self) -> bytes:
         """The next line of a stream, without its line break; b"" at its proper end.
@@ -427,6 +451,38 @@ class Connection(asyncio.Protocol):
                 return b""
             self._body_waiter = self._loop.create_future()
             await self._body_waiter
+        return self._next(lines)
+
+    async def follow(self, take: Callable[[bytes], None]) -> None:
+        """Hand each line of a stream to ``take`` as it arrives, without its line break, until its proper end.
+
+        Nobody is woken for a line: with many connections of few lines each that is half of what a line costs.
+
+        Raises:
+            ProtocolError, OSError: it ended badly.
+            Exception: what ``take`` raised; the stream has ended.
+        """
+        lines = self._lines
+        assert lines is not None  # noqa: S101 - it is a stream
+        try:
+            while True:
+                for _ in range(min(len(lines), AT_ONCE)):
+                    take(self._next(lines))
+                if lines:
+                    await asyncio.sleep(0)
+                elif self._complete:
+                    if self._error is not None:
+                        raise self._error
+                    return
+                else:
+                    self._take = take
+                    self._body_waiter = self._loop.create_future()
+                    await self._body_waiter
+        finally:
+            self._take = None
+
+    def _next(self, lines: deque[bytes]) -> bytes:
+        """Take the first waiting line; reading goes on once half of the room is free."""
         line = lines.popleft()
         self._queued -= len(line) + LINE_COST
         if self._paused and self._queued < PAUSE_ABOVE // 2 and self._transport is not None:

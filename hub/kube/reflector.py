@@ -270,22 +270,27 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(self._rng.randint(*WATCH_SECONDS)),
         }
         heard = False
+
+        def take(line: bytes) -> None:
+            nonlocal heard
+            try:
+                self._handle(line)
+            except BadAnswer:
+                if not heard:
+                    raise
+                self.skipped += 1
+                log.warning("%s: skipped a line of the watch that is no event", self._name)
+            heard = True
+            if self._doubted:
+                self._answered()
+
         async with self._client.watch(self._path, params) as stream:
             self._stream = stream
             if not self._doubted:
                 self._observer.answered()
             stands = asyncio.get_running_loop().call_later(SHORT_WATCH, self._stands)
             try:
-                while line := await stream.line():
-                    try:
-                        self._handle(line)
-                    except BadAnswer:
-                        if not heard:
-                            raise
-                        self.skipped += 1
-                        log.warning("%s: skipped a line of the watch that is no event", self._name)
-                    heard = True
-                    self._stands()
+                await stream.follow(take)
             except ClusterUnreachable as error:
                 if error.kind != "timeout":
                     raise
@@ -351,5 +356,5 @@ class Reflector(Generic[T]):
 
 
 def _older(one: str, other: str) -> bool:
-    """Whether a resourceVersion lies before another; False where either is no number."""
-    return one.isdecimal() and other.isdecimal() and int(one) < int(other)
+    """Whether a resourceVersion lies before another; False where either is no number, which may be of any length."""
+    return one.isdecimal() and other.isdecimal() and (len(one), one) < (len(other), other)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.kube.http1 import HEAD_LIMIT, PAUSE_ABOVE, Connection, Head, ProtocolError
+from hub.kube.http1 import AT_ONCE, HEAD_LIMIT, PAUSE_ABOVE, Connection, Head, ProtocolError
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -592,6 +592,109 @@ def test_line_wakes_the_reader() -> None:
     assert LOOP.run_until_complete(read()) == b"one"
 
 
+async def followed(other: Peer, taken: list[bytes], *pieces: bytes) -> None:
+    """Follow a stream, on which these pieces arrive once somebody listens."""
+    task = asyncio.ensure_future(other.connection.follow(taken.append))
+    await asyncio.sleep(0)
+    for piece in pieces:
+        other.send(piece)
+    await task
+
+
+@given(
+    st.lists(st.binary(max_size=30).map(lambda data: data.replace(b"\n", b"")), max_size=200),
+    st.lists(st.integers(0, 10_000), max_size=8),
+    st.lists(st.integers(0, 10_000), max_size=8),
+    st.integers(0, 20),
+)
+def test_who_follows_gets_every_line_in_order(
+    lines: list[bytes], chunking: list[int], places: list[int], late: int
+) -> None:
+    """However the bytes are cut, and whatever had arrived before anybody listened."""
+    body = b"".join(line + b"\n" for line in lines)
+    pieces = cut(CHUNKED + chunks(*(piece for piece in cut(body, chunking) if piece)), places)
+    before = late % (len(pieces) + 1)
+    taken: list[bytes] = []
+    LOOP.run_until_complete(followed(peer(lines=True).send(*pieces[:before]), taken, *pieces[before:]))
+    assert taken == [line for line in lines if line]
+
+
+def test_a_line_is_handed_over_while_it_arrives() -> None:
+    """Nobody has to be woken for it; a flood waits for its turn."""
+
+    async def main() -> None:
+        other, taken = peer(lines=True), list[bytes]()
+        task = asyncio.ensure_future(other.connection.follow(taken.append))
+        await asyncio.sleep(0)
+        other.send(CHUNKED + b"4\r\none\n\r\n")
+        assert taken == [b"one"]
+        other.send(flood(b"x", AT_ONCE + 1), b"4\r\nend\n\r\n")
+        assert taken == [b"one"]
+        await asyncio.sleep(0)
+        assert len(taken) == 1 + AT_ONCE
+        await asyncio.sleep(0)
+        assert taken[-2:] == [b"x", b"end"]
+        other.send(b"5\r\nmore\n\r\n")
+        assert taken[-1] == b"more"
+        task.cancel()
+        await asyncio.wait([task])
+        other.send(b"5\r\nlost\n\r\n")
+        assert taken[-1] == b"more"
+
+    LOOP.run_until_complete(main())
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_what_the_follower_raises_ends_the_stream(early: bool) -> None:
+    """Whether the line waited or arrived just now; nothing is handed over after it."""
+    other, taken = peer(lines=True), list[bytes]()
+
+    def take(line: bytes) -> None:
+        taken.append(line)
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        stream = CHUNKED + b"8\r\none\ntwo\n\r\n"
+        if early:
+            other.send(stream)
+        task = asyncio.ensure_future(other.connection.follow(take))
+        await asyncio.sleep(0)
+        if not early:
+            other.send(stream)
+        await task
+
+    with pytest.raises(ZeroDivisionError):
+        LOOP.run_until_complete(main())
+    assert (taken, other.wire.aborted) == ([b"one"], not early)
+
+
+def test_a_follower_may_end_the_stream_itself() -> None:
+    """What comes after that line is nobody's."""
+    other, taken = peer(lines=True), list[bytes]()
+
+    def take(line: bytes) -> None:
+        taken.append(line)
+        other.connection.end()
+
+    async def main() -> None:
+        task = asyncio.ensure_future(other.connection.follow(take))
+        await asyncio.sleep(0)
+        other.send(CHUNKED + b"8\r\none\ntwo\n\r\n6\r\nthree\n\r\n")
+        await task
+
+    LOOP.run_until_complete(main())
+    assert (taken, other.wire.aborted) == ([b"one"], True)
+
+
+def test_a_follower_has_the_lines_before_a_broken_end() -> None:
+    """Then the error."""
+    taken: list[bytes] = []
+    other = peer(lines=True).send(CHUNKED + b"9\r\none\ntwo\nt\r\n").end()
+    with pytest.raises(ConnectionResetError):
+        LOOP.run_until_complete(other.connection.follow(taken.append))
+    assert taken == [b"one", b"two"]
+
+
 def flood(line: bytes, count: int) -> bytes:
     """A chunk of many lines."""
     data = (line + b"\n") * count
@@ -647,3 +750,16 @@ def test_silence_is_a_timeout() -> None:
     with pytest.raises(TimeoutError):
         other.line()
     assert other.wire.aborted
+
+
+def test_a_kept_connection_holds_no_answer() -> None:
+    """A body is the caller's: 500 connections that each kept a list of 1.2 MB would be 600 MB."""
+    big = b"x" * (1 << 20)
+    tracemalloc.start()
+    try:
+        one = peer(limit=2 << 20)
+        assert len(one.send(OK + b"Content-Length: %d\r\n\r\n" % len(big), big).body()) == len(big)
+        assert one.connection.usable
+        assert tracemalloc.get_traced_memory()[0] < 1 << 19
+    finally:
+        tracemalloc.stop()
