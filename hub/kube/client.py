@@ -28,6 +28,8 @@ from hub.kube.resolver import ClusterResolver, LookupPool
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+EITHER = f"{protobuf.CONTENT_TYPE}, {JSON}"
+"""As Accept header: protobuf, or JSON from a server that has only that."""
 CONNECT_TIMEOUT = 10.0
 REQUEST_TIMEOUT = 30.0
 SILENCE_TIMEOUT = 80.0
@@ -38,7 +40,7 @@ LIST_LIMIT = 64 << 20
 LINE_LIMIT = 8 << 20
 """Bytes of one watch event."""
 LONGEST_WISH = 1 << 53
-"""Seconds that an answer may ask to wait for: JSON has numbers that no float holds. Who waits has a limit of his own."""
+"""Seconds that an answer may ask to wait for: JSON has numbers that no float holds. waits are bounded elsewhere."""
 KEEP_IDLE = 30.0
 """Seconds a connection is kept without use; kube-apiserver keeps them for 90."""
 
@@ -217,7 +219,7 @@ class Client:
         self._generation = -1
         self._closed = False
         fixed = f"Host: {parts.netloc}\r\nUser-Agent: endpointslice-hub/{__version__}\r\nAccept: "
-        self._fixed = {kind: f"{fixed}{kind}\r\n" for kind in (JSON, protobuf.CONTENT_TYPE)}
+        self._fixed = {kind: f"{fixed}{kind}\r\n" for kind in (JSON, protobuf.CONTENT_TYPE, EITHER)}
         self._fixed[MERGE_PATCH] = self._fixed[JSON]  # the answer to a patch is an object
 
     async def __aenter__(self) -> Self:
@@ -260,8 +262,8 @@ class Client:
             body: what is sent.
             timeout: seconds for everything: credentials, connection, both tries after a 401.
             limit: bytes of the answer's body; of an error's no more than ERROR_LIMIT are read.
-            content_type: of the body and of the answer: JSON or protobuf.CONTENT_TYPE; or MERGE_PATCH,
-                answered in JSON.
+            content_type: of the body and of the answer: JSON or protobuf.CONTENT_TYPE; MERGE_PATCH, answered in JSON;
+                without a body EITHER, answered as the server can.
             admit: called right before anything is sent, each time; what it raises ends the request unsent.
 
         Raises:

@@ -228,7 +228,9 @@ class Reflector(Generic[T]):
         pages = 0
         async with self._slots.take():
             while True:
-                body = await self._client.request("GET", self._path, params=params, timeout=LIST_TIMEOUT)
+                body = await self._client.request(
+                    "GET", self._path, params=params, timeout=LIST_TIMEOUT, content_type=self._resource.list_type
+                )
                 page, version, token = self._resource.list_page(body)
                 del body
                 pages += 1

@@ -13,8 +13,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from hub.errors import BadAnswer
-from hub.kube import protobuf
-from hub.kube.client import Status
+from hub.kube import nodes, protobuf
+from hub.kube.client import EITHER, JSON, Status
 from hub.model import (
     ConfigMap,
     Endpoint,
@@ -45,6 +45,7 @@ class Resource(NamedTuple, Generic[T]):
         list_page: body -> (objects by key, resourceVersion, continue token).
         event: line -> :class:`Event`.
         peek: line -> (key, resourceVersion) without decoding the object, where that is worth it.
+        list_type: encodings that ``list_page`` reads, as an Accept header.
         rule: the RBAC rule a 403 asks for.
     """
 
@@ -54,6 +55,7 @@ class Resource(NamedTuple, Generic[T]):
     event: Callable[[bytes], Event]
     rule: str
     peek: Callable[[bytes], tuple[Any, str]] | None = None
+    list_type: str = JSON
 
 
 class Event(NamedTuple):
@@ -351,6 +353,7 @@ def _resource(
     key: Callable[[_Meta], Any],
     rule: str,
     peek: Callable[[bytes], tuple[Any, str]] | None = None,
+    read_binary: Callable[[bytes], tuple[str, dict[Any, T], str, str]] | None = None,
 ) -> Resource[T]:
     kind = {
         "nodes": "NodeList",
@@ -367,17 +370,23 @@ def _resource(
     decode_list: Callable[[bytes], Any] = msgspec.json.Decoder(kinds).decode
     decode_event: Callable[[bytes], Any] = msgspec.json.Decoder(events).decode
 
+    def from_json(body: bytes) -> tuple[str, dict[Any, T], str, str]:
+        page = decode_list(body)
+        items = page.items or () if page.kind == kind else ()
+        objects = {key(item.metadata): reduce(item) for item in items}
+        return page.kind, objects, page.metadata.resource_version, page.metadata.continue_
+
     def list_page(body: bytes) -> tuple[dict[Any, T], str, str]:
         try:
-            page = decode_list(body)
+            read = read_binary if read_binary is not None and body.startswith(protobuf.MAGIC) else from_json
+            found, objects, version, token = read(body)
         except UNDECODABLE as error:
             raise BadAnswer(200, "", f"a list of {name} that does not decode ({error})", what=path) from error
-        if page.kind != kind:
-            raise BadAnswer(200, "", f"{page.kind or 'something without a kind'} instead of a {kind}", what=path)
-        if not page.metadata.resource_version:
+        if found != kind:
+            raise BadAnswer(200, "", f"{found or 'something without a kind'} instead of a {kind}", what=path)
+        if not version:
             raise BadAnswer(200, "", f"a {kind} without a resourceVersion", what=path)
-        objects = {key(item.metadata): reduce(item) for item in page.items or ()}
-        return objects, page.metadata.resource_version, page.metadata.continue_
+        return objects, version, token
 
     def event(line: bytes) -> Event:
         try:
@@ -390,7 +399,7 @@ def _resource(
             pass
         return _odd_event(line, key)
 
-    return Resource(path, name, list_page, event, rule, peek)
+    return Resource(path, name, list_page, event, rule, peek, JSON if read_binary is None else EITHER)
 
 
 def _odd_event(line: bytes, key: Callable[[_Meta], Any]) -> Event:
@@ -405,7 +414,15 @@ def _odd_event(line: bytes, key: Callable[[_Meta], Any]) -> Event:
     return Event(decoded.type, key(meta), None, meta.resource_version)
 
 
-NODES: Resource[Node] = _resource("/api/v1/nodes", "nodes", _WireNode, _node, _named, "nodes: get, list, watch")
+NODES: Resource[Node] = _resource(
+    "/api/v1/nodes",
+    "nodes",
+    _WireNode,
+    _node,
+    _named,
+    "nodes: get, list, watch",
+    read_binary=nodes.list_page,
+)
 
 
 def _peek_slice(line: bytes) -> tuple[ObjectKey, str]:

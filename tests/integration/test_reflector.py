@@ -21,6 +21,7 @@ from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret
 from hub.kube.wire import NODES
 from hub.model import Node
+from hub.plugin.testing import make_node
 from tests.support.apiserver.server import ApiServer
 
 PATH = "/api/v1/nodes"
@@ -130,6 +131,44 @@ async def test_store_follows_the_nodes(hub_cluster: ApiServer, pool: LookupPool)
     await asyncio.sleep(0.2)
     verbs = [request.verb for request in hub_cluster.requests(mark) if request.verb in ("list", "watch")]
     assert sorted(verbs) == ["list", "watch"]
+
+
+async def test_both_encodings_of_a_list_are_the_same_nodes(hub_cluster: ApiServer, pool: LookupPool) -> None:
+    """A busy node, a bare one and one that is being deleted, as the server writes them."""
+    taints = [{"key": "team", "value": "a", "effect": "NoSchedule"}, {"key": "gone", "effect": "NoExecute"}]
+    busy = make_node(
+        "n1",
+        ["10.0.0.1", "fd00::1"],
+        external="192.0.2.1",
+        taints=taints,
+        zone="z",
+        provider_id="ionos://a/b",
+        bulk=True,
+    )
+    for node in (busy, make_node("n2", unschedulable=True, ready="Unknown"), {"metadata": {"name": "n3"}}):
+        await asyncio.to_thread(hub_cluster.api.post, PATH, node)
+        if "status" in node:
+            await asyncio.to_thread(
+                hub_cluster.api.patch, f"{PATH}/{node['metadata']['name']}/status", {"status": node["status"]}
+            )
+    await asyncio.to_thread(hub_cluster.api.patch, f"{PATH}/n3", {"metadata": {"finalizers": ["test.invalid/held"]}})
+    await delete(hub_cluster, "n3")
+    access = ClusterAccess(
+        hub_cluster.url, Token(Secret(hub_cluster.token())), "test", ca_data=hub_cluster.ca_pem.encode()
+    )
+    async with Client(Credentials(access, SystemClock()), pool) as client:
+        binary = await client.request("GET", PATH, params={"limit": "2"}, content_type=NODES.list_type)
+        text = await client.request("GET", PATH, params={"limit": "2"})
+        nodes, version, more = NODES.list_page(binary)
+        assert (binary[:4], text[:1], sorted(nodes), bool(more)) == (b"k8s\0", b"{", ["n1", "n2"], True)
+        assert (nodes, version) == NODES.list_page(text)[:2]
+        assert nodes["n1"].ready_since
+        assert nodes["n1"].taints
+        params = {"continue": more, "limit": "2"}
+        rest = NODES.list_page(await client.request("GET", PATH, params=params, content_type=NODES.list_type))[0]
+        assert rest == NODES.list_page(await client.request("GET", PATH, params=params))[0]
+        assert rest["n3"].deleting
+    await asyncio.to_thread(hub_cluster.api.patch, f"{PATH}/n3", {"metadata": {"finalizers": None}})
 
 
 async def test_killed_server_is_followed_again(hub_cluster: ApiServer, pool: LookupPool) -> None:

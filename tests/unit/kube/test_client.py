@@ -301,6 +301,19 @@ async def test_connection_idle_for_too_long_is_not_used(
     assert server.connections == 2
 
 
+async def test_connections_that_nobody_needs_are_closed(
+    server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a fleet's lists no connections are left: each would hold its buffers until the server closes it."""
+    monkeypatch.setattr(client_module, "KEEP_IDLE", 0.2)
+    for _ in range(2):
+        await asyncio.gather(*(client.request("GET", NODES) for _ in range(3)))
+        assert len(client._open) == 3
+        async with asyncio.timeout(10):
+            while client._open:  # noqa: ASYNC110 - a state, not an event
+                await asyncio.sleep(0.02)
+
+
 async def test_connection_closed_while_idle_is_replaced(server: RawServer, client: Client) -> None:
     """A close that has arrived costs a write nothing."""
 

@@ -18,9 +18,9 @@ def message(*fields: tuple[int, bytes | int]) -> bytes:
     out = b""
     for number, value in fields:
         if isinstance(value, int):
-            out += bytes((number << 3,)) + varint(value)
+            out += varint(number << 3) + varint(value)
         else:
-            out += bytes((number << 3 | 2,)) + varint(len(value)) + value
+            out += varint(number << 3 | 2) + varint(len(value)) + value
     return out
 
 
