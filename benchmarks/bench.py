@@ -3,7 +3,7 @@
 Prints one JSON line for each run, then a table of medians and ratios. Everything is on loopback. The subjects take
 turns in alternating order, since machines are noisy: compare medians of one invocation, not of two.
 
-    make bench                               both rows, 3 rounds of 100 flips: about half an hour on 2 cores
+    make bench                               all rows, 3 rounds of 100 flips: about three quarters of an hour on 2 cores
     make bench ARGS="--rows 4x500x25"        one row only
     make bench ARGS="--save --write-docs"    keep the result, and put it into docs/performance.md
     make bench ARGS=--quick                  does it run? a minute; the figures mean nothing
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line, with what --quick changes."""
     parser = argparse.ArgumentParser(prog="bench.py", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=rows, metavar="CLUSTERSxNODESxSERVICES,…", help="default: both with goals")
+    parser.add_argument("--rows", type=rows, metavar="CLUSTERSxNODESxSERVICES,…", help="default: all with goals")
     parser.add_argument("--subjects", type=subjects, default=list(SUBJECTS), help=f"of {','.join(SUBJECTS)}")
     parser.add_argument("--rounds", type=between(1, 100), default=3)
     parser.add_argument("--flips", type=between(1, 1000), default=100, help="per run")
@@ -139,7 +139,12 @@ async def measured(given: argparse.Namespace) -> dict[str, Any]:
     go = "not used"
     if "goref" in given.subjects:  # built before anything is measured
         go = await asyncio.to_thread(lambda: go_version(binaries.ensure_go_program(GOREF)))
-    effort = measure.Effort(given.flips, given.heartbeats, settle=0.5 if given.quick else 2.0)
+    effort = measure.Effort(
+        given.flips,
+        given.heartbeats,
+        settle=0.5 if given.quick else 2.0,
+        rolling=1.0 if given.quick else measure.ROLLING,
+    )
     commands = await asyncio.to_thread(command_times)
     runs = []
     for row in given.rows:

@@ -9,6 +9,8 @@ The figures, the same for every subject:
 * ``cpu_per_heartbeat_ms``: CPU time, user and system, for each of the heartbeats (which change nothing that matters).
 * ``writes_start``, ``writes_per_flip``, ``heartbeat_writes``: write requests on EndpointSlices, as the API
   server counts them.
+* ``rolling_writes``: write requests for each Service of a cluster of which 100 nodes (or all) are replaced within 10 s;
+  ``rolling_last_s``: from the last replacement until all of its Services publish all new ones and no old one.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.subjects import SUBJECTS
-from benchmarks.world import SLICES, STRATEGIC, Backend, World, address, bounded
+from benchmarks.world import SLICES, STRATEGIC, Backend, World, address, bounded, node
 from tests.support.apiserver.process import Process
 
 Result = dict[str, Any]
@@ -38,6 +40,10 @@ Result = dict[str, Any]
 FLIP_LIMIT = 30.0
 """Seconds after which a change that does not show up counts as missed."""
 BETWEEN_FLIPS = 0.25
+ROLLED = 100
+"""Nodes of the first cluster that are replaced, one after the other."""
+ROLLING = 10.0
+"""Seconds that takes."""
 STOP_GRACE = 15.0
 
 
@@ -50,12 +56,14 @@ class Effort:
         heartbeats: at least so many, rounded down to whole rounds over all nodes; at least one round.
         settle: seconds of rest before CPU time and memory are read.
         limit: seconds the start may take.
+        rolling: seconds in which nodes are replaced.
     """
 
     flips: int = 100
     heartbeats: int = 10_000
     settle: float = 2.0
     limit: float = 180.0
+    rolling: float = ROLLING
 
 
 # --- what the harness sees -------------------------------------------------------------------------
@@ -165,6 +173,15 @@ def p99(values: Sequence[float]) -> float:
     return sorted(values)[max(0, math.floor(len(values) * 0.99) - 1)] if values else 0.0
 
 
+SUCCESSORS = 20_000
+"""Added to a node's number, that of the one which replaces it: another name, another address."""
+
+
+def successor(number: int, rng: random.Random) -> dict[str, Any]:
+    """The Node that replaces one of the first cluster."""
+    return node(0, SUCCESSORS + number, rng)
+
+
 # --- one run ---------------------------------------------------------------------------------------
 
 
@@ -233,6 +250,7 @@ class _Run:
         self.result["writes_per_flip"] = round((flipped - started) / (2 * self.effort.flips), 2)
         await self._heartbeats()
         self.result["heartbeat_writes"] = await self.world.hub.slice_writes() - flipped
+        await self._rolling()
         return self.result
 
     async def _start(self) -> None:
@@ -294,6 +312,35 @@ class _Run:
         self.result["cpu_per_heartbeat_ms"] = round((after.cpu - before.cpu) / len(beats) * 1e3, 3)
         self.result["rss_end_mb"] = round(after.rss, 1)
         self.result["rss_peak_mb"] = round(after.peak, 1)
+
+    async def _rolling(self) -> None:
+        """Every node is joined by its successor, and leaves; then the cluster is put back as it was."""
+        count, remote = min(ROLLED, self.world.row.nodes), self.world.remotes[0]
+        mine = [each.service for each in self.world.backends if each.cluster == "c0"]
+        rng = random.Random(3)
+        before = await self.world.hub.slice_writes()
+        begin = time.perf_counter()
+        for number in range(count):
+            await asyncio.sleep(max(0.0, begin + number * self.effort.rolling / count - time.perf_counter()))
+            await remote.call("POST", "/api/v1/nodes", successor(number, rng))
+            await remote.call("DELETE", f"/api/v1/nodes/c0-worker-{number}")
+        last = time.perf_counter()
+
+        def replaced() -> bool:
+            return all(
+                self.published.has(service, address(0, SUCCESSORS + number))
+                and not self.published.has(service, address(0, number))
+                for service in mine
+                for number in range(count)
+            )
+
+        self.result["missed"] += not await self._until(replaced, FLIP_LIMIT)
+        self.result["rolling_last_s"] = round(time.perf_counter() - last, 2)
+        await asyncio.sleep(self.effort.settle)
+        self.result["rolling_writes"] = round((await self.world.hub.slice_writes() - before) / len(mine), 2)
+        for number in range(count):
+            await remote.call("POST", "/api/v1/nodes", node(0, number, rng))
+            await remote.call("DELETE", f"/api/v1/nodes/{successor(number, rng)['metadata']['name']}")
 
     async def _patch(self, cluster: int, number: int, condition: dict[str, str]) -> None:
         path = f"/api/v1/nodes/c{cluster}-worker-{number}/status"

@@ -34,6 +34,22 @@ LINE_LIMIT = 16 << 20
 WRITE_VERBS = ("POST", "PUT", "PATCH", "APPLY", "DELETE")
 
 
+class _Meta(msgspec.Struct):
+    resourceVersion: str  # noqa: N815 - the API's name
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta
+
+
+class _Event(msgspec.Struct):
+    object: _Object
+
+
+_decode_version = msgspec.json.Decoder(_Event).decode
+"""Raises for an ERROR event, such as a version that is too old."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One size of the work; ``services`` are per cluster, and each publishes all nodes of its cluster."""
@@ -97,13 +113,18 @@ class Api:
             return msgspec.json.decode(text)
 
     async def watch(self, path: str, version: str, on_line: Callable[[bytes], None]) -> None:
-        """Hand on every line of a watch until cancelled."""
-        params = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "false", "timeoutSeconds": "7200"}
-        async with self.session.get(path, params=params) as answer:
-            answer.raise_for_status()
-            async for line in answer.content:
-                on_line(line)
-        raise RuntimeError("the harness's watch ended")
+        """Hand on every line of a watch until cancelled; one that the server ends goes on where it ended.
+
+        Raises:
+            aiohttp.ClientError: it cannot go on, so that something may have been missed.
+        """
+        params = {"watch": "true", "allowWatchBookmarks": "false", "timeoutSeconds": "7200"}
+        while True:
+            async with self.session.get(path, params={**params, "resourceVersion": version}) as answer:
+                answer.raise_for_status()
+                async for line in answer.content:
+                    version = _decode_version(line).object.metadata.resourceVersion
+                    on_line(line)
 
     async def slice_writes(self) -> int:
         """Write requests on EndpointSlices so far, as the API server counts them."""
