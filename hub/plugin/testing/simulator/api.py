@@ -205,16 +205,7 @@ class Api:
             meta = obj["metadata"]
         elif kind.status and not (whole and "status" in obj):
             obj["status"] = old.get("status", {})
-        # Nobody but the server writes these.
-        for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
-            meta.pop(name, None)
-            if name in old["metadata"]:
-                meta[name] = old["metadata"][name]
-        if meta.get("managedFields") == [{}]:
-            del meta["managedFields"]  # the request to forget them
-        elif "managedFields" in old["metadata"]:
-            meta.setdefault("managedFields", old["metadata"]["managedFields"])
-        meta["resourceVersion"] = old["metadata"]["resourceVersion"]
+        _keep_what_is_the_servers(meta, old["metadata"])
         self._shape(kind, obj, old)
         obj = self._ordered(obj, kind)
         meta = obj["metadata"]
@@ -264,6 +255,19 @@ class Api:
 def _counts(obj: Json) -> Json:
     """The part of an object whose changes its generation counts: content and labels, not annotations or finalizers."""
     return {**obj, "metadata": obj["metadata"].get("labels", {})}
+
+
+def _keep_what_is_the_servers(meta: Json, old: Json) -> None:
+    """Nobody else writes these; of managedFields one may ask that they be forgotten."""
+    for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+        meta.pop(name, None)
+        if name in old:
+            meta[name] = old[name]
+    if meta.get("managedFields") == [{}]:
+        del meta["managedFields"]
+    elif "managedFields" in old:
+        meta.setdefault("managedFields", old["managedFields"])
+    meta["resourceVersion"] = old["resourceVersion"]
 
 
 def _status_metadata(old: Json, new: Json) -> Json:
