@@ -25,6 +25,16 @@ from dataclasses import dataclass
 
 STATUS_QUOTE_LIMIT = 256
 """Characters of a Kubernetes Status message that may appear in an error."""
+REASON_LIMIT = 64
+"""Characters of its reason: those of Kubernetes are single words."""
+
+
+def one_line(text: str, limit: int | None = None) -> str:
+    """What somebody else wrote, fit for a message: no line breaks or terminal codes, ``limit`` characters of it."""
+    text = text[:limit]
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)[:limit]
 
 
 class HubError(Exception):
@@ -83,8 +93,8 @@ class ApiError(HubError):
 
     Attributes:
         status: the HTTP status, or the ``code`` of a Status object inside a watch.
-        reason: the Status' machine-readable reason, or "".
-        message: the Status' message (cut), or the HTTP reason phrase.
+        reason: the Status' machine-readable reason (cut), or "".
+        message: the Status' message (cut, on one line), or the HTTP reason phrase.
         retry_after: seconds the server asked to wait, or None.
         causes: (field path, message) pairs of a 422.
     """
@@ -99,7 +109,7 @@ class ApiError(HubError):
         retry_after: float | None = None,
         causes: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        message = message[:STATUS_QUOTE_LIMIT]
+        message, reason = one_line(message, STATUS_QUOTE_LIMIT), one_line(reason, REASON_LIMIT)
         super().__init__(f"{what}: {status} {reason}: {message}" if what else f"{status} {reason}: {message}")
         self.status = status
         self.reason = reason

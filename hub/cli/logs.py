@@ -11,6 +11,8 @@ import sys
 import time
 from typing import Any, Literal
 
+from hub.errors import one_line
+
 LogFormat = Literal["text", "json"]
 
 
@@ -24,6 +26,11 @@ class TextFormatter(logging.Formatter):
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002
         """UTC with milliseconds."""
         return _timestamp(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """What others wrote begins no line of its own, and moves no cursor."""
+        record.message = "\n    ".join(map(one_line, record.message.split("\n")))
+        return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
         """The traceback, or its last line only."""

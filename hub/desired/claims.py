@@ -279,12 +279,15 @@ def ready(endpoints: Iterable[Endpoint], count: int) -> bool:
 
 
 def step_aside(claim: Claim, *, healthy: bool, remove: bool) -> None:
-    """A source that is not the active one: published no more than it is, and no longer than it must be."""
+    """A source that is not the active one: published no more than it is, and no longer than it must be.
+
+    Until it may go the guard judges it like any other: the active one is perhaps not published yet.
+    """
     if claim.untouched:
         return
     claim.yielding = True
-    claim.exempt_all = claim.exempt_all or healthy
     if remove:
+        claim.exempt_all = claim.exempt_all or healthy
         claim.wanted = EMPTY
         return
     published = claim.published.endpoints

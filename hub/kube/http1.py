@@ -536,14 +536,26 @@ async def _connect(
             ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
         )
     )
+    made.add_done_callback(lambda made: _handed_over(made, sock))
     try:
         _, connection = await asyncio.shield(made)
     except asyncio.CancelledError:
         made.add_done_callback(_not_wanted)
-        with contextlib.suppress(OSError):  # the transport may have closed it
-            sock.shutdown(socket.SHUT_RDWR)  # and ends the handshake now
+        if not made.done():
+            with contextlib.suppress(OSError):  # the transport may have closed it
+                sock.shutdown(socket.SHUT_RDWR)  # and ends the handshake now
         raise
     return connection
+
+
+def _handed_over(made: asyncio.Future[tuple[asyncio.Transport, Connection]], sock: socket.socket) -> None:
+    """The transport has closed a socket that became no connection.
+
+    Where a RST meets the beginning of the handshake, uvloop does so without telling the socket. That would close
+    its number once more when it is collected, and by then the number is another connection's.
+    """
+    if made.cancelled() or made.exception() is not None:
+        sock.detach()
 
 
 def _not_wanted(made: asyncio.Future[tuple[asyncio.Transport, Connection]]) -> None:

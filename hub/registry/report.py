@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hub.errors import Problem
+from hub.errors import Problem, one_line
 
 KeyPath = tuple[str | int, ...]
 """Where a value is: ``("clusters", 2, "provider", "name")``."""
@@ -60,7 +60,8 @@ class Report:
         """Report something at a known place."""
         if len(self._found) >= MAX_PROBLEMS:
             path, line, column, message, hint, fatal = (), 0, 0, "has more problems than are listed here", "", True
-        problem = Problem(self.file, line, column, written(path), message, hint)
+        # Keys, tags and values are quoted as they stand in the file.
+        problem = Problem(self.file, line, column, one_line(written(path)), one_line(message), one_line(hint))
         self._found.setdefault((path, message), (problem, fatal))
         self._paths.add(path)
 

@@ -81,6 +81,8 @@ def _get(summary: str, type_: type[msgspec.Struct], parameters: list[dict[str, A
     error = {"content": {"application/problem+json": {"schema": {"$ref": REF.format(name="Problem")}}}}
     refused = {"401": "No token, or one nobody knows", "403": "Not allowed", "421": "Not a name of this server"}
     missing = {"404": "There is none"} if parameters else {}
+    if any(each["in"] == "query" for each in parameters):
+        missing["400"] = "A parameter that is not one"
     return {
         "get": {
             "summary": summary,

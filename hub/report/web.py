@@ -135,7 +135,8 @@ class _Connection(web.RequestHandler):
         message: str | None = None,  # noqa: ARG002 - aiohttp's signature
     ) -> web.StreamResponse:
         """The answer to a request that cannot be read; each in the log would be what an attacker wants."""
-        level = logging.ERROR if status == HTTPStatus.INTERNAL_SERVER_ERROR else logging.DEBUG
+        ours = status == HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(exc, ConnectionError)
+        level = logging.ERROR if ours else logging.DEBUG  # whoever hangs up in the middle is no defect of ours
         log.log(level, "an answer failed: %s", type(exc).__name__, exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("half an answer is sent")

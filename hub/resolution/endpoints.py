@@ -137,6 +137,8 @@ class EndpointWatch:
             first.cancel()
             if not task.done():
                 await self._calls.abandon(task)
+            elif not task.cancelled():
+                task.exception()  # looked at, should we be cancelled in the very moment in which it fails
         outcome(task, "watch()")
 
     async def _wait(self) -> None:

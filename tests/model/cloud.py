@@ -20,6 +20,7 @@ from hub.plugin import (
     TransientProviderError,
     hookimpl,
 )
+from tests.model.loop import EVER
 
 Mode = Literal["ok", "fail", "partial", "empty", "hang", "defect"]
 POLL = 10.0
@@ -41,6 +42,12 @@ class Cloud:
     def tells(self, name: str) -> bool:
         """Whether an answer says something about this machine."""
         return self.mode == "ok" or (self.mode == "partial" and int(name[1:]) % 2 == 0)
+
+
+def six(address: str) -> str:
+    """The IPv6 address of the machine that has this IPv4 address: 10.1.0.2 -> fd10::1:0:2."""
+    first, *rest = address.split(".")
+    return f"fd{int(first) % 100:02}::{':'.join(rest)}"
 
 
 CLOUDS: dict[str, Cloud] = {}
@@ -65,12 +72,12 @@ class _Provider:
         if cloud.mode == "defect":
             raise ZeroDivisionError("a plugin with a bug")
         if cloud.mode == "hang":
-            await asyncio.get_running_loop().create_future()
+            await asyncio.sleep(EVER)
         answer: dict[str, Resolution] = {}
         for node in nodes:
             if cloud.tells(node.name):
                 address = cloud.addresses.get(node.name)
-                answer[node.name] = Found((address,)) if address else Absent("no such machine")
+                answer[node.name] = Found((address, six(address))) if address else Absent("no such machine")
         return answer
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hub.plugin.testing import SimulatedCluster
+from tests.model.cloud import six
 
 if TYPE_CHECKING:
     from tests.model.world import World
@@ -22,13 +24,30 @@ OURS: Final = "endpointslice-hub"
 LAG: Final = 150.0
 """Seconds after which a hub has surely heard of what is true: a watch is silent for 80 s at most, a retry for 60 s."""
 GRACE: Final = 20.0
+UNREACHABLE_AFTER: Final = 60.0
+"""``unreachable.after`` of every cluster."""
 HOLD: Final = 300.0
 WINDOW: Final = 600.0
 SHARE: Final = 0.5
 EMPTY_SECONDS: Final = 20.0
 """Three answers, and ten seconds between two of them."""
+RELOAD: Final = 10.0
+"""Seconds after which a hub has surely read the registry's file, where it can be read."""
+MOVE: Final = 5.0
+LEASE: Final = 15.0
+"""Seconds after which another one may take a Lease that nobody renews."""
+CALM: Final = 90.0
+"""Seconds after the last trouble in which every write has been tried again: backoff ends at 60 s."""
+STORM: Final = 12
+"""Writes of one slice while nothing happens: more than the nodes of a cluster, and every timer, may cause."""
+WRITER: Final[ContextVar[str]] = ContextVar("writer", default="")
+"""Whose request the hub cluster is answering."""
+GOOD: Final = (("ready", True), ("serving", True), ("terminating", False))
+LOCAL: Final = "local"
 
-Group = tuple[str, str]
+Group = tuple[str, str, str]
+"""Service, source cluster and address family."""
+Pair = tuple[str, str]
 """Service and source cluster."""
 
 
@@ -51,9 +70,26 @@ class Said:
 class Shown:
     """A slice as published: addresses with their conditions."""
 
+    name: str
     group: Group
     endpoints: dict[str, tuple[Any, ...]]
-    raw: bytes = b""
+
+
+@dataclass(slots=True)
+class Absence:
+    """A cluster that has given no answer for certain.
+
+    Attributes:
+        since: when it began to.
+        cut: nothing but the connection may have been wrong with it meanwhile.
+        back: since when it answers again.
+        given_up: an ``unreachable`` policy may have taken effect.
+    """
+
+    since: float
+    cut: bool = False
+    back: float | None = None
+    given_up: bool = False
 
 
 class Judge:
@@ -73,17 +109,30 @@ class Judge:
         self.slices: dict[str, Shown] = {}
         self._said: dict[str, dict[str, Said]] = {}
         self._candidates: dict[tuple[str, str], set[str]] = {}
-        self._dropped: dict[Group, float] = {}
-        self._back: dict[Group, float] = {}
+        self._dropped: dict[Pair, float] = {}
+        self._back: dict[Pair, float] = {}
+        self._may: dict[tuple[str, ...], float] = {}
         self._frozen: dict[str, float] = {}
+        self._absent: dict[str, Absence] = {}
+        self._dead: dict[str, float] = {}
         self._levels: dict[Group, list[tuple[float, int]]] = {}
+        self._approved: dict[Group, list[tuple[float, frozenset[str]]]] = {}
+        self._ready: dict[Group, float] = {}
+        self._shown: dict[tuple[Group, str], float] = {}
+        self._twice: dict[tuple[str, str], float] = {}
         self._writer = ""
+        self._holder, self._held, self._renewed = "", 0.0, 0.0
+        self._storm: dict[str, int] = {}
+        self.written: dict[str, int] = {}
+        """Slice -> writes by hubs."""
         self.tampered: set[tuple[str, str]] = set()
-        """(service, address) that the world put there, or took away, itself."""
+        """(service, address) that the world put there, or took away, itself, and no hub has repaired since."""
 
     def attach(self, sim: SimulatedCluster) -> None:
         """Be told of each change, at once."""
-        sim._store.tables["endpointslices"].watchers.add(_Ear(self))  # type: ignore[arg-type]
+        ears = {"endpointslices": self.change, "leases": self._lease, "services": self._foreign, "nodes": self._foreign}
+        for resource, told in ears.items():
+            sim._store.tables[resource].watchers[_Ear(told, resource)] = None  # type: ignore[index]
 
     @contextlib.contextmanager
     def world(self) -> Iterator[None]:
@@ -106,6 +155,14 @@ class Judge:
         """Virtual seconds."""
         return self._world.loop.time()
 
+    def breathe(self) -> None:
+        """From here on nothing happens but time."""
+        self._storm.clear()
+
+    def approved(self, group: Group, addresses: Collection[str]) -> None:
+        """An operator lets these go, for an hour."""
+        self._approved.setdefault(group, []).append((self.now() + 3600.0, frozenset(addresses)))
+
     # --- what is true -------------------------------------------------------------------------------
 
     def observe(self) -> None:
@@ -113,22 +170,116 @@ class Judge:
         world, now = self._world, self.now()
         for name in world.remotes:
             self._observe_cluster(name, now)
+        self._observe_pods(now)
+        self._observe_registry(now)
+        self._observe_absence(now)
+        self._observe_twice(now)
+
+    def _observe_registry(self, now: float) -> None:
+        world = self._world
         wanted = world.wanted()
-        for group in world.possible():
-            if group not in wanted or world.entries[group[1]].frozen:
-                self._levels.pop(group, None)  # nothing is judged, and nothing remembered, meanwhile
-            if group not in wanted:
-                self._dropped.setdefault(group, now)
-                self._back.pop(group, None)
+        for pair in world.possible():
+            if pair not in wanted:
+                self._dropped.setdefault(pair, now)
+                self._back.pop(pair, None)
             elif not world.readable:
-                self._back.pop(group, None)
-            elif group in self._dropped and now - self._back.setdefault(group, now) > 10.0:
-                del self._dropped[group]
+                self._back.pop(pair, None)
+            elif pair in self._dropped and now - self._back.setdefault(pair, now) > RELOAD:
+                del self._dropped[pair]
+        self._observe_policies(now)
+        for group in list(self._levels):  # nothing is judged, and nothing remembered, meanwhile
+            if group[:2] not in wanted or (group[1] != LOCAL and world.entries[group[1]].state != "active"):
+                del self._levels[group]
+
+    def _observe_policies(self, now: float) -> None:
+        world = self._world
+        facts: set[tuple[str, ...]] = {("failover", service) for service in world.failover}
         for name, entry in world.entries.items():
-            if entry.frozen and entry.present and world.readable:
+            if entry.frozen and world.readable:
                 self._frozen.setdefault(name, now)
             else:
                 self._frozen.pop(name, None)
+            if entry.present:
+                facts |= {("state", name, entry.state), ("unreachable", name, entry.unreachable)}
+        for fact in facts:
+            self._may[fact] = now
+        if not world.readable:  # whatever may have been in force stays
+            self._may = {fact: now if now - at <= RELOAD else at for fact, at in self._may.items()}
+
+    def _in_force(self, *fact: str) -> bool:
+        """Whether a hub may think that the registry says so."""
+        return self.now() - self._may.get(fact, -math.inf) <= RELOAD
+
+    def _observe_absence(self, now: float) -> None:
+        """Which clusters a hub may have found unreachable for so long that their policy takes effect."""
+        world = self._world
+        for name in world.remotes:
+            how = world.down.get(name)
+            if how == "dead":
+                self._dead.setdefault(name, now)
+            else:
+                self._dead.pop(name, None)
+            known = self._absent.get(name)
+            if how is not None:
+                known = self._absent.setdefault(name, Absence(now))
+                known.back = None
+                known.cut = known.cut or how in ("dead", "hang")
+            elif known is not None:
+                known.back = known.back if known.back is not None else now
+                if now - known.back > LAG:
+                    del self._absent[name]
+        surely = sum(
+            now - at > CALM + 10.0 and world.entries[name].present and not world.entries[name].frozen
+            for name, at in self._dead.items()
+        )
+        for known in self._absent.values():
+            if known.cut and surely < 2 and any(self._waited(known, each) for each in world.processes.values()):
+                known.given_up = True
+
+    def _waited(self, absence: Absence, process: Any) -> bool:
+        started: float = process.started
+        return self.now() - max(absence.since, started) >= UNREACHABLE_AFTER - 1.0
+
+    def _given_up(self, cluster: str, policy: str) -> bool:
+        absence = self._absent.get(cluster)
+        return absence is not None and absence.given_up and self._in_force("unreachable", cluster, policy)
+
+    def _observe_twice(self, now: float) -> None:
+        """An address is published twice for no longer than a move takes, where nothing keeps the hub from writing."""
+        world, places = self._world, self._places()
+        if world.broken or world.writer() is None or not world.readable:
+            world.trouble()
+        twice = {key: groups for key, groups in places.items() if len(groups) > 1}
+        self._twice = {key: self._twice.get(key, now) for key in twice}
+        for key, since in self._twice.items():
+            start = max(since, world.troubled + CALM)
+            if now - start > MOVE + 3.0 and sum(self._settled(group) for group in twice[key]) > 1:
+                self._wrong(f"leaves {key[1]} of {key[0]} published twice since {since:.1f}: {sorted(twice[key])}")
+
+    def _settled(self, group: Group) -> bool:
+        """Whether the registry has wanted the group, and lets it be written, for a while."""
+        return group[:2] not in self._dropped and (group[1] == LOCAL or self._world.entries[group[1]].state == "active")
+
+    def _places(self) -> dict[tuple[str, str], list[Group]]:
+        """(service, address) -> where it is published."""
+        places: dict[tuple[str, str], list[Group]] = {}
+        for each in self.slices.values():
+            for address in each.endpoints:
+                places.setdefault((each.group[0], address), []).append(each.group)
+        return places
+
+    def _observe_pods(self, now: float) -> None:
+        said, pods = self._said.setdefault(LOCAL, {}), self._world.pods
+        for address in pods:
+            said.setdefault(address, Said())
+        for address, each in said.items():
+            if address not in pods:
+                each.there = None
+                each.gone = each.deleted = each.gone if each.gone is not None else now
+            else:
+                each.there = each.there if each.there is not None else now
+                if now - each.there > LAG:
+                    each.gone = each.deleted = None
 
     def _observe_cluster(self, name: str, now: float) -> None:
         cloud = self._world.clouds[name]
@@ -137,17 +288,18 @@ class Judge:
             if cloud.tells(machine):
                 known.clear()
             if address and (cloud.tells(machine) or not known):
-                known.add(address)
+                known |= _both(address)
         said = self._said.setdefault(name, {})
         every = {a for (cluster, _), known in self._candidates.items() if cluster == name for a in known}
         for address in every:
             said.setdefault(address, Said())
+        nodes = self._world.nodes(name)
         for address, each in said.items():
-            self._observe_address(name, address, each, now)
+            self._observe_address(name, address, each, nodes, now)
 
-    def _observe_address(self, name: str, address: str, each: Said, now: float) -> None:
+    def _observe_address(self, name: str, address: str, each: Said, nodes: dict[str, bool], now: float) -> None:
         world, cloud, entry = self._world, self._world.clouds[name], self._world.entries[name]
-        nodes, reachable = world.nodes(name), name not in world.down
+        reachable = name not in world.down
         having = [n for n in nodes if address in self._candidates.get((name, n), ())]
         ready = [n for n in having if nodes[n]] if address not in entry.excluded else []
         if reachable and not having and each.deleted is None:
@@ -156,18 +308,22 @@ class Judge:
             each.there = None
             if (reachable or address in entry.excluded) and each.gone is None:
                 each.gone = now
-        elif reachable and any(cloud.mode == "ok" and cloud.addresses.get(n) == address for n in ready):
+        elif reachable and any(cloud.mode == "ok" and address in _both(cloud.addresses.get(n)) for n in ready):
             each.there = each.there if each.there is not None else now
             if now - each.there > LAG:
                 each.gone = each.deleted = None
         else:
             each.there = None
 
-    def truth(self, cluster: str) -> tuple[set[str], set[str]]:
+    def truth(self, cluster: str, family: str) -> tuple[set[str], set[str]]:
         """Addresses of a cluster that must be published once all is quiet, and those that may be."""
-        nodes, addresses = self._world.nodes(cluster), self._world.clouds[cluster].addresses
+        if cluster == LOCAL:
+            pods = set(self._world.pods) if family == "IPv4" else set()
+            return pods, pods
+        nodes, machines = self._world.nodes(cluster), self._world.clouds[cluster].addresses
+        addresses = {n: a if family == "IPv4" else six(a) for n, a in machines.items() if a}
         excluded = self._world.entries[cluster].excluded
-        allowed = {n: a for n, a in addresses.items() if a and n in nodes and a not in excluded and a.startswith("10.")}
+        allowed = {n: a for n, a in addresses.items() if n in nodes and a not in excluded and _is_allowed(a)}
         must = {a for n, a in allowed.items() if nodes[n]}
         unready = sum(not ready for ready in nodes.values())
         disrupted = unready * 2 > len(nodes)
@@ -181,16 +337,14 @@ class Judge:
         stored = after or before
         labels = stored.labels
         ours = [each for each in (before, after) if each is not None and _is_ours(each.labels)]
-        groups = {(each.labels["kubernetes.io/service-name"], _cluster(each.labels)) for each in ours}
+        groups = {_group(each) for each in ours}
         old = {group: self.published(group) for group in groups}
         if after is not None and _is_ours(after.labels):
-            self.slices[after.key] = Shown(
-                (after.labels["kubernetes.io/service-name"], _cluster(after.labels)), _endpoints(after.decode())
-            )
+            self.slices[after.key] = Shown(after.name, _group(after), _endpoints(after.decode()))
         else:
             self.slices.pop(stored.key, None)
         what = "delete" if after is None else "create" if before is None else "update"
-        who = "world" if self._by_world else "hub"
+        who = "world" if self._by_world else WRITER.get() or "hub"
         self.history.append(
             f"{self.now():9.2f} {who} {what} {stored.name} {sorted(self.slices[stored.key].endpoints)}"
             if stored.key in self.slices
@@ -199,21 +353,52 @@ class Judge:
         self._note_writer()
         for group in groups:
             new = self.published(group)
+            differing = {(group[0], address) for address in old[group].symmetric_difference(new)}
             if self._by_world:
-                self.tampered |= {(group[0], address) for address in old[group].symmetric_difference(new)}
+                self.tampered |= differing
                 self._levels.pop(group, None)
             else:
                 self._removed(group, old[group], new)
+                self.tampered -= differing
             self._note_level(group, len(new))
+            self._note_shown(group, old[group], new)
         if self._by_world:
             return
         self.writes += 1
+        self.written[stored.name] = self.written.get(stored.name, 0) + 1
+        self._storm[stored.name] = self._storm.get(stored.name, 0) + 1
+        if self._storm[stored.name] > STORM:
+            self._wrong(f"wrote {stored.name} {self._storm[stored.name]} times, and nothing happened meanwhile")
         self._write(before, after, labels)
+        self._rightly(stored.name)
         self._world.written()
 
     def published(self, group: Group) -> set[str]:
         """Addresses of a group."""
         return {address for each in self.slices.values() if each.group == group for address in each.endpoints}
+
+    def _lease(self, change: Any) -> None:
+        """The Lease has changed."""
+        holder = (change.after.decode()["spec"].get("holderIdentity") or "") if change.after is not None else ""
+        if holder != self._holder:
+            self._holder, self._held = holder, self.now()
+        self._renewed = self.now()
+
+    def _foreign(self, change: Any) -> None:
+        """Something has changed that no hub may write."""
+        if not self._by_world:
+            self._wrong(f"wrote {(change.after or change.before).key}")
+
+    def _rightly(self, name: str) -> None:
+        """Whoever writes holds the Lease, and may still think that it does."""
+        process, now = self._world.processes.get(WRITER.get()), self.now()
+        if process is None or process.hub is None:
+            return
+        if self._holder == process.hub.elector.identity:
+            if now - self._renewed > LEASE:
+                self._wrong(f"wrote {name} {now - self._renewed:.1f} s after its lease was renewed")
+        elif self._holder != "somebody" or now - self._held > LEASE:
+            self._wrong(f"wrote {name} as {process.name} while {self._holder or 'nobody'} holds the Lease")
 
     def _write(self, before: Any, after: Any, labels: dict[str, str]) -> None:
         if before is not None and not _is_ours(before.labels):
@@ -226,8 +411,11 @@ class Judge:
             self._publishes(before, after)
 
     def _publishes(self, before: Any, after: Any) -> None:
-        shown = self.slices[after.key]
-        if len(shown.endpoints) > 3:
+        shown = self.slices.get(after.key)
+        if shown is None:
+            return  # said already
+        held = len(_endpoints(before.decode())) if before is not None else 0  # somebody else may have overfilled it
+        if len(shown.endpoints) > max(3, held):
             self._wrong(f"{after.name} has {len(shown.endpoints)} endpoints")
         if before is None and not shown.endpoints:
             known = [each for key, each in self.slices.items() if each.group == shown.group and key != after.key]
@@ -236,38 +424,74 @@ class Judge:
         self._addresses(shown, after)
 
     def _addresses(self, shown: Shown, after: Any) -> None:
+        service, cluster, _ = shown.group
         for address, conditions in shown.endpoints.items():
-            if not address.startswith("10."):
+            strange = (service, address) in self.tampered
+            if not _is_allowed(address):
                 self._wrong(f"{after.name} publishes {address}, which no allowedCIDRs has")
+            if conditions != GOOD and cluster != LOCAL and not strange and not self._may_be_unready(service):
+                self._wrong(f"{after.name} publishes {address} with {dict(conditions)}: no policy says so")
             for key, each in self.slices.items():
-                if key == after.key or each.group[0] != shown.group[0] or address not in each.endpoints:
+                if key == after.key or each.group[0] != service or address not in each.endpoints:
                     continue
-                if each.endpoints[address] != conditions and (shown.group[0], address) not in self.tampered:
+                if each.endpoints[address] != conditions and not strange:
                     self._wrong(f"{address} is published twice, with unequal conditions")
 
+    def _may_be_unready(self, service: str) -> bool:
+        """An address that moves has the conditions of the source it moves to."""
+        clusters = [cluster for name, cluster in self._world.possible() if name == service]
+        return any(each in self._absent and self._absent[each].given_up for each in clusters)
+
     def _removed(self, group: Group, old: set[str], new: set[str]) -> None:
-        now, (service, cluster) = self.now(), group
-        if (dropped := self._dropped.get(group)) is not None:
-            if old - new and now - dropped < GRACE - 1.0 and group not in self._world.wanted():
-                self._wrong(f"removed {sorted(old - new)} of {group} {now - dropped:.1f} s after the registry did")
-            return
+        now, (service, cluster, _) = self.now(), group
         gone = {address for address in old - new if (service, address) not in self.tampered}
-        for address in sorted(gone):
-            if not address.startswith("10."):
-                continue
-            said = self._said.get(cluster, {}).get(address)
-            if said is None or said.gone is None:
-                self._wrong(f"removed {address} of {group}: nobody said that it is gone")
-            elif self._frozen.get(cluster, now) < now - 10.0:
-                self._wrong(f"removed {address} of {group}, which is frozen")
-        if gone:
+        if not gone:
+            return
+        if any(name == service for name, _ in self._world.wanted()):
+            self._moves(group, gone)
+        unsaid = [address for address in sorted(gone) if _is_allowed(address) and not self._is_gone(cluster, address)]
+        if (dropped := self._dropped.get((service, cluster))) is not None:
+            if unsaid and now - dropped < GRACE - 1.0 and (service, cluster) not in self._world.wanted():
+                self._wrong(f"removed {unsaid} of {group} {now - dropped:.1f} s after the registry did")
+            return
+        if self._asked_for(group):
+            self._levels.pop(group, None)
+            return
+        if unsaid:
+            self._wrong(f"removed {unsaid} of {group}: nobody said that they are gone")
+        elif self._frozen.get(cluster, now) < now - RELOAD:
+            self._wrong(f"removed {sorted(gone)} of {group}, which is frozen")
+        elif cluster != LOCAL:
             self._guard(group, gone, new)
+
+    def _is_gone(self, cluster: str, address: str) -> bool:
+        said = self._said.get(cluster, {}).get(address)
+        return said is not None and said.gone is not None
+
+    def _asked_for(self, group: Group) -> bool:
+        """Whether the registry may have asked for it that the group has nothing any more."""
+        service, cluster, _ = group
+        standby = self._in_force("state", cluster, "standby")
+        others = [at for other, at in self._ready.items() if other[0] == service and other[1] != cluster]
+        switched = self._in_force("failover", service) and any(self.now() - at >= MOVE - 0.01 for at in others)
+        return standby or self._given_up(cluster, "remove") or switched
+
+    def _moves(self, group: Group, gone: set[str]) -> None:
+        """What stays at another source has been there for as long as consumers need to see it."""
+        for address in sorted(gone):
+            places = [(other, at) for (other, each), at in self._shown.items() if each == address]
+            others = [at for other, at in places if other[0] == group[0] and other != group]
+            if others and self.now() - min(others) < MOVE - 0.01:
+                self._wrong(f"took {address} from {group} {self.now() - min(others):.2f} s after it came elsewhere")
 
     def _guard(self, group: Group, gone: set[str], new: set[str]) -> None:
         now = self.now()
+        if lifted := gone & self._lifted(group):
+            self._levels.pop(group, None)
+            gone -= lifted
         said = {address: self._said[group[1]][address] for address in gone if address in self._said[group[1]]}
-        if any(each.gone is None for each in said.values()):
-            return  # said already
+        if not said:
+            return
         if any(self._published_elsewhere(group, address) for address in gone):
             return  # moved to another cluster's claim
         since = {address: each.gone or 0.0 for address, each in said.items()}
@@ -283,6 +507,11 @@ class Judge:
         early = [a for a, at in since.items() if now - at < HOLD - 1.0]
         if early and len(new) + len(gone) >= math.ceil(peak * SHARE):
             self._wrong(f"{group} fell to {len(new)} of {peak} before {early} had been gone for {HOLD:g} s")
+
+    def _lifted(self, group: Group) -> set[str]:
+        """Addresses whose removal is approved, or was a moment ago."""
+        known = self._approved.get(group, ())
+        return {address for until, addresses in known if self.now() < until + RELOAD for address in addresses}
 
     def _published_elsewhere(self, group: Group, address: str) -> bool:
         return any(
@@ -305,6 +534,17 @@ class Judge:
         levels.append((now, level))
         del levels[: max(0, len(levels) - 200)]
 
+    def _note_shown(self, group: Group, old: set[str], new: set[str]) -> None:
+        for address in new - old:
+            self._shown[group, address] = self.now()
+        for address in old - new:
+            self._shown.pop((group, address), None)
+        slices = [each for each in self.slices.values() if each.group == group]
+        if any(dict(conditions).get("ready") for each in slices for conditions in each.endpoints.values()):
+            self._ready.setdefault(group, self.now())
+        else:
+            self._ready.pop(group, None)
+
     def _wrong(self, what: str) -> None:
         self.violations.append(f"at {self.now():.2f}: a hub {what}")
 
@@ -312,12 +552,12 @@ class Judge:
 class _Ear:
     """In the place of a watch, but called while a change is committed."""
 
-    def __init__(self, judge: Judge) -> None:
-        self._judge = judge
-        self.resource = "endpointslices"
+    def __init__(self, told: Callable[[Any], None], resource: str) -> None:
+        self._told = told
+        self.resource = resource
 
     def push(self, change: Any) -> None:
-        self._judge.change(change)
+        self._told(change)
 
     def drop_if_lagging(self) -> None:
         """It never does."""
@@ -339,8 +579,18 @@ def _is_ours(labels: dict[str, str]) -> bool:
     )
 
 
-def _cluster(labels: dict[str, str]) -> str:
-    return labels.get("multicluster.kubernetes.io/source-cluster", "")
+def _group(stored: Any) -> Group:
+    labels = stored.labels
+    cluster = labels.get("multicluster.kubernetes.io/source-cluster", "")
+    return labels["kubernetes.io/service-name"], cluster, stored.decode()["addressType"]
+
+
+def _is_allowed(address: str) -> bool:
+    return address.startswith(("10.", "fd10:"))
+
+
+def _both(address: str | None) -> set[str]:
+    return {address, six(address)} if address else set()
 
 
 def _endpoints(obj: dict[str, Any]) -> dict[str, tuple[Any, ...]]:

@@ -16,6 +16,8 @@ from typing import Any
 
 DELAY = 0.002
 """Longest time, seconds, that bytes are under way."""
+EVER = 1e9
+"""Seconds. A future that nobody sets would be forgotten, with all that wait for it, when Python collects garbage."""
 PROCESS: ContextVar[str] = ContextVar("process", default="")
 """Whose connections are opened: set in the task that a simulated process starts with, inherited by all its tasks."""
 
@@ -240,7 +242,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     async def _alive(self) -> None:
         if PROCESS.get() in self.dead:
-            await self.create_future()
+            await asyncio.sleep(EVER)
 
     def kill(self, process: str) -> None:
         """Cut off a process at once, as kill -9 does: nothing it has not sent arrives, nothing it asked is heard."""

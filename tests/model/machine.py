@@ -8,13 +8,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hub.model import TargetKey
-from hub.plugin.testing import make_service
-from tests.model.world import FOREIGN, NAMES, SERVICES, SHARED, World
+from tests.model.cloud import six
+from tests.model.world import FAMILIES, FOREIGN, LOCAL, NAMES, SERVICES, SHARED, World
 
-QUIET = 1100.0
-"""Seconds until everything must be settled: a hold of 300 s, a retry of 60 s, the unreachable's lag, and reserve."""
-REST = 120.0
-"""Seconds in which nothing may be written then."""
+LAG = 120.0
+"""Seconds until a hub has heard of everything: it is silent for 80 s at most, and tries again after 30 s."""
+QUIET = 360.0
+"""Seconds without a write after which nobody is to write any more: a hold of 300 s, a retry of 60 s."""
+LONGEST = 1500.0
+"""Seconds until it must be quiet."""
+REST = 75.0
+"""Seconds in which a hub that was started anew may write nothing."""
 
 clusters = st.sampled_from(NAMES)
 machines = st.sampled_from([f"n{number}" for number in range(6)])
@@ -71,7 +75,7 @@ class HubMachine(RuleBasedStateMachine):
     @rule(hours=st.sampled_from([-1.0, 0.0, 1.0]))
     def the_wall_clock_is_set(self, hours: float) -> None:
         """By somebody, or by NTP."""
-        self.it.clock.jump = hours * 3600.0
+        self.it.set_wall_clock(hours * 3600.0)
 
     # --- nodes --------------------------------------------------------------------------------------
 
@@ -107,7 +111,18 @@ class HubMachine(RuleBasedStateMachine):
     def a_kubelet_reports(self, cluster: str, node: str) -> None:
         """Nothing new."""
         if node in self.it.nodes(cluster):
-            self.it.remotes[cluster].nodes.heartbeat(node)
+            self.it.report(cluster, node)
+
+    @rule(number=numbers, what=st.sampled_from(["comes", "goes", "flips"]))
+    def a_pod_changes(self, number: int, what: str) -> None:
+        """Of the Service in the hub cluster that is copied."""
+        pods, address = self.it.pods, f"10.60.0.{number + 1}"
+        self.it.judge.observe()
+        if what == "goes":
+            pods.pop(address, None)
+        elif what == "comes" or address in pods:
+            pods[address] = what == "comes" or not pods[address]
+        self.it.put_pods()
 
     # --- clouds -------------------------------------------------------------------------------------
 
@@ -151,6 +166,11 @@ class HubMachine(RuleBasedStateMachine):
         self.it.remotes[cluster].compact()
         self.it.forgotten(cluster)
 
+    @rule(cluster=clusters)
+    def etcd_is_restored(self, cluster: str) -> None:
+        """From a backup: objects and resourceVersions are older ones again."""
+        self.it.turn_back(cluster)
+
     # --- the hub's API server -----------------------------------------------------------------------
 
     @rule(status=st.sampled_from([409, 422, 429, 500, 503]), count=st.integers(1, 4), verb=verbs)
@@ -190,6 +210,11 @@ class HubMachine(RuleBasedStateMachine):
             self.it.hub.compact()
         self.it.hub.cut_stream(how=how)
 
+    @rule()
+    def an_operator_approves(self) -> None:
+        """Whatever is withheld now."""
+        self.it.approve()
+
     # --- others who write ---------------------------------------------------------------------------
 
     @rule(number=numbers, what=st.sampled_from(["delete", "empty", "less", "more", "unlabel", "port"]))
@@ -211,7 +236,8 @@ class HubMachine(RuleBasedStateMachine):
             if service in {each["metadata"]["name"] for each in it.hub.services.list(namespace="edge")}:
                 it.hub.services.delete(service, namespace="edge")
             else:
-                it.hub.put(make_service("edge", service))
+                it.put_service(service)
+        it.trouble()
 
     # --- the registry -------------------------------------------------------------------------------
 
@@ -232,11 +258,22 @@ class HubMachine(RuleBasedStateMachine):
         entry.present = not entry.present
         self.it.write_registry()
 
-    @rule(cluster=clusters)
-    def the_registry_freezes_a_cluster(self, cluster: str) -> None:
-        """Or thaws it."""
-        entry = self.it.entries[cluster]
-        entry.frozen = not entry.frozen
+    @rule(cluster=clusters, state=st.sampled_from(["active", "active", "frozen", "standby"]))
+    def the_registry_sets_a_state(self, cluster: str, state: str) -> None:
+        """Of a cluster."""
+        self.it.entries[cluster].state = state
+        self.it.write_registry()
+
+    @rule(cluster=clusters, policy=st.sampled_from(["keep", "not-ready", "remove"]))
+    def the_registry_sets_a_policy(self, cluster: str, policy: str) -> None:
+        """For when the cluster is unreachable."""
+        self.it.entries[cluster].unreachable = policy
+        self.it.write_registry()
+
+    @rule(service=services)
+    def the_registry_sets_a_strategy(self, service: str) -> None:
+        """Merge becomes failover, or the other way round."""
+        self.it.failover ^= {service}
         self.it.write_registry()
 
     @rule(cluster=clusters, number=numbers)
@@ -312,23 +349,95 @@ def settle(world: World) -> None:
     """
     world.judge.verdict()
     world.heal()
-    world.advance(QUIET)
-    world.judge.verdict()
+    _until_quiet(world)
     check_end(world)
-    before = world.judge.writes
-    world.advance(REST)
-    assert world.judge.writes == before, _more(world, "once all was quiet", before)
+    before, asked = world.judge.writes, _write_requests(world)
     for name in sorted(world.processes):
         world.crash(name)
     world.start()
     world.advance(REST)
     assert world.judge.writes == before, _more(world, "after a restart", before)
+    assert _write_requests(world) == asked, "a hub that was started anew asks for writes that change nothing"
     world.judge.verdict()
+    check_least_work(world)
+
+
+def _write_requests(world: World) -> int:
+    return sum(world.hub.requests[verb, "endpointslices"] for verb in ("create", "update", "patch", "delete"))
+
+
+def _until_quiet(world: World) -> None:
+    world.advance(LAG)
+    quiet = elapsed = 0.0
+    while quiet < QUIET:
+        before = world.judge.writes
+        world.advance(60.0)
+        elapsed += 60.0
+        quiet = quiet + 60.0 if world.judge.writes == before else 0.0
+        assert elapsed < LONGEST, _more(world, f"and no end of it after {elapsed:g} s", 0)
 
 
 def _more(world: World, when: str, before: int) -> str:
     count = world.judge.writes - before
     return "\n".join([f"{count} slices were written {when}", *world.judge.history[-25:]])
+
+
+def check_least_work(world: World) -> None:
+    """One node more in every cluster, then one less: one write for each Service and family that publishes it.
+
+    Raises:
+        AssertionError: there were others, or none.
+    """
+    groups = [group for group in _groups(world) if _publishes(world, group) and world.judge.published(group)]
+    for ready in (True, False):
+        world.judge.written.clear()
+        for cluster in NAMES:
+            world.clouds[cluster].addresses["n99"] = _own(cluster, 99)
+            if ready:
+                world.set_node(cluster, "n99")
+            else:
+                world.drop_node(cluster, "n99")
+        world.advance(15.0)
+        for group in groups:
+            names = [each.name for each in world.judge.slices.values() if each.group == group]
+            writes = {name: world.judge.written.get(name, 0) for name in names}
+            own = _own(group[1], 99) if group[2] == "IPv4" else six(_own(group[1], 99))
+            assert (own in world.judge.published(group)) is ready, f"{group}: {own} is there: {not ready}"
+            assert sum(writes.values()) <= 1, _more(world, f"for one node of {group[1]}: {writes}", world.judge.writes)
+
+
+def _groups(world: World) -> list[tuple[str, str, str]]:
+    return [
+        (service, cluster, family)
+        for service, cluster in world.possible()
+        for family in FAMILIES.get(service, ("IPv4",))
+    ]
+
+
+def _publishes(world: World, group: tuple[str, str, str]) -> bool:
+    """Whether a group is one whose nodes are published, all of them, and nothing of it is withheld."""
+    service, cluster, family = group
+    if group[:2] not in world.wanted() or cluster == LOCAL or world.entries[cluster].state != "active":
+        return False
+    must, may = world.judge.truth(cluster, family)
+    if service in world.failover and active_sources(world, service) != {cluster}:
+        return False
+    return must == may == world.judge.published(group)
+
+
+def active_sources(world: World, service: str) -> set[str]:
+    """Those that a failover Service may publish once all is quiet: the first that has something; all if unsure."""
+    sources = [each for name, each in sorted(world.wanted()) if name == service]
+    order = [each for each in world.sources[service] if each in sources]
+    states = {each: world.entries[each].state if each != LOCAL else "active" for each in order}
+    if "frozen" in states.values():
+        return set(order)
+    for each in order:
+        if states[each] == "active" and any(
+            world.judge.truth(each, family)[1] for family in FAMILIES.get(service, ("IPv4",))
+        ):
+            return {each}
+    return set(order)
 
 
 def check_end(world: World) -> None:
@@ -341,33 +450,60 @@ def check_end(world: World) -> None:
     dropped = sum(not entry.present for entry in world.entries.values())
     dropped += len(SERVICES) - len({service for service, _ in wanted})
     for service in SERVICES:
-        every = {address for each in judge.slices.values() if each.group[0] == service for address in each.endpoints}
-        counted = [a for each in judge.slices.values() if each.group[0] == service for a in each.endpoints]
+        shown = [each for each in judge.slices.values() if each.group[0] == service]
+        every = {address for each in shown for address in each.endpoints}
+        counted = [address for each in shown for address in each.endpoints]
         assert len(counted) == len(every), f"{service}: published twice: {sorted(counted)}"
-        for cluster in NAMES:
-            group = (service, cluster)
-            published = judge.published(group)
-            must, may = world.judge.truth(cluster)
-            if world.entries[cluster].frozen and world.entries[cluster].present:
-                continue
-            if group not in wanted:
-                assert not published or dropped > 1, f"{group} is not in the registry and still publishes {published}"
-                continue
-            missing, extra = must - every, published - may
-            assert not missing, "\n".join([f"{group} lacks {sorted(missing)}", *_facts(world, group)])
-            # Withheld until somebody approves it (FilteredEmpty). What somebody else put there has no Node that could
-            # be gone, so a hub that adopts it with the rest cannot tell, either.
-            strange = any((service, address) in judge.tampered for address in published)
-            held = not must and (world.nodes(cluster) or strange)
-            assert not extra or held, "\n".join([f"{group} still has {sorted(extra)}", *_facts(world, group)])
+    for group in _groups(world):
+        service, cluster, family = group
+        published = judge.published(group)
+        state = world.entries[cluster].state if cluster != LOCAL and world.entries[cluster].present else "active"
+        if state == "frozen":
+            continue
+        if group[:2] not in wanted:
+            assert not published or dropped > 1, f"{group} is not in the registry and still publishes {published}"
+            continue
+        if state == "standby" or (service in world.failover and cluster not in active_sources(world, service)):
+            assert not published, "\n".join([f"{group} should be empty: {sorted(published)}", *_facts(world, group)])
+            continue
+        must, may = judge.truth(cluster, family)
+        if service in world.failover and len(active_sources(world, service)) > 1:
+            must = set()
+        every = {a for each in judge.slices.values() if each.group[0] == service for a in each.endpoints}
+        missing, extra = must - every, published - may
+        assert not missing, "\n".join([f"{group} lacks {sorted(missing)}", *_facts(world, group)])
+        # Withheld until somebody approves it (FilteredEmpty). What somebody else put there has no Node that could
+        # be gone, so a hub that adopts it with the rest cannot tell, either.
+        strange = any((service, address) in judge.tampered for address in published)
+        held = not must and ((cluster != LOCAL and world.nodes(cluster)) or strange)
+        assert not extra or held, "\n".join([f"{group} still has {sorted(extra)}", *_facts(world, group)])
+        _check_slices(world, group)
     assert world.hub.slices.get("one-foreign", namespace="edge")["metadata"]["labels"] == FOREIGN
 
 
-def _facts(world: World, group: tuple[str, str]) -> list[str]:
+def _check_slices(world: World, group: tuple[str, str, str]) -> None:
+    """All but the addresses, too: ports, owner, conditions."""
+    service = world.hub.services.get(group[0], namespace="edge")
+    for each in [each for each in world.judge.slices.values() if each.group == group]:
+        obj = world.hub.slices.get(each.name, namespace="edge")
+        ports = [(port["port"], port["protocol"]) for port in obj["ports"] or ()]
+        assert ports == [(30443, "TCP")], f"{each.name} has the ports {ports}"
+        owners = [owner["uid"] for owner in obj["metadata"]["ownerReferences"]]
+        assert owners == [service["metadata"]["uid"]], f"{each.name} belongs to {owners}"
+        assert obj["metadata"]["annotations"]["endpointslice-hub/lease"] == "default/endpointslice-hub-default"
+        for address, conditions in each.endpoints.items():
+            good = world.pods.get(address, True) if group[1] == LOCAL else True
+            assert dict(conditions)["ready"] is good, f"{each.name}: {address} is {dict(conditions)}"
+
+
+def _facts(world: World, group: tuple[str, str, str]) -> list[str]:
     """What helps to understand why a group is not as it should be; what the hub says of itself, too."""
-    service, cluster = group
-    facts = [f"nodes: {world.nodes(cluster)}", f"cloud: {world.clouds[cluster].addresses}"]
-    facts += [f"must, may: {world.judge.truth(cluster)}", f"registry: {world.sources} {world.entries}"]
+    service, cluster, family = group
+    facts = [f"pods: {world.pods}"]
+    if cluster != LOCAL:
+        facts = [f"nodes: {world.nodes(cluster)}", f"cloud: {world.clouds[cluster].addresses}"]
+    facts += [f"must, may: {world.judge.truth(cluster, family)}"]
+    facts += [f"registry: {world.sources} {world.entries}, failover {world.failover}"]
     for process in world.processes.values():
         if process.hub is not None:
             last = process.hub.reconciler.last(TargetKey("edge", service))

@@ -11,8 +11,8 @@ from tests.model.machine import HubMachine
 
 STEPS = int(os.environ.get("MODEL_STEPS", "1000"))
 """Set by ``make test-model``."""
-LENGTH = 60
-"""Steps of one history: long enough for three faults to meet, short enough to be shrunk."""
+LENGTH = 80
+"""Steps of one history: long enough for three faults to meet and to be worth its end, short enough to be shrunk."""
 
 
 def test_hub_keeps_its_promises_whatever_happens() -> None:

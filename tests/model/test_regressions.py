@@ -22,7 +22,7 @@ def test_a_polled_clusters_last_node_goes(machine: HubMachine) -> None:
     machine.begin(seed=0, size=1)
     machine.all_nodes_go(cluster="b")
     machine.time_goes_by(seconds=340.0)  # three answers, and the hold of maxRemoval
-    assert machine.it.judge.published(("one", "b")) == set()
+    assert machine.it.judge.published(("one", "b", "IPv4")) == set()
 
 
 def test_a_restored_backup_is_noticed(machine: HubMachine) -> None:
@@ -41,7 +41,7 @@ def test_the_judge_notices_a_removal_that_nobody_asked_for(machine: HubMachine) 
     judge, hub = machine.it.judge, machine.it.hub
     name = min(judge.slices).rpartition("/")[2]
     hub.slices.delete(name, namespace="edge")
-    assert any("nobody said that it is gone" in each for each in judge.violations)
+    assert any("nobody said that they are gone" in each for each in judge.violations)
     judge.violations.clear()
 
 
@@ -58,3 +58,15 @@ def test_a_seed_is_a_history() -> None:
         histories.append(list(machine.it.judge.history))
         machine.teardown()
     assert histories[0] == histories[1]
+
+
+def test_a_switch_leaves_nothing_before_the_new_source_is_published(machine: HubMachine) -> None:
+    """The active source of a failover Service loses all nodes: never a moment without endpoints until it switches."""
+    machine.begin(seed=3, size=3)
+    machine.the_registry_sets_a_strategy(service="one")
+    machine.time_goes_by(seconds=12.0)
+    machine.all_nodes_go(cluster="a")
+    machine.time_goes_by(seconds=12.0)
+    assert machine.it.judge.published(("one", "b", "IPv4")) != set()
+    machine.time_goes_by(seconds=12.0)
+    assert machine.it.judge.published(("one", "a", "IPv4")) == set()

@@ -12,26 +12,43 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import hub_provider_service_copy  # noqa: F401 - here, so that no history is the one that imports it
+
 from hub.app.hub import Hub, Options, assemble
 from hub.errors import HubError
+from hub.local.approvals import config_map
+from hub.model import TargetKey
 from hub.plugin.testing import SimulatedCluster, make_node, make_service
 from hub.registry import isolated, load
 from hub.registry.file import Loaded, read
+from hub.resolution.stalls import Stalls
 from tests.model import cloud
-from tests.model.judge import Judge
+from tests.model.judge import UNREACHABLE_AFTER, WRITER, Judge
 from tests.model.loop import PROCESS, VirtualClock, VirtualLoop
 
 NAMES = ("a", "b", "c")
-SERVICES: Mapping[str, tuple[str, ...]] = {"one": ("a", "b"), "two": ("b", "c"), "three": ("c",)}
-"""With the sources each may have."""
+LOCAL = "local"
+SERVICES: Mapping[str, tuple[str, ...]] = {"one": ("a", "b"), "two": ("b", "c"), "three": ("c",), "copy": (LOCAL,)}
+"""With the sources each may have; ``local`` is a copy of Service inner/pods of the hub cluster."""
+FAMILIES: Mapping[str, tuple[str, ...]] = {"three": ("IPv4", "IPv6")}
+"""Of Services that have others than IPv4."""
 GRACE = 20.0
 """--removal-grace of the hubs here."""
 SHARED = "10.50.0.{}"
 """Addresses that every cluster may give to its machines: rightly only one of them has it."""
+FAILOVER = {"strategy": "failover", "failover": {"after": "10s", "failbackAfter": "40s"}}
+STEP = 1000
+"""By so much resourceVersions grow with a change, as those of a busy cluster: one that is restored from a backup is
+far behind, and not soon where it was."""
+PODS = {
+    "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+    "kubernetes.io/service-name": "pods",
+}
 FOREIGN = {"endpointslice.kubernetes.io/managed-by": "somebody", "kubernetes.io/service-name": "one"}
 
 
@@ -54,6 +71,7 @@ class Process:
 
     name: str
     stop: asyncio.Event
+    started: float
     hub: Hub | None = None
     task: asyncio.Task[None] = field(init=False)
 
@@ -63,8 +81,14 @@ class Entry:
     """What the registry says of one cluster beside its name."""
 
     present: bool = True
-    frozen: bool = False
+    state: str = "active"
+    unreachable: str = "keep"
     excluded: set[str] = field(default_factory=set)
+
+    @property
+    def frozen(self) -> bool:
+        """Nothing of it is touched."""
+        return self.present and self.state == "frozen"
 
 
 class World:
@@ -82,7 +106,8 @@ class World:
         self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hub-model-")))
         self._install()
         self.clock = VirtualClock(self.loop)
-        self.hub = SimulatedCluster("hub", controllers=True, clock=self.clock, families=("IPv4",))
+        self.hub = SimulatedCluster("hub", controllers=True, clock=self.clock)
+        self._tell_writers()
         self.remotes = {name: SimulatedCluster(name, clock=self.clock) for name in NAMES}
         self.clouds = {name: cloud.Cloud() for name in NAMES}
         cloud.CLOUDS.clear()
@@ -92,11 +117,18 @@ class World:
         self.entries = {name: Entry() for name in NAMES}
         self.sources = {name: list(each) for name, each in SERVICES.items()}
         """What the registry says; a service that is not in it is not in the registry."""
+        self.failover: set[str] = set()
+        """Services with strategy failover."""
+        self.pods: dict[str, bool] = {"10.60.0.1": True, "10.60.0.2": True}
+        """Addresses of Service inner/pods -> ready."""
+        self.troubled = 0.0
+        """When something last happened that may keep a hub from writing."""
         self.readable = True
         """Whether the registry's file can be used."""
         self.processes: dict[str, Process] = {}
         self.started = 0
         self._marks: dict[str, list[int]] = {name: [] for name in NAMES}
+        self._ahead = 0.0
         self._crash: tuple[int, str] | None = None
         self.judge = Judge(self)
         self.judge.attach(self.hub)
@@ -110,6 +142,18 @@ class World:
         sys.path.insert(0, str(self.folder))
         self._stack.callback(sys.path.remove, str(self.folder))
         self._stack.enter_context(mock.patch.object(isolated, "loads", _checked))
+        # It measures real time, and interrupts whoever lets it pass: here all of it passes outside the loop.
+        self._stack.enter_context(mock.patch.object(Stalls, "watching", return_value=contextlib.nullcontext()))
+
+    def _tell_writers(self) -> None:
+        """Let the judge know whose request it is that changes something."""
+        handle = self.hub._face.handle
+
+        async def told(request: Any) -> Any:
+            WRITER.set(request.transport.peer.process if request.transport is not None else "")
+            return await handle(request)
+
+        self._stack.enter_context(mock.patch.object(self.hub._face, "handle", told))
 
     async def _begin(self) -> None:
         for sim in (self.hub, *self.remotes.values()):
@@ -117,8 +161,10 @@ class World:
             sim.write_kubeconfig(self.folder / sim.name)
         with self.judge.world():
             for name in SERVICES:
-                self.hub.put(make_service("edge", name))
+                self.put_service(name)
             self.hub.slices.add(self.foreign_slice("10.66.0.1"))
+            self.hub.put(make_service("inner", "pods"))
+        self.put_pods()
         self.write_registry()
 
     def do(self, what: Any) -> Any:
@@ -139,16 +185,17 @@ class World:
     async def _end(self) -> None:
         for sim in (self.hub, *self.remotes.values()):
             await sim.stop()
-        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        while left := asyncio.all_tasks() - {asyncio.current_task()}:  # what is cancelled may start others to clean up
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
     # --- time and hubs ------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
         """Let time go by; the judge looks every few seconds at what is true meanwhile."""
         left = seconds
+        self.judge.breathe()
         while left > 0:
             part = min(left, 5.0)
             self.judge.observe()
@@ -165,7 +212,8 @@ class World:
         context = contextvars.copy_context()
         context.run(PROCESS.set, name)
         stop = asyncio.Event()
-        process = self.processes[name] = Process(name, stop)
+        process = self.processes[name] = Process(name, stop, self.loop.time())
+        self.trouble()
         process.task = self.loop.create_task(self._run(process), name=name, context=context)
         return name
 
@@ -173,12 +221,14 @@ class World:
         path = str(self.folder / "clusters.yaml")
         options = Options(path, str(self.folder / "hub"), namespace="default", removal_grace=GRACE, fall_back=True)
         async with assemble(options, self.clock, _Check(path)) as hub:  # type: ignore[arg-type]  # quacks like one
-            hub.catalog.load("model-cloud")
+            for each in ("model-cloud", "service-copy"):
+                hub.catalog.load(each)
             process.hub = hub
             await hub.run(process.stop)
 
     def crash(self, name: str) -> None:
         """Kill it with -9: nothing that has not left it arrives any more."""
+        self.trouble()
         self.loop.kill(name)
         process = self.processes.pop(name)
         process.task.cancel()
@@ -222,15 +272,21 @@ class World:
 
     # --- the hub cluster ----------------------------------------------------------------------------
 
+    def set_wall_clock(self, seconds: float) -> None:
+        """So far from the truth, of the hub's machine and of the API servers'."""
+        self.clock.jump = seconds
+        self._ahead = max(self._ahead, seconds)
+
     def write_registry(self) -> None:
         """What ``entries`` and ``sources`` say, as a file."""
         clusters = [
             {
                 "name": name,
                 "kubeconfig": {"path": name},
-                "allowedCIDRs": ["10.0.0.0/8"],
+                "allowedCIDRs": ["10.0.0.0/8", "fd10::/16"],
                 "provider": {"name": "model-cloud", "config": {"account": name}},
-                "state": "frozen" if entry.frozen else "active",
+                "state": entry.state,
+                "unreachable": {"after": f"{UNREACHABLE_AFTER:g}s", "policy": entry.unreachable},
                 "nodes": {"notReadyGrace": "30s", "exclude": {"addresses": sorted(entry.excluded)}},
             }
             for name, entry in self.entries.items()
@@ -240,7 +296,8 @@ class World:
             {
                 "name": name,
                 "namespace": "edge",
-                "sources": [{"cluster": each} for each in sources if self.entries[each].present],
+                "sources": [_source(each) for each in sources if each == LOCAL or self.entries[each].present],
+                **(FAILOVER if name in self.failover else {}),
                 "ports": [{"port": 30443}],
                 "endpointsPerSlice": 3,
             }
@@ -251,6 +308,7 @@ class World:
         new.write_text(json.dumps({"version": 1, "clusters": clusters, "services": services}))
         new.rename(self.folder / "clusters.yaml")
         self.readable = True
+        self.trouble()
         self.judge.observe()
 
     def break_registry(self) -> None:
@@ -258,18 +316,79 @@ class World:
         path = self.folder / "clusters.yaml"
         path.write_text(path.read_text()[:-7])
         self.readable = False
+        self.trouble()
         self.judge.observe()
 
     def wanted(self) -> set[tuple[str, str]]:
         """(service, cluster) pairs of the registry's file."""
         return {
-            (name, each) for name, sources in self.sources.items() for each in sources if self.entries[each].present
+            (name, each)
+            for name, sources in self.sources.items()
+            for each in sources
+            if each == LOCAL or self.entries[each].present
         }
 
     @staticmethod
     def possible() -> list[tuple[str, str]]:
         """All pairs that a registry may name."""
         return [(service, cluster) for service in SERVICES for cluster in SERVICES[service]]
+
+    def put_service(self, name: str) -> None:
+        """Create one of the targets."""
+        self.hub.put(make_service("edge", name, families=FAMILIES.get(name, ("IPv4",))))
+
+    def put_pods(self) -> None:
+        """What Kubernetes' own controller says of Service inner/pods."""
+        endpoints = [{"addresses": [each], "conditions": {"ready": ready}} for each, ready in self.pods.items()]
+        with self.judge.world():
+            self.hub.slices.put(
+                {
+                    "apiVersion": "discovery.k8s.io/v1",
+                    "kind": "EndpointSlice",
+                    "metadata": {"name": "pods-1", "namespace": "inner", "labels": dict(PODS)},
+                    "addressType": "IPv4",
+                    "endpoints": endpoints,
+                    "ports": [{"port": 8443}],
+                }
+            )
+        self.judge.observe()
+
+    def trouble(self) -> None:
+        """Something happens that may keep a hub from writing for a while."""
+        self.troubled = self.loop.time()
+
+    @property
+    def broken(self) -> bool:
+        """A fault of the hub cluster is under way."""
+        return bool(self.hub._faults._faults)
+
+    def writer(self) -> Process | None:
+        """A hub that thinks that it is the one that writes."""
+        running = (each for each in self.processes.values() if each.name not in self.loop.dead)
+        return next((each for each in running if each.hub is not None and each.hub.writing), None)
+
+    def approve(self) -> bool:
+        """An operator approves whatever the hub withholds; whether there was anything."""
+        process = self.writer()
+        if process is None or process.hub is None:
+            return False
+        hashes: dict[str, tuple[str, str]] = {}
+        for name in SERVICES:
+            last = process.hub.reconciler.last(TargetKey("edge", name))
+            for key, held in (last.withheld if last is not None else {}).items():
+                hashes[held.hash] = ("service", f"edge/{name}")
+                self.judge.approved((name, key.cluster, key.family), held.addresses)
+        if (dropped := process.hub.reconciler.withheld()) is not None:
+            hashes[dropped.hash] = ("registry", "")
+        expires = datetime.fromtimestamp(self.clock.wall() + 3600.0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if hashes:
+            entries = {
+                digest: json.dumps({"kind": kind, "target": target, "by": "somebody", "expires": expires})
+                for digest, (kind, target) in hashes.items()
+            }
+            meta = {"name": config_map("default"), "namespace": "default"}
+            self.hub.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": entries})
+        return bool(hashes)
 
     def foreign_slice(self, address: str) -> dict[str, Any]:
         """Another controller's slice of Service ``one``."""
@@ -296,13 +415,15 @@ class World:
             elif what == "less":
                 obj["endpoints"] = endpoints[1:]
             elif what == "more":
-                extra = {"addresses": [f"10.66.1.{number}"], "conditions": {"ready": True}}
+                address = f"10.66.1.{number}" if obj["addressType"] == "IPv4" else f"fd10::66:1:{number}"
+                extra = {"addresses": [address], "conditions": {"ready": True}}
                 obj["endpoints"] = [*endpoints, extra]
             elif what == "port":
                 obj["ports"] = [{"port": 1}]
             else:
                 del obj["metadata"]["labels"]["endpointslice-hub/owner"]
 
+        self.trouble()
         with self.judge.world():
             if what == "delete":
                 self.hub.slices.delete(name, namespace="edge")
@@ -315,13 +436,15 @@ class World:
         def steal(obj: dict[str, Any]) -> None:
             obj["spec"]["holderIdentity"] = "somebody"
 
+        self.trouble()
         for each in self.hub.leases.list(namespace="default"):
             self.hub.leases.update(each["metadata"]["name"], steal, namespace="default")
 
     def heal(self) -> None:
         """Everything answers again, every Service is there, the file can be read; one hub is left at least."""
         self._crash = None
-        self.clock.jump = 0.0
+        # Not back: a node that became not Ready in the future has its grace from then on.
+        self.clock.jump = self._ahead
         self.hub.heal()
         for name in list(self.down):
             self.heal_cluster(name)
@@ -335,8 +458,8 @@ class World:
                 ):
                     self.hub.slices.delete(each["metadata"]["name"], namespace="edge")
             there = {each["metadata"]["name"] for each in self.hub.services.list(namespace="edge")}
-            for name in SERVICES.keys() - there:
-                self.hub.put(make_service("edge", name))
+            for name in sorted(SERVICES.keys() - there):
+                self.put_service(name)
         self.write_registry()
         self.judge.observe()
         if not self.processes:
@@ -348,6 +471,7 @@ class World:
         """Create a node, or say whether it is ready."""
         sim = self.remotes[cluster]
         known = {each["metadata"]["name"] for each in sim.nodes.list()}
+        self._grow(cluster)
         if name in known:
             sim.nodes.set_ready(name, ready)
         else:
@@ -356,11 +480,28 @@ class World:
 
     def drop_node(self, cluster: str, name: str) -> None:
         """Delete a node."""
+        self._grow(cluster)
         self.remotes[cluster].nodes.delete(name)
         self._moved(cluster)
 
+    def report(self, cluster: str, name: str) -> None:
+        """Its kubelet says that all is as before."""
+        self._grow(cluster)
+        self.remotes[cluster].nodes.heartbeat(name)
+
+    def _grow(self, cluster: str) -> None:
+        if self._noticed(cluster):
+            self.remotes[cluster]._store.version += STEP
+
+    def _noticed(self, cluster: str) -> bool:
+        """Whether every hub knows that the cluster's past was taken back, if it was."""
+        units = [each.hub.fleet.clusters.get(cluster) for each in self.processes.values() if each.hub is not None]
+        known = [each._reflector.resource_version for each in units if each is not None and each._reflector is not None]
+        return all(int(each or "0") <= self.remotes[cluster].version for each in known)
+
     def _moved(self, cluster: str) -> None:
-        self._marks[cluster].append(self.remotes[cluster].version)
+        if self._noticed(cluster):
+            self._marks[cluster].append(self.remotes[cluster].version)
         self.judge.observe()
 
     def nodes(self, cluster: str) -> dict[str, bool]:
@@ -372,11 +513,11 @@ class World:
         return found
 
     def turn_back(self, cluster: str) -> None:
-        """As when etcd is restored from a backup."""
+        """As when etcd is restored from a backup, which nobody does twice at a time."""
         marks = self._marks[cluster]
-        if len(marks) > 1:
+        if len(marks) > 1 and self._noticed(cluster):
             self.remotes[cluster].restore(marks[len(marks) // 2])
-            del marks[len(marks) // 2 + 1 :]
+            del marks[len(marks) // 2 :]
         self.judge.observe()
 
     def forgotten(self, cluster: str) -> None:
@@ -407,6 +548,12 @@ class World:
         sim.heal()
         self.down.pop(cluster, None)
         self.judge.observe()
+
+
+def _source(cluster: str) -> dict[str, Any]:
+    if cluster != LOCAL:
+        return {"cluster": cluster}
+    return {"cluster": LOCAL, "provider": {"name": "service-copy", "config": {"namespace": "inner", "name": "pods"}}}
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -171,6 +172,26 @@ def asked(sim: SimulatedCluster) -> tuple[int, int]:
 
 
 # --- list and watch ------------------------------------------------------------------------------
+
+
+async def test_a_large_page_is_read_beside_the_loop(
+    sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of ordinary size is read at once; one that may take seconds stops nobody else."""
+    sim.put(make_node("n1", "10.0.0.1"))
+    threads: list[int] = []
+
+    def read(body: bytes) -> Any:
+        threads.append(threading.get_ident())
+        return NODES.list_page(body)
+
+    spied = NODES._replace(list_page=read)
+    async with following(sim, pool, resource=spied):
+        pass
+    monkeypatch.setattr(reflector_module, "LARGE_PAGE", 10)
+    async with following(sim, pool, resource=spied) as follower:
+        assert "n1" in follower.kept.objects
+    assert [each == threading.get_ident() for each in threads] == [True, False]
 
 
 async def test_store_has_the_list_and_then_the_changes(sim: SimulatedCluster, pool: LookupPool) -> None:

@@ -162,7 +162,7 @@ class Watcher:
 
     def close(self) -> None:
         """Stop listening."""
-        self._table.watchers.discard(self)
+        self._table.watchers.pop(self, None)
 
 
 class Table:
@@ -173,7 +173,8 @@ class Table:
         self.objects: dict[str, Stored] = {}
         self.log: deque[Change] = deque()
         self.compacted = 0
-        self.watchers: set[Watcher] = set()
+        self.watchers: dict[Watcher, None] = {}
+        """In the order in which they came: what happens at once happens in the same order every time."""
         self._history = history
 
     def record(self, change: Change) -> None:
@@ -230,7 +231,7 @@ class Table:
         watcher = Watcher(self, match, since)
         for change in self.log:
             watcher.push(change)
-        self.watchers.add(watcher)
+        self.watchers[watcher] = None
         return watcher
 
 

@@ -134,8 +134,8 @@ def _text(fields: Mapping[str, object], key: str) -> str:
     value = fields.get(key)
     if value is None:
         raise _Rejected(f"{key} is missing")
-    if not isinstance(value, str) or not value.strip() or len(value) > 253:
-        raise _Rejected(f"{key} must be a text of 1 to 253 characters")
+    if not isinstance(value, str) or not value.strip() or len(value) > 253 or not value.isprintable():
+        raise _Rejected(f"{key} must be a text of 1 to 253 printable characters")
     return value
 
 

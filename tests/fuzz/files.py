@@ -1,0 +1,157 @@
+"""Files that people write: the registry, kubeconfigs, inventories."""
+
+# ruff: noqa: PT017 - one check serves both what is accepted and what is refused
+
+from __future__ import annotations
+
+import re
+import ssl
+from base64 import b64encode
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from hub_provider_inventory import InventoryError, parse, snapshot
+
+from hub.desired.snapshot import view_of_snapshot
+from hub.errors import KubeconfigError, RegistryError
+from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
+from hub.plugin.answers import read_snapshot
+from hub.registry.diff import diff
+from hub.registry.load import loads
+from tests.fuzz.holds import ACCEPTED, ALLOWED, CANARY, REFUSED, one_line, publishable
+from tests.fuzz.mutate import as_json
+
+ROOT: Final = Path(__file__).parents[2]
+
+# --- the registry ----------------------------------------------------------------------------------------
+
+
+EXAMPLE: Final = (ROOT / "clusters.example.yaml").read_bytes()
+REGISTRY: Final = yaml.safe_load(EXAMPLE)
+VIEWS: Final = {
+    **{key: REGISTRY[key] for key in ("version", "owner", "clusters")},
+    "views": {"selector": "service.metadata.name.startsWith('a')", "key": "name"},
+}
+LOADED: Final = loads(EXAMPLE, "clusters.yaml").registry
+
+
+def as_yaml(tree: Any) -> bytes:
+    """A tree as block YAML; as JSON, which is YAML too, where it has what the dumper does not take."""
+    try:
+        text: bytes = yaml.dump(tree, Dumper=yaml.CSafeDumper, encoding="utf-8")
+    except (yaml.YAMLError, UnicodeError):
+        return as_json(tree)
+    return text
+
+
+def registry(content: bytes) -> str:
+    """Loads, or is refused; every problem has a place in the file, and words."""
+    try:
+        loaded = loads(content, "clusters.yaml")
+        problems = loaded.problems
+        diff(LOADED, loaded.registry)
+        outcome = ACCEPTED
+    except RegistryError as error:
+        problems, outcome = error.problems, REFUSED
+        assert problems
+    # The end of the file has a place, too; and YAML knows more line breaks than others do.
+    last = len(content.decode(errors="replace").splitlines()) + 2
+    for problem in problems:
+        assert problem.message
+        assert problem.file == "clusters.yaml"
+        if not problem.message.startswith("is empty"):  # which is nowhere
+            assert 1 <= problem.line <= last, problem
+            assert problem.column >= 1
+        one_line(str(problem))
+    return outcome
+
+
+# --- kubeconfigs -----------------------------------------------------------------------------------------
+
+
+PEM: Final = ssl.DER_cert_to_PEM_cert(CANARY.encode() * 9)
+DATA: Final = {
+    "client-certificate-data": b64encode(PEM.encode()).decode(),
+    "client-key-data": b64encode(PEM.replace("CERTIFICATE", "PRIVATE KEY").encode()).decode(),
+}
+PLUGIN: Final = {
+    "apiVersion": "client.authentication.k8s.io/v1",
+    "command": "/opt/login",
+    "args": ["--password", CANARY],
+    "env": [{"name": "LOGIN_PASSWORD", "value": CANARY}],
+    "interactiveMode": "Never",
+    "provideClusterInfo": True,
+}
+USERS: Final[tuple[dict[str, Any], ...]] = ({"token": CANARY}, DATA, {"exec": PLUGIN}, {"tokenFile": "/srv/token"})
+KUBECONFIGS: Final = [
+    {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "hub",
+        "preferences": {},
+        "clusters": [
+            {
+                "name": "prod",
+                "cluster": {
+                    "server": "https://api.example.com:6443/k8s",
+                    "certificate-authority-data": DATA["client-certificate-data"],
+                    "tls-server-name": "api.internal",
+                    "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}],
+                },
+            }
+        ],
+        "contexts": [{"name": "hub", "context": {"cluster": "prod", "user": "reader", "namespace": "edge"}}],
+        "users": [{"name": "reader", "user": user}],
+    }
+    for user in USERS
+]
+POLICIES: Final = (
+    KubeconfigPolicy(denied_servers=frozenset({("10.96.0.1", 443)})),
+    KubeconfigPolicy(allow_exec=frozenset({"/opt/login"}), allow_files=True, base=Path("/etc/kubeconfigs")),
+    KubeconfigPolicy(trusted=True, allow_files=True),
+)
+
+
+def kubeconfig(data: bytes) -> str:
+    """Under every policy it gives an access with TLS and a credential, or a refusal that names it and no value."""
+    outcome = REFUSED
+    for policy in POLICIES:
+        try:
+            access = parse_kubeconfig(data, origin="Secret hub/prod, key kubeconfig", policy=policy)
+        except KubeconfigError as error:
+            assert str(error).startswith("Secret hub/prod, key kubeconfig"), str(error)
+            # Names are quoted, and an edit may have made a name of the secret.
+            assert re.sub(f'"[^"]*{CANARY}[^"]*"', "", one_line(str(error))).find(CANARY) < 0
+        else:
+            assert access.server.startswith("https://")
+            assert access.auth is not None
+            assert CANARY not in repr(access)
+            assert access.server.isprintable()
+            assert access.origin.isprintable()
+            outcome = ACCEPTED
+    return outcome
+
+
+# --- inventories -----------------------------------------------------------------------------------------
+
+
+RECORDS: Final = [
+    {"name": "w1", "private_ip": "10.0.0.1", "ready": True, "worker": True, "zone": "a"},
+    {"name": "w2", "private_ip": "10.0.0.2", "ready": False, "worker": True, "ips": ["fd00::2", "10.0.0.3"]},
+    {"name": "cp", "ips": ["10.0.0.9"], "ready": True, "worker": False, "zone": None, "rack": {"row": [1, 2.5, None]}},
+]
+
+
+def inventory(document: bytes) -> str:
+    """Every good record can be published, every other one is named; or the document is refused, and named."""
+    try:
+        offered = snapshot("legacy.json", parse("legacy.json", document))
+    except InventoryError as error:
+        assert one_line(str(error)).startswith("legacy.json: ")
+        return REFUSED
+    assert offered.complete == (not offered.problems)
+    for problem in offered.problems:
+        one_line(problem)
+    publishable(view_of_snapshot("legacy", read_snapshot(offered), None, ALLOWED, 5_000))
+    return ACCEPTED

@@ -1,0 +1,162 @@
+"""What providers answer: values of Python, which may be anything at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from hub.desired.snapshot import view_of_snapshot
+from hub.desired.view import ViewBuilder
+from hub.model import Absent, Found, Hints, ObjectReference, Port, Unknown
+from hub.plugin import Snapshot, SnapshotEndpoint
+from hub.registry.spec import NodePolicy, ProviderRef
+from hub.resolution.endpoints import EndpointWatch
+from hub.resolution.host import ProviderHost
+from hub.resolution.resolver import Resolver
+from tests.fuzz.holds import ACCEPTED, ALLOWED, CANARY, NOW, REFUSED, one_line, publishable
+from tests.fuzz.mutate import NASTY
+from tests.fuzz.servers import LOOP
+from tests.unit.resolution.plugins import Scripted, Streamed, catalog_of, found, node
+from tests.unit.resolution.virtual import LoopClock, within
+
+
+class Text(str):
+    """A text of a class of the plugin's own."""
+
+    __slots__ = ()
+
+
+class Liar(Mapping[str, Any]):
+    """A mapping that fails wherever it is touched."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise RuntimeError(CANARY)
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError("no")
+
+    def __len__(self) -> int:
+        return -1
+
+
+TEXTS: Final = ("10.0.0.1", "fd00::1", "127.0.0.1", "a", "", "\ud800", "a\nb", "x" * 70_000, Text("10.0.0.1"), "\x00")
+ODD: Final = st.sampled_from(
+    [*TEXTS, *TEXTS, *NASTY, b"10.0.0.1", object(), 3 + 4j, float, Liar(), RuntimeError("no"), (), ("a", 1), ("",)]
+)
+
+
+@st.composite
+def mostly(draw: st.DrawFn, type_: type[Any], /, **good: Any) -> Any:
+    """A value of a type, as it should be but for at most two fields: they hold what annotations alone forbid."""
+    odd = draw(st.lists(st.sampled_from(sorted(good)), max_size=2))
+    return type_(**{name: draw(ODD) if name in odd else value for name, value in good.items()})
+
+
+@st.composite
+def snapshot_of(draw: st.DrawFn) -> Any:
+    """A Snapshot of up to three endpoints."""
+    reference, zones = draw(mostly(ObjectReference, kind="Node", name="n1")), draw(mostly(Hints, for_zones=()))
+    ports = (draw(mostly(Port, name="https", port=443, protocol="TCP", app_protocol=None)),)
+    endpoints = [
+        draw(
+            mostly(
+                SnapshotEndpoint, name=f"e{n}", addresses=(f"10.0.0.{n}",), ready=True, serving=True, terminating=False,
+                zone="a", hostname="h", node_name="n1", target_ref=draw(st.sampled_from((None, reference))),
+                hints=draw(st.sampled_from((None, zones))), ports=draw(st.sampled_from((None, ports))),
+            )
+        )
+        for n in range(draw(st.integers(0, 3)))
+    ]  # fmt: skip
+    return draw(
+        mostly(
+            Snapshot,
+            endpoints=tuple(endpoints),
+            complete=True,
+            ports=None,
+            problems=("one is left out",),
+            copied=draw(st.booleans()),
+        )
+    )
+
+
+RESOLUTIONS: Final = st.one_of(
+    mostly(Found, addresses=("10.0.0.7", "fd00::7"), zone="a"),
+    mostly(Absent, reason="none"),
+    mostly(Unknown, reason="no"),
+    ODD,
+)
+ANSWERS: Final = st.dictionaries(st.sampled_from(("a", "b", "zz", "\ud800", 0, None)), RESOLUTIONS, max_size=3) | ODD
+SNAPSHOTS: Final = snapshot_of() | ODD
+
+
+async def _resolved(offered: Any) -> str:
+    """A provider that answers well, and then with this: what was known of a node stays unless a good answer says so."""
+    provider = Scripted(found, lambda _: offered)
+    host = ProviderHost(catalog_of(provider.type()), clock=LoopClock(), folder="/nowhere")
+    host.catalog.load("scripted")
+    resolver = Resolver("c1", ProviderRef("scripted"), host, lambda: None)
+    async with running(resolver.run(), host):
+        resolver.update([node("a"), node("b", "10.0.0.2")])
+        await within(5, resolver.settled())
+        assert resolver.status.state == "ready"
+        resolver.update([node("a", "10.0.0.9"), node("b", "10.0.0.8")])
+        await within(5, resolver.settled())
+        known = dict(resolver.resolutions)
+        assert all(isinstance(said, Found) for said in known.values())
+        status = resolver.status
+        if status.state == "degraded":
+            assert known == {"a": Found(("10.0.0.1",)), "b": Found(("10.0.0.2",))}
+            one_line(status.error)
+        publishable(ViewBuilder("c1", NodePolicy(), ALLOWED, 5_000).build({"a": node("a"), "b": node("b")}, known, NOW))
+        await asyncio.sleep(100)
+        assert resolver.status.state == "ready"
+    return REFUSED if status.state == "degraded" else ACCEPTED
+
+
+async def _followed(offered: Any) -> str:
+    """The same of a provider that brings endpoints."""
+    good = Snapshot((SnapshotEndpoint("a", ("10.0.0.1",)),))
+    provider = Streamed([good, 1.0, offered, 1e9], [good, 1e9])
+    host = ProviderHost(catalog_of(provider.type()), clock=LoopClock(), folder="/nowhere")
+    host.catalog.load("streamed")
+    watch = EndpointWatch("legacy", ProviderRef("streamed"), host, lambda: None)
+    async with running(watch.run(), host):
+        await asyncio.sleep(1.5)
+        status, followed = watch.status, watch.snapshot
+        assert followed is not None
+        if status.state == "degraded":
+            assert followed == good
+            one_line(status.error)
+        publishable(view_of_snapshot("legacy", followed, None, ALLOWED, 5_000))
+        await asyncio.sleep(100)
+        assert watch.status.state == "ready"
+    return REFUSED if status.state == "degraded" else ACCEPTED
+
+
+@asynccontextmanager
+async def running(work: Coroutine[Any, Any, None], host: ProviderHost) -> AsyncIterator[None]:
+    """A task of the hub's, which must not end by itself."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+        assert not task.done()
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        await host.close()
+
+
+def resolutions(offered: Any) -> str:
+    """See :func:`_resolved`; and what a plugin's author runs says the same."""
+    return LOOP.run_until_complete(_resolved(offered))
+
+
+def snapshots(offered: Any) -> str:
+    """See :func:`_followed`."""
+    if isinstance(offered, float | RuntimeError):  # the script's own words for waiting and raising
+        offered = [offered]
+    return LOOP.run_until_complete(_followed(offered))

@@ -1,0 +1,334 @@
+"""The judge can fail: hubs that break one promise each are found out by the same machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from hub.apply.writer import Outcome, Writer
+from hub.desired.addresses import Accepted
+from hub.desired.claims import step_aside
+from hub.desired.view import ViewResult
+from hub.model import LABEL_OWNER, Absent, ObjectKey, Slice, SourceView
+from hub.passes.guarding import effective
+from hub.plan.guard import GuardMemory, GuardVerdict
+from hub.plan.plan import Plan, plan
+from hub.plan.record import NO_RECORD
+from hub.remote.source import Source
+from hub.remote.status import State
+from tests.model import world
+from tests.model.loop import EVER
+from tests.model.machine import HubMachine, check_end, check_least_work
+
+LENGTH = 60
+STEPS = 1200
+"""At most so many until a sabotage is found out."""
+
+Patches = Mapping[str, Any]
+"""Dotted name -> what is there instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sabotage:
+    """A hub that is broken on purpose.
+
+    Attributes:
+        patches: what is wrong with it.
+        says: what the judge must complain about, as a regular expression.
+        script: what brings it about, from three nodes in every cluster on.
+    """
+
+    patches: Patches
+    says: str
+    script: Callable[[HubMachine], None]
+
+
+def _no_guard(_target: Any, group: Any, _policy: Any, _record: Any, memory: Any, **_: Any) -> GuardVerdict:
+    return GuardVerdict(group, None, NO_RECORD, memory or GuardMemory())
+
+
+def _policy(**changes: Any) -> Callable[..., Any]:
+    def changed(*args: Any) -> Any:
+        return replace(effective(*args), **changes)
+
+    return changed
+
+
+def _knows_less(self: Source, policy: Any, _why: str) -> ViewResult:
+    good = self._good.get(policy, SourceView(self.spec.name, None, {}))
+    less = {family: dict(list(known.items())[1:]) for family, known in good.endpoints.items()}
+    return ViewResult(msgspec.structs.replace(good, endpoints=less), {})
+
+
+async def _for_ever(_self: Any) -> None:
+    await asyncio.sleep(EVER)
+
+
+async def _twice(self: Writer, wanted: Plan) -> Outcome:
+    outcome = await _apply(self, wanted)
+    for operation, value in outcome.done:
+        if operation != "delete":
+            local: Any = self._api
+            written: Slice = local.slices.get(ObjectKey(value.namespace, value.name))
+            annotations = {**written.annotations, "written": str(written.resource_version)}
+            await local.update(msgspec.structs.replace(written, annotations=annotations), 5.0)
+    return outcome
+
+
+_apply = Writer.apply
+
+
+def _nobodys(*args: Any, **more: Any) -> Plan:
+    made = plan(*args, **more)
+    creates = (
+        msgspec.structs.replace(each, labels={name: text for name, text in each.labels.items() if name != LABEL_OWNER})
+        for each in made.creates
+    )
+    return replace(made, creates=tuple(creates))
+
+
+def _any(_self: Any, text: str) -> Accepted:
+    return Accepted(text, "IPv6" if ":" in text else "IPv4")
+
+
+def _leave(claim: Any, **_: Any) -> None:
+    step_aside(claim, healthy=True, remove=True)
+
+
+def _thawed(content: bytes, path: Any) -> Any:
+    return _checked(content.replace(b'"frozen"', b'"active"'), path)
+
+
+_checked = world._checked
+
+
+def _at_once(source: Any, _view: Any, seconds: float | None, _given_up: Any) -> float | None:
+    return None if seconds is None else max(seconds, source.unreachable.after)
+
+
+# --- what brings it about ---------------------------------------------------------------------------
+
+
+def _nodes_go(machine: HubMachine) -> None:
+    for node in ("n0", "n1"):
+        machine.a_node_goes(cluster="a", node=node)
+    machine.time_goes_by(seconds=12.0)
+
+
+def _cluster_becomes_empty(machine: HubMachine) -> None:
+    machine.all_nodes_go(cluster="a")
+    machine.time_goes_by(seconds=12.0)
+
+
+def _cluster_dies(machine: HubMachine) -> None:
+    machine.a_cluster_breaks(cluster="a", how="dead")
+    machine.time_goes_by(seconds=40.0)
+
+
+def _cluster_refuses(machine: HubMachine) -> None:
+    machine.the_registry_sets_a_policy(cluster="a", policy="remove")
+    machine.time_goes_by(seconds=6.0)
+    machine.a_cluster_breaks(cluster="a", how="503")
+    machine.time_goes_by(seconds=130.0)
+
+
+def _cluster_dies_under_a_policy(machine: HubMachine) -> None:
+    machine.the_registry_sets_a_policy(cluster="a", policy="remove")
+    machine.time_goes_by(seconds=6.0)
+    _cluster_dies(machine)
+
+
+def _cloud_answers_partially(machine: HubMachine) -> None:
+    machine.it.clouds["a"].addresses["n4"] = "10.1.0.5"
+    machine.a_cloud_answers_so(cluster="a", mode="partial")
+    machine.a_hub_crashes(wait=1.0)
+    machine.time_goes_by(seconds=40.0)
+
+
+def _lease_moves(machine: HubMachine) -> None:
+    machine.a_replica_is_started()
+    machine.the_lease_moves()
+    machine.time_goes_by(seconds=40.0)
+    machine.a_node_comes(cluster="a", node="n5", number=5, kind="own")
+    machine.time_goes_by(seconds=12.0)
+
+
+def _one_node_more(machine: HubMachine) -> None:
+    check_least_work(machine.it)
+
+
+def _address_outside(machine: HubMachine) -> None:
+    machine.a_node_comes(cluster="a", node="n5", number=9, kind="any")
+    machine.time_goes_by(seconds=12.0)
+
+
+def _source_is_dropped(machine: HubMachine) -> None:
+    machine.the_registry_toggles_a_source(service="one", cluster="a")
+    machine.time_goes_by(seconds=12.0)
+
+
+def _address_moves(machine: HubMachine) -> None:
+    machine.a_node_comes(cluster="a", node="n5", number=0, kind="any")
+    machine.time_goes_by(seconds=12.0)
+    machine.it.clouds["b"].addresses["n5"] = machine.it.clouds["a"].addresses["n5"]
+    machine.it.set_node("b", "n5")
+    machine.time_goes_by(seconds=12.0)
+    machine.a_node_goes(cluster="a", node="n5")
+    machine.time_goes_by(seconds=12.0)
+
+
+def _unready_address_moves(machine: HubMachine) -> None:
+    machine.the_registry_sets_a_policy(cluster="a", policy="not-ready")
+    machine.a_node_comes(cluster="a", node="n5", number=0, kind="any")
+    machine.time_goes_by(seconds=12.0)
+    machine.a_cluster_breaks(cluster="a", how="dead")
+    machine.time_goes_by(seconds=130.0)
+    machine.it.clouds["b"].addresses["n5"] = machine.it.clouds["a"].addresses["n5"]
+    machine.it.set_node("b", "n5")
+    machine.time_goes_by(seconds=12.0)
+    machine.the_registry_sets_a_state(cluster="a", state="standby")
+    machine.time_goes_by(seconds=12.0)
+
+
+def _strategy_changes(machine: HubMachine) -> None:
+    machine.the_registry_sets_a_strategy(service="one")
+    machine.time_goes_by(seconds=12.0)
+    machine.all_nodes_go(cluster="a")
+    machine.time_goes_by(seconds=40.0)
+
+
+def _frozen_cluster_loses_a_node(machine: HubMachine) -> None:
+    machine.the_registry_sets_a_state(cluster="a", state="frozen")
+    machine.time_goes_by(seconds=25.0)
+    machine.a_node_goes(cluster="a", node="n0")
+    machine.time_goes_by(seconds=12.0)
+
+
+def _backup_is_restored(machine: HubMachine) -> None:
+    machine.it.drop_node("a", "n2")
+    machine.time_goes_by(seconds=12.0)
+    machine.etcd_is_restored(cluster="a")
+    machine.time_goes_by(seconds=130.0)
+    check_end(machine.it)
+
+
+SABOTAGES: Mapping[str, Sabotage] = {
+    "the guard is off": Sabotage({"hub.passes.guarding.guard": _no_guard}, "became empty|fell to", _nodes_go),
+    "half and more may go at once": Sabotage(
+        {"hub.passes.guarding.effective": _policy(max_removal=None)}, "fell to", _nodes_go
+    ),
+    "one answer is enough to be empty": Sabotage(
+        {"hub.passes.guarding.effective": _policy(empty_results=1, max_removal=None)},
+        "became empty|fell to",
+        _cluster_becomes_empty,
+    ),
+    "a cluster that is silent has less": Sabotage(
+        {"hub.remote.source.Source._without_statement": _knows_less}, "nobody said", _cluster_dies
+    ),
+    "what an answer leaves out is gone": Sabotage(
+        {"hub.resolution.memory.LEFT_OUT": Absent("left out")}, "nobody said", _cloud_answers_partially
+    ),
+    "a leader stays leader": Sabotage(
+        {"hub.election.elector.Elector._hold": _for_ever, "hub.election.elector.Elector.check": lambda _self: 10.0},
+        "holds the Lease|after its lease was renewed",
+        _lease_moves,
+    ),
+    "every slice is written twice": Sabotage(
+        {"hub.apply.writer.Writer.apply": _twice}, "slices were written|times", _one_node_more
+    ),
+    "slices carry no owner": Sabotage(
+        {"hub.passes.reconcile.plan": _nobodys}, "without our labels", lambda machine: machine.time_goes_by(seconds=1.1)
+    ),
+    "any address is published": Sabotage(
+        {"hub.desired.addresses.AddressPolicy.check": _any}, "no allowedCIDRs has", _address_outside
+    ),
+    "nobody waits for the removal grace": Sabotage(
+        {"tests.model.world.GRACE": 0.0}, "after the registry did", _source_is_dropped
+    ),
+    "a move takes no time": Sabotage({"hub.desired.claims.SETTLE": 0.0}, "after it came elsewhere", _address_moves),
+    "a switch removes first": Sabotage(
+        {"hub.desired.target.step_aside": _leave}, "nobody said|became empty", _strategy_changes
+    ),
+    "a frozen cluster is not": Sabotage(
+        {"tests.model.world._checked": _thawed}, "which is frozen", _frozen_cluster_loses_a_node
+    ),
+    "a refusal is no connection": Sabotage(
+        {"hub.remote.cluster.state_after": lambda _error: State.UNREACHABLE},
+        "nobody said|no policy says so",
+        _cluster_refuses,
+    ),
+    "unreachable takes effect at once": Sabotage(
+        {"hub.passes.inputs._policy_stands": _at_once}, "nobody said|no policy says so", _cluster_dies_under_a_policy
+    ),
+    "a restored backup goes unnoticed": Sabotage(
+        {"hub.kube.reflector._older": lambda *_: False}, "lacks|still has|is there", _backup_is_restored
+    ),
+    "an address that moves keeps its conditions": Sabotage(
+        {"hub.desired.claims._alike": lambda endpoint, _other: endpoint}, "unequal conditions", _unready_address_moves
+    ),
+}
+
+
+@contextmanager
+def _sabotaged(patches: Patches) -> Iterator[None]:
+    with ExitStack() as stack:
+        for name, instead in patches.items():
+            stack.enter_context(mock.patch(name, instead))
+        yield
+
+
+def _act(script: Callable[[HubMachine], None]) -> None:
+    machine = HubMachine()
+    try:
+        machine.begin(seed=3, size=3)
+        script(machine)
+        machine.it.judge.verdict()
+    finally:
+        machine.it.close()
+
+
+@pytest.mark.parametrize("name", SABOTAGES)
+def test_a_sabotage_is_complained_of(name: str) -> None:
+    """Each promise is broken in a script of a few steps."""
+    sabotage = SABOTAGES[name]
+    with _sabotaged(sabotage.patches), pytest.raises(AssertionError, match=sabotage.says):
+        _act(sabotage.script)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", SABOTAGES)
+def test_a_whole_hub_is_not_complained_of(name: str) -> None:
+    """It is the sabotage that is complained of, not the script."""
+    _act(SABOTAGES[name].script)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", SABOTAGES)
+def test_a_sabotaged_hub_is_found_out(name: str) -> None:
+    """Each within a few histories, by the complaint that is meant."""
+    sabotage = SABOTAGES[name]
+    HubMachine.steps = 0
+    with _sabotaged(sabotage.patches), pytest.raises(AssertionError, match=sabotage.says):
+        run_state_machine_as_test(
+            HubMachine,
+            settings=settings(
+                max_examples=STEPS // LENGTH,
+                stateful_step_count=LENGTH,
+                deadline=None,
+                derandomize=True,
+                database=None,
+                phases=[Phase.generate],
+                report_multiple_bugs=False,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+    print(f"{name}: found out within {HubMachine.steps} steps")  # noqa: T201 - the figure that is asked for
