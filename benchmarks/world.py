@@ -232,7 +232,7 @@ def service(name: str) -> Object:
     return {"metadata": {"name": name}, "spec": {"ports": [{"name": "https", "port": 443, "targetPort": PORT}]}}
 
 
-def node(cluster: int, number: int, rng: random.Random) -> Object:
+def node(cluster: int, number: int, rng: random.Random, images: int = 40) -> Object:
     """A Ready Node of about 12 KB, most of it the list of its images, as kubelets report it."""
     name = f"c{cluster}-worker-{number}"
     system = f"{cluster:08x}-0000-4000-8000-{number:012x}"
@@ -271,7 +271,7 @@ def node(cluster: int, number: int, rng: random.Random) -> Object:
             "allocatable": {"cpu": "7800m", "memory": "30Gi", "pods": "110", "ephemeral-storage": "90Gi"},
             "conditions": [_condition(kind, status) for kind, status in conditions],
             "nodeInfo": info,
-            "images": [_image(cluster, number, rng) for number in range(40)],
+            "images": [_image(cluster, number, rng) for number in range(images)],
         },
     }
 
