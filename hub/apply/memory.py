@@ -119,6 +119,10 @@ class WriteMemory:
                 news.append(self.problem)
         return news
 
+    def unanswered(self, why: str) -> None:
+        """There was no answer: what became of the write shows later."""
+        self.problem = why
+
     def settled(self) -> None:
         """Nothing is to be written: what was refused is no longer wanted."""
         if self.problem or self._blocked:

@@ -8,6 +8,8 @@ import socket
 import ssl
 import struct
 import tempfile
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
@@ -1160,3 +1162,54 @@ def test_handshake_that_is_given_up_ends_at_once(loop_factory: Callable[[], asyn
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(main())
+
+
+class Late(asyncio.SelectorEventLoop):
+    """Between the connect and the handshake there is time for a RST to arrive."""
+
+    async def sock_connect(self, sock: Any, address: Any) -> None:
+        await super().sock_connect(sock, address)
+        time.sleep(0.05)  # noqa: ASYNC251 - the loop is to see it together with what comes next
+
+
+class LateUvloop(uvloop.Loop):
+    """The same."""
+
+    async def sock_connect(self, sock: Any, address: Any) -> None:
+        await super().sock_connect(sock, address)
+        time.sleep(0.05)  # noqa: ASYNC251
+
+
+@pytest.mark.parametrize("loop_factory", [Late, LateUvloop])
+def test_a_reset_before_tls_closes_no_other_connection(
+    monkeypatch: pytest.MonkeyPatch, loop_factory: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """A RST right after the connect: nothing keeps the socket's number, which is somebody else's by then."""
+    made: list[socket.socket] = []
+    real = http1._socket
+
+    def remembered(family: socket.AddressFamily) -> socket.socket:
+        made.append(real(family))
+        return made[-1]
+
+    monkeypatch.setattr(http1, "_socket", remembered)
+
+    def slam(listener: socket.socket) -> None:
+        for _ in range(10):
+            accepted, _ = listener.accept()
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            accepted.close()
+
+    async def connect_again_and_again(port: int) -> None:
+        context = ssl.create_default_context()
+        for _ in range(10):
+            with pytest.raises((ConnectionError, ssl.SSLError)):
+                await http1.connect([(socket.AF_INET, "127.0.0.1", port)], context, "server")
+            await asyncio.sleep(0)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, asyncio.Runner(loop_factory=loop_factory) as runner:
+        slamming = threading.Thread(target=slam, args=(listener,))
+        slamming.start()
+        runner.run(connect_again_and_again(listener.getsockname()[1]))
+        slamming.join(10)
+    assert [each.fileno() for each in made] == [-1] * 10

@@ -10,7 +10,7 @@ import pytest
 
 from hub.apply.writer import Free, Writer
 from hub.desired.view import ViewResult
-from hub.errors import Forbidden
+from hub.errors import ClusterUnreachable, Forbidden
 from hub.local.cluster import LocalCluster
 from hub.local.stores import ServiceStore, SliceStore
 from hub.model import (
@@ -347,6 +347,17 @@ async def test_a_failed_write_is_raised_and_remembered(hub: Hub) -> None:
     with pytest.raises(Forbidden):
         await hub.reconciler.reconcile(KEY)
     assert hub.reconciler.problem(KEY) == "403: cannot create"
+    hub.error = None
+    await hub.reconciler.reconcile(KEY)
+    assert hub.reconciler.problem(KEY) == ""
+
+
+async def test_a_write_without_an_answer_is_a_problem_that_can_be_shown(hub: Hub) -> None:
+    """The status names it until the next write succeeds."""
+    hub.error = ClusterUnreachable("the hub cluster: connection lost", "reset")
+    with pytest.raises(ClusterUnreachable):
+        await hub.reconciler.reconcile(KEY)
+    assert hub.reconciler.problem(KEY) == "the hub cluster: connection lost"
     hub.error = None
     await hub.reconciler.reconcile(KEY)
     assert hub.reconciler.problem(KEY) == ""

@@ -1,0 +1,29 @@
+"""One stage for all rows of a run: they are played before the first of their tests, which look at what came of each."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from tests.faults.rows import Row
+from tests.faults.run import RESULTS, Outcome, play
+from tests.faults.stage import Stage
+from tests.support.apiserver.fleet import ServerFleet
+
+
+@pytest.fixture(scope="session")
+def outcome(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, server_fleet: ServerFleet
+) -> Outcome:
+    """What came of every row that this run has a test for; the figures also go to a file, for the table's tool."""
+    rows = [each.callspec.params.get("row") for each in request.session.items if hasattr(each, "callspec")]
+    wanted = [each for each in rows if isinstance(each, Row)]
+    with Stage(tmp_path_factory.mktemp("faults")) as stage:
+        found = play(stage, wanted)
+    RESULTS.parent.mkdir(exist_ok=True)
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    measured = {name: dataclasses.asdict(each) for name, each in found.rows.items()}
+    RESULTS.write_text(json.dumps({**known, **measured}, indent=1))
+    return found

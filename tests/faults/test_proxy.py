@@ -1,0 +1,379 @@
+"""The proxy on loopback: what a client meets of each fault, and that nothing else is touched."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.apiserver.pki import Authority
+from tests.support.faults.proxy import (
+    EVERYTHING,
+    Door,
+    Fault,
+    Kind,
+    Proxy,
+    ProxyThread,
+    Where,
+    answer,
+    parse,
+    where,
+)
+from tests.support.waiting import eventually
+
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/edge/endpointslices"
+LONG = b"x" * 5000
+AUTHORITY, OTHER = Authority("proxy-ca"), Authority("other-ca")
+
+
+class Api(BaseHTTPRequestHandler):
+    """An API server's manners: kept connections, lists, writes, and a watch that has an event every 0.1 s."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+    def do_GET(self) -> None:
+        """A watch, or a list."""
+        if "watch=true" in self.path:
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for _ in range(100):
+                try:
+                    self.wfile.write(b"a\r\n123456789\n\r\n")
+                except OSError:
+                    return
+                time.sleep(0.1)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(LONG)))
+        self.end_headers()
+        self.wfile.write(LONG)
+
+    def do_PUT(self) -> None:
+        """A write: remembered, then answered."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.written.append(body)  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+
+class Server(ThreadingHTTPServer):
+    """It hears nothing of connections that break."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Api)
+        self.written: list[bytes] = []
+
+    def handle_error(self, *_: Any) -> None:
+        """As a server should."""
+
+
+def serving(authority: Authority, folder: Path) -> ssl.SSLContext:
+    """A certificate for loopback."""
+    made = authority.server("127.0.0.1")
+    file = folder / f"{id(made)}.pem"
+    file.write_text(made.pem + made.key_pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    return context
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server behind."""
+    made = Server()
+    context = serving(AUTHORITY, tmp_path_factory.mktemp("server"))
+    made.socket = context.wrap_socket(made.socket, server_side=True, do_handshake_on_connect=False)
+    thread = threading.Thread(target=made.serve_forever, args=(0.05,))
+    thread.start()
+    yield made
+    made.shutdown()
+    thread.join(10)
+    made.server_close()
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    """The proxy's certificate."""
+    return serving(AUTHORITY, tmp_path_factory.mktemp("proxy"))
+
+
+@pytest.fixture
+def proxy(server: Server, usual: ssl.SSLContext) -> Iterator[Proxy]:
+    """A proxy before it."""
+    with ProxyThread() as thread:
+        client = ssl.create_default_context(cadata=AUTHORITY.pem)
+        yield thread.proxy(server.server_address[1], client, usual)
+
+
+def connect(proxy: Proxy, timeout: float = 5.0) -> http.client.HTTPSConnection:
+    """A client of the proxy."""
+    context = ssl.create_default_context(cadata=AUTHORITY.pem)
+    return http.client.HTTPSConnection("127.0.0.1", proxy.port, timeout=timeout, context=context)
+
+
+def get(proxy: Proxy, path: str = SLICES, timeout: float = 5.0) -> bytes:
+    """One GET on a connection of its own."""
+    connection = connect(proxy, timeout)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().read()
+    finally:
+        connection.close()
+
+
+def put(proxy: Proxy, body: bytes, timeout: float = 5.0) -> bytes:
+    """One PUT on a connection of its own."""
+    connection = connect(proxy, timeout)
+    try:
+        connection.request("PUT", f"{SLICES}/one", body)
+        return connection.getresponse().read()
+    finally:
+        connection.close()
+
+
+# --- requests ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "verb", "resource"),
+    [
+        ("GET /api/v1/nodes?limit=500", "list", "nodes"),
+        ("GET /api/v1/nodes?watch=true&resourceVersion=1", "watch", "nodes"),
+        ("GET /api/v1/namespaces/kube-system", "get", "namespaces"),
+        (f"GET {SLICES}", "list", "endpointslices"),
+        (f"PUT {SLICES}/one", "update", "endpointslices"),
+        (f"POST {SLICES}", "create", "endpointslices"),
+        ("PUT /apis/coordination.k8s.io/v1/namespaces/default/leases/x", "update", "leases"),
+        ("GET /cloudapi/v6/datacenters", "get", ""),
+    ],
+)
+def test_requests_are_told_apart(line: str, verb: str, resource: str) -> None:
+    """By what they do, to what."""
+    found = parse(f"{line} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    assert (found.verb, found.resource) == (verb, resource)
+
+
+def test_a_fault_concerns_what_it_is_meant_for(proxy: Proxy, server: Server) -> None:
+    """While writes are reset, lists pass; afterwards writes do, too."""
+    with proxy.broken(Fault(Kind.RESET, where("update"))):
+        assert get(proxy) == LONG
+        with pytest.raises(ConnectionResetError):
+            put(proxy, b"reset")
+    assert put(proxy, b"after") == b"ok"
+    assert (b"reset" in server.written, b"after" in server.written) == (False, True)
+
+
+def test_a_fault_strikes_as_often_as_it_says(proxy: Proxy) -> None:
+    """Twice, and then no more."""
+    proxy.inject(Fault(Kind.RESET, EVERYTHING, times=2))
+    for _ in range(2):
+        with pytest.raises(ConnectionResetError):
+            get(proxy)
+    assert get(proxy) == LONG
+
+
+def test_a_kept_connection_is_struck_with_its_next_request_only(proxy: Proxy) -> None:
+    """What was answered before is over."""
+    connection = connect(proxy)
+    connection.request("GET", SLICES)
+    assert connection.getresponse().read() == LONG
+    with proxy.broken(Fault(Kind.RESET, EVERYTHING)):
+        pass
+    connection.request("GET", SLICES)
+    assert connection.getresponse().read() == LONG
+    connection.close()
+
+
+# --- one fault after the other -------------------------------------------------------------------------------------
+
+
+def test_latency_delays(proxy: Proxy) -> None:
+    """Both ways."""
+    with proxy.broken(Fault(Kind.LATENCY, EVERYTHING, 0.2)):
+        began = time.monotonic()
+        assert get(proxy) == LONG
+        assert time.monotonic() - began >= 0.4
+
+
+def test_bandwidth_is_a_limit(proxy: Proxy) -> None:
+    """5,000 bytes at 10,000 a second."""
+    with proxy.broken(Fault(Kind.BANDWIDTH, EVERYTHING, 10_000)):
+        began = time.monotonic()
+        assert get(proxy) == LONG
+        assert time.monotonic() - began >= 0.5
+
+
+def test_a_blackhole_gives_back_what_it_held(proxy: Proxy, server: Server) -> None:
+    """Nothing arrives while it lasts; then everything, also what its sender has given up."""
+    with proxy.broken(Fault(Kind.BLACKHOLE, EVERYTHING)):
+        with pytest.raises(TimeoutError):
+            put(proxy, b"held", timeout=0.5)
+        assert b"held" not in server.written
+    eventually(lambda: b"held" in server.written)
+
+
+def test_a_silent_connection_stays_so_and_others_are_fine(proxy: Proxy) -> None:
+    """What was forgotten carries nothing any more; a new one does."""
+    connection = connect(proxy, timeout=0.5)
+    connection.request("GET", SLICES)
+    connection.getresponse().read()
+    proxy.silence()
+    connection.request("GET", SLICES)
+    with pytest.raises(TimeoutError):
+        connection.getresponse()
+    proxy.heal()
+    with pytest.raises((TimeoutError, OSError)):
+        connection.sock.recv(1)
+    connection.close()
+    assert get(proxy) == LONG
+
+
+@pytest.mark.parametrize("kind", [Kind.HALF_CLOSE, Kind.TLS_CUT])
+def test_an_end_without_tls(proxy: Proxy, kind: Kind) -> None:
+    """An end, not a RST; and no answer."""
+    with proxy.broken(Fault(kind, EVERYTHING)), pytest.raises((http.client.RemoteDisconnected, ssl.SSLEOFError)):
+        get(proxy)
+
+
+def test_a_truncated_answer_ends_early(proxy: Proxy) -> None:
+    """After so many bytes."""
+    with proxy.broken(Fault(Kind.TRUNCATE, EVERYTHING, 1000)), pytest.raises(http.client.IncompleteRead) as caught:
+        get(proxy)
+    assert 0 < len(caught.value.partial) < 1000
+
+
+def test_a_lost_answer_belongs_to_a_write_that_was_carried_out(proxy: Proxy, server: Server) -> None:
+    """RST for the client; the server has it."""
+    with proxy.broken(Fault(Kind.LOSE_ANSWER, where("update"))), pytest.raises(ConnectionResetError):
+        put(proxy, b"committed")
+    assert b"committed" in server.written
+
+
+def test_an_answer_of_the_proxys_own_keeps_the_connection(proxy: Proxy) -> None:
+    """The server hears nothing, and what comes next does."""
+    connection = connect(proxy)
+    with proxy.broken(Fault(Kind.ANSWER, EVERYTHING, body=answer(503, "Away", b"later"))):
+        connection.request("GET", SLICES)
+        found = connection.getresponse()
+        assert (found.status, found.read()) == (503, b"later")
+    connection.request("GET", SLICES)
+    assert connection.getresponse().read() == LONG
+    connection.close()
+
+
+def test_a_watch_under_way_is_struck(proxy: Proxy) -> None:
+    """At once, and a line that is put in comes between its own."""
+    connection = connect(proxy)
+    connection.request("GET", f"{SLICES}?watch=true")
+    found = connection.getresponse()
+    assert found.readline() == b"123456789\n"
+    proxy.inject(Fault(Kind.INSERT, where("watch"), body=b"mine\n", times=1))
+    assert b"mine\n" in [found.readline() for _ in range(5)]
+    proxy.inject(Fault(Kind.TRUNCATE, where("watch"), 3))
+    with pytest.raises(http.client.IncompleteRead):
+        found.read()
+    connection.close()
+
+
+@pytest.mark.parametrize("kind", [Kind.RESET, Kind.HALF_CLOSE, Kind.TLS_CUT])
+def test_how_a_connection_ends(proxy: Proxy, kind: Kind) -> None:
+    """A reset is a RST, the others a FIN: below TLS, which does not tell."""
+    connection = connect(proxy)
+    connection.request("GET", f"{SLICES}?watch=true")
+    connection.getresponse()
+    with socket.socket(fileno=os.dup(connection.sock.fileno())) as tcp:
+        tcp.settimeout(5)
+        proxy.inject(Fault(kind, where("watch")))
+        met = "data"
+        while met == "data":
+            try:
+                met = "data" if tcp.recv(1000) else "FIN"
+            except ConnectionResetError:
+                met = "RST"
+    assert met == ("RST" if kind is Kind.RESET else "FIN")
+    connection.close()
+
+
+# --- the door --------------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_connection(proxy: Proxy) -> None:
+    """Nobody listens; afterwards the same port does."""
+    proxy.door(Door.REFUSED)
+    with pytest.raises(ConnectionRefusedError):
+        get(proxy)
+    proxy.heal()
+    assert get(proxy) == LONG
+
+
+def test_a_dropped_syn(proxy: Proxy) -> None:
+    """Not even TCP's handshake."""
+    proxy.door(Door.DROPPED)
+    with pytest.raises(TimeoutError):
+        socket.create_connection(("127.0.0.1", proxy.port), timeout=0.5)
+    proxy.heal()
+    assert get(proxy) == LONG
+
+
+def test_a_silent_door(proxy: Proxy) -> None:
+    """TCP connects, TLS does not."""
+    proxy.door(Door.SILENT)
+    with pytest.raises(TimeoutError):
+        get(proxy, timeout=0.5)
+    proxy.heal()
+    assert get(proxy) == LONG
+
+
+def test_a_slammed_door(proxy: Proxy) -> None:
+    """The end inside the handshake."""
+    proxy.door(Door.SLAMMED)
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        get(proxy)
+    proxy.heal()
+    assert get(proxy) == LONG
+
+
+def test_another_certificate(proxy: Proxy, tmp_path: Path) -> None:
+    """Is not believed, until the usual one is back."""
+    proxy.certificate(serving(OTHER, tmp_path))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        get(proxy)
+    proxy.certificate(None)
+    assert get(proxy) == LONG
+
+
+def test_a_dead_server_is_a_reset(usual: ssl.SSLContext) -> None:
+    """A proxy in front of nobody does not pretend."""
+    with socket.socket() as unused, ProxyThread() as thread:
+        unused.bind(("127.0.0.1", 0))
+        client = ssl.create_default_context(cadata=AUTHORITY.pem)
+        broken = thread.proxy(unused.getsockname()[1], client, usual)
+        with pytest.raises(ConnectionResetError):
+            get(broken)
+
+
+def test_where_needs_all_it_says() -> None:
+    """Verb, resource and path."""
+    request = parse(f"PUT {SLICES}/one-1 HTTP/1.1\r\n\r\n".encode())
+    assert Where().holds(request)
+    assert where("update", "create", resource="endpointslices", path="/one-").holds(request)
+    assert not where("create").holds(request)
+    assert not where(resource="leases").holds(request)
+    assert not where(path="/two-").holds(request)

@@ -1,0 +1,46 @@
+"""The fault table, row by row, on real API servers; see docs/reliability.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.faults.rows import ROWS, Row
+from tests.faults.run import Outcome
+
+ASKED = 6.0
+"""Requests per second that a cluster may be asked, whatever it answers: retries begin at about one a second."""
+
+
+def _parameters() -> list[Any]:
+    return [pytest.param(row, id=row.name, marks=() if row.always else pytest.mark.nightly) for row in ROWS]
+
+
+@pytest.mark.parametrize("row", _parameters())
+def test_fault(outcome: Outcome, row: Row) -> None:
+    """The fault is noticed and survived in time, nobody else waits longer than promised, and no endpoint is lost.
+
+    Where the machine is busy with something else, all of that may take as many times as long as anything does.
+    """
+    found, promise = outcome.rows[row.name], row.promise
+    assert found.failure == ""
+    assert outcome.lost == ""
+    assert found.offences == []
+    if promise.detect is not None:
+        assert found.detect is not None, "nothing was said"
+        assert found.detect <= promise.detect * found.strain
+    assert found.recover is not None
+    assert found.recover <= promise.recover * found.strain
+    if promise.others is not None:
+        assert found.others <= promise.others * found.strain
+    assert 1 <= found.writes <= found.changes
+    assert found.asked <= ASKED
+
+
+def test_nothing_else_happened(outcome: Outcome) -> None:
+    """What no row is about, every hub's control cluster, is published without an offence; no write was in vain."""
+    assert outcome.lost == ""
+    assert outcome.commits > 2 * len(outcome.rows)
+    assert outcome.elsewhere == []
+    assert outcome.unexplained == []

@@ -1,0 +1,218 @@
+"""Judges a recorded history of EndpointSlices against what the test really did; pure, and no code of the hub.
+
+A set of endpoints belongs to a Service, a source cluster and an address family. It may lose an address only after the
+test has removed that node; it may never have one that the test did not bring, nor one twice; and each write must change
+something that a consumer sees.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+SERVICE_LABEL = "kubernetes.io/service-name"
+CLUSTER_LABEL = "multicluster.kubernetes.io/source-cluster"
+BOOKKEEPING = ("resourceVersion", "managedFields", "generation")
+"""Parts of the metadata that a write changes by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Whose endpoints: a Service (``namespace/name``), a source cluster, a family."""
+
+    service: str
+    cluster: str
+    family: str = "IPv4"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A slice as it was committed.
+
+    Attributes:
+        addresses: in order, as often as they are there.
+        conditions: by address.
+        content: everything but bookkeeping.
+    """
+
+    set: Set
+    addresses: tuple[str, ...]
+    conditions: Mapping[str, Any]
+    content: Mapping[str, Any]
+
+    @property
+    def service(self) -> str:
+        """``namespace/name``."""
+        return self.set.service
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Slice:
+        """From the object."""
+        meta = body["metadata"]
+        labels = meta.get("labels") or {}
+        endpoints = body.get("endpoints") or []
+        pairs = [(address, each.get("conditions")) for each in endpoints for address in each["addresses"]]
+        plain = {key: value for key, value in meta.items() if key not in BOOKKEEPING}
+        return cls(
+            Set(
+                f"{meta['namespace']}/{labels.get(SERVICE_LABEL, '')}",
+                labels.get(CLUSTER_LABEL, ""),
+                body["addressType"],
+            ),
+            tuple(address for address, _ in pairs),
+            dict(pairs),
+            {**body, "metadata": plain},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One change of one slice.
+
+    Attributes:
+        at: time.monotonic() of the recorder.
+        key: ``namespace/name``.
+        slice: None = deleted.
+        first: it was there when the recording began.
+    """
+
+    at: float
+    revision: int
+    key: str
+    slice: Slice | None
+    first: bool = False
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> Commit:
+        """From a line of the recording."""
+        body = entry["slice"]
+        found = Slice.of(body) if body is not None else None
+        return cls(entry["at"], entry["revision"], entry["key"], found, bool(entry.get("first")))
+
+
+@dataclass(frozen=True, slots=True)
+class Offence:
+    """Something that must not be.
+
+    Attributes:
+        kind: lost, twice, stranger, rewrite or writes.
+    """
+
+    kind: str
+    at: float
+    set: Set
+    text: str
+
+
+@dataclass(slots=True)
+class Life:
+    """From when to when a node was there; its removal counts from just before it was asked for."""
+
+    since: float
+    until: float | None = None
+
+
+@dataclass(slots=True)
+class Truth:
+    """What the test did: which addresses there were, when, for each set that is judged."""
+
+    lives: dict[Set, dict[str, Life]] = field(default_factory=dict)
+
+    def came(self, at: float, address: str, *sets: Set) -> None:
+        """A node was made."""
+        for each in sets:
+            self.lives.setdefault(each, {})[address] = Life(at)
+
+    def went(self, at: float, address: str, *sets: Set) -> None:
+        """A node was removed."""
+        for each in sets:
+            self.lives[each][address].until = at
+
+    def wanted(self, one: Set) -> frozenset[str]:
+        """What is to be published once everything is known."""
+        return frozenset(address for address, life in self.lives.get(one, {}).items() if life.until is None)
+
+    def changes(self, one: Set) -> int:
+        """How often anything changed: the most writes there may be."""
+        return sum(1 + (life.until is not None) for life in self.lives.get(one, {}).values())
+
+
+def judge(commits: Iterable[Commit], truth: Truth) -> list[Offence]:
+    """All offences of a history, in its order; slices of sets the truth does not know are not judged."""
+    slices: dict[str, Slice] = {}
+    writes: Counter[Set] = Counter()
+    found: list[Offence] = []
+    for commit in commits:
+        before = slices.get(commit.key)
+        concerned = {each.set for each in (before, commit.slice) if each is not None} & truth.lives.keys()
+        old = {one: _published(slices, one) for one in concerned}
+        if commit.slice is None:
+            slices.pop(commit.key, None)
+        else:
+            slices[commit.key] = commit.slice
+        for one in concerned:
+            writes[one] += not commit.first
+            found += _compare(commit, one, old[one], _published(slices, one), truth)
+        if before is not None and commit.slice is not None and before.content == commit.slice.content and concerned:
+            found.append(Offence("rewrite", commit.at, before.set, f"{commit.key} was written without a change"))
+        if concerned and before is not None and commit.slice is not None and not _shows(before, commit.slice):
+            text = f"{commit.key} was written, and no consumer sees a difference"
+            found.append(Offence("rewrite", commit.at, before.set, text))
+    for one, count in writes.items():
+        if count > truth.changes(one):
+            text = f"{count} writes for {truth.changes(one)} changes"
+            found.append(Offence("writes", 0.0, one, text))
+    return found
+
+
+def accepted(commits: Iterable[Commit], writes: Iterable[str]) -> list[str]:
+    """Slices for which the API server's audit log has more accepted writes than there are commits.
+
+    A PUT that changes nothing leaves no trace in the storage; here it shows.
+    """
+    asked, done = Counter(writes), Counter(each.key for each in commits if not each.first)
+    return sorted(f"{key}: {count} writes, {done[key]} changes" for key, count in asked.items() if count > done[key])
+
+
+def first_with(commits: Sequence[Commit], one: Set, wanted: frozenset[str]) -> float | None:
+    """When the set was first exactly this; None = never."""
+    slices: dict[str, Slice] = {}
+    for commit in commits:
+        if commit.slice is None:
+            slices.pop(commit.key, None)
+        else:
+            slices[commit.key] = commit.slice
+        if (commit.slice is None or commit.slice.set == one) and frozenset(_published(slices, one)) == wanted:
+            return commit.at
+    return None
+
+
+def _published(slices: Mapping[str, Slice], one: Set) -> list[str]:
+    return [address for each in slices.values() if each.set == one for address in each.addresses]
+
+
+def _compare(commit: Commit, one: Set, old: list[str], new: list[str], truth: Truth) -> list[Offence]:
+    lives = truth.lives[one]
+    found = []
+    for address in sorted(set(old) - set(new)):
+        life = lives.get(address)
+        if life is not None and (life.until is None or commit.at < life.until):
+            found.append(Offence("lost", commit.at, one, f"{address} went with {commit.key}, its node did not"))
+    for address in sorted(set(new) - set(old)):
+        life = lives.get(address)
+        if life is None or commit.at < life.since:
+            found.append(Offence("stranger", commit.at, one, f"{address} came with {commit.key} from nowhere"))
+    twice = sorted(address for address, count in Counter(new).items() if count > 1)
+    found += [Offence("twice", commit.at, one, f"{address} is there twice, with {commit.key}") for address in twice]
+    return found
+
+
+def _shows(before: Slice, after: Slice) -> bool:
+    return (
+        sorted(before.addresses) != sorted(after.addresses)
+        or before.conditions != after.conditions
+        or before.content.get("ports") != after.content.get("ports")
+        or before.content["metadata"].get("labels") != after.content["metadata"].get("labels")
+    )

@@ -1,0 +1,542 @@
+"""A TCP proxy in front of an HTTPS server that breaks what it is told to break, and nothing else.
+
+It ends TLS on both sides, so that it can tell requests apart (one connection carries a watch, the next one writes) and
+can lose an answer after the server has committed. A fault concerns the requests that match its :class:`Where`, those
+under way too; everything else passes. What is to happen before TLS is the proxy's ``door``.
+
+All proxies of a process share one thread with an event loop of its own. Methods of :class:`Proxy` are called from
+other threads and return once they are in force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Awaitable, Coroutine, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+T = TypeVar("T")
+
+CHUNK = 64 << 10
+HEAD_LIMIT = 1 << 20
+SLOTS = 10
+"""Times a second that a narrow connection passes its share."""
+_COLLECTION = re.compile(r"^/(?:api/v1|apis/[^/]+/[^/]+)(?:/namespaces/[^/]+)?/(?P<resource>[a-z]+)(?P<name>/[^/?]+)?$")
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+class Kind(StrEnum):
+    """What happens to a request and its answer."""
+
+    LATENCY = "latency"
+    """Everything arrives ``amount`` seconds later, in each direction."""
+    BLACKHOLE = "blackhole"
+    """Nothing arrives while it lasts; afterwards what TCP has retransmitted does."""
+    SILENCE = "silence"
+    """Nothing arrives on this connection ever again, as when a load balancer forgot it; new ones are fine."""
+    RESET = "reset"
+    """A TCP RST, as soon as the request is there; it does not reach the server."""
+    HALF_CLOSE = "half-close"
+    """A FIN instead of the answer; whatever the client sends is still read."""
+    BANDWIDTH = "bandwidth"
+    """``amount`` bytes a second."""
+    TLS_CUT = "tls-cut"
+    """The connection ends without TLS's own end, as when a middlebox goes away."""
+    TRUNCATE = "truncate"
+    """The answer ends in good order after ``amount`` bytes, head included."""
+    LOSE_ANSWER = "lose-answer"
+    """The server carries the request out, and its answer is a TCP RST."""
+    INSERT = "insert"
+    """The answer under way, a watch, has ``body`` as one chunk more; otherwise nothing happens."""
+    ANSWER = "answer"
+    """The proxy answers ``body``, a whole HTTP answer; the server hears nothing."""
+
+
+class Door(StrEnum):
+    """What happens to new connections."""
+
+    OPEN = "open"
+    REFUSED = "refused"
+    """Nobody listens."""
+    DROPPED = "dropped"
+    """No answer to a SYN, as behind a firewall."""
+    SILENT = "silent"
+    """Accepted, and no TLS handshake ever."""
+    SLAMMED = "slammed"
+    """The connection ends in the middle of the TLS handshake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as the proxy saw it.
+
+    Attributes:
+        verb: watch, list, get, create, update, patch or delete; get where the path is no Kubernetes resource's.
+        resource: such as ``nodes``; "" where it is none.
+        at: time.monotonic() of its head.
+    """
+
+    verb: str
+    resource: str
+    path: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which requests a fault concerns; what is empty concerns all."""
+
+    verbs: frozenset[str] = frozenset()
+    resource: str = ""
+    path: str = ""
+
+    def holds(self, request: Request) -> bool:
+        """Whether a request is concerned."""
+        return (
+            (not self.verbs or request.verb in self.verbs)
+            and self.resource in ("", request.resource)
+            and self.path in request.path
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        amount: seconds of latency, bytes a second, or bytes until the end.
+        times: how many requests it strikes; None = all while it lasts.
+    """
+
+    kind: Kind
+    where: Where = Where()
+    amount: float = 0.0
+    body: bytes = b""
+    times: int | None = None
+
+
+EVERYTHING = Where()
+
+
+def where(*verbs: str, resource: str = "", path: str = "") -> Where:
+    """Requests with one of these verbs, of a resource, with this part in their path."""
+    return Where(frozenset(verbs), resource, path)
+
+
+def answer(status: int, reason: str, body: bytes = b"", kind: str = "application/json", *headers: str) -> bytes:
+    """A whole HTTP answer, for :attr:`Kind.ANSWER`."""
+    lines = [f"HTTP/1.1 {status} {reason}", f"Content-Type: {kind}", f"Content-Length: {len(body)}", *headers]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+
+
+class ProxyThread:
+    """The event loop all proxies live in; a context manager."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxies", daemon=True)
+        self._proxies: list[Proxy] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._proxies:
+            each.close()
+        self.call(self._rest())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def proxy(self, port: int, client: ssl.SSLContext | None, server: ssl.SSLContext | None) -> Proxy:
+        """A proxy to a port on loopback.
+
+        Args:
+            port: of the server.
+            client: to connect with; None = without TLS.
+            server: to be connected to with; None = without TLS.
+        """
+        made = Proxy(self, port, client, server)
+        self._proxies.append(made)
+        return made
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something in the loop and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    @staticmethod
+    async def _rest() -> None:
+        """Let cancelled connections end."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+class Proxy:
+    """One proxy; see the module. ``port`` stays the same through every state of the door.
+
+    Attributes:
+        requests: everything that was asked, in order.
+    """
+
+    def __init__(
+        self, thread: ProxyThread, target: int, client: ssl.SSLContext | None, server: ssl.SSLContext | None
+    ) -> None:
+        self._thread = thread
+        self._target = target
+        self._client = client
+        self._server = server
+        self._usual = server
+        self._door = Door.OPEN
+        self._faults: list[list[Any]] = []  # [fault, times left or None]
+        self._links: set[_Link] = set()
+        self._listener: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._fillers: list[socket.socket] = []
+        self._changed = asyncio.Event()
+        self.requests: list[Request] = []
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        thread.call(self._open(Door.OPEN))
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return f"https://127.0.0.1:{self.port}"
+
+    # --- from other threads ----------------------------------------------------------------------------
+
+    def door(self, door: Door) -> None:
+        """What becomes of new connections from now on; those there are stay as they are."""
+        self._thread.call(self._open(door))
+
+    def certificate(self, server: ssl.SSLContext | None) -> None:
+        """Show another certificate on new connections; None = the usual one."""
+        self._server = server or self._usual
+
+    def reset(self) -> None:
+        """A TCP RST on every connection there is."""
+        self._thread.call(self._reset())
+
+    def silence(self) -> None:
+        """No byte on any connection there is, for ever."""
+        self._thread.call(self._silence())
+
+    def inject(self, fault: Fault) -> None:
+        """Begin a fault; requests under way are concerned, too."""
+        self._thread.call(self._inject(fault))
+
+    def heal(self) -> None:
+        """End all faults, and open the door. What was held back goes on."""
+        self._thread.call(self._heal())
+
+    @contextlib.contextmanager
+    def broken(self, *faults: Fault) -> Iterator[None]:
+        """Faults for the length of a block."""
+        for each in faults:
+            self.inject(each)
+        try:
+            yield
+        finally:
+            self.heal()
+
+    def close(self) -> None:
+        """Close the port and every connection."""
+        self._thread.call(self._close())
+
+    # --- in the loop -------------------------------------------------------------------------------------
+
+    async def _open(self, door: Door) -> None:
+        self._door = door
+        self._notify()
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.gather(self._accepting, return_exceptions=True)
+            self._accepting = None
+        for each in (*self._fillers, *([self._listener] if self._listener else ())):
+            each.close()
+        self._fillers, self._listener = [], None
+        if door is Door.REFUSED:
+            return
+        listener = self._listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.settimeout(0)
+        listener.bind(("127.0.0.1", self.port))
+        if door is Door.DROPPED:
+            listener.listen(0)
+            await self._fill()
+            return
+        listener.listen(128)
+        self._accepting = asyncio.get_running_loop().create_task(self._accept(listener))
+
+    async def _fill(self) -> None:
+        """Fill the queue of connections that nobody accepts: the kernel drops every further SYN."""
+        for _ in range(4):
+            filler = socket.socket()
+            filler.settimeout(0)
+            self._fillers.append(filler)
+            with contextlib.suppress(BlockingIOError):
+                filler.connect(("127.0.0.1", self.port))
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task[None]] = set()
+        while True:
+            accepted, _ = await loop.sock_accept(listener)
+            task = loop.create_task(self._serve(accepted))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def _serve(self, accepted: socket.socket) -> None:
+        door = self._door
+        if door is Door.SILENT:
+            with contextlib.closing(accepted):
+                while self._door is door:
+                    await self.until_changed()
+            return
+        if door is Door.SLAMMED:
+            with contextlib.closing(accepted):
+                await asyncio.get_running_loop().sock_recv(accepted, CHUNK)
+                return
+        link = _Link(self)
+        self._links.add(link)
+        try:
+            await link.run(accepted, self._target, self._client, self._server)
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, EOFError):
+            pass  # one of the ends went away: so does the other
+        finally:
+            self._links.discard(link)
+            link.abort()
+
+    async def _inject(self, fault: Fault) -> None:
+        self._faults.append([fault, fault.times])
+        self._notify()
+        for link in list(self._links):
+            if link.waits and link.request is not None:
+                await link.strike(self.fault_of(link.request))
+
+    async def _heal(self) -> None:
+        self._faults.clear()
+        for link in self._links:
+            link.healed()
+        self._notify()
+        if self._door is not Door.OPEN:
+            await self._open(Door.OPEN)
+
+    async def _reset(self) -> None:
+        for link in list(self._links):
+            link.reset()
+
+    async def _silence(self) -> None:
+        for link in list(self._links):
+            link.fault = Fault(Kind.SILENCE)
+
+    async def _close(self) -> None:
+        await self._open(Door.REFUSED)
+        self._notify()
+        for link in list(self._links):
+            link.abort()
+
+    def fault_of(self, request: Request) -> Fault | None:
+        """The fault that strikes a request now; counts it."""
+        for entry in self._faults:
+            fault, left = entry
+            if fault.where.holds(request) and left != 0:
+                if left is not None:
+                    entry[1] = left - 1
+                return fault  # type: ignore[no-any-return]
+        return None
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def until_changed(self) -> None:
+        """Wait until other faults are in force."""
+        await self._changed.wait()
+
+
+class _Link:
+    """One connection through the proxy.
+
+    Attributes:
+        request: the latest one.
+        fault: what strikes it.
+    """
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._near: asyncio.StreamWriter | None = None
+        self._far: asyncio.StreamWriter | None = None
+        self._passed = 0
+        """Bytes of the present answer."""
+        self.request: Request | None = None
+        self.fault: Fault | None = None
+
+    async def run(
+        self, accepted: socket.socket, port: int, client: ssl.SSLContext | None, server: ssl.SSLContext | None
+    ) -> None:
+        """Until one of the ends closes."""
+        try:
+            far_reader, self._far = await asyncio.open_connection("127.0.0.1", port, ssl=client, limit=HEAD_LIMIT)
+        except OSError:
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            accepted.close()
+            return
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(HEAD_LIMIT)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted, ssl=server)
+        self._near = asyncio.StreamWriter(transport, protocol, reader, loop)
+        ways: list[Awaitable[None]] = [self._up(reader), self._down(far_reader)]
+        tasks = [asyncio.ensure_future(each) for each in ways]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def waits(self) -> bool:
+        """A request is under way that no fault has struck. What began to be answered is over, but for a watch."""
+        return self.request is not None and self.fault is None and (self._passed == 0 or self.request.verb == "watch")
+
+    # --- client to server -----------------------------------------------------------------------------
+
+    async def _up(self, reader: asyncio.StreamReader) -> None:
+        """Requests, one after the other."""
+        assert self._far is not None
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
+            body = await reader.readexactly(int(length[1])) if length else b""
+            self.request, self._passed = parse(head), 0
+            self._proxy.requests.append(self.request)
+            if self.fault is None or self.fault.kind is not Kind.SILENCE:
+                self.fault = None
+                await self.strike(self._proxy.fault_of(self.request))
+            if self.fault is not None and self.fault.kind is Kind.ANSWER:
+                await self._answer(self.fault.body)
+                continue
+            if self.fault is not None and self.fault.kind in (Kind.HALF_CLOSE, Kind.SILENCE):
+                while await reader.read(CHUNK):
+                    pass
+                return
+            await self._pass(head + body, self._far)
+
+    async def _answer(self, body: bytes) -> None:
+        assert self._near is not None
+        self._near.write(body)
+        await self._near.drain()
+
+    # --- server to client -----------------------------------------------------------------------------
+
+    async def _down(self, reader: asyncio.StreamReader) -> None:
+        """Answers."""
+        assert self._near is not None
+        while data := await reader.read(CHUNK):
+            fault = self.fault
+            if fault is not None and fault.kind is Kind.LOSE_ANSWER:
+                self.reset()
+                return
+            if fault is not None and fault.kind is Kind.TRUNCATE:
+                left = max(0, int(fault.amount) - self._passed)
+                if len(data) > left:
+                    self._near.write(data[:left])
+                    self._near.close()  # with TLS's own end
+                    await self._near.wait_closed()
+                    return
+            self._passed += len(data)
+            await self._pass(data, self._near)
+
+    # --- both -----------------------------------------------------------------------------------------
+
+    async def _pass(self, data: bytes, to: asyncio.StreamWriter) -> None:
+        """Hand on some bytes, as the fault of the moment wants it."""
+        while data:
+            fault = self.fault
+            match fault.kind if fault is not None else None:
+                case Kind.LATENCY if fault is not None:
+                    await asyncio.sleep(fault.amount)
+                    piece = data
+                case Kind.BANDWIDTH if fault is not None:
+                    await asyncio.sleep(1 / SLOTS)
+                    piece = data[: max(1, int(fault.amount / SLOTS))]
+                case Kind.BLACKHOLE | Kind.SILENCE | Kind.HALF_CLOSE | Kind.RESET | Kind.TLS_CUT:
+                    while self.fault is fault:
+                        await self._proxy.until_changed()
+                    continue
+                case _:
+                    piece = data
+            to.write(piece)
+            await to.drain()
+            data = data[len(piece) :]
+
+    async def strike(self, fault: Fault | None) -> None:
+        """A fault begins for the request under way."""
+        self.fault, self._passed = fault, 0
+        match fault.kind if fault is not None else None:
+            case Kind.RESET:
+                self.reset()
+            case Kind.HALF_CLOSE:
+                self._shutdown(socket.SHUT_WR)
+            case Kind.TLS_CUT:
+                self._shutdown(socket.SHUT_RDWR)
+                self.abort()
+            case Kind.INSERT if fault is not None:
+                self.fault = None
+                await self._answer(b"%x\r\n%s\r\n" % (len(fault.body), fault.body))
+
+    def healed(self) -> None:
+        """The fault is over; what is broken stays broken."""
+        if self.fault is not None and self.fault.kind in (Kind.LATENCY, Kind.BLACKHOLE, Kind.BANDWIDTH):
+            self.fault = None
+
+    def reset(self) -> None:
+        """RST to the client; the server sees an end."""
+        if self._near is not None:
+            raw = self._near.get_extra_info("socket")
+            with contextlib.suppress(OSError):
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.abort()
+
+    def abort(self) -> None:
+        """End both sides at once."""
+        for each in (self._near, self._far):
+            if each is not None:
+                each.transport.abort()
+
+    def _shutdown(self, how: int) -> None:
+        if self._near is not None:
+            with contextlib.suppress(OSError):
+                self._near.get_extra_info("socket").shutdown(how)
+
+
+def parse(head: bytes) -> Request:
+    """What a request is about, from its head."""
+    method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
+    parts = urlsplit(target)
+    match = _COLLECTION.match(parts.path)
+    resource = match["resource"] if match else ""
+    if method != "GET":
+        verb = _VERBS.get(method, method.lower())
+    elif parse_qs(parts.query).get("watch") == ["true"]:
+        verb = "watch"
+    else:
+        verb = "list" if match and not match["name"] else "get"
+    return Request(verb, resource, target, time.monotonic())
