@@ -6,19 +6,23 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help screenshots demo test test-nightly test-model unit check format bench bench-copy bench-health mutants docs image-steps sbom audit deps servers clean
+.PHONY: help screenshots demo test test-nightly test-model faults fuzz soak unit check format bench bench-copy bench-health bench-scale mutants docs image-steps sbom audit deps servers clean
 
 help:
 	@echo "make demo     the hub at work on simulated clusters, no Kubernetes needed"
 	@echo "make test     all tests, on real API servers (built once into the cache folder if need be)"
 	@echo "make test-nightly  the same, and the tests that take minutes"
 	@echo "make test-model  20,000 random steps of the whole hub in a simulated world: a quarter of an hour"
+	@echo "make soak     an hour of churn and faults at ten times production's rate, judged"
+	@echo "make faults   every row of the fault table, and its figures into docs/reliability.md: a quarter of an hour"
+	@echo "make fuzz     damaged input for everything the hub reads, FUZZ times as much as make test: docs/bad-input.md"
 	@echo "make unit     the tests that need no API server"
 	@echo "make check    format, lint, types, layers, unit tests: before every commit"
 	@echo "make format   let ruff format and repair"
 	@echo "make bench    measure the hub beside the Go reference and the floor"
 	@echo "make mutants  what the unit tests of hub.desired, hub.plan and the guard would not notice: ten minutes"
 	@echo "make bench-health  measure health checks: CPU, cadence, detection (needs user namespaces)"
+	@echo "make bench-scale  measure the hub on 500 clusters: half an hour"
 	@echo "make bench-copy  measure a copied Service beside a client-go watcher"
 	@echo "make docs     the documentation as a site in build/docs/site; fails on links that lead nowhere"
 	@echo "make image-steps  what the Dockerfile does, into build/image, and the demo from there"
@@ -54,6 +58,17 @@ MODEL_STEPS ?= 20000
 test-model: .venv/.stamp
 	@PYTHONHASHSEED=0 MODEL_STEPS=$(MODEL_STEPS) $(BIN)/python -m pytest -q -s tests/model $(ARGS)
 
+soak: servers
+	@$(BIN)/python benchmarks/soak.py $(ARGS)
+
+faults: servers
+	@$(BIN)/python -m pytest tests/faults --nightly $(ARGS); result=$$?; $(BIN)/python -m tests.faults.table; exit $$result
+
+FUZZ ?= 20
+fuzz: .venv/.stamp
+	@$(BIN)/python -m tests.fuzz all $(FUZZ)
+	@$(BIN)/python -m tests.fuzz.listener $(FUZZ)
+
 unit: .venv/.stamp
 	@$(BIN)/python -m pytest -q -m "not apiserver" $(ARGS)
 
@@ -82,6 +97,9 @@ mutants: .venv/.stamp
 
 bench-health: .venv/.stamp
 	@$(BIN)/python benchmarks/health.py $(ARGS)
+
+bench-scale: servers
+	@$(BIN)/python -m benchmarks.scale $(ARGS)
 
 bench-copy: servers
 	@$(BIN)/python benchmarks/service_copy.py $(ARGS)

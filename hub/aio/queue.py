@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import random
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import Generic, TypeVar
 
 from hub.aio.clock import Clock
@@ -52,6 +52,10 @@ class KeyedQueue(Generic[K]):
     def working(self) -> bool:
         """True while a pass is under way."""
         return bool(self._processing)
+
+    def under_way(self) -> Collection[K]:
+        """Keys whose pass is under way."""
+        return self._processing
 
     @property
     def idle(self) -> bool:

@@ -13,17 +13,17 @@ import socket
 import uuid
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hub.aio.clock import Clock, SystemClock
 from hub.aio.queue import KeyedQueue
-from hub.aio.supervise import spawn, supervise
+from hub.aio.supervise import spawn
 from hub.app.concerns import Concerns
+from hub.app.leading import Leading
 from hub.app.settings import Health, Options, lease_name
 from hub.apply.foreign import ForeignSlices
-from hub.apply.writer import Fence, Free, Writer
+from hub.apply.writer import Writer
 from hub.copies.following import Copying
 from hub.election.elector import Elector
 from hub.election.lease import KubeLease
@@ -52,6 +52,7 @@ from hub.registry.spec import Registry
 from hub.registry.watch import RegistryWatcher
 from hub.remote.access import Connector
 from hub.remote.cidrs import ServiceCidrs
+from hub.remote.cluster import RemoteCluster
 from hub.remote.fleet import Fleet, SourceKey
 from hub.remote.identity import Identities
 from hub.resolution.catalog import Catalog
@@ -123,14 +124,29 @@ class Hub:
         )
         name = options.lease or lease_name(self.registry.owner)
         self.lease = f"{options.namespace}/{name}"
-        self.elector = Elector(KubeLease(client, options.namespace, name), _identity(), clock, options.timing)
-        fence: Fence = self.elector if options.leader_elect else Free()
-        self.local = LocalCluster(
-            client, clock, self._owners(), self._target_changed, fence.check, options.target_namespaces
+        self.leading = Leading(
+            lambda number: KubeLease(client, options.namespace, f"{name}-{number}" if number else name),
+            _identity(),
+            clock,
+            self.registry,
+            self.queue.under_way,
+            self._rights_changed,
+            elects=options.leader_elect,
+            count=options.shards,
+            timing=options.timing,
         )
-        self.writer = Writer(self.local, fence)
+        self.local = LocalCluster(
+            client,
+            clock,
+            self._owners(),
+            self._target_changed,
+            self.leading.check,
+            options.target_namespaces,
+            self.leading.writes if self.leading.count > 1 else None,
+        )
+        self.writer = Writer(self.local, self.leading)
         self.approvals = Approvals(client, clock, options.namespace, self.registry.owner, self._approvals_changed)
-        self.keeper = Keeper(client, clock, options.namespace, self.registry.owner, lambda: self.writing)
+        self.keeper = Keeper(client, clock, options.namespace, self.registry.owner, lambda: self.leads)
         if options.content is None and not options.dry_run:
             self.keeper.accepted(loaded.content)
         self.copying = Copying(lambda: self.local.slices.targets())
@@ -161,33 +177,46 @@ class Hub:
             board=self.board,
             listener=self.events,
         )
-        self.renewal = Renewal(
-            self.secrets, client, lambda: self.fleet.clusters, clock, lambda: self.writing and not options.dry_run
-        )
+        self.renewal = Renewal(self.secrets, client, self._minded, clock, lambda: self.writing and not options.dry_run)
         self.cidrs = ServiceCidrs(client, clock, self._cidrs_changed)
         self.foreign = ForeignSlices(
             client, clock, self._owners, self._published, self._foreign_found, self._adopted_by
         )
-        self.passes = Passes(self.reconciler, self.queue, clock, lambda: self.writing, dry_run=options.dry_run)
+        self.passes = Passes(self.reconciler, self.queue, clock, self.leading.writes, dry_run=options.dry_run)
         self.reloads = {"accepted": 1, "rejected": 0}
         """Registries read, since the start."""
         self.reloaded_at = clock.wall()
         self.views: EndpointViews | None = None
-        self._writing = False
+        self._held: frozenset[int] = frozenset()
+        """The shards that were last heard to be ours."""
         self._refreshing = False
         self._concerns = Concerns(self.registry)
 
     @property
     def writing(self) -> bool:
-        """Whether this process is the one that writes."""
-        return self._writing
+        """Whether this process is the one that writes, or one of them."""
+        return self.leading.writing
+
+    def writes(self, key: TargetKey) -> bool:
+        """Whether this process is the one that writes a target."""
+        return self.leading.writes(key)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process does what is done once for the whole hub."""
+        return self.leading.first
+
+    @property
+    def elector(self) -> Elector:
+        """Of the Lease; where there are several, of the first."""
+        return self.leading.elector
 
     @property
     def trouble(self) -> str:
         """What this process may not do in the hub cluster, or not at present; "" = nothing of the kind."""
         parts = {
             "": self.local.error,
-            "lease: ": self.elector.problem if self.options.leader_elect else "",
+            "lease: ": self.leading.problem,
             "approvals: ": self.approvals.problem,
             "last accepted registry: ": self.keeper.problem,
             "Events: ": self.recorder.problem,
@@ -214,7 +243,7 @@ class Hub:
         if self.copying.note(key, self.local.services.get(key)) and not self._refreshing:
             self._refreshing = True  # of the many that come with a list, once
             asyncio.get_running_loop().call_soon(self._refresh)
-        if self._writing and (key in self.registry.targets or self.local.slices.of(key)):
+        if self.leading.writes(key) and (key in self.registry.targets or self.local.slices.of(key)):
             self.queue.add(key)
 
     def _approvals_changed(self) -> None:
@@ -222,12 +251,16 @@ class Hub:
         self._wake(self.everything())
 
     def _cidrs_changed(self) -> None:
-        self.fleet.update(self.registry, self.cidrs.networks)
+        self.fleet.update(self.leading.part(), self.cidrs.networks)
         self._wake(self.everything())
+
+    def _minded(self) -> dict[str, RemoteCluster]:
+        """Clusters whose tokens are ours to renew."""
+        return {name: each for name, each in self.fleet.clusters.items() if self.leading.minds(name)}
 
     def _published(self) -> set[TargetKey]:
         """Targets whose slices this process writes."""
-        return self.registry.targets.keys() & set(self.local.slices.targets()) if self._writing else set()
+        return set(filter(self.leading.writes, self.registry.targets.keys() & set(self.local.slices.targets())))
 
     def _adopted_by(self, key: TargetKey) -> str:
         target = self.registry.targets.get(key)
@@ -240,9 +273,9 @@ class Hub:
             self._wake([key])
 
     def _wake(self, keys: Iterable[TargetKey]) -> None:
-        if self._writing:
+        if self.writing:
             now = self.clock.now()
-            for key in keys:
+            for key in filter(self.leading.writes, keys):
                 if not self.options.dry_run:
                     self.reconciler.latency.arrived(key, now)
                 self.queue.add(key)
@@ -285,7 +318,7 @@ class Hub:
             from hub.views.service import EndpointViews
 
             self.views = EndpointViews(self._connection, self.clock, namespaces=self.options.target_namespaces)
-            self.views.lead(leading=self._writing and not self.options.dry_run)
+            self.views.lead(leading=self.leads and not self.options.dry_run)
         if self.views is not None:
             self.views.update(self.registry.views)
 
@@ -314,7 +347,9 @@ class Hub:
         self.local.own(self._owners())
         self.adopting.follow(self.registry)
         self.identities.keep(self.registry.clusters.keys() | self.registry.broken_clusters.keys())
-        self.fleet.update(self.registry, self.cidrs.networks)
+        self.leading.use(registry)
+        self._forget_strangers()
+        self.fleet.update(self.leading.part(), self.cidrs.networks)
         self._follow_views()
         noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
         concerned = self._concerns.since(before)
@@ -324,7 +359,7 @@ class Hub:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow, decide and write until ``stop`` is set; then finish the writes in flight."""
-        self.fleet.update(self.registry)
+        self.fleet.update(self.leading.part())
         self._follow_views()
         async with self.host.stalls.watching(), asyncio.TaskGroup() as group:
             tasks = [
@@ -351,7 +386,7 @@ class Hub:
             workers = [group.create_task(self.passes.work(), name=f"worker {n}") for n in range(WORKERS)]
             await stop.wait()
             self.health.stopping = True
-            self._writing = False
+            self.leading.end()
             self.writer.stop()
             log.info("stopping")
             with suppress(TimeoutError):
@@ -359,7 +394,8 @@ class Hub:
                     while self.queue.working:  # noqa: ASYNC110 - a state, not an event
                         await asyncio.sleep(0.01)
             if self.queue.working:
-                self.elector.keep()  # cut off, a write may arrive all the same: nobody else may write before then
+                # Cut off, a write may arrive all the same: nobody else may write before then.
+                self.leading.shards.keep()
             for task in (leading, *workers, *tasks):
                 task.cancel()
             if self.views is not None:
@@ -373,7 +409,7 @@ class Hub:
             self.health.beat = self.clock.now()
             self.health.local_synced = self.local.synced
             self.reconciler.journal.flush()
-            if self._writing:
+            if self.leads:
                 held = self.reconciler.withheld()
                 self.keeper.withhold(held.hash if held is not None else "")
             await self.clock.sleep(1.0)
@@ -387,30 +423,44 @@ class Hub:
         await self.adopting.wait_synced()
         await self.restore()
         if not self.options.leader_elect:
-            self._start_writing(leading=True)
+            self.leading.begin()
             await asyncio.Event().wait()
-        work = partial(self.elector.run, lambda leading: self._start_writing(leading=leading))
-        await supervise("leader election", work, self.clock)
+        await self.leading.shards.run()
 
     async def restore(self) -> None:
         """Go on withholding what the process before this one withheld."""
         if await accepted.withheld(self.client, self.options.namespace, self.registry.owner):
             self.reconciler.restore()
 
-    def _start_writing(self, *, leading: bool) -> None:
-        self._writing = leading
+    def _rights_changed(self) -> None:
+        """Other targets are written here than before."""
+        before, self._held = self._held, self.leading.held
+        gained = self._held - before
         if self.views is not None:
-            self.views.lead(leading=leading and not self.options.dry_run)
-        if not leading:
+            self.views.lead(leading=self.leads and not self.options.dry_run)
+        if self.leading.count > 1 and not self.health.stopping:
+            self.fleet.update(self.leading.part(), self.cidrs.networks)
+        if before - self._held:
+            self._forget_strangers()
+        if not self._held:
             self.board.clear()
             self.reconciler.latency.clear()
             self.recorder.clear()
-        if leading:
+        if gained:
             self.keeper.led()
             self.reconciler.reread()
             self.identities.reread()
             self.fleet.reconsider()
-        self._wake(self.everything())
+        some = gained and self.leading.count > 1
+        self._wake(key for key in self.everything() if not some or self.leading.shard(key) in gained)
+
+    def _forget_strangers(self) -> None:
+        """What is known of targets that another replica writes is known better there."""
+        if self.leading.count > 1:
+            for key in self.leading.strangers(self.everything()):
+                self.reconciler.forget(key)
+                self.recorder.standing(key, ())
+            self.local.slices.thin_out()
 
     # --- Secrets ---------------------------------------------------------------------------------------
 

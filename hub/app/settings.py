@@ -29,6 +29,7 @@ class Options:
         events: write Kubernetes Events.
         fall_back: start with the last accepted registry where the file is rejected.
         owner: whose that is, where the file does not say its owner.
+        shards: Leases that the targets are divided over.
         target_namespaces: the only ones whose Services and slices are read and written; empty = all.
     """
 
@@ -51,6 +52,7 @@ class Options:
     fall_back: bool = False
     owner: str = DEFAULT_OWNER
     target_namespaces: tuple[str, ...] = ()
+    shards: int = 1
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hub.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeader
-from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, ObjectKey, Slice
+from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, ObjectKey, Slice, TargetKey
 from hub.plan.plan import Plan
 
 IN_FLIGHT = 16
@@ -30,10 +30,10 @@ ENDPOINT_FIELD = re.compile(r"^endpoints\[(\d+)\]")
 
 
 class Fence(Protocol):
-    """The right to write (hub.election.elector)."""
+    """The right to write (hub.app.leading)."""
 
-    def check(self) -> float:
-        """Seconds a request that starts now may take.
+    def check(self, target: TargetKey) -> float:
+        """Seconds a request for a target that starts now may take.
 
         Raises:
             NotLeader: no request may start now.
@@ -44,7 +44,7 @@ class Fence(Protocol):
 class Free:
     """The right of a process without an election (``--leader-elect=false``)."""
 
-    def check(self) -> float:
+    def check(self, target: TargetKey) -> float:  # noqa: ARG002 - a Fence
         """Always."""
         return REQUEST_TIMEOUT
 
@@ -131,7 +131,7 @@ class Writer:
             return
         async with self._slots:
             try:
-                await send(value, self._time())
+                await send(value, self._time(value.target))
             except (AlreadyExists, Conflict, NotFound) as error:
                 await self._otherwise(operation, value, error, outcome)
             except Invalid as error:
@@ -153,14 +153,14 @@ class Writer:
             outcome.missing_namespace = True
             return
         outcome.again = True
-        found = await self._api.reread(ObjectKey(value.namespace, value.name), self._time())
+        found = await self._api.reread(ObjectKey(value.namespace, value.name), self._time(value.target))
         if isinstance(error, AlreadyExists) and found is not None and not _same_owner(found, value):
             outcome.foreign.add(value.name)
 
-    def _time(self) -> float:
+    def _time(self, target: TargetKey) -> float:
         if self._stopped:
             raise NotLeader("this hub is ending")
-        return min(REQUEST_TIMEOUT, self._fence.check())
+        return min(REQUEST_TIMEOUT, self._fence.check(target))
 
 
 def _same_owner(found: Slice, value: Slice) -> bool:

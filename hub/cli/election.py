@@ -20,6 +20,8 @@ LONGEST: Final = 3600.0
 """Seconds; a Lease that claims more is not believed (hub.election.elector)."""
 JITTER: Final = 1.2
 """What a retry may take in client-go: the deadline must leave time for one."""
+MOST_SHARDS: Final = 64
+"""Of hub.election.shards, which is imported late: each costs every replica a watch and a request every few seconds."""
 QUIET: Final = 2.0
 """No write starts this long before the end of the Lease (hub.election): by then a leader must have stepped down."""
 
@@ -68,6 +70,15 @@ def leader_election(function: F) -> F:
             help="Name of the Lease. A hub of the same owner with another Lease is another hub: see --take-over. "
             "[default: endpointslice-hub-OWNER]",
         ),
+        click.option(
+            "--shards",
+            metavar="N",
+            type=click.IntRange(1, MOST_SHARDS),
+            default=1,
+            show_default=True,
+            help="Divide the Services over N Leases, which the replicas share: each follows only the clusters that its "
+            "Services need. The same N for all replicas; one with another N stands by.",
+        ),
     )
     for option in reversed(options):
         function = option(function)
@@ -84,6 +95,7 @@ class Election:
     leader_elect_renew_deadline: float
     leader_elect_retry_period: float
     leader_elect_resource_name: str | None
+    shards: int
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Election:
@@ -94,6 +106,17 @@ class Election:
     def wanted(self) -> bool:
         """Whether to take part."""
         return self.leader_elect and not self.no_leader_elect
+
+    def check(self, *, once: bool) -> None:
+        """Refuse what does not go together.
+
+        Raises:
+            UsageError: with what to do.
+        """
+        if self.shards > 1 and not self.wanted:
+            raise click.UsageError("--shards divides the Services over Leases: it cannot go without leader election")
+        if self.shards > 1 and once:
+            raise click.UsageError("--once writes every Service: it cannot go with --shards")
 
     def timing(self) -> Timing:
         """The times of the election.

@@ -80,12 +80,11 @@ async def _leading(hub: Hub) -> AsyncIterator[None]:
         return
     # Why a Lease cannot be had is known there, and said there.
     logging.getLogger("hub.election.elector").setLevel(min(logging.WARNING, log.getEffectiveLevel()))
-    leads = asyncio.Event()
-    election = asyncio.create_task(hub.elector.run(lambda leading: leads.set() if leading else None), name="leader")
+    election = asyncio.create_task(hub.leading.shards.run(), name="leader")
     try:
-        if not await _within(SOON, leads):
+        if not await _within(SOON, hub):
             click.echo(f"waiting for the Lease {hub.lease}{_held(hub)}", err=True)
-            if not await _within(LEASE_PATIENCE, leads):
+            if not await _within(LEASE_PATIENCE, hub):
                 raise NotLeader(f"the Lease {hub.lease} cannot be had{_held(hub)}; --leader-elect=false does without")
         yield
     finally:
@@ -98,8 +97,9 @@ def _held(hub: Hub) -> str:
     return f": {hub.elector.holder} holds it" if hub.elector.holder else ""
 
 
-async def _within(seconds: float, event: asyncio.Event) -> bool:
+async def _within(seconds: float, hub: Hub) -> bool:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await event.wait()
-    return event.is_set()
+            while not hub.writing:  # noqa: ASYNC110 - a state, not an event
+                await asyncio.sleep(0.01)
+    return hub.writing

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -23,7 +24,7 @@ from hub.cli.options import owner as owner_label
 from hub.cli.options import verbose as verbose_option
 
 if TYPE_CHECKING:
-    from hub.app.hub import Options
+    from hub.app.hub import Hub, Options
     from hub.report.server import Listen
 
 log = logging.getLogger(__name__)
@@ -154,6 +155,7 @@ def run(
     given["allow_exec"] = (*given["allow_exec"], *found.programs)
     dry_run = dry_run or found.dry_run
     election = Election.of(given)
+    election.check(once=once)
     options = Given(**given).options(
         found.registry,
         content=found.content,
@@ -166,6 +168,7 @@ def run(
         timing=election.timing(),
         lease=election.leader_elect_resource_name,
         removal_grace=removal_grace,
+        shards=election.shards,
         take_over=frozenset(TargetKey(*each.split("/", 1)) for each in take_over),
     )
     raise_limit()
@@ -189,6 +192,7 @@ async def serve(
     with suppress(RegistryError):  # is raised again where it is known what to do about it
         check = begin(options.registry, options.content)  # goes on beside the imports
 
+    from hub.aio.collector import sparing
     from hub.app.hub import assemble
     from hub.report.metrics import Metrics
     from hub.report.metrics_server import serving as serving_metrics
@@ -200,9 +204,21 @@ async def serve(
         serving(probes, hub),
         serving_metrics(metrics, Metrics(hub)),
         listening(listen or Listen(None), hub),
+        sparing(partial(_settled, hub)),
     ):
         await hub.run(stop)
     return Exit.OK
+
+
+def _settled(hub: Hub) -> bool:
+    """Whether every cluster has answered, or failed to, and nothing waits for its first pass."""
+    from hub.remote.status import State
+
+    clusters = hub.fleet.clusters.values()
+    asked = clusters or not hub.registry.clusters
+    return bool(asked and hub.local.synced and not len(hub.queue)) and all(
+        each.status.state not in (State.PENDING, State.SYNCING) for each in clusters
+    )
 
 
 def _on_signals(stop: Callable[[], None]) -> None:

@@ -102,6 +102,9 @@ def _replica(found: Status) -> str:
     if hub.role == "observer":
         return ""
     who = f"{hub.identity}: {hub.role}"
+    if hub.shard_count > 1:
+        held = ", ".join(map(str, hub.shards))
+        who += f"; writes shards {held} of {hub.shard_count}" if held else f"; writes none of {hub.shard_count} shards"
     if hub.role != "leader":
         who += f"; {hub.leader} leads" if hub.leader else "; nobody is known to lead"
     notes = [who, f"hub cluster: {hub.error}" if hub.error else ""]

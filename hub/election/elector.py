@@ -14,8 +14,8 @@ import contextlib
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
@@ -72,6 +72,7 @@ class LeaseRecord:
         renewed: likewise.
         transitions: how often the holder has changed.
         version: resourceVersion; "" before it is created.
+        notes: annotations of ours. They tell nobody who holds it, and are not compared.
     """
 
     holder: str
@@ -80,6 +81,7 @@ class LeaseRecord:
     renewed: str
     transitions: int = 0
     version: str = ""
+    notes: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 class LeaseStore(Protocol):
@@ -102,6 +104,21 @@ class LeaseStore(Protocol):
         ...
 
 
+class Terms:
+    """What else a Lease is held by: here nothing. One of several Leases has more to mind (hub.election.shards)."""
+
+    def notes(self) -> Mapping[str, str]:
+        """Annotations that our writes give the Lease."""
+        return {}
+
+    def noticed(self, record: LeaseRecord) -> None:
+        """The Lease was read."""
+
+    def admits(self, record: LeaseRecord | None) -> bool:  # noqa: ARG002 - nothing is minded
+        """Whether a Lease may be taken that nobody holds, or that is not there (None)."""
+        return True
+
+
 class Elector:
     """Holds, or waits for, one Lease.
 
@@ -109,6 +126,8 @@ class Elector:
         store: the Lease.
         identity: who we are, different for every process ever started (such as the Pod's name and a random part).
         clock: ``now`` must count through suspend.
+        terms: what else it is held by.
+        label: what log lines begin with, where there are several Leases.
     """
 
     def __init__(
@@ -118,8 +137,13 @@ class Elector:
         clock: Clock,
         timing: Timing | None = None,
         rng: random.Random | None = None,
+        terms: Terms | None = None,
+        label: str = "",
     ) -> None:
         self.identity = identity
+        self._terms = terms or Terms()
+        self._label = label
+        self._freed = asyncio.Event()
         self._store = store
         self._clock = clock
         self._timing = timing or Timing()
@@ -132,6 +156,60 @@ class Elector:
         self._sent: deque[LeaseRecord] = deque(maxlen=REMEMBERED)
         self._kept = False
         self._problem = ""
+
+    @property
+    def seen(self) -> LeaseRecord | None:
+        """The Lease as it was last seen; None = never, or it was never there."""
+        return self._observed
+
+    @property
+    def taken(self) -> bool:
+        """Whether somebody may hold the Lease, as far as it was seen."""
+        return self._leading or (self._observed is not None and self._observed.holder != "" and self._seen_fresh())
+
+    @property
+    def leading(self) -> bool:
+        """Whether the Lease was taken here and has not been lost, as far as tasks have noticed."""
+        return self._leading
+
+    def nudge(self) -> None:
+        """Have another look at the Lease now."""
+        self._freed.set()
+
+    async def refresh(self) -> None:
+        """See the Lease as it is now, without trying to take it.
+
+        Raises:
+            HubError: there is no answer.
+        """
+        if self.leading:
+            return
+        with contextlib.suppress(NotFound):
+            self._glimpse(await self._call(self._store.get()))
+
+    def _glimpse(self, record: LeaseRecord) -> None:
+        """The Lease was read beside the election, which may have begun to write it meanwhile."""
+        if not self._leading and record != self._observed:
+            self._observe(record)
+
+    async def amend(self, change: Callable[[LeaseRecord], LeaseRecord | None]) -> bool:
+        """Change the notes on a Lease that somebody else holds; False where ``change`` says None.
+
+        Raises:
+            HubError: it was not changed; a Conflict where somebody was faster.
+        """
+        for attempt in range(1, CONFLICTS + 1):
+            record = change(await self._call(self._store.get()))
+            if record is None:
+                return False
+            try:
+                await self._call(self._store.update(record))
+            except Conflict:  # its holder renewed it meanwhile
+                if attempt == CONFLICTS:
+                    raise
+            else:
+                break
+        return True
 
     def remaining(self) -> float:
         """Seconds until somebody else may hold the lease; 0 for anyone but the leader."""
@@ -187,12 +265,12 @@ class Elector:
             while True:
                 await self._acquire()
                 self._leading = True
-                log.info("%s leads", self.identity)
+                log.info("%s%s leads", self._label, self.identity)
                 on_change(True)  # noqa: FBT003 - the callback's only argument
                 await self._hold()
                 self._leading = False
                 taken = f"{self.holder} does" if self._observed_other() else "its lease was not renewed in time"
-                log.warning("%s no longer leads: %s", self.identity, self._problem or taken)
+                log.warning("%s%s no longer leads: %s", self._label, self.identity, self._problem or taken)
                 on_change(False)  # noqa: FBT003
         finally:
             if self._leading:
@@ -204,12 +282,12 @@ class Elector:
         """Return once the lease is ours and fresh."""
         if await self._look():
             return
-        freed = asyncio.Event()
-        watching = supervise("watch of the Lease", lambda: self._watch(freed), self._clock)
+        self._freed.clear()
+        watching = supervise("watch of the Lease", self._watch, self._clock)
         watch = asyncio.create_task(watching, name="watch of the Lease")
         try:
             while True:
-                await self._pause(freed)
+                await self._pause()
                 if await self._look():
                     return
         finally:
@@ -221,10 +299,10 @@ class Elector:
         if await self._try() and self._since_renewal() < self._timing.renew_deadline:
             return True
         if self.holder != before:
-            log.info("%s stands by; %s leads", self.identity, self.holder or "nobody")
+            log.info("%s%s stands by; %s leads", self._label, self.identity, self.holder or "nobody")
         return False
 
-    async def _watch(self, freed: asyncio.Event) -> None:
+    async def _watch(self) -> None:
         """Say when the Lease is released. It is looked at every few seconds beside this, so nothing depends on it."""
         while True:
             try:
@@ -233,23 +311,23 @@ class Elector:
                 log.debug("the Lease is not watched: %s", error)
                 await self._clock.sleep(WATCH_AGAIN)
             else:
-                freed.set()
+                self._freed.set()
                 await self._clock.sleep(self._timing.retry / 2)
 
-    async def _pause(self, freed: asyncio.Event) -> None:
+    async def _pause(self) -> None:
         """Wait for the next look: some seconds, or until the lease we saw has ended or is released."""
         seconds = self._timing.retry * (1.0 + self._rng.random() * self._timing.jitter)
         left = self._seen_until() - self._clock.now()
         if 0 < left < seconds:
             seconds = left
-        waits = {asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(freed.wait())}
+        waits = {asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._freed.wait())}
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for each in waits:
                 each.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
-        freed.clear()
+        self._freed.clear()
 
     async def _hold(self) -> None:
         """Renew until the lease is lost or has not been renewed in time."""
@@ -286,7 +364,7 @@ class Elector:
             self._problem = ""
             return ours
         if problem != self._problem:
-            log.warning("lease of %s: %s", self.identity, problem)
+            log.warning("%slease of %s: %s", self._label, self.identity, problem)
         self._problem = problem
         return False
 
@@ -298,7 +376,7 @@ class Elector:
             try:
                 record = await self._call(self._store.get())
             except NotFound:
-                if not self._may_create():
+                if not self._may_create() or not (self._leading or self._terms.admits(None)):
                     return False  # somebody deleted the Lease; its holder may still believe in it
                 with contextlib.suppress(AlreadyExists):
                     return await self._write(self._store.create, None)
@@ -306,7 +384,10 @@ class Elector:
             self._missing = None
             if record != self._observed:
                 self._observe(record)
+            self._terms.noticed(record)
             if record.holder and not self._ours(record) and self._seen_fresh():
+                return False
+            if not self._leading and not self._terms.admits(record):
                 return False
             with contextlib.suppress(Conflict):
                 return await self._write(self._store.update, record)
@@ -317,12 +398,12 @@ class Elector:
     ) -> bool:
         """Store ourselves as the holder. Our right counts from before the request, what others see from after it."""
         started = self._clock.now()
-        stamp = self._stamp()
+        stamp, notes = self._stamp(), self._terms.notes()
         if before is not None and self._ours(before):
-            record = replace(before, renewed=stamp, duration=self._timing.duration)
+            record = replace(before, renewed=stamp, duration=self._timing.duration, notes=notes)
         else:
             transitions, version = (before.transitions + 1, before.version) if before is not None else (0, "")
-            record = LeaseRecord(self.identity, self._timing.duration, stamp, stamp, transitions, version)
+            record = LeaseRecord(self.identity, self._timing.duration, stamp, stamp, transitions, version, notes)
         self._sent.append(replace(record, version=""))
         stored = await self._call(operation(record))
         self._sent.clear()
@@ -344,15 +425,16 @@ class Elector:
                         record = await self._store.get()
                         if not self._ours(record):
                             return
-                    stamp = self._stamp()
+                    stamp, notes = self._stamp(), self._terms.notes()
+                    free = replace(record, holder="", duration=1, acquired=stamp, renewed=stamp, notes=notes)
                     try:
-                        await self._store.update(replace(record, holder="", duration=1, acquired=stamp, renewed=stamp))
+                        await self._store.update(free)
                     except Conflict:
                         record = None
                     else:
                         return
         except (HubError, TimeoutError) as error:
-            log.warning("lease of %s was not released: %s", self.identity, str(error) or "no answer")
+            log.warning("%slease of %s was not released: %s", self._label, self.identity, str(error) or "no answer")
 
     async def _call(self, request: Awaitable[T]) -> T:
         try:

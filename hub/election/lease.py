@@ -10,6 +10,9 @@ from hub.election.elector import LeaseRecord
 from hub.errors import BadAnswer
 from hub.kube.client import Client
 
+PREFIX = "endpointslice-hub/"
+"""Of the annotations that are notes of the election; others are not kept."""
+
 WATCH_SECONDS = (300, 600)
 """A standby's watch is ended by the server after a random time in this range."""
 REQUEST_SECONDS = 5.0
@@ -28,6 +31,7 @@ class _Meta(msgspec.Struct, rename="camel", omit_defaults=True):
     name: str = ""
     namespace: str = ""
     resource_version: str = ""
+    annotations: dict[str, str] | None = None
 
 
 class _Lease(msgspec.Struct, rename="camel"):
@@ -113,7 +117,7 @@ class KubeLease:
     def _body(self, record: LeaseRecord) -> bytes:
         return msgspec.json.encode(
             _Lease(
-                _Meta(self._name, self._namespace, record.version),
+                _Meta(self._name, self._namespace, record.version, dict(record.notes) or None),
                 _Spec(record.holder, record.duration, record.acquired, record.renewed, record.transitions),
             )
         )
@@ -136,4 +140,5 @@ def _record(body: bytes) -> LeaseRecord:
         spec.renew_time or "",
         spec.lease_transitions or 0,
         lease.metadata.resource_version,
+        {key: value for key, value in (lease.metadata.annotations or {}).items() if key.startswith(PREFIX)},
     )

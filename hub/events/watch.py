@@ -39,6 +39,14 @@ STATES: Final[Mapping[State, Reason]] = {
 }
 
 
+class Rights(Protocol):
+    """What is this process's business where several replicas write."""
+
+    @property
+    def first(self) -> bool: ...  # noqa: D102
+    def minds(self, cluster: str) -> bool: ...  # noqa: D102
+
+
 class Watched(Protocol):
     """The hub, as far as Events look at it."""
 
@@ -56,6 +64,8 @@ class Watched(Protocol):
     def rejected(self) -> RegistryError | None: ...  # noqa: D102
     @property
     def writing(self) -> bool: ...  # noqa: D102
+    @property
+    def leading(self) -> Rights: ...  # noqa: D102
     @property
     def approvals(self) -> Approvals: ...  # noqa: D102
     def withheld(self) -> RegistryHeld | None: ...  # noqa: D102
@@ -140,6 +150,8 @@ class EventWatch:
         clusters = self._hub.fleet.clusters
         self._troubled &= clusters.keys()
         for name, cluster in clusters.items():
+            if not self._hub.leading.minds(name):
+                continue
             status = cluster.status
             reason = STATES.get(status.state)
             if reason is not None:
@@ -155,13 +167,15 @@ class EventWatch:
             remote = fleet.clusters.get(key.cluster)
             if remote is not None and remote.status.state is not State.READY:
                 continue  # that is said already
-            if problem := source.problem:
+            if (problem := source.problem) and self._hub.leading.minds(key.cluster):
                 text = f"{key.cluster}: provider {key.provider.name}: {problem}"
                 yield Held(reasons.PROVIDER, self._itself, f"{key.cluster} {key.provider.name}", text)
 
     def _credentials(self) -> Iterable[Held]:
         clients = {name: each.client for name, each in self._hub.fleet.clusters.items()}
         for name, client in (*clients.items(), (LOCAL, self._hub.client)):
+            if not (self._hub.leading.first if name == LOCAL else self._hub.leading.minds(name)):
+                continue
             access = client.access if client is not None else None
             problem = self._hub.renewal.problems.get(name, "")
             if not isinstance(access, Credentials):
@@ -173,6 +187,8 @@ class EventWatch:
                 yield Held(reasons.CREDENTIAL, self._itself, name, text)
 
     def _registry(self) -> Iterable[Held]:
+        if not self._hub.leading.first:
+            return
         if (rejected := self._hub.rejected) is not None:
             rest = len(rejected.problems) - 1
             more = f" (and {rest} more)" if rest > 0 else ""

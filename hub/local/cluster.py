@@ -11,12 +11,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from hub.aio.clock import Clock
-from hub.errors import ApiError, Forbidden, HubError, NotFound
+from hub.errors import ApiError, Forbidden, HubError, NotFound, NotLeader
 from hub.kube import protobuf
 from hub.kube.client import Client
 from hub.kube.reflector import Reflector
@@ -28,6 +29,7 @@ from hub.remote.status import StartingServer, in_words
 
 log = logging.getLogger(__name__)
 
+READ_SECONDS: Final = 10.0
 ALL: Final = ""
 """Stands for every namespace where they are followed by one watch."""
 
@@ -78,8 +80,9 @@ class LocalCluster:
         owners: values of the owner label that are ours: the owner and the previous ones.
         on_change: called with a target whose Service or slices changed.
         namespaces: the only ones that are followed; empty = all, with one watch.
-        admit: called when a write is about to be sent, which may be long after it was begun; raises where it must
-            not be any more.
+        admit: called with a target when a write of its slices is about to be sent, which may be long after it was
+            begun; raises where it must not be any more.
+        whole: whether the slices of a target are kept whole, as of :class:`hub.local.stores.SliceStore`.
     """
 
     def __init__(
@@ -88,13 +91,14 @@ class LocalCluster:
         clock: Clock,
         owners: tuple[str, ...],
         on_change: Callable[[TargetKey], None],
-        admit: Callable[[], object] | None = None,
+        admit: Callable[[TargetKey], object] = lambda _: None,
         namespaces: tuple[str, ...] = (),
+        whole: Callable[[TargetKey], bool] | None = None,
     ) -> None:
         self._admit = admit
         self.client = client
         self._service_stores = {each: ServiceStore(on_change) for each in namespaces or (ALL,)}
-        self._slice_stores = {each: SliceStore(on_change) for each in namespaces or (ALL,)}
+        self._slice_stores = {each: SliceStore(on_change, whole) for each in namespaces or (ALL,)}
         self.services = ServiceStores(self._service_stores) if namespaces else self._service_stores[ALL]
         self.slices = SliceStores(self._slice_stores, SliceStore(on_change)) if namespaces else self._slice_stores[ALL]
         self._clock = clock
@@ -165,8 +169,20 @@ class LocalCluster:
         store, follower = self._slice_stores[namespace], self._slice_followers[namespace]
         name = _named("slices", namespace)
         params = {"labelSelector": selector}
+
+        def page(body: bytes) -> tuple[dict[Any, Slice], str, str]:
+            found, version, token = SLICES.list_page(body)
+            return store.lean(found), version, token
+
         await Reflector(
-            name, self.client, SLICES, store, follower, self._clock, params=params, namespace=namespace or None
+            name,
+            self.client,
+            SLICES._replace(list_page=page),
+            store,
+            follower,
+            self._clock,
+            params=params,
+            namespace=namespace or None,
         ).run()
 
     async def wait_synced(self, poll: float = 0.01) -> None:
@@ -218,12 +234,13 @@ class LocalCluster:
             self.slices.wrote(msgspec.structs.replace(value, uid=found.uid, resource_version=found.resource_version))
 
     async def _send(self, method: str, path: str, value: Slice, timeout: float) -> bytes:  # noqa: ASYNC109
+        admit = partial(self._admit, value.target)
         if self._protobuf:
             body = self._encoder.encode(value)
             return await self.client.request(
-                method, path, body=body, timeout=timeout, content_type=protobuf.CONTENT_TYPE, admit=self._admit
+                method, path, body=body, timeout=timeout, content_type=protobuf.CONTENT_TYPE, admit=admit
             )
-        return await self.client.request(method, path, body=encode_slice(value), timeout=timeout, admit=self._admit)
+        return await self.client.request(method, path, body=encode_slice(value), timeout=timeout, admit=admit)
 
     async def delete(self, value: Slice, timeout: float) -> None:  # noqa: ASYNC109 - bounds the request
         """DELETE exactly this state of a slice.
@@ -240,8 +257,21 @@ class LocalCluster:
         )
         with suppress(NotFound):
             path = self._path(value.namespace, value.name)
-            await self.client.request("DELETE", path, body=options, timeout=timeout, admit=self._admit)
+            admit = partial(self._admit, value.target)
+            await self.client.request("DELETE", path, body=options, timeout=timeout, admit=admit)
         self.slices.deleted(value)
+
+    async def complete(self, target: TargetKey) -> None:
+        """Know the slices of a target as they are: another replica may have written them until now.
+
+        Raises:
+            NotLeader: they are another replica's again.
+            HubError: they cannot be read.
+        """
+        for key in self.slices.thin(target):
+            await self.reread(key, READ_SECONDS)
+        if self.slices.thin(target):
+            raise NotLeader(f"the slices of {target} are another replica's")
 
     async def reread(self, key: ObjectKey, timeout: float) -> Slice | None:  # noqa: ASYNC109 - bounds the request
         """GET a slice and enter it; None where it does not exist."""

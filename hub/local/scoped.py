@@ -39,6 +39,15 @@ class SliceStores:
         """Every target that has slices of ours."""
         return list(chain.from_iterable(each.targets() for each in self._stores.values()))
 
+    def thin(self, target: TargetKey) -> list[ObjectKey]:
+        """See :meth:`hub.local.stores.SliceStore.thin`."""
+        return self._in(target.namespace).thin(target)
+
+    def thin_out(self) -> None:
+        """See :meth:`hub.local.stores.SliceStore.thin_out`."""
+        for each in self._stores.values():
+            each.thin_out()
+
     def get(self, key: ObjectKey) -> Slice | None:
         """One slice."""
         return self._in(key.namespace).get(key)

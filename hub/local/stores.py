@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from hub.model import Endpoint, ObjectKey, Service, Slice, TargetKey
+from hub.model import Conditions, Endpoint, ObjectKey, Service, Slice, TargetKey
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +27,28 @@ def newer(version: str, than: str) -> bool:
         return version != than
 
 
-class SliceStore:
-    """Our slices by target. Equal endpoints exist once, however many slices hold them."""
+def _is_thin(value: Slice) -> bool:
+    """Of a slice of the API every endpoint has an address."""
+    return bool(value.endpoints) and not value.endpoints[0].addresses
 
-    def __init__(self, on_change: Callable[[TargetKey], None]) -> None:
+
+class SliceStore:
+    """Our slices by target. Equal endpoints exist once, however many slices hold them.
+
+    Args:
+        on_change: called with a target whose slices changed.
+        whole: whether the slices of a target are kept as they are; others' endpoints, which another replica writes,
+            are only counted. None = all are.
+    """
+
+    def __init__(
+        self, on_change: Callable[[TargetKey], None], whole: Callable[[TargetKey], bool] | None = None
+    ) -> None:
         self._on_change = on_change
+        self._whole = whole
+        self._thin: set[ObjectKey] = set()
+        """Slices of which only the number and the conditions of their endpoints are known."""
+        self._blank: dict[Conditions, Endpoint] = {}
         self._by_target: dict[TargetKey, dict[str, Slice]] = {}
         self._by_key: dict[ObjectKey, Slice] = {}
         self._buried: set[str] = set()
@@ -52,6 +69,25 @@ class SliceStore:
     def targets(self) -> Iterable[TargetKey]:
         """Every target that has slices of ours."""
         return self._by_target.keys()
+
+    def thin(self, target: TargetKey) -> list[ObjectKey]:
+        """Slices of a target that have to be read again before anything is decided."""
+        if not self._thin:
+            return []
+        return [key for each in self.of(target).values() if (key := ObjectKey(each.namespace, each.name)) in self._thin]
+
+    def thin_out(self) -> None:
+        """Let go of what is not ours to write any more."""
+        if self._whole is None:
+            return
+        for key, value in list(self._by_key.items()):
+            if key not in self._thin and not self._keeps(value):
+                self._put(key, self._pooled(value))
+        self._pool.clear()
+
+    def lean(self, page: Mapping[Any, Slice]) -> dict[Any, Slice]:
+        """A page of a list with others' slices thinned out: all pages together would be the largest thing there is."""
+        return {key: value if self._keeps(value) else self._thinned(value) for key, value in page.items()}
 
     def get(self, key: ObjectKey) -> Slice | None:
         """One slice."""
@@ -99,6 +135,7 @@ class SliceStore:
             elif value.uid not in self._buried:
                 self._put(key, self._pooled(value))
                 changed.add(value.target)
+        self._thin.intersection_update(self._by_key)
         self._notify(changed)
 
     def knows(self, key: Any, resource_version: str) -> bool:
@@ -152,6 +189,7 @@ class SliceStore:
         """The server accepted a write; ``value`` has its uid and resourceVersion."""
         if self._listed and not newer(value.resource_version, self._listed):
             return  # a list has come since, and knows what became of it
+        self._thin.discard(ObjectKey(value.namespace, value.name))
         self._put(ObjectKey(value.namespace, value.name), value)
 
     def deleted(self, value: Slice) -> None:
@@ -195,6 +233,7 @@ class SliceStore:
         self._by_target.setdefault(value.target, {})[value.name] = value
 
     def _drop(self, key: ObjectKey) -> None:
+        self._thin.discard(key)
         value = self._by_key.pop(key)
         slices = self._by_target[value.target]
         del slices[value.name]
@@ -202,12 +241,26 @@ class SliceStore:
             del self._by_target[value.target]
 
     def _pooled(self, value: Slice) -> Slice:
+        key = ObjectKey(value.namespace, value.name)
+        if _is_thin(value) or not self._keeps(value):
+            self._thin.add(key)
+            return self._thinned(value)
+        self._thin.discard(key)
         if len(self._pool) > 200_000:  # about twice what a big fleet publishes: start over rather than grow
             self._pool.clear()
         pool = self._pool
         return msgspec.structs.replace(
             value, endpoints=tuple([pool.setdefault(each, each) for each in value.endpoints])
         )
+
+    def _keeps(self, value: Slice) -> bool:
+        return self._whole is None or self._whole(value.target)
+
+    def _thinned(self, value: Slice) -> Slice:
+        """Endpoints lose everything but their number and their conditions; whoever asks for an address fails."""
+        blank = self._blank
+        plain = [blank.setdefault(each.conditions, Endpoint((), each.conditions)) for each in value.endpoints]
+        return msgspec.structs.replace(value, endpoints=tuple(plain))
 
     def _notify(self, targets: Iterable[TargetKey]) -> None:
         for target in targets:

@@ -20,6 +20,7 @@ from hub.apply.memory import WriteMemory
 from hub.apply.writer import Outcome, Writer
 from hub.desired.target import Desired, Refused, TargetMemory, Waiting, desire
 from hub.desired.view import ViewResult
+from hub.errors import HubError, NotLeader
 from hub.health.board import Board
 from hub.local.cluster import LocalCluster
 from hub.model import (
@@ -379,6 +380,8 @@ class Reconciler:
             HubError: the hub cluster's API is away or this process may not write: to be retried.
         """
         self.latency.begin(key)
+        if self._local.slices.thin(key):  # another replica wrote it until now
+            await self._local.complete(key)
         result = self.decide(key)
         self._adopting.tell(key, result.findings)
         self._listener.decided(result)
@@ -404,7 +407,13 @@ class Reconciler:
             if wait > 0:
                 self.suppressed["batched"] += 1
                 return wait
-        outcome = await self._writer.apply(held.plan)
+        try:
+            outcome = await self._writer.apply(held.plan)
+        except NotLeader:
+            raise
+        except HubError as error:
+            state.writes.unanswered(str(error))
+            raise
         return self._after(key, state, result, outcome, uid)
 
     def _after(self, key: TargetKey, state: _Target, result: Pass, outcome: Outcome, uid: str) -> float | None:

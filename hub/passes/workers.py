@@ -28,7 +28,7 @@ class Passes:
         reconciler: makes a pass.
         queue: of dirty targets.
         clock: where time comes from.
-        writing: whether this process is the one that writes; while it is not, what is due is dropped.
+        writing: whether this process is the one that writes a target; while it is not, what is due is dropped.
         dry_run: say what would be written.
 
     Attributes:
@@ -41,7 +41,7 @@ class Passes:
         reconciler: Reconciler,
         queue: KeyedQueue[TargetKey],
         clock: Clock,
-        writing: Callable[[], bool],
+        writing: Callable[[TargetKey], bool],
         *,
         dry_run: bool,
     ) -> None:
@@ -59,7 +59,7 @@ class Passes:
         while True:
             key = await self._queue.get()
             try:
-                if self._writing():
+                if self._writing(key):
                     started = self._clock.now()
                     self.outcomes[await self._pass(key)] += 1
                     self.durations.note(self._clock.now() - started)
@@ -72,7 +72,7 @@ class Passes:
             again = await self._reconcile(key)
         except NotLeader as error:
             log.info("%s: not written: %s", key, error)
-            if self._writing():  # the lease may be renewed yet
+            if self._writing(key):  # the lease may be renewed yet
                 self._queue.add_after(key, NOT_LEADER_DELAY)
             return "not-leader"
         except HubError as error:

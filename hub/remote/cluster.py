@@ -72,7 +72,7 @@ class RemoteCluster:
         self._connector = connector
         self._clock = clock
         self._slots = slots
-        self._store = NodeStore(on_nodes)
+        self._store = NodeStore(on_nodes, clock.wall)
         self._on_state = on_state
         self._settled = asyncio.Event()
         self._connected = asyncio.Event()

@@ -18,10 +18,10 @@ from hub import __version__
 from hub.aio.clock import Clock
 from hub.aio.queue import KeyedQueue
 from hub.aio.tally import Tally
+from hub.app.leading import Leading
 from hub.apply.writer import Writer
 from hub.desired.published import same_objects
 from hub.desired.view import ViewResult
-from hub.election.elector import Elector
 from hub.errors import RegistryError
 from hub.health.board import Board
 from hub.kube.client import Client
@@ -42,8 +42,6 @@ from hub.resolution.host import ProviderHost
 PUBLISHED: Final = "published"
 TURN: Final = 0.01
 """Seconds of counting in one go."""
-SHARD: Final = "0"
-"""There is one."""
 
 
 class Row(NamedTuple):
@@ -92,7 +90,7 @@ class Observed(Protocol):
     @property
     def fleet(self) -> Fleet: ...  # noqa: D102
     @property
-    def elector(self) -> Elector: ...  # noqa: D102
+    def leading(self) -> Leading: ...  # noqa: D102
     @property
     def local(self) -> LocalCluster: ...  # noqa: D102
     @property
@@ -140,13 +138,15 @@ class Collector:
     def _process(self) -> None:
         hub = self._hub
         self._add(m.BUILD_INFO, 1, __version__, hub.registry.owner)
-        self._add(m.LEADER, hub.writing, SHARD)
-        self._add(m.LEASE_REMAINING, hub.elector.remaining())
+        for shard in range(hub.leading.count):
+            self._add(m.LEADER, shard in hub.leading.held, str(shard))
+        self._add(m.LEASE_REMAINING, hub.leading.shards.remaining())
         self._add(m.HUB_CLUSTER_SYNCED, hub.local.synced)
         stalls = hub.host.stalls
         for provider, record in {"": stalls.own, **stalls.records}.items():
             self._add(m.LOOP_STALLS, record.count, provider)
             self._add(m.LOOP_STALL_SECONDS, record.seconds, provider)
+        self._add(m.TASKS, len(asyncio.all_tasks()))
 
     def _registry(self) -> None:
         hub, registry = self._hub, self._hub.registry

@@ -151,7 +151,8 @@ def _target(hub: Hub, result: Pass, flags: str) -> TargetFacts:
         result.target,
         tuple(dict.fromkeys(source.cluster for source in spec.sources)) if spec is not None else (),
         result.status,
-        tuple(hub.local.slices.of(result.target).values()),
+        # Of what another replica writes only numbers are known here.
+        tuple(hub.local.slices.of(result.target).values()) if not hub.local.slices.thin(result.target) else (),
         result.desired.groups if result.desired is not None else (),
         result.withheld,
         result.unknown,

@@ -51,7 +51,7 @@ GUARD_REASONS: Final = ("EmptyResultHeld", "FilteredEmpty", "RemovalWithheld")
 
 # --- the process ---------------------------------------------------------------------------------------
 BUILD_INFO = _metric("build_info", "gauge", "1; the hub's version and the owner it writes for", "version owner")
-LEADER = _metric("leader", "gauge", "1 where this process is the one that writes", "shard", "shards")
+LEADER = _metric("leader", "gauge", "1 where this process writes the shard", "shard", "shards")
 LEASE_REMAINING = _metric("lease_remaining_seconds", "gauge", "Until somebody else may write; 0 for a standby")
 HUB_CLUSTER_SYNCED = _metric("hub_cluster_synced", "gauge", "1 where Services and slices of the hub cluster are known")
 LOOP_STALLS = _metric(
@@ -62,6 +62,7 @@ LOOP_STALLS = _metric(
     "P + 1",
 )
 LOOP_STALL_SECONDS = _metric("loop_stall_seconds_total", "counter", "How long it stood still", "provider", "P + 1")
+TASKS = _metric("tasks", "gauge", "Tasks of the event loop; their number follows the clusters, not the hub's age")
 
 # --- the registry --------------------------------------------------------------------------------------
 REGISTRY_GENERATION = _metric("registry_generation", "gauge", "Registries accepted since the start, the first included")

@@ -36,6 +36,7 @@ PROBED: Final = "probed"
 """The verdict on a check: in a hub that writes, addresses carry it as their condition."""
 STARTS: Final = "no decision yet"
 STANDS_BY: Final = "standby: as published"
+ELSEWHERE: Final = "{} writes shard {}: as published"
 
 
 Counted = tuple[str, Counter[str]]
@@ -91,7 +92,7 @@ class Snapshots:
         paused = annotations.get(ANNOTATION_PAUSED) == "true"
         spec = hub.registry.targets.get(key)
         identities = (result.desired, result.withheld, result.findings, spec, *slices)
-        equals = (result.status, unknown, changed, problem, paused, flags, hub.writing)
+        equals = (result.status, unknown, changed, problem, paused, flags, hub.writes(key))
         known = self._services.get(key)
         if known is not None and _same(known.parts, (equals, *identities)):
             return known.value
@@ -104,7 +105,7 @@ class Snapshots:
             paused=paused,
             changed=changed,
             problem=problem,
-            probed=hub.writing,
+            probed=hub.writes(key),
         )
         if known is not None and known.value == value:
             value = known.value
@@ -133,10 +134,13 @@ def _is(one: object, other: object) -> bool:
 
 def decided(hub: Hub, key: TargetKey) -> Pass:
     """The last pass over a target, or what stands for one where this hub decides nothing, or not yet."""
-    if hub.writing and (last := hub.reconciler.last(key)) is not None:
+    if hub.writes(key) and (last := hub.reconciler.last(key)) is not None:
         return last
     if key in hub.registry.broken_targets:
         return Pass(key, status=f"frozen: {hub.registry.broken_targets[key]}")
+    if hub.leading.count > 1 and not hub.writes(key):
+        holder = hub.leading.holder_of(key) or "nobody"
+        return Pass(key, status=ELSEWHERE.format(holder, hub.leading.shard(key)))
     return Pass(key, status=STARTS if hub.writing or not hub.elector.holder else STANDS_BY)
 
 
@@ -163,7 +167,7 @@ def assembled(hub: Hub, services: Iterable[Service], role: Role | None = None) -
 
 def replica(hub: Hub, role: Role | None = None) -> Replica:
     """The process itself."""
-    leads = hub.writing
+    leads = hub.leads
     holder = hub.elector.identity if leads else hub.elector.holder
     return Replica(
         __version__,
@@ -174,6 +178,8 @@ def replica(hub: Hub, role: Role | None = None) -> Replica:
         hub.options.dry_run,
         hub.local.synced,
         hub.trouble,
+        tuple(sorted(hub.leading.held)),
+        hub.leading.count,
     )
 
 

@@ -35,7 +35,9 @@ class Replica(_Value, frozen=True):
 
     Attributes:
         identity: as on the Lease.
-        leader: identity of who writes, as far as known here; "" = nobody.
+        leader: identity of who writes, as far as known here; "" = nobody. With several shards, of who writes the first.
+        shards: those whose Services this process writes; with one shard, 0 is all of them.
+        shard_count: how many there are (``--shards``).
         synced: the hub cluster's Services and slices are known.
         error: why what is known of the hub cluster is not current, and what else this process may not do there.
     """
@@ -48,6 +50,8 @@ class Replica(_Value, frozen=True):
     dry_run: bool = False
     synced: bool = True
     error: str = ""
+    shards: tuple[int, ...] = ()
+    shard_count: int = 1
 
 
 class RegistryWithheld(_Value, frozen=True):

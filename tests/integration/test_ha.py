@@ -8,105 +8,28 @@ proportional to them is checked in proportion.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
 
 import pytest
 
 from hub.app.hub import Options, assemble
 from hub.plugin.testing import SimulatedCluster, make_node, make_service
-from tests.support.api import ApiRefused
 from tests.support.apiserver.audit import Request
 from tests.support.apiserver.server import ApiServer
-from tests.support.hub import HUB_RULES, ROOT, World, add_node
+from tests.support.hub import World, add_node
+from tests.support.replicas import DURATION, LEASES, SHORT, Change, Replica
 from tests.support.waiting import eventually
 
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-DURATION = 4
-"""Seconds of a Lease. No write starts in its last two."""
-SHORT = (
-    *("--leader-elect-lease-duration", f"{DURATION}s", "--leader-elect-renew-deadline", "2s"),
-    *("--leader-elect-retry-period", "300ms"),
-)
-LEAVES = "karpenter.sh/disrupted"
-"""A taint that takes a node out at once."""
 SERVICES = ("one", "two", "three", "four")
 """A Service is written twice a second at most; several are written more often."""
 
 
 # --- replicas ----------------------------------------------------------------------------------------------
-
-
-class Replica:
-    """One `hub run` with an account of its own; started, paused, continued, stopped and killed at will."""
-
-    def __init__(self, world: World, name: str, *arguments: str) -> None:
-        self.name = name
-        self.log = world.folder / f"{name}.log"
-        self.paused = False
-        kubeconfig = world.folder / f"{name}.kubeconfig"
-        world.hub_cluster.grant(name, *HUB_RULES)
-        world.hub_cluster.certificate_kubeconfig(kubeconfig, name)
-        self._argv = [sys.executable, "-m", "hub", "run", "--registry", str(world.path)]
-        self._argv += ["--kubeconfig", str(kubeconfig), "--health-probe-bind-address", "0", "--listen", "0", *arguments]
-        self._folder = world.folder
-        self._child: subprocess.Popen[bytes] | None = None
-        self._said = 0
-
-    @property
-    def running(self) -> bool:
-        """Started, and not ended."""
-        return self._child is not None and self._child.poll() is None
-
-    def start(self) -> Self:
-        """As a Pod that is called so."""
-        with self.log.open("ab") as log:
-            self._said = log.tell()
-            env = {**os.environ, "PYTHONPATH": str(ROOT), "POD_NAME": self.name}
-            self._child = subprocess.Popen(self._argv, stdout=log, stderr=log, cwd=self._folder, env=env)
-        return self
-
-    def send(self, number: int) -> None:
-        """A signal."""
-        assert self._child is not None
-        self._child.send_signal(number)
-
-    def pause(self) -> None:
-        """SIGSTOP, wherever it is."""
-        self.send(signal.SIGSTOP)
-        self.paused = True
-
-    def go_on(self) -> None:
-        """SIGCONT."""
-        self.send(signal.SIGCONT)
-        self.paused = False
-
-    def terminate(self) -> float:
-        """SIGTERM; seconds until the end, which must be a good one."""
-        started = time.monotonic()
-        self.send(signal.SIGTERM)
-        assert self._child is not None
-        code = self._child.wait(10)
-        young = self.log.stat().st_size == self._said  # it may not have got as far as listening to signals
-        assert code == 0 or (young and code == -signal.SIGTERM), self.log.read_text()
-        return time.monotonic() - started
-
-    def kill(self) -> None:
-        """SIGKILL, which ends a paused process, too."""
-        if self._child is not None:
-            self._child.kill()
-            self._child.wait(10)
-        self.paused = False
 
 
 @contextmanager
@@ -146,44 +69,7 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
     return made
 
 
-# --- change and judgement ------------------------------------------------------------------------------------
-
-
-@dataclass
-class Change:
-    """Nodes of cluster eu that come and go, so that somebody always has something to write."""
-
-    world: World
-    rng: random.Random
-    _stop: threading.Event = field(default_factory=threading.Event)
-
-    def __enter__(self) -> Self:
-        server = self.world.remotes["eu"]
-        self._api = server.api_with(server.token())
-        self._thread = threading.Thread(target=self._run, name="change")
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(20)
-
-    def _run(self) -> None:
-        while not self._stop.wait(self.rng.uniform(0.05, 0.25)):
-            # At most three of six: the guard has nothing to withhold.
-            path = f"/api/v1/nodes/n{self.rng.randrange(3)}"
-            taints = self.rng.choice(([], [{"key": LEAVES, "effect": "NoSchedule"}]))
-            with suppress(ApiRefused):
-                self._api.patch(path, {"spec": {"taints": taints}})
-
-    def wanted(self) -> list[str]:
-        """What is to be published now that nothing changes any more."""
-        nodes = self.world.remotes["eu"].api.list("/api/v1/nodes")
-        return sorted(
-            each["status"]["addresses"][0]["address"]
-            for each in nodes
-            if LEAVES not in [taint["key"] for taint in each["spec"].get("taints") or []]
-        )
+# --- judgement -----------------------------------------------------------------------------------------------
 
 
 def judge(requests: Sequence[Request], names: Sequence[str], lease: str = "endpointslice-hub-default") -> int:

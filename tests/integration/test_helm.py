@@ -734,6 +734,12 @@ REFUSALS: dict[str, Refusal] = {
         (),
         ("needs both a volume and what to install from it",),
     ),
+    "Pods without a shard": (
+        {"shards": 2, "replicaCount": 3},
+        (),
+        ("shards is 2 and replicaCount 3", "set shards to 3 or more"),
+    ),
+    "too many shards": ({"shards": 65}, (), ("/shards", "maximum: got 65, want 64")),
     "one port for two": ({"ports": {"probes": 9090}}, (), ("must be three ports",)),
     "a page that is off and shown": (
         {"page": {"enabled": False, "expose": True}},
@@ -814,6 +820,19 @@ def test_long_names_make_a_label_still(helm: Helm) -> None:
         assert len(owner) <= 63
         owners.add(owner)
     assert len(owners) == 2
+
+
+def test_shards_are_an_argument_and_one_lease_each(helm: Helm) -> None:
+    """The account may use all the Leases and no other; with one shard nothing is said of it."""
+
+    def leases(objects: list[Object]) -> list[str]:
+        rules = [rule for each in objects if each["kind"] == "Role" for rule in each["rules"]]
+        return [name for rule in rules if rule["resources"] == ["leases"] for name in rule.get("resourceNames", ())]
+
+    one, three = helm.template({}), helm.template({"shards": 3, "replicaCount": 3})
+    assert leases(one) == [f"endpointslice-hub-{OWNER}"]
+    assert leases(three) == [f"endpointslice-hub-{OWNER}{end}" for end in ("", "-1", "-2")]
+    assert [each for each in arguments(three) if each not in arguments(one)] == ["--shards=3"]
 
 
 def test_arguments_are_those_of_hub_run(helm: Helm) -> None:

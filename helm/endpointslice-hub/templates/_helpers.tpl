@@ -101,6 +101,9 @@ seccompProfile: {type: RuntimeDefault}
 - --leader-elect-lease-duration={{ .Values.leaderElection.leaseDuration }}
 - --leader-elect-renew-deadline={{ .Values.leaderElection.renewDeadline }}
 - --leader-elect-retry-period={{ .Values.leaderElection.retryPeriod }}
+{{- if gt (int .Values.shards) 1 }}
+- --shards={{ .Values.shards }}
+{{- end }}
 - --removal-grace={{ .Values.hub.removalGrace }}
 - --health-probe-bind-address=:{{ .Values.ports.probes }}
 {{- if .Values.metrics.enabled }}
@@ -188,6 +191,9 @@ seccompProfile: {type: RuntimeDefault}
 {{- fail (printf "\n\nregistry.data has the Service %s/%s, and rbac.namespaces lacks that namespace: add it there" .namespace .name) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- if and (gt (int .Values.shards) 1) (lt (int .Values.shards) (int .Values.replicaCount)) -}}
+{{- fail (printf "\n\nshards is %d and replicaCount %d: Pods without a shard would only wait; set shards to %d or more" (int .Values.shards) (int .Values.replicaCount) (int .Values.replicaCount)) -}}
 {{- end -}}
 {{- if and .Values.secrets.names (not .Values.secrets.namespace) -}}
 {{- fail "\n\nsecrets.names is set and secrets.namespace is not: name the namespace these Secrets are in" -}}

@@ -6,7 +6,7 @@ import pytest
 
 from hub.apply.writer import REQUEST_TIMEOUT, Free, Writer
 from hub.errors import AlreadyExists, ApiError, ClusterUnreachable, Conflict, Forbidden, Invalid, NotFound, NotLeader
-from hub.model import LABEL_OWNER, ObjectKey, Slice
+from hub.model import LABEL_OWNER, ObjectKey, Slice, TargetKey
 from hub.plan.plan import Plan
 from tests.support import build
 
@@ -51,7 +51,7 @@ class Lease:
         self.left = left
         self.seconds = seconds
 
-    def check(self) -> float:
+    def check(self, target: TargetKey) -> float:
         """As the elector's."""
         if not self.left:
             raise NotLeader("somebody else leads")

@@ -57,6 +57,7 @@ def test_flags_are_kube_controller_managers() -> None:
         (("--leader-elect-lease-duration", "15500ms"), "lease-duration must be whole seconds"),
         (("--leader-elect-lease-duration", "2h"), "at most 1h"),
         (("--leader-elect-renew-deadline", "14s"), "renew-deadline must be at least 2s less than --leader-elect-lease"),
+        (("--shards", "0"), "0 is not in the range 1<=x<=64"),
         (("--leader-elect-retry-period", "9s"), "retry-period must be more than 0 and, times 1.2, less than"),
         (("--leader-elect-retry-period", "0s"), "retry-period must be more than 0"),
         (("--leader-elect-resource-name", "a/b"), "--leader-elect-resource-name"),
@@ -67,6 +68,16 @@ def test_times_that_do_not_fit_together_are_refused(arguments: tuple[str, ...], 
     with pytest.raises(click.UsageError) as caught:
         given(*arguments)
     assert names in caught.value.format_message()
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [("--once", "--once writes every Service: it cannot go with --shards"), ("--leader-elect=false", "without leader")],
+)
+def test_shards_need_an_election_that_goes_on(flag: str, said: str) -> None:
+    """What writes every Service, or holds no Lease, cannot share."""
+    result = CliRunner().invoke(cli, ["run", "--registry", "nosuch", "--shards", "3", flag])
+    assert (result.exit_code, said in result.output) == (2, True), result.output
 
 
 def test_namespace_of_the_lease_has_kubernetes_name_too() -> None:

@@ -117,6 +117,8 @@ def test_status_has_a_stable_shape(capsys: pytest.CaptureFixture[str]) -> None:
             "dryRun": False,
             "synced": True,
             "error": "",
+            "shards": [],
+            "shardCount": 1,
         },
         "registry": {"withheld": None, "rejected": "", "problems": []},
         "clusters": [{"name": "us", "mode": "frozen", "state": "", "since": None, "nodes": None, "error": ""}],
@@ -149,6 +151,8 @@ def test_a_running_hub_says_who_it_is_and_a_standby_who_leads() -> None:
         "registry: clusters.yaml:9:1: bad",
     ]
     assert text(Status(Replica(identity="a", role="starting"))) == "a: starting; nobody is known to lead"
+    sharing = Replica(identity="a", role="leader", leader="b", shards=(1, 3), shard_count=6)
+    assert text(Status(sharing)).splitlines()[0] == "a: leader; writes shards 1, 3 of 6"
     assert text(Status(Replica(identity="a", role="leader", leader="a", error="timeout"))).splitlines() == [
         "a: leader",
         "hub cluster: timeout",

@@ -5,76 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import selectors
-from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import pytest
 
 from hub.election.elector import Elector, LeaseRecord
 from hub.errors import AlreadyExists, ClusterUnreachable, Conflict, Forbidden, NotFound, NotLeader
+from tests.support.leases import Server, real, simulate
 
-# -- a world without waiting ----------------------------------------------------------------------------------
-
-
-class _Jump(selectors.SelectSelector):
-    """Instead of waiting, time moves."""
-
-    elapsed = 0.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        events = super().select(0)
-        if not events:
-            assert timeout is not None, "everything waits for nothing"
-            self.elapsed += max(0.0, timeout)
-        return events
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose seconds cost nothing."""
-
-    def __init__(self) -> None:
-        self._jump = _Jump()
-        super().__init__(self._jump)
-
-    def time(self) -> float:
-        return self._jump.elapsed
-
-
-def simulate(main: Coroutine[Any, Any, None]) -> None:
-    """Run ``main`` in virtual time, and what it leaves to its end."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main)
-
-
-def real() -> float:
-    """The time that no process can see."""
-    return asyncio.get_running_loop().time()
-
-
-@dataclass
-class Server:
-    """The Lease as the API server keeps it, and who held it when."""
-
-    record: LeaseRecord | None = None
-    version: int = 0
-    calls: list[str] = field(default_factory=list)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def store(self, record: LeaseRecord) -> LeaseRecord:
-        """Write it under a new version."""
-        self.version += 1
-        self.record = replace(record, version=str(self.version))
-        self.changed.set()
-        self.changed = asyncio.Event()
-        return self.record
-
-    @property
-    def holder(self) -> str:
-        """Who holds it now; "" = nobody."""
-        return self.record.holder if self.record is not None else ""
+# -- a process ------------------------------------------------------------------------------------------------
 
 
 class Process:

@@ -69,6 +69,7 @@ class Desk:
             rejected=None,
             withheld=lambda: None,
             approvals=SimpleNamespace(valid=lambda: {"approved"}),
+            leading=SimpleNamespace(first=True, minds=lambda _: True),
         )
         self.watch = EventWatch(cast("Watched", self.hub), cast("Recorder", self.heard), ITSELF)
 

@@ -143,3 +143,96 @@ def test_reading_again_never_goes_back(
     store.read(key(before), published(read) if read is not None else None, before_read)
 
     assert known(store) == after
+
+
+# -- what another replica writes --------------------------------------------------------------------------------
+
+
+def full(version: int) -> Slice:
+    """A slice with endpoints."""
+    return msgspec.structs.replace(published(version), endpoints=tuple(build.endpoints(3).values()))
+
+
+class Rights:
+    """Whether the target is ours to write."""
+
+    ours = False
+
+    def whole(self, _: TargetKey) -> bool:
+        return self.ours
+
+
+def test_of_others_slices_only_numbers_are_kept() -> None:
+    """How many endpoints there are under which conditions; whoever asks for an address of one fails."""
+    rights = Rights()
+    store = SliceStore(lambda _: None, rights.whole)
+    value = full(101)
+    store.upsert(key(value), value, "101")
+
+    [found] = store.of(TARGET).values()
+
+    assert [each.conditions for each in found.endpoints] == [each.conditions for each in value.endpoints]
+    assert (found.labels, found.annotations, store.thin(TARGET)) == (value.labels, value.annotations, [key(value)])
+    with pytest.raises(IndexError):
+        _ = found.endpoints[0].address
+
+
+def test_a_slice_that_becomes_ours_is_thin_until_it_is_read_again() -> None:
+    """Its content is not guessed: it is asked for."""
+    rights = Rights()
+    store = SliceStore(lambda _: None, rights.whole)
+    value = full(101)
+    store.replace({key(value): value}, "101")
+    rights.ours = True
+    assert store.thin(TARGET) == [key(value)]
+
+    store.read(key(value), value, store.get(key(value)))
+
+    assert (store.thin(TARGET), store.get(key(value))) == ([], value)
+
+
+def test_what_is_ours_no_more_is_thinned_out() -> None:
+    """Also what we wrote ourselves; nothing is done where every target is everybody's."""
+    rights = Rights()
+    rights.ours = True
+    store, every = SliceStore(lambda _: None, rights.whole), SliceStore(lambda _: None)
+    for each in (store, every):
+        each.wrote(full(101))
+        each.thin_out()
+        assert each.thin(TARGET) == []
+    rights.ours = False
+
+    store.thin_out()
+
+    assert store.thin(TARGET) == [key(full(101))]
+    assert known(store) == {"payments-1": "101"}
+
+
+def test_a_thin_slice_that_is_written_or_gone_is_not_thin() -> None:
+    """Whichever way it comes to an end."""
+    rights = Rights()
+    store = SliceStore(lambda _: None, rights.whole)
+    store.upsert(key(full(101)), full(101), "101")
+    store.delete(key(full(101)), full(101), "102")
+    assert store.thin(TARGET) == []
+    store.upsert(key(full(103)), full(103), "103")
+    store.replace({}, "104")
+    assert store.thin(TARGET) == []
+    store.upsert(key(full(105)), full(105), "105")
+    rights.ours = True
+    store.wrote(full(106))
+    assert store.thin(TARGET) == []
+
+
+def test_a_page_of_a_list_is_thinned_before_the_next_one_is_read() -> None:
+    """What became ours between the page and the end of the list has to be read again, too."""
+    rights = Rights()
+    store = SliceStore(lambda _: None, rights.whole)
+    value = full(101)
+    page = store.lean({key(value): value})
+    rights.ours = True
+
+    store.replace(page, "101")
+
+    assert store.thin(TARGET) == [key(value)]
+    assert store.lean({key(value): value}) == {key(value): value}

@@ -96,6 +96,8 @@ def test_the_verdicts_on_a_node_are_those_of_all_its_checks(*, writing: bool) ->
     last = SimpleNamespace(desired=SimpleNamespace(watches=watches))
     hub = SimpleNamespace(
         writing=writing,
+        writes=lambda _: writing,
+        leading=SimpleNamespace(count=1),
         elector=SimpleNamespace(holder=""),
         registry=SimpleNamespace(broken_targets={}),
         reconciler=SimpleNamespace(last=lambda _: last),

@@ -1,0 +1,360 @@
+"""Replicas that share the Services (`--shards`) on a real API server: one writer for each, whatever happens to them.
+
+The judge is the API server's own audit log, as for one Lease (test_ha.py): it knows, on one clock, who renewed which
+Lease when and who wrote which slice when. Which Lease a slice belongs to is computed from the registry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from hub.election.assignment import Assignment
+from hub.election.elector import Timing
+from hub.election.shards import SHARDS
+from hub.model import TargetKey
+from hub.registry.load import load
+from hub.report.collect import Collected, Collector, Row
+from hub.report.metrics_catalog import LEADER, Metric
+from hub.report.state import Snapshots
+from tests.support.api import ApiRefused
+from tests.support.apiserver.audit import Request
+from tests.support.apiserver.server import ApiServer
+from tests.support.hub import RunningHub, World, add_node
+from tests.support.replicas import LEASES, Change, Replica
+from tests.support.waiting import eventually
+
+COUNT = 4
+NAMES = ("ha-0", "ha-1", "ha-2")
+CLUSTERS = tuple(f"c{number}" for number in range(6))
+"""Two names for each of three API servers: whose Nodes are these matters to nobody here."""
+SERVICES = {f"web-{name}": name for name in CLUSTERS}
+"""Each is published from one cluster, and `both` from two."""
+DURATION = 6
+"""Seconds of a Lease."""
+SHORT = (
+    *("--leader-elect-lease-duration", f"{DURATION}s", "--leader-elect-renew-deadline", "4s"),
+    *("--leader-elect-retry-period", "400ms"),
+)
+QUICK = Timing(DURATION, 4.0, 0.4, call=2.0)
+LEASE = "endpointslice-hub-default"
+
+
+@pytest.fixture
+def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
+    """Six clusters with six nodes each, and a Service of each."""
+    remotes = {name: remote_clusters[number % 3] for number, name in enumerate(CLUSTERS)}
+    made = World(tmp_path, hub_cluster, remotes).prepare()
+    for server in range(3):
+        for number in range(6):
+            add_node(remote_clusters[server], f"n{number}", f"10.{server}.0.{number + 1}")
+    for name in (*SERVICES, "both"):
+        made.add_service(name)
+    made.write(services=services(made))
+    return made
+
+
+def services(world: World, **sources: str) -> list[dict[str, object]]:
+    """Registry entries; ``sources`` says otherwise for some, by the name of the cluster of old."""
+    single = [world.service(name, sources.get(cluster, cluster)) for name, cluster in SERVICES.items()]
+    return [*single, world.service("both", "c0", "c1")]
+
+
+def lease(number: int) -> str:
+    """The name of a shard's Lease."""
+    return f"{LEASE}-{number}" if number else LEASE
+
+
+def holders(world: World) -> list[str]:
+    """Who holds each shard: the replica's name, "" = nobody."""
+    found = {
+        each["metadata"]["name"]: each["spec"].get("holderIdentity") or ""
+        for each in world.hub_cluster.api.list(LEASES)
+    }
+    return [found.get(lease(number), "").rpartition("_")[0] for number in range(COUNT)]
+
+
+def shared(world: World, among: int) -> bool:
+    """Whether every shard is held, and by nobody more than his share."""
+    found = Counter(holders(world))
+    return "" not in found and len(found) == min(among, COUNT) and max(found.values()) == -(-COUNT // among)
+
+
+def right(world: World, change: Change | None = None) -> bool:
+    """Whether every Service has exactly what it must have."""
+    wanted = {name: (change or Change(world, random.Random())).wanted(name) for name in ("c0", "c1", "c2")}
+    by_cluster = {name: wanted[f"c{number % 3}"] for number, name in enumerate(CLUSTERS)}
+    expected = {name: by_cluster[cluster] for name, cluster in SERVICES.items()}
+    expected["both"] = sorted((*by_cluster["c0"], *by_cluster["c1"]))
+    found = {name: world.published(name) for name in expected}
+    assert found == expected, f"{found}, not {expected}; {holders(world)}"
+    return True
+
+
+# --- processes ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def replicas(world: World, *arguments: str) -> Iterator[dict[str, Replica]]:
+    """Three, of which some hold all the shards."""
+    made = {name: Replica(world, name, "--shards", str(COUNT), *SHORT, *arguments) for name in NAMES}
+    try:
+        for each in made.values():
+            each.start()
+        eventually(lambda: "" not in holders(world), 60)
+        yield made
+    finally:
+        for each in made.values():
+            each.kill()
+
+
+class Observer:
+    """Looks at the Leases all the time: how long each was nobody's."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="observer")
+        self._free: dict[str, float] = {}
+        self.gaps: list[float] = []
+        """Seconds from the release of a shard to its next holder, to a fiftieth."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(20)
+
+    def _run(self) -> None:
+        api = self._world.hub_cluster.api_with(self._world.hub_cluster.token())
+        while not self._stop.wait(0.02):
+            with suppress(ApiRefused):
+                for each in api.list(LEASES):
+                    name, held = each["metadata"]["name"], bool(each["spec"].get("holderIdentity"))
+                    if not held:
+                        self._free.setdefault(name, time.monotonic())
+                    elif name in self._free:
+                        self.gaps.append(time.monotonic() - self._free.pop(name))
+
+
+def judge(world: World, requests: Sequence[Request]) -> int:
+    """No write of a Service but by the holder of its shard, within its Lease; how many were judged.
+
+    The log does not know the name of what is created: a first slice is not judged. A write that reaches the server
+    outside of a Lease (sent before a pause, read after it) must have met a conflict.
+    """
+    assignment = Assignment(load(world.path).registry, COUNT)
+    mine = [each for each in requests if each.user in NAMES and each.writes]
+    named = [each for each in mine if each.resource == "leases" and each.name and each.status < 300]
+    renewals = {number: [each for each in named if each.name == lease(number)] for number in range(COUNT)}
+    for found in renewals.values():
+        found.sort(key=lambda one: one.ended)
+    writes = [each for each in mine if each.resource == "endpointslices" and each.name]
+    wrong = []
+    for each in writes:
+        shard = assignment.of(TargetKey(each.namespace, each.name.rsplit("-", 2)[0]))
+        before = [one for one in renewals[shard] if one.ended <= each.received]
+        meanwhile = [
+            one for one in renewals[shard] if each.received < one.ended <= each.ended and one.user != each.user
+        ]
+        inside = bool(before) and before[-1].user == each.user and each.received - before[-1].received < DURATION
+        if (not inside or meanwhile) and each.status != 409:
+            wrong.append((shard, each, before[-1:], meanwhile))
+    assert wrong == []
+    return len(writes)
+
+
+def chaos(world: World, seconds: float, seed: int) -> None:
+    """Kill, pause, restart and terminate three replicas at random while nodes change; see who wrote what."""
+    rng = random.Random(seed)
+    change = Change(world, rng, ("c0", "c1", "c2"))
+    with replicas(world) as made, Observer(world) as observer:
+        eventually(lambda: right(world), 30)
+        mark = world.hub_cluster.audit_mark()
+        time.sleep(1.5)  # every Lease is renewed after the mark, before the first write is judged
+        with change:
+            end = time.monotonic() + seconds
+            due: list[tuple[float, Callable[[], object]]] = []
+            while time.monotonic() < end:
+                time.sleep(rng.uniform(0.2, 1.2))
+                for entry in [entry for entry in due if entry[0] <= time.monotonic()]:
+                    due.remove(entry)
+                    entry[1]()
+                victims = [each for each in made.values() if each.running and not each.paused]
+                if len(victims) < 2:
+                    continue
+                victim = rng.choice(victims)
+                again = time.monotonic() + rng.uniform(0.3, DURATION * 1.5)
+                act = rng.choice((victim.pause, victim.pause, victim.kill, victim.terminate))
+                act()
+                due.append((again, victim.go_on if act == victim.pause else victim.start))
+            for _, repair in due:
+                repair()
+        settled = time.monotonic()
+        eventually(lambda: right(world, change), 60)
+        settled = time.monotonic() - settled
+        eventually(lambda: shared(world, len(NAMES)), 120)
+    time.sleep(0.5)
+    judged = judge(world, world.hub_cluster.requests(mark))
+    gaps = sorted(observer.gaps)
+    assert judged > seconds / 2
+    assert gaps
+    sys.stdout.write(
+        f"\n{judged} writes judged; everything right {settled:.1f} s after the last change; {len(gaps)} shards changed "
+        f"hands after a release, median {gaps[len(gaps) // 2]:.2f} s, slowest {gaps[-1]:.2f} s\n"
+    )
+
+
+def test_replicas_of_shards_killed_and_paused_at_random(world: World) -> None:
+    """Never two writers of one Service, never a lost change, and fair shares in the end."""
+    chaos(world, 8.0, seed=1)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(3))
+def test_replicas_of_shards_killed_and_paused_for_two_minutes(world: World, seed: int) -> None:
+    """The same, for longer."""
+    chaos(world, 120.0, seed)
+
+
+# --- in this process -----------------------------------------------------------------------------------------------
+
+
+def clusters(running: RunningHub) -> set[str]:
+    """The remote clusters that are followed."""
+    return set(running.hub.fleet.clusters)
+
+
+@contextmanager
+def hubs(world: World, number: int = 2) -> Iterator[list[RunningHub]]:
+    """Several, started one after the other; each gets its share."""
+    with ExitStack() as stack:
+        made = []
+        for each in range(number):
+            made.append(stack.enter_context(RunningHub(world, shards=COUNT, timing=QUICK)))
+            eventually(lambda each=each: shares(made) == fair(each + 1), 40)  # type: ignore[misc]
+        yield made
+
+
+def shares(made: Sequence[RunningHub]) -> list[int]:
+    """How many shards each writes, sorted."""
+    return sorted(len(each.hub.leading.held) for each in made)
+
+
+def fair(number: int) -> list[int]:
+    """As even as can be."""
+    return sorted(COUNT // number + (each < COUNT % number) for each in range(number))
+
+
+def test_each_replica_follows_the_clusters_of_its_services_only(world: World) -> None:
+    """The first one follows all, gives half of the shards to the second, and forgets what these needed."""
+    with hubs(world, 1) as [alone]:
+        eventually(lambda: right(world), 30)
+        assert clusters(alone) == set(CLUSTERS)
+    with hubs(world) as made:
+        eventually(lambda: right(world), 30)
+        mark = world.hub_cluster.audit_mark()
+        for each in made:
+            assignment = Assignment(each.hub.registry, COUNT)
+            held = each.hub.leading.held
+            needed = {cluster for name, cluster in SERVICES.items() if assignment.of(TargetKey("edge", name)) in held}
+            if assignment.of(TargetKey("edge", "both")) in held:
+                needed |= {"c0", "c1"}
+            assert clusters(each) == needed
+        assert clusters(made[0]) | clusters(made[1]) == set(CLUSTERS)
+        assert len(clusters(made[0])) + len(clusters(made[1])) <= len(CLUSTERS) + 1  # one of the clusters of `both`
+        add_node(world.remotes["c2"], "new", "10.2.0.9")
+        eventually(lambda: world.published("web-c2")[-1:] == ["10.2.0.9"] == world.published("web-c5")[-1:], 15)
+        assert len(world.writes(mark)) == 2  # one for each Service, by one of the two
+
+
+def test_a_replica_says_which_shards_it_writes(world: World) -> None:
+    """In its status, its metrics and on each Lease; of the other's Services it says who writes them."""
+    with hubs(world) as made:
+        eventually(lambda: right(world), 30)
+        said: list[int] = []
+        for each, other in zip(made, reversed(made), strict=True):
+            status = Snapshots(each.hub).take()
+            assert (status.hub.role, status.hub.shard_count) == ("leader", COUNT)
+            said += status.hub.shards
+            held = set(each.hub.leading.held)
+            eventually(lambda each=each, other=other: _told(each, other), 10)  # type: ignore[misc]
+            leads = dict(rows(each, LEADER))
+            assert leads == {(str(number),): int(number in held) for number in range(COUNT)}
+        assert sorted(said) == list(range(COUNT))
+    for found in world.hub_cluster.api.list(LEASES):
+        assert found["metadata"]["annotations"][SHARDS] == str(COUNT)
+        assert not found["spec"].get("holderIdentity")  # they ended in good order
+
+
+def rows(running: RunningHub, metric: Metric) -> list[Row]:
+    """What is collected of a metric."""
+
+    async def collected() -> Collected:
+        return Collector(running.hub).collect()
+
+    return next(found for each, found in asyncio.run(collected()) if each is metric)
+
+
+def _told(each: RunningHub, other: RunningHub) -> bool:
+    """Whether a status names the other as who writes what this one does not."""
+    lines = {service.name: service.status for service in Snapshots(each.hub).take().services}
+    foreign = {str(key) for key in each.hub.registry.targets if not each.hub.writes(key)}
+    assert foreign
+    assert {name for name, text in lines.items() if text} == foreign, json.dumps(lines)
+    assert all(other.hub.elector.identity in lines[name] for name in foreign), json.dumps(lines)
+    return True
+
+
+def test_a_reload_moves_services_between_replicas(world: World) -> None:
+    """Sources are exchanged: Services go to the other shard, each is right in the end, nothing is written twice."""
+    with hubs(world) as made:
+        eventually(lambda: right(world), 30)
+        before = {key: made[0].hub.writes(key) for key in made[0].hub.registry.targets}
+        mark = world.hub_cluster.audit_mark()
+        turned = dict(zip(CLUSTERS, (*CLUSTERS[1:], CLUSTERS[0]), strict=True))
+        world.write(services=services(world, **turned))
+
+        def moved() -> bool:
+            change = Change(world, random.Random())
+            wanted = {f"c{number}": change.wanted(f"c{number}") for number in range(3)}
+            for name, cluster in SERVICES.items():
+                found = {
+                    each["metadata"]["labels"]["multicluster.kubernetes.io/source-cluster"]
+                    for each in world.slices(name)
+                }
+                assert found == {turned[cluster]}, (name, found)
+                assert world.published(name) == wanted[f"c{int(turned[cluster][1:]) % 3}"]
+            assert all(each.hub.leading.shards.agreed for each in made)
+            return True
+
+        eventually(moved, 60)
+        after = {key: made[0].hub.writes(key) for key in before}
+        assert after != before
+        written = [each for each in world.writes(mark) if each.status < 300]
+        assert len(written) <= 4 * len(SERVICES)
+
+
+def test_another_number_of_shards_stands_by_and_says_why(world: World) -> None:
+    """A replica that counts otherwise writes nothing, and its status names the one that does not."""
+    with hubs(world, 1) as [running]:
+        eventually(lambda: right(world), 30)
+        for count in (1, 2, 8):
+            with RunningHub(world, shards=count, timing=QUICK) as other:
+                wanted = f"has --shards {COUNT}" if count > 1 else ""
+                eventually(lambda wanted=wanted, other=other: wanted in other.hub.trouble, 10)  # type: ignore[misc]
+                time.sleep(1.0)
+                assert (other.hub.writing, sorted(running.hub.leading.held)) == (False, list(range(COUNT)))

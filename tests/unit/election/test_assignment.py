@@ -1,0 +1,128 @@
+"""Which shard a target is in: few clusters for each replica, the same everywhere, and few moves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.election.assignment import Assignment, shard
+from hub.model import LOCAL, TargetKey
+from hub.registry.spec import ClusterSpec, ProviderRef, Registry, SourceSpec, TargetSpec, ViewsSpec
+
+NODES = ProviderRef("node-addresses")
+
+
+def registry(sources: Mapping[str, Sequence[str]], *clusters: str, digest: str = "a" * 64) -> Registry:
+    """Services ``edge/NAME`` and their source clusters; further clusters that no Service needs."""
+    targets = {
+        TargetKey("edge", name): TargetSpec(TargetKey("edge", name), tuple(SourceSpec(each, NODES) for each in names))
+        for name, names in sources.items()
+    }
+    every = {LOCAL, *clusters, *(each for names in sources.values() for each in names)}
+    return Registry("default", {name: ClusterSpec(name, NODES) for name in sorted(every)}, targets, digest=digest)
+
+
+def key(name: str) -> TargetKey:
+    """A target."""
+    return TargetKey("edge", name)
+
+
+def fleet(pairs: int = 0) -> Registry:
+    """500 clusters with four Services each; in pairs, two Services of each are published from the next one first."""
+    number = 2 * pairs or 500
+    sources = {}
+    for each in range(4 * number):
+        cluster = each % number
+        sources[f"s{each}"] = [f"c{cluster}", f"c{cluster ^ 1}"] if pairs else [f"c{cluster}"]
+    return registry(sources)
+
+
+@pytest.mark.parametrize("registry_", [fleet(), fleet(250)], ids=["one source", "pairs"])
+def test_a_third_of_the_shards_needs_a_third_of_the_clusters(registry_: Registry) -> None:
+    """Also where Services span two clusters, whichever of them comes first."""
+    assignment = Assignment(registry_, 6)
+    for replica in range(3):
+        part = assignment.part({replica, replica + 3})
+        assert 0.27 < len(part.targets) / len(registry_.targets) < 0.40
+        assert 0.27 < len(part.clusters) / len(registry_.clusters) < 0.40
+
+
+def test_a_cluster_that_all_need_draws_nobody() -> None:
+    """Services that all fail over to one cluster are spread by what they have for themselves."""
+    sources = {f"s{each}": [f"c{each % 40}", "a-spare"] for each in range(80)}
+    assignment = Assignment(registry(sources), 4)
+    found = Counter(assignment.of(key(name)) for name in sources)
+    assert (len(found), max(found.values()) < 40) == (4, True)
+    assert all("a-spare" in assignment.part({number}).clusters for number in range(4))
+
+
+def test_the_hash_is_the_same_in_every_process_and_version() -> None:
+    """Two replicas that computed it otherwise would both write a Service, or neither."""
+    assert [shard(f"cluster c{each}", 6) for each in range(8)] == [5, 5, 5, 0, 1, 5, 1, 5]
+    code = "from hub.election.assignment import shard; print([shard(f'cluster c{n}', 6) for n in range(8)])"
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        said = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, check=True, timeout=60
+        )
+        assert said.stdout.decode().strip() == str([shard(f"cluster c{each}", 6) for each in range(8)])
+
+
+def test_a_copy_goes_by_its_own_name() -> None:
+    """Where it is copied from is an annotation that anybody may change: that moves nothing. Nor does leaving."""
+    copy = TargetSpec(key("copy"), (SourceSpec(LOCAL, ProviderRef("service-copy", '{"name":"a"}')),))
+    other = replace(copy, sources=(SourceSpec(LOCAL, ProviderRef("service-copy", '{"name":"b"}')),))
+    shards = [
+        Assignment(replace(registry({}), targets={key("copy"): each}), 7).of(key("copy")) for each in (copy, other)
+    ]
+    assert shards == [Assignment(registry({}), 7).of(key("copy"))] * 2
+
+
+def test_an_order_of_sources_moves_nothing() -> None:
+    """Failing over the other way round is done by the same replica."""
+    one, other = registry({"a": ["c1", "c2"]}), registry({"a": ["c2", "c1"]}, digest="b" * 64)
+    assert Assignment(other, 16).moved(Assignment(one, 16)) == set()
+
+
+def test_moved_are_those_whose_shard_differs() -> None:
+    """A Service that is in the file no more goes by its name; one that is new, too, came from there."""
+    one, other = registry({"a": ["c1"], "b": ["c2"]}), registry({"a": ["c3"], "b": ["c2"], "new": ["c1"]})
+    before, after = Assignment(one, 64), Assignment(other, 64)
+    assert after.moved(before) == {key("a"), key("new")} == before.moved(after)
+    assert before.mark == after.mark == f"1-{'a' * 16}"
+
+
+def test_what_is_needed_beside_the_targets() -> None:
+    """The hub cluster, clusters nobody uses (their state is said by one replica), and those of endpoint views."""
+    found = replace(registry({"a": ["c1"]}, "idle", "viewed"), views=ViewsSpec(("viewed",)))
+    assignment = Assignment(found, 5)
+    parts = [assignment.part({number}).clusters.keys() for number in range(5)]
+    assert all({LOCAL, "viewed"} <= part for part in parts)
+    assert [sum(name in part for part in parts) for name in ("c1", "idle")] == [1, 1]
+    assert "c1" in parts[assignment.minder("c1")]
+    assert assignment.part(()).targets == {}
+
+
+@given(
+    st.dictionaries(st.text("abc", min_size=1, max_size=2), st.lists(st.sampled_from("wxyz"), min_size=1), max_size=8),
+    st.integers(1, 9),
+)
+def test_every_target_is_in_one_shard_with_all_it_needs(sources: dict[str, list[str]], count: int) -> None:
+    """The parts of all shards are the registry, and each cluster is spoken for where it is followed."""
+    found = registry(sources)
+    assignment = Assignment(found, count)
+    parts = [assignment.part({number}) for number in range(count)]
+    assert sorted(each for part in parts for each in part.targets) == sorted(found.targets)
+    assert {name for part in parts for name in part.clusters} == set(found.clusters)
+    for part in parts:
+        assert {source.cluster for each in part.targets.values() for source in each.sources} <= part.clusters.keys()
+    for name in found.clusters:
+        assert name in parts[assignment.minder(name)].clusters

@@ -1,0 +1,601 @@
+"""Shards in virtual time: several replicas, several Leases, and never two writers of one target."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pytest
+
+from hub.app.leading import Leading
+from hub.election.elector import LeaseRecord
+from hub.election.shards import HANDED, MOST, REGISTRY, SHARDS, WANTED, count_of
+from hub.errors import AlreadyExists, ClusterUnreachable, Conflict, NotFound, NotLeader
+from hub.model import TargetKey
+from hub.registry.spec import ClusterSpec, ProviderRef, Registry, SourceSpec, TargetSpec
+from tests.support.leases import Server, real, simulate
+
+TARGETS: Final = tuple(TargetKey("edge", f"web-{number}") for number in range(6))
+CLUSTERS: Final = tuple(f"c{number}" for number in range(9))
+NODES: Final = ProviderRef("node-addresses")
+
+
+def registry(generation: int = 0) -> Registry:
+    """Each target has one source; from generation to generation many have another one."""
+    rng = random.Random(generation)
+    targets = {key: TargetSpec(key, (SourceSpec(rng.choice(CLUSTERS), NODES),)) for key in TARGETS}
+    clusters = {name: ClusterSpec(name, NODES) for name in CLUSTERS}
+    return Registry("default", clusters, targets, digest=f"{generation:016x}")
+
+
+class World:
+    """The Leases of one hub, and who writes which target."""
+
+    def __init__(self) -> None:
+        self.servers: dict[int, Server] = {}
+        self.writing: dict[TargetKey, str] = {}
+        self.written: Counter[TargetKey] = Counter()
+        self.last: dict[TargetKey, str] = {}
+        """Who wrote a target last, in which registry's name."""
+
+    def server(self, number: int) -> Server:
+        return self.servers.setdefault(number, Server())
+
+    def holders(self, count: int) -> list[str]:
+        """By number; "" = nobody."""
+        return [self.server(number).holder for number in range(count)]
+
+    def shares(self, count: int) -> list[int]:
+        """How many shards each of those that have any has, sorted."""
+        return sorted(Counter(filter(None, self.holders(count))).values())
+
+
+@dataclass
+class Way:
+    """A process's way to one Lease."""
+
+    process: Process
+    server: Server
+
+    async def get(self) -> LeaseRecord:
+        await self.process.travel(f"get {self.number}")
+        if self.server.record is None:
+            raise NotFound(404)
+        record = self.server.record
+        await self.process.come_back()
+        return record
+
+    async def create(self, record: LeaseRecord) -> LeaseRecord:
+        await self.process.travel(f"create {self.number}")
+        if self.server.record is not None:
+            raise AlreadyExists(409)
+        stored = self.server.store(record)
+        await self.process.come_back()
+        return stored
+
+    async def update(self, record: LeaseRecord) -> LeaseRecord:
+        await self.process.travel(f"update {self.number}")
+        if self.server.record is None:
+            raise NotFound(404)
+        if self.server.record.version != record.version:
+            raise Conflict(409)
+        stored = self.server.store(record)
+        await self.process.come_back()
+        return stored
+
+    async def freed(self) -> None:
+        while self.server.record is None or self.server.record.holder:
+            await self.server.changed.wait()
+        await self.process.come_back()
+
+    @property
+    def number(self) -> int:
+        return next(number for number, each in self.process.world.servers.items() if each is self.server)
+
+
+@dataclass(eq=False)
+class Process:
+    """One hub: its clock, its way to the API server, its rights, and what it writes."""
+
+    world: World
+    name: str
+    count: int = 6
+    generation: int = 0
+    rate: float = 1.0
+    latency: float = 0.0
+    away: bool = False
+    """The API server does not answer."""
+    calls: list[str] = field(default_factory=list)
+    under_way: set[TargetKey] = field(default_factory=set)
+    paused_until: float = 0.0
+    longest: float = 0.5
+    """Seconds a write takes at most."""
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.name)
+        self.offset = self.rng.uniform(0, 1e6)
+        self.changes: list[tuple[float, frozenset[int]]] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self.leading = Leading(
+            lambda number: Way(self, self.world.server(number)),
+            self.name,
+            self,
+            registry(self.generation),
+            lambda: self.under_way,
+            lambda: self.changes.append((real(), self.leading.held)),
+            count=self.count,
+        )
+
+    # its clock
+
+    def now(self) -> float:
+        return self.offset + real() * self.rate
+
+    def wall(self) -> float:
+        return 1.7e9 + real()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / self.rate)
+        await self.gate()
+
+    async def gate(self) -> None:
+        """While the process is paused nothing in it goes on."""
+        while (left := self.paused_until - real()) > 0:  # noqa: ASYNC110 - it may be prolonged meanwhile
+            await asyncio.sleep(left)
+
+    # its way to the API server
+
+    async def travel(self, call: str) -> None:
+        self.calls.append(call)
+        await asyncio.sleep(self.rng.uniform(0, self.latency))
+        await self.gate()
+        if self.away:
+            raise ClusterUnreachable("connection refused", "refused")
+
+    async def come_back(self) -> None:
+        await asyncio.sleep(self.rng.uniform(0, self.latency))
+        await self.gate()
+
+    # its life
+
+    def start(self) -> Process:
+        """Take part, and write."""
+        self.tasks = [asyncio.create_task(self.leading.shards.run())]
+        self.tasks += [asyncio.create_task(self._write(key)) for key in TARGETS]
+        return self
+
+    async def stop(self) -> None:
+        """End as on SIGTERM: the writes under way end, then everything is given back."""
+        self.leading.end()
+        while self.under_way:  # noqa: ASYNC110 - the test's own state
+            await asyncio.sleep(0.01)
+        await self._end()
+
+    async def _end(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        for task in self.tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def kill(self) -> None:
+        """End at once: nothing is given back."""
+        self.paused_until = 1e12
+
+    def reload(self, generation: int) -> None:
+        """The file has changed."""
+        self.generation = generation
+        self.leading.use(registry(generation))
+
+    @property
+    def held(self) -> int:
+        return len(self.leading.held)
+
+    async def _write(self, key: TargetKey) -> None:
+        """Write one target now and then, as the fence allows."""
+        world = self.world
+        while True:
+            await asyncio.sleep(self.rng.uniform(0, 1.0))
+            await self.gate()
+            if not self.leading.writes(key):
+                continue
+            self.under_way.add(key)
+            try:
+                with suppress(NotLeader):
+                    budget = self.leading.check(key)
+                    assert key not in world.writing, f"{self.name} and {world.writing[key]} write {key}"
+                    world.writing[key] = self.name
+                    try:
+                        await asyncio.sleep(self.rng.uniform(0, min(budget, self.longest)) / self.rate)
+                        assert world.writing[key] == self.name
+                        world.written[key] += 1
+                        world.last[key] = f"{self.name} {self.generation}"
+                    finally:
+                        del world.writing[key]
+            finally:
+                self.under_way.discard(key)
+
+    def raise_what_failed(self) -> None:
+        for task in self.tasks:
+            if task.done() and not task.cancelled():
+                task.result()
+
+
+def check(*processes: Process) -> None:
+    """At no moment does a target have two writers, whatever each of them believes."""
+    for process in processes:
+        process.raise_what_failed()
+    for key in TARGETS:
+        may = []
+        for process in processes:
+            with suppress(NotLeader):
+                process.leading.check(key)
+                may.append(process.name)
+        assert len(may) <= 1, (key, may)
+
+
+async def watch(seconds: float, *processes: Process) -> None:
+    """Let time pass, and look."""
+    end = real() + seconds
+    while real() < end:
+        await asyncio.sleep(0.2)
+        check(*processes)
+
+
+async def pair(world: World, **more: int) -> tuple[Process, Process]:
+    """Two replicas that have shared the shards."""
+    first = Process(world, "first", **more).start()  # type: ignore[arg-type]
+    await watch(10, first)
+    second = Process(world, "second", **more).start()  # type: ignore[arg-type]
+    await watch(30, first, second)
+    return first, second
+
+
+# -- one shard is what there was before ---------------------------------------------------------------------------
+
+
+def test_one_shard_is_the_lease_without_shards() -> None:
+    """No annotation, no request more: one look, one creation, one renewal every two seconds."""
+
+    async def main() -> None:
+        world = World()
+        process = Process(world, "first", count=1).start()
+        await asyncio.sleep(20.5)
+        assert process.calls == ["get 0", "create 0", *["update 0"] * 10]
+        record = world.servers[0].record
+        assert record is not None
+        assert (set(world.servers), dict(record.notes)) == ({0}, {})
+        assert (process.leading.first, all(map(process.leading.writes, TARGETS))) == (True, True)
+        assert process.leading.part() is process.leading._assignment.registry
+
+    simulate(main())
+
+
+# -- shares -------------------------------------------------------------------------------------------------------
+
+
+def test_a_lonely_replica_takes_all_shards_within_three_seconds() -> None:
+    """Whoever is alone writes everything; each Lease says the number of shards and the registry."""
+
+    async def main() -> None:
+        for count in (2, 6, 64):
+            world = World()
+            process = Process(world, "first", count=count).start()
+            await watch(3.5, process)
+            assert process.held == count
+            assert all(map(process.leading.writes, TARGETS))
+            records = [world.server(number).record for number in range(count)]
+            notes = {SHARDS: str(count), REGISTRY: process.leading._assignment.mark}
+            assert all(record is not None and record.notes == notes for record in records)
+            await process.stop()
+            assert world.holders(count) == [""] * count
+
+    simulate(main())
+
+
+def test_replicas_that_start_together_share_the_shards() -> None:
+    """Nobody takes all first and gives most away afterwards."""
+
+    async def main() -> None:
+        world = World()
+        processes = [Process(world, f"hub-{number}", latency=0.02).start() for number in range(3)]
+        await watch(10, *processes)
+        assert world.shares(6) == [2, 2, 2]
+        assert max(len(held) for each in processes for _, held in each.changes) <= 4
+
+    simulate(main())
+
+
+@pytest.mark.parametrize(("count", "replicas"), [(3, 2), (6, 3), (5, 4), (4, 6), (9, 4)])
+def test_newcomers_get_their_share(count: int, replicas: int) -> None:
+    """One replica after the other comes: in the end none has more than its share, rounded up, and nothing moves."""
+
+    async def main() -> None:
+        world = World()
+        processes: list[Process] = []
+        for number in range(replicas):
+            processes.append(Process(world, f"hub-{number}", count=count, latency=0.05).start())
+            await watch(2 + 5 * count, *processes)
+            shares = world.shares(count)
+            assert (sum(shares), shares[-1] - shares[0] <= 1) == (count, True)
+            assert shares[-1] == -(-count // (number + 1))
+        before = [len(each.changes) for each in processes]
+        await watch(60, *processes)
+        assert [len(each.changes) for each in processes] == before
+
+    simulate(main())
+
+
+def test_a_shard_is_handed_over_within_a_fraction_of_a_second() -> None:
+    """From the holder's last write to the other's right there is no expiry to be waited for."""
+
+    async def main() -> None:
+        world = World()
+        first = Process(world, "first", latency=0.01).start()
+        await watch(10, first)
+        second = Process(world, "second", latency=0.01).start()
+        await watch(40, first, second)
+        given = [at for (at, held), (_, before) in zip(first.changes[1:], first.changes, strict=False) if held < before]
+        taken = [at for at, held in second.changes if held]
+        gaps = [min(at - each for at in taken if at >= each) for each in given]
+        assert (len(gaps), max(gaps) < 1.0) == (3, True), gaps
+
+    simulate(main())
+
+
+def test_the_holder_ends_the_writes_under_way_first() -> None:
+    """A shard asked for is given when the last request for its targets has ended, and none is begun meanwhile."""
+
+    async def main() -> None:
+        world = World()
+        first = Process(world, "first", longest=8.0).start()
+        await watch(10, first)
+        second = Process(world, "second", longest=8.0).start()
+        await watch(120, first, second)
+        assert world.shares(6) == [3, 3]
+
+    simulate(main())
+
+
+# -- ends ---------------------------------------------------------------------------------------------------------
+
+
+def test_sigterm_gives_all_shards_back() -> None:
+    """The other has all of them within seconds, one after the other."""
+
+    async def main() -> None:
+        world = World()
+        first, second = await pair(world)
+        await first.stop()
+        assert "first" not in world.holders(6)
+        await watch(3, second)
+        assert second.held == 6
+
+    simulate(main())
+
+
+def test_a_dead_replicas_shards_are_taken_when_its_leases_end() -> None:
+    """By both of those that are left, since each takes its share."""
+
+    async def main() -> None:
+        world = World()
+        processes = [Process(world, f"hub-{number}", latency=0.02).start() for number in range(3)]
+        await watch(20, *processes)
+        processes[0].kill()
+        await watch(14, *processes)
+        assert world.shares(6) == [2, 2, 2]
+        await watch(8, *processes)
+        assert [each.held for each in processes[1:]] == [3, 3]
+
+    simulate(main())
+
+
+def test_a_paused_replica_may_write_nothing_when_it_wakes() -> None:
+    """Its shards are others' by then, and the fence of each says so before any task has run."""
+
+    async def main() -> None:
+        world = World()
+        first, second = await pair(world)
+        first.paused_until = real() + 40
+        await watch(39.9, first, second)
+        assert second.held == 6
+        await watch(60, first, second)
+        assert (first.held, second.held) == (3, 3)
+
+    simulate(main())
+
+
+# -- another number -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("old", "new"), [(3, 6), (6, 3), (1, 3), (3, 1)])
+def test_another_number_of_shards_stands_by_until_the_last_one_has_gone(old: int, new: int) -> None:
+    """A rolling change of --shards: those with the new number wait for all the others, and say for whom."""
+
+    async def main() -> None:
+        world = World()
+        before = [Process(world, f"old-{number}", count=old).start() for number in range(2)]
+        await watch(40, *before)
+        after = [Process(world, f"new-{number}", count=new).start() for number in range(2)]
+        await watch(30, *before, *after)
+        await before[0].stop()
+        await watch(30, before[1], *after)
+        assert [each.held for each in (before[1], *after)] == [old, 0, 0]
+        if old > 1:
+            assert f"has --shards {old}" in after[0].leading.problem
+        await before[1].stop()
+        await watch(30, *after)
+        assert sum(each.held for each in after) == new
+        assert {count_of(world.server(number).record) for number in range(new)} == {new}
+        assert [each.leading.problem for each in after] == ["", ""]
+
+    simulate(main())
+
+
+def test_a_number_that_nobody_can_have_written_is_bounded() -> None:
+    """An annotation with nonsense makes a replica look at a bounded number of Leases."""
+    for text in ("999999999999", "-3", "many", ""):
+        assert count_of(LeaseRecord("x", 15, "", "", notes={SHARDS: text})) == MOST
+    assert (count_of(None), count_of(LeaseRecord("x", 15, "", "")), MOST) == (0, 1, 64)
+
+
+# -- another registry ---------------------------------------------------------------------------------------------
+
+
+def test_a_replica_with_another_registry_takes_nothing() -> None:
+    """It stands by, says why, and takes its share once it divides the same."""
+
+    async def main() -> None:
+        world = World()
+        first = Process(world, "first").start()
+        await watch(10, first)
+        second = Process(world, "second", generation=1).start()
+        await watch(60, first, second)
+        assert (first.held, second.held) == (6, 0)
+        assert "with another registry than this replica's" in second.leading.problem
+        first.reload(1)
+        await watch(40, first, second)
+        assert (first.held, second.held, second.leading.problem) == (3, 3, "")
+
+    simulate(main())
+
+
+def test_a_reload_moves_targets_without_two_writers() -> None:
+    """One replica sees the file a minute before the other: what moves is written by neither until both agree."""
+
+    async def main() -> None:
+        world = World()
+        first, second = await pair(world)
+        mine = {key for key in TARGETS if first.leading.writes(key)}
+        second.reload(1)
+        for key in mine:
+            with pytest.raises(NotLeader):
+                second.leading.check(key)
+        await watch(60, first, second)
+        assert mine == {key for key in TARGETS if first.leading.writes(key)}
+        first.reload(1)
+        await watch(30, first, second)
+        written = {key: each.name for each in (first, second) for key in TARGETS if each.leading.writes(key)}
+        moved = {key for key in mine if written[key] == "second"}
+        assert (set(written), bool(moved)) == (set(TARGETS), True)
+        assert {world.last[key] for key in moved} == {"second 1"}
+
+    simulate(main())
+
+
+def test_a_registry_that_comes_and_goes_moves_nothing_twice() -> None:
+    """A file that is put back at once: what moved away and came back waits for the agreement, too."""
+
+    async def main() -> None:
+        world = World()
+        first, second = await pair(world)
+        for generation in (1, 0, 2, 0):
+            second.reload(generation)
+            await watch(0.5, first, second)
+        await watch(30, first, second)
+        assert {key for each in (first, second) for key in TARGETS if each.leading.writes(key)} == set(TARGETS)
+
+    simulate(main())
+
+
+# -- requests that nobody should grant ----------------------------------------------------------------------------
+
+
+def test_a_request_is_granted_to_nobody_who_has_enough() -> None:
+    """An annotation by hand, or one that is out of date, moves nothing and is gone with the next renewal."""
+
+    async def main() -> None:
+        world = World()
+        first, second = await pair(world)
+        for server in [each for each in world.servers.values() if each.holder == "first"]:
+            assert server.record is not None
+            server.store(replace(server.record, notes={**server.record.notes, WANTED: "second"}))
+        await watch(10, first, second)
+        assert (first.held, second.held) == (3, 3)
+        assert all(WANTED not in each.record.notes for each in world.servers.values() if each.record is not None)
+
+    simulate(main())
+
+
+def test_who_asked_and_died_costs_a_moment() -> None:
+    """A shard given to somebody who does not come is taken by somebody else after one retry period."""
+
+    async def main() -> None:
+        world = World()
+        first = Process(world, "first").start()
+        await watch(10, first)
+        record = world.servers[5].record
+        assert record is not None
+        world.servers[5].store(replace(record, notes={**record.notes, WANTED: "ghost"}))
+        while world.servers[5].holder:
+            await watch(0.2, first)
+        assert world.servers[5].record is not None
+        assert world.servers[5].record.notes[HANDED] == "ghost"
+        await watch(1.4, first)
+        assert first.held == 5
+        await watch(5, first)
+        assert first.held == 6
+
+    simulate(main())
+
+
+# -- everything at once -------------------------------------------------------------------------------------------
+
+
+async def trouble(processes: list[Process], rng: random.Random) -> None:
+    """Pauses and outages of one process at a time, and reloads that reach one before the others."""
+    generation = 0
+    while True:
+        await asyncio.sleep(rng.expovariate(1 / 6))
+        process = rng.choice(processes)
+        length = rng.choice((0.5, 3.0, 9.0, 16.0, 40.0)) * rng.uniform(0.5, 1.5)
+        kind = rng.choice(("pause", "away", "reload", "reload"))
+        if kind == "pause":
+            process.paused_until = real() + length
+        elif kind == "away":
+            process.away = True
+            await asyncio.sleep(length)
+            process.away = False
+        else:
+            generation += 1
+            for each in rng.sample(processes, len(processes)):
+                await asyncio.sleep(rng.choice((0.0, 0.3, 5.0)))
+                await each.gate()
+                each.reload(generation)
+
+
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 40))])
+def test_never_two_writers_of_one_target(seed: int) -> None:
+    """Minutes of trouble: never two writers, and in the end every target is written in the last registry's name."""
+
+    async def main() -> None:
+        rng = random.Random(seed)
+        world = World()
+        count = rng.choice((2, 3, 6))
+        processes = [
+            Process(world, f"hub-{number}", count=count, rate=rng.uniform(0.98, 1.02), latency=rng.choice((0.01, 0.5)))
+            for number in range(3)
+        ]
+        for process in processes:
+            process.start()
+            await watch(rng.uniform(0, 5), *processes)
+        chaos = asyncio.create_task(trouble(processes, rng))
+        await watch(300, *processes)
+        chaos.cancel()
+        generation = max(each.generation for each in processes) + 1
+        for process in processes:
+            process.paused_until, process.away = 0.0, False
+            process.reload(generation)
+        await watch(90, *processes)
+        assert (sum(each.held for each in processes), world.shares(count)[-1]) == (count, -(-count // 3))
+        assert {text.split()[1] for text in world.last.values()} == {str(generation)}
+        assert min(world.written[key] for key in TARGETS) > 50
+        for process in processes:
+            await process.stop()
+        assert world.holders(count) == [""] * count
+
+    simulate(main())
