@@ -72,7 +72,11 @@ def medians(runs: Iterable[Result]) -> dict[str, dict[str, float]]:
         if good(each):
             by_subject.setdefault(each["subject"], []).append(each)
     return {
-        subject: {figure.key: statistics.median(each[figure.key] for each in found) for figure in FIGURES}
+        subject: {
+            figure.key: statistics.median(each[figure.key] for each in found)
+            for figure in FIGURES
+            if all(figure.key in each for each in found)
+        }
         for subject, found in by_subject.items()
     }
 
