@@ -17,6 +17,8 @@ from hub.model import Conditions, Endpoint, ObjectKey, Service, Slice, TargetKey
 log = logging.getLogger(__name__)
 
 NO_SLICES: Mapping[str, Slice] = {}
+POOL_SPARE = 1000
+"""Endpoints of no slice that the pool may hold, beside a quarter of those that have one: a sweep looks at all."""
 
 
 def newer(version: str, than: str) -> bool:
@@ -56,6 +58,7 @@ class SliceStore:
         self._deferred: dict[ObjectKey, list[Callable[[], None]]] = {}
         """Slices with a write under way -> events on them that wait for its end."""
         self._pool: dict[Endpoint, Endpoint] = {}
+        self._pool_room = POOL_SPARE
         self._listed = ""
         """resourceVersion of the last list: whatever is not newer is in it, or was gone by then."""
         self._seen = ""
@@ -246,12 +249,21 @@ class SliceStore:
             self._thin.add(key)
             return self._thinned(value)
         self._thin.discard(key)
-        if len(self._pool) > 200_000:  # about twice what a big fleet publishes: start over rather than grow
-            self._pool.clear()
+        if len(self._pool) > self._pool_room:
+            self._forget_unused()
         pool = self._pool
         return msgspec.structs.replace(
             value, endpoints=tuple([pool.setdefault(each, each) for each in value.endpoints])
         )
+
+    def _forget_unused(self) -> None:
+        """Drop the endpoints that are in no slice any more: otherwise every address there ever was would stay."""
+        self._pool = {}
+        for key, value in self._by_key.items():
+            if key not in self._thin:
+                for each in value.endpoints:
+                    self._pool.setdefault(each, each)
+        self._pool_room = len(self._pool) * 5 // 4 + POOL_SPARE
 
     def _keeps(self, value: Slice) -> bool:
         return self._whole is None or self._whole(value.target)

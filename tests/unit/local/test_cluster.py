@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from hub.local.stores import SliceStore
+from hub.local.stores import POOL_SPARE, SliceStore
 from hub.model import ObjectKey, Slice, TargetKey
 from tests.support import build
 
@@ -236,3 +236,16 @@ def test_a_page_of_a_list_is_thinned_before_the_next_one_is_read() -> None:
 
     assert store.thin(TARGET) == [key(value)]
     assert store.lean({key(value): value}) == {key(value): value}
+
+
+def test_endpoints_of_replaced_nodes_are_forgotten(store: SliceStore) -> None:
+    """A fleet whose nodes are all replaced, again and again, needs no more memory than one that stays."""
+    for version in range(200, 800):
+        for name in ("payments-1", "payments-2"):
+            endpoints = [build.endpoint(f"10.{version >> 8}.{version & 255}.{number}") for number in range(1, 21)]
+            changed = msgspec.structs.replace(published(version, name=name, uid=name), endpoints=tuple(endpoints))
+            store.upsert(key(changed), changed, str(version))
+
+    assert len(store._pool) <= 20 * 5 // 4 + POOL_SPARE + 20
+    first, second = (store.of(TARGET)[name].endpoints for name in ("payments-1", "payments-2"))
+    assert all(one is other for one, other in zip(first, second, strict=True))
