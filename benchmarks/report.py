@@ -126,7 +126,7 @@ def _goal(row: Row, figure: Figure, value: float | None, to_goref: float | None)
     goal = GOALS.get(row, {}).get(figure.key)
     if goal is None:
         return "–"
-    text = f"≤ {goal:.1f}"
+    text = f"≤ {goal}"
     # As printed: 1.004 reads 1.00 and is called reached.
     return text if to_goref is None else f"{text} {'✓' if round(to_goref, 2) <= goal else '✗'}"
 

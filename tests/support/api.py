@@ -147,7 +147,7 @@ class Api:
         connection = self._connection = kept or self._connect(self._timeout)
         try:
             answer = self._send(connection, method, path, query, body, content_type)
-        except (ConnectionError, http.client.HTTPException):
+        except (ConnectionError, ssl.SSLEOFError, http.client.HTTPException):
             # A kept connection may have died with an earlier server; a fresh one tells the truth.
             if kept is None:
                 raise
