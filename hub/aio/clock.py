@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -37,3 +38,8 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """As asyncio.sleep."""
         await asyncio.sleep(seconds)
+
+
+def rfc3339(seconds: float) -> str:
+    """Unix time as the API writes it: UTC, whole seconds."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

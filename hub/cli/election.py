@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from hub.cli.options import duration, resource_name
+from hub.election import MOST_SHARDS
 
 if TYPE_CHECKING:
     from hub.election.elector import Timing
@@ -20,8 +21,6 @@ LONGEST: Final = 3600.0
 """Seconds; a Lease that claims more is not believed (hub.election.elector)."""
 JITTER: Final = 1.2
 """What a retry may take in client-go: the deadline must leave time for one."""
-MOST_SHARDS: Final = 64
-"""Of hub.election.shards, which is imported late: each costs every replica a watch and a request every few seconds."""
 QUIET: Final = 2.0
 """No write starts this long before the end of the Lease (hub.election): by then a leader must have stepped down."""
 

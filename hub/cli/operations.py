@@ -12,7 +12,7 @@ from typing import Final
 import click
 import msgspec
 
-from hub.aio.clock import SystemClock
+from hub.aio.clock import SystemClock, rfc3339
 from hub.cli.observe import meant
 from hub.cli.render import count, table, warn
 from hub.errors import ApiError, Conflict, HubError, NotFound
@@ -34,7 +34,6 @@ from hub.model import (
     Slice,
 )
 from hub.plan.record import decode
-from hub.report.values import timestamp
 
 TIMEOUT: Final = 10.0
 PAGE: Final = "500"
@@ -72,7 +71,7 @@ async def approve(kubeconfig: str | None, namespace: str, owner: str, subject: s
             await _warn_of_another(client, owner, target, name)
         approval = await approvals.approve(client, namespace, owner, name, (kind, target), _who(), wall)
     where = f"ConfigMap {namespace}/{approvals.config_map(owner)}"
-    click.echo(f"{subject}: {name} is approved until {timestamp(approval.expires.timestamp())} ({where})")
+    click.echo(f"{subject}: {name} is approved until {rfc3339(approval.expires.timestamp())} ({where})")
 
 
 def _who() -> str:

@@ -1,1 +1,6 @@
 """Who may write: the elector, and its Lease."""
+
+from typing import Final
+
+MOST_SHARDS: Final = 64
+"""Each costs every replica a watch and a request every few seconds."""

@@ -28,6 +28,7 @@ from zlib import crc32
 
 from hub.aio.clock import Clock
 from hub.aio.supervise import supervise
+from hub.election import MOST_SHARDS
 from hub.election.elector import Elector, LeaseRecord, LeaseStore, Terms, Timing
 from hub.errors import HubError, NotLeader
 
@@ -41,8 +42,6 @@ WANTED: Final = "endpointslice-hub/wanted-by"
 """Annotation on a Lease that is held: the identity of who asks for it."""
 HANDED: Final = "endpointslice-hub/handed-to"
 """Annotation on a Lease that was released: the identity of who may take it first."""
-MOST: Final = 64
-"""Shards: each costs every replica a watch and a request every few seconds."""
 WHOLE: Final = 3.0
 """Seconds in which one replica alone takes all shards, at most."""
 BUSY: Final = 0.02
@@ -110,7 +109,7 @@ def count_of(record: LeaseRecord | None) -> int:
     if record is None:
         return 0
     text = record.notes.get(SHARDS, "1")
-    return min(int(text), MOST) if text.isascii() and text.isdigit() and len(text) < 9 else MOST
+    return min(int(text), MOST_SHARDS) if text.isascii() and text.isdigit() and len(text) < 9 else MOST_SHARDS
 
 
 class Shards:

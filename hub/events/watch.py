@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from hub.aio.clock import Clock
+from hub.aio.clock import Clock, rfc3339
 from hub.errors import RegistryError
 from hub.events import catalog as reasons
 from hub.events.catalog import REASONS, Reason
@@ -181,7 +180,7 @@ class EventWatch:
             if not isinstance(access, Credentials):
                 continue
             if (ends := access.expires_at() if problem else access.expiring()) is not None:
-                date = datetime.fromtimestamp(ends, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                date = rfc3339(ends)
                 text = f"{name}: the credential of {access.access.origin} ends at {date}"
                 text += f" and is not renewed: {problem}" if problem else ""
                 yield Held(reasons.CREDENTIAL, self._itself, name, text)

@@ -17,14 +17,14 @@ import shutil
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
 
 from hub.aio.backoff import Backoff
-from hub.aio.clock import Clock
+from hub.aio.clock import Clock, rfc3339
 from hub.aio.process import ProcessError, redact, run_program
 from hub.errors import CredentialError
 from hub.kube import tls
@@ -167,7 +167,7 @@ class Credentials:
                 return True
             ended = self.expires_at()
             if ended is not None and ended <= self._clock.wall():
-                raise CredentialError(f"{self.access.origin}: the credential expired at {_date(ended)}; renew it")
+                raise CredentialError(f"{self.access.origin}: the credential expired at {rfc3339(ended)}; renew it")
             return False
 
     def expires_at(self) -> float | None:
@@ -367,7 +367,7 @@ class _Plugin:
         )
         if expires is not None and expires <= self._clock.wall():
             raise CredentialError(
-                f"{self._what}: gave a credential that expired at {_date(expires)}, or this machine's clock is wrong"
+                f"{self._what}: gave a credential that expired at {rfc3339(expires)}, or this machine's clock is wrong"
             )
         return _Material(token, certificate, key, None, expires, begins)
 
@@ -420,7 +420,3 @@ def _content(source: bytes | _File | None, *, force: bool) -> bytes | None:
 def _earliest(*lives: Life | None) -> tuple[float | None, float | None]:
     """The life that ends first; (None, None) where none is known to end."""
     return min((life for life in lives if life is not None), key=lambda life: life[1], default=(None, None))
-
-
-def _date(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

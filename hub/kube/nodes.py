@@ -11,7 +11,7 @@ import time
 from sys import intern
 from typing import Final
 
-from hub.kube.protobuf import MAGIC, ProtobufError
+from hub.kube.protobuf import MAGIC, ProtobufError, read_varint
 from hub.model import Node, NodeAddress, Taint
 
 CACHED_LABELS: Final = 10_000
@@ -48,19 +48,6 @@ def list_page(body: bytes) -> tuple[str, dict[str, Node], str, str]:
     return kind, nodes, version, token
 
 
-def _long(data: bytes, at: int) -> tuple[int, int]:
-    """A varint of any length: the number, and where it ends."""
-    value = shift = 0
-    while shift < 64:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-    raise ProtobufError("a number that does not end")
-
-
 def _pick(data: bytes, at: int, end: int, wanted: frozenset[int]) -> list[Found]:  # noqa: C901 - one loop, inlined
     """The wanted fields of the message in ``data[at:end]``, in order.
 
@@ -73,7 +60,7 @@ def _pick(data: bytes, at: int, end: int, wanted: frozenset[int]) -> list[Found]
             key = data[at]
             at += 1
             if key >= 0x80:
-                key, at = _long(data, at - 1)
+                key, at = read_varint(data, at - 1)
             if key & 7 == 2:
                 size = data[at]
                 at += 1
@@ -83,12 +70,12 @@ def _pick(data: bytes, at: int, end: int, wanted: frozenset[int]) -> list[Found]
                         size += (more - 1) << 7
                         at += 1
                     else:
-                        size, at = _long(data, at - 1)
+                        size, at = read_varint(data, at - 1)
                 if key in wanted:
                     found.append((key >> 3, at, at + size))
                 at += size
             elif key & 7 == 0:
-                value, at = _long(data, at)
+                value, at = read_varint(data, at)
                 if key in wanted:
                     found.append((key >> 3, value, -1))
             else:

@@ -183,13 +183,13 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """
     at, end = 0, len(data)
     while at < end:
-        key, at = _read_varint(data, at)
+        key, at = read_varint(data, at)
         match key & 7:
             case 0:
-                value, at = _read_varint(data, at)
+                value, at = read_varint(data, at)
                 yield key >> 3, value
             case 2:
-                size, at = _read_varint(data, at)
+                size, at = read_varint(data, at)
                 if at + size > end:
                     raise ProtobufError("a field that ends outside its message")
                 yield key >> 3, data[at : at + size]
@@ -198,7 +198,12 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
                 raise ProtobufError("an unexpected wire type")
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of any length, and where it ends.
+
+    Raises:
+        ProtobufError: it does not end, or has more than 64 bits.
+    """
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:

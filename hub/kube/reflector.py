@@ -288,8 +288,7 @@ class Reflector(Generic[T]):
                 self.skipped += 1
                 log.warning("%s: skipped a line of the watch that is no event", self._name)
             heard = True
-            if self._doubted:
-                self._answered()
+            self._stands()
 
         async with self._client.watch(self._path, params) as stream:
             self._stream = stream

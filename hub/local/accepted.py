@@ -18,15 +18,15 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
 from hub.aio.backoff import Backoff
-from hub.aio.clock import Clock
+from hub.aio.clock import Clock, rfc3339
 from hub.errors import ApiError, BadAnswer, Forbidden, HubError, NotFound, RegistryError
 from hub.kube.client import Client
+from hub.local.config_maps import TIMEOUT, collection, fetch
 from hub.model import LABEL_OWNER, MANAGED_BY
 from hub.registry import isolated
 from hub.registry.file import MAX_BYTES, Loaded
@@ -44,7 +44,6 @@ ROOM: Final = 1_000_000
 """Bytes of content: a ConfigMap takes 1 MiB of them, keys included (k8s.io/api/core/v1 MaxSecretSize)."""
 LEGIBLE: Final = 500_000
 """Up to here it is kept as text, for people."""
-TIMEOUT: Final = 10.0
 OWNER_LINE: Final = re.compile(
     rb"""^owner:[ \t]*["']?([A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)["']?[ \t]*(?:#.*)?\r?$""", re.MULTILINE
 )
@@ -99,12 +98,7 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
 
 
 async def _get(client: Client, namespace: str, owner: str) -> _ConfigMap:
-    path = f"/api/v1/namespaces/{namespace}/configmaps/{config_map(owner)}"
-    body = await client.request("GET", path, timeout=TIMEOUT)
-    try:
-        return msgspec.json.decode(body, type=_ConfigMap)
-    except msgspec.DecodeError as error:
-        raise BadAnswer(200, "", f"a ConfigMap that does not decode ({error})", what=path) from error
+    return await fetch(client, f"{collection(namespace)}/{config_map(owner)}", _ConfigMap)
 
 
 async def read(client: Client, namespace: str, owner: str) -> Kept:
@@ -235,7 +229,7 @@ class Keeper:
         except NotFound:
             known = None
         noted = (known.metadata.annotations or {}) if known is not None else {}
-        notes = {ACCEPTED_AT: datetime.fromtimestamp(self._at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+        notes = {ACCEPTED_AT: rfc3339(self._at)}
         held = noted.get(WITHHELD, "") if self._withheld is None else self._withheld
         with suppress(binascii.Error, OSError, EOFError, ValueError, zlib.error):
             if known is not None and _content(known) == content:
@@ -248,14 +242,13 @@ class Keeper:
         if body is None:
             log.warning("the registry is too large to be kept for a restart: more than 1 MB when compressed")
             return
-        collection = f"/api/v1/namespaces/{self._namespace}/configmaps"
-        name = config_map(self._owner)
+        where, name = collection(self._namespace), config_map(self._owner)
         if known is None:
-            await self._write("POST", collection, self._body(body, notes, ""))
+            await self._write("POST", where, self._body(body, notes, ""))
         else:
             # With the resourceVersion it was read with: one that leads in our place may have written since.
             version = known.metadata.resource_version
-            await self._write("PUT", f"{collection}/{name}", self._body(body, notes, version))
+            await self._write("PUT", f"{where}/{name}", self._body(body, notes, version))
         log.info("the registry is kept in ConfigMap %s/%s", self._namespace, name)
 
     def _body(self, content: dict[str, dict[str, str]], notes: dict[str, str], version: str) -> dict[str, Any]:

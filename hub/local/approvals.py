@@ -16,10 +16,11 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from hub.aio.clock import Clock
-from hub.errors import AlreadyExists, BadAnswer, Conflict, Forbidden, HubError, NotFound
+from hub.errors import AlreadyExists, Conflict, Forbidden, HubError, NotFound
 from hub.kube.client import Client
 from hub.kube.reflector import Reflector
 from hub.kube.wire import CONFIG_MAPS, decode_config_map
+from hub.local.config_maps import TIMEOUT, collection, fetch
 from hub.model import MANAGED_BY, ConfigMap
 from hub.remote.status import StartingServer
 
@@ -29,7 +30,6 @@ GOOD_FOR: Final = 3600.0
 """Seconds: long enough for the hub to come back from a restart, too short to be forgotten."""
 TRIES: Final = 5
 """Attempts to write while others write too."""
-TIMEOUT: Final = 10.0
 DEFAULT_OWNER: Final = "default"
 DEFAULT_NAMESPACE: Final = "default"
 """What ``hub approve`` assumes."""
@@ -106,8 +106,8 @@ async def approve(
     Raises:
         HubError: it could not be written.
     """
-    collection = f"/api/v1/namespaces/{namespace}/configmaps"
-    path = f"{collection}/{config_map(owner)}"
+    where = collection(namespace)
+    path = f"{where}/{config_map(owner)}"
     approval = Approval(*what, by, datetime.fromtimestamp(int(wall + GOOD_FOR), UTC))
     for attempt in range(1, TRIES + 1):
         try:
@@ -122,7 +122,7 @@ async def approve(
                     },
                     "data": merged({}, name, approval, wall),
                 }
-                await client.request("POST", collection, body=msgspec.json.encode(body), timeout=TIMEOUT)
+                await client.request("POST", where, body=msgspec.json.encode(body), timeout=TIMEOUT)
             else:
                 # With the resourceVersion it was read with: never over somebody else's entry.
                 found["data"] = merged(found.get("data") or {}, name, approval, wall)
@@ -137,13 +137,9 @@ async def approve(
 
 async def _find(client: Client, path: str) -> dict[str, Any] | None:
     try:
-        body = await client.request("GET", path, timeout=TIMEOUT)
+        return await fetch(client, path, dict[str, Any])
     except NotFound:
         return None
-    try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise BadAnswer(200, "", f"a ConfigMap that does not decode ({error})", what=path) from error
 
 
 class Approvals:
@@ -192,7 +188,7 @@ class Approvals:
 
     async def look(self) -> None:
         """Read them once; what cannot be read approves nothing."""
-        path = f"/api/v1/namespaces/{self._namespace}/configmaps/{self._name}"
+        path = f"{collection(self._namespace)}/{self._name}"
         try:
             self._take([decode_config_map(await self._client.request("GET", path, timeout=TIMEOUT))])
         except NotFound:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
+from hub.aio.clock import rfc3339
 from hub.kube.client import SILENCE_TIMEOUT
 from hub.model import Node
 
@@ -86,7 +87,7 @@ class NodeStore:
             before = self.nodes.get(key)
             if before is None or before.ready != "True" or not self._is_late(node.ready_since):
                 return node
-            arrived = datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            arrived = rfc3339(self._wall())
             self._told_late[key] = (node.ready_since, arrived)
         return msgspec.structs.replace(node, ready_since=arrived)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from hub.aio.clock import rfc3339
 from hub.app.hub import Hub
 from hub.local import approvals
 from hub.passes.reconcile import Pass
 from hub.registry.removals import REASON, RegistryHeld
-from hub.report.values import Held, RegistryWithheld, timestamp
+from hub.report.values import Held, RegistryWithheld
 
 
 def held(result: Pass, flags: str = "") -> tuple[Held, ...]:
@@ -18,7 +19,7 @@ def held(result: Pass, flags: str = "") -> tuple[Held, ...]:
             each.kind,
             each.hash,
             each.addresses,
-            timestamp(each.since),
+            rfc3339(each.since),
             each.message,
             f"hub approve {result.target} {each.hash}{flags}",
         )

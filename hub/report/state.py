@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hub import __version__
+from hub.aio.clock import rfc3339
 from hub.app.hub import Hub
 from hub.explain import condition
 from hub.model import ANNOTATION_PAUSED, LOCAL, Slice, TargetKey
@@ -29,7 +30,6 @@ from hub.report.values import (
     Service,
     Source,
     Status,
-    timestamp,
 )
 
 PROBED: Final = "probed"
@@ -201,7 +201,7 @@ def cluster(hub: Hub, name: str, problem: str) -> Cluster:
         return Cluster(name, spec.state, _unfollowed(spec, problem), error=problem)
     now = unit.status
     nodes = len(unit.nodes) if unit.synced else None
-    return Cluster(name, spec.state, str(now.state), timestamp(now.since), nodes, now.error or problem)
+    return Cluster(name, spec.state, str(now.state), rfc3339(now.since), nodes, now.error or problem)
 
 
 def _unfollowed(spec: ClusterSpec, problem: str) -> str:
@@ -265,7 +265,7 @@ def described(
         total.total(),
         total["unhealthy"],
         total["draining"],
-        None if changed is None else timestamp(changed),
+        None if changed is None else rfc3339(changed),
         problem,
         tuple(sources(names, counted, unknown)),
         held(result, flags),

@@ -6,7 +6,6 @@ a moment: nothing in it changes afterwards.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Final, Literal
 
 import msgspec
@@ -19,11 +18,6 @@ NOT_PROBED: Final = "not probed"
 
 Role = Literal["leader", "standby", "starting", "stopping", "observer"]
 """Of a replica: who writes, who waits for the Lease, and who only looked once (``hub status``)."""
-
-
-def timestamp(seconds: float) -> str:
-    """RFC 3339, whole seconds."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class _Value(msgspec.Struct, frozen=True, rename="camel"):

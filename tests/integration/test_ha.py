@@ -11,7 +11,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from hub.plugin.testing import SimulatedCluster, make_node, make_service
 from tests.support.apiserver.audit import Request
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import World, add_node
-from tests.support.replicas import DURATION, LEASES, SHORT, Change, Replica
+from tests.support.replicas import DURATION, LEASES, SHORT, Change, Replica, trouble
 from tests.support.waiting import eventually
 
 SERVICES = ("one", "two", "three", "four")
@@ -208,26 +208,8 @@ def chaos(world: World, seconds: float, seed: int) -> None:
     mark = world.hub_cluster.audit_mark()
     change = Change(world, rng)
     with replicas(world, names, *SHORT) as made:
-        end = time.monotonic() + seconds
-        due: list[tuple[float, Callable[[], object]]] = []
         with change:
-            while time.monotonic() < end:
-                time.sleep(rng.uniform(0.2, 1.2))
-                for entry in [entry for entry in due if entry[0] <= time.monotonic()]:
-                    due.remove(entry)
-                    entry[1]()
-                victims = [each for each in made.values() if each.running and not each.paused]
-                if len(victims) < 2:
-                    continue
-                victim = rng.choice([*victims, *filter(None, [leader(world, made)])])
-                if not victim.running or victim.paused:
-                    continue
-                again = time.monotonic() + rng.uniform(0.3, DURATION * 1.5)
-                act = rng.choice((victim.pause, victim.pause, victim.kill, victim.terminate))
-                act()
-                due.append((again, victim.go_on if act == victim.pause else victim.start))
-            for _, repair in due:
-                repair()
+            trouble(made, rng, seconds, DURATION * 1.5, lambda: leader(world, made))
         settled(world, change, made)
     time.sleep(0.5)
     assert judge(world.hub_cluster.requests(mark), names) > seconds / 2

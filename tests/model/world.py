@@ -12,13 +12,13 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import hub_provider_service_copy  # noqa: F401 - here, so that no history is the one that imports it
 
+from hub.aio.clock import rfc3339
 from hub.app.hub import Hub, Options, assemble
 from hub.errors import HubError
 from hub.local.approvals import config_map
@@ -380,7 +380,7 @@ class World:
                 self.judge.approved((name, key.cluster, key.family), held.addresses)
         if (dropped := process.hub.reconciler.withheld()) is not None:
             hashes[dropped.hash] = ("registry", "")
-        expires = datetime.fromtimestamp(self.clock.wall() + 3600.0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        expires = rfc3339(self.clock.wall() + 3600.0)
         if hashes:
             entries = {
                 digest: json.dumps({"kind": kind, "target": target, "by": "somebody", "expires": expires})

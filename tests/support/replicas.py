@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
@@ -90,6 +91,39 @@ class Replica:
             self._child.kill()
             self._child.wait(10)
         self.paused = False
+
+
+def trouble(
+    made: Mapping[str, Replica],
+    rng: random.Random,
+    seconds: float,
+    longest: float,
+    leader: Callable[[], Replica | None] = lambda: None,
+) -> None:
+    """Kill, pause, restart and terminate replicas at random; in the end all of them run.
+
+    A pause is at most ``longest`` seconds. At least one replica runs all the time. ``leader`` is hit more often than
+    the others.
+    """
+    end = time.monotonic() + seconds
+    due: list[tuple[float, Callable[[], object]]] = []
+    while time.monotonic() < end:
+        time.sleep(rng.uniform(0.2, 1.2))
+        for entry in [entry for entry in due if entry[0] <= time.monotonic()]:
+            due.remove(entry)
+            entry[1]()
+        victims = [each for each in made.values() if each.running and not each.paused]
+        if len(victims) < 2:
+            continue
+        victim = rng.choice([*victims, *filter(None, [leader()])])
+        if not victim.running or victim.paused:
+            continue
+        again = time.monotonic() + rng.uniform(0.3, longest)
+        act = rng.choice((victim.pause, victim.pause, victim.kill, victim.terminate))
+        act()
+        due.append((again, victim.go_on if act == victim.pause else victim.start))
+    for _, repair in due:
+        repair()
 
 
 @dataclass

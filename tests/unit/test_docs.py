@@ -168,7 +168,8 @@ def names(requirements: list[Any]) -> list[str]:
 def test_performance_has_a_place_for_results() -> None:
     """bench.py --write-docs finds the marks it replaces the text between."""
     page = (DOCS / "performance.md").read_text()
-    assert report.replace_block(report.replace_block(page, "one"), "two").count("two") == page.count("two") + 1
+    once = report.replace_block(page, "one", report.BEGIN, report.END)
+    assert report.replace_block(once, "two", report.BEGIN, report.END).count("two") == page.count("two") + 1
 
 
 def test_performance_states_the_goals_that_are_checked() -> None:

@@ -15,11 +15,13 @@ import aiohttp
 import msgspec
 import pytest
 
+from benchmarks.report import replace_block
 from benchmarks.scale import __main__ as command
 from benchmarks.scale import capacity, plot, report
 from benchmarks.scale.ledger import Ledger
 from benchmarks.scale.remotes import ADDRESSES, LOG, Change, Cluster, Pace, Remotes, address
 from benchmarks.scale.run import stalls
+from benchmarks.slices import Event, decode_event
 from benchmarks.world import Row
 from hub.cli import limits
 from hub.desired.eligibility import LEAVING_TAINTS
@@ -165,14 +167,14 @@ class TestRemotes:
         assert (pace.due(100.0), pace.due(100.05), pace.due(100.1)) == (10, 0, 1)
 
 
-def event(kind: str, name: str, *addresses: str, port: int = 30443) -> bytes:
-    """A line of a watch of the slices of Service ``web``."""
+def event(kind: str, name: str, *addresses: str, port: int = 30443) -> Event:
+    """An event of a watch of the slices of Service ``web``."""
     found = {
         "metadata": {"name": name, "labels": {"kubernetes.io/service-name": "web"}},
         "endpoints": [{"addresses": [each], "conditions": {"ready": True}} for each in addresses] or None,
         "ports": [{"port": port}],
     }
-    return json.dumps({"type": kind, "object": found}).encode()
+    return decode_event(json.dumps({"type": kind, "object": found}))
 
 
 class TestLedger:
@@ -309,7 +311,7 @@ class TestGrowth:
         """--write-docs finds where to write, for both tables."""
         page = (ROOT / "docs" / "performance.md").read_text()
         for marks in ((report.BEGIN, report.END), (report.GROWTH_BEGIN, report.GROWTH_END)):
-            assert "\n\nnew\n\n" in report.replace_block(page, "new", *marks)
+            assert "\n\nnew\n\n" in replace_block(page, "new", *marks)
 
 
 class TestCommandLine:

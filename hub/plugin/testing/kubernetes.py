@@ -11,14 +11,13 @@ import secrets
 import ssl
 from collections import Counter
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import msgspec
 from aiohttp import web
 
-from hub.aio.clock import Clock, SystemClock
+from hub.aio.clock import Clock, SystemClock, rfc3339
 from hub.plugin.testing.simulator.answers import expired
 from hub.plugin.testing.simulator.api import Api
 from hub.plugin.testing.simulator.collection import Collection
@@ -111,7 +110,7 @@ class SimulatedCluster:
         return Collection(self._api, kind, self._now)
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(self._clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return rfc3339(self._clock.wall())
 
     # --- serving -------------------------------------------------------------------------------
 

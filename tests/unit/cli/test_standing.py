@@ -8,6 +8,7 @@ import click
 import msgspec
 import pytest
 
+from hub.aio.clock import rfc3339
 from hub.cli.changes import print_plan, service_change
 from hub.cli.standing import show, text
 from hub.cli.withheld import lines
@@ -17,7 +18,7 @@ from hub.plan.guard import Withheld
 from hub.plan.plan import Plan
 from hub.registry.removals import RegistryHeld
 from hub.report.held import held, registry_withheld
-from hub.report.values import Cluster, Noted, RegistryState, Replica, Service, Source, Status, timestamp
+from hub.report.values import Cluster, Noted, RegistryState, Replica, Service, Source, Status
 
 ADDRESSES = tuple(f"10.0.0.{number}" for number in range(7))
 WITHHELD = Withheld("RemovalWithheld", "abcdef012345", ADDRESSES, 1_800_000_000.0, "7 of 10 endpoints would go")
@@ -56,7 +57,7 @@ def test_what_is_withheld_has_a_stable_shape() -> None:
         "reason": "RemovalWithheld",
         "hash": "abcdef012345",
         "addresses": ADDRESSES,
-        "since": timestamp(WITHHELD.since),
+        "since": rfc3339(WITHHELD.since),
         "message": "7 of 10 endpoints would go",
         "approve": "hub approve edge/payments abcdef012345",
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hub.aio.clock import rfc3339
 from hub.desired.addresses import AddressPolicy
 from hub.desired.view import LISTED, NodeReport, ViewBuilder, ViewResult
 from hub.model import DRAINING, PUBLISHED, Absent, Finding, Found, Node, ObjectReference, Resolution, Unknown
@@ -56,7 +56,7 @@ def report(node: str, *more: Any, eligible: bool = True, **fields: Any) -> NodeR
 
 def since(seconds: float) -> str:
     """The timestamp of that many seconds before NOW (whole ones)."""
-    return datetime.fromtimestamp(NOW - seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return rfc3339(NOW - seconds)
 
 
 # --- what a node becomes ---------------------------------------------------------------------------

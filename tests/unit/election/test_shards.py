@@ -12,8 +12,9 @@ from typing import Final
 import pytest
 
 from hub.app.leading import Leading
+from hub.election import MOST_SHARDS
 from hub.election.elector import LeaseRecord
-from hub.election.shards import HANDED, MOST, REGISTRY, SHARDS, WANTED, count_of
+from hub.election.shards import HANDED, REGISTRY, SHARDS, WANTED, count_of
 from hub.errors import AlreadyExists, ClusterUnreachable, Conflict, NotFound, NotLeader
 from hub.model import TargetKey
 from hub.registry.spec import ClusterSpec, ProviderRef, Registry, SourceSpec, TargetSpec
@@ -439,8 +440,8 @@ def test_another_number_of_shards_stands_by_until_the_last_one_has_gone(old: int
 def test_a_number_that_nobody_can_have_written_is_bounded() -> None:
     """An annotation with nonsense makes a replica look at a bounded number of Leases."""
     for text in ("999999999999", "-3", "many", ""):
-        assert count_of(LeaseRecord("x", 15, "", "", notes={SHARDS: text})) == MOST
-    assert (count_of(None), count_of(LeaseRecord("x", 15, "", "")), MOST) == (0, 1, 64)
+        assert count_of(LeaseRecord("x", 15, "", "", notes={SHARDS: text})) == MOST_SHARDS
+    assert (count_of(None), count_of(LeaseRecord("x", 15, "", "")), MOST_SHARDS) == (0, 1, 64)
 
 
 # -- another registry ---------------------------------------------------------------------------------------------

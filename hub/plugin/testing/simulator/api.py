@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
-from hub.aio.clock import Clock
+from hub.aio.clock import Clock, rfc3339
 from hub.plugin.testing.simulator import answers, validation
 from hub.plugin.testing.simulator.answers import Refusal
 from hub.plugin.testing.simulator.checks import (
@@ -183,7 +182,7 @@ class Api:
     # --- parts ---------------------------------------------------------------------------------
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(self._clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return rfc3339(self._clock.wall())
 
     def _shape(self, kind: Kind, obj: Json, old: Json | None) -> None:
         """Default the object in place, then refuse it if anything is wrong."""
