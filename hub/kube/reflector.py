@@ -45,6 +45,8 @@ LARGE_PAGE = 4 << 20
 """Bytes of a page above which it is read in a thread: 500 Nodes have less, and hostile bytes cost 0.4 s per MiB."""
 LIST_TIMEOUT = 60.0
 """Seconds for one page."""
+STEADY = 5.0
+"""Seconds: a watch that is silent for longer, and what comes right after, tells nothing of how things are now."""
 LONGEST_RETRY_AFTER = 300.0
 """Seconds; kube-apiserver asks for 32 at most, a proxy in maintenance for anything."""
 
@@ -126,6 +128,11 @@ class Reflector(Generic[T]):
         name: what and which cluster, for logs.
         params: extra list and watch parameters, such as a labelSelector.
         namespace: watch one namespace only; None = all (or a cluster-scoped resource).
+
+    Attributes:
+        told_at: ``Clock.now()`` of the last moment that the store is known to show: that of the last list, or that
+            of the last line of a watch without long silences. After a silence a backlog may be on its way, and what
+            was true at its beginning need not be so at its end. None before the first list.
     """
 
     def __init__(
@@ -164,6 +171,7 @@ class Reflector(Generic[T]):
         self._asked = False
         self._doubted = False
         self.resource_version = ""
+        self.told_at: float | None = None
         self.relists = 0
         self.events = 0
         self.skipped = 0
@@ -229,6 +237,7 @@ class Reflector(Generic[T]):
         params = {**self._params, "limit": str(self._page_size)}
         pages = 0
         async with self._slots.take():
+            asked = self._clock.now()
             while True:
                 body = await self._client.request(
                     "GET", self._path, params=params, timeout=LIST_TIMEOUT, content_type=self._resource.list_type
@@ -250,7 +259,7 @@ class Reflector(Generic[T]):
                 params["continue"] = token
                 await asyncio.sleep(0)
         self.relists += 1
-        self.resource_version = version
+        self.resource_version, self.told_at = version, asked
         self._store.replace(objects, version)
         self._answered()
 
@@ -277,9 +286,15 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(self._rng.randint(*WATCH_SECONDS)),
         }
         heard = False
+        last = steady_since = self._clock.now()
 
         def take(line: bytes) -> None:
-            nonlocal heard
+            nonlocal heard, last, steady_since
+            before, last = last, self._clock.now()
+            if last - before > STEADY:
+                steady_since = last
+            elif last - steady_since > STEADY:
+                self.told_at = last
             try:
                 self._handle(line)
             except BadAnswer:

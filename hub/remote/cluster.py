@@ -31,6 +31,8 @@ ACCESS_CHECK = 5.0
 """Seconds between looks at the kubeconfig: a replaced file is in use within this time, without a restart."""
 SECRET_CHECK = 30.0
 """Seconds between reads of a kubeconfig's Secret while all is well; else as often as a file is looked at."""
+ASKED_OFTEN = 60.0
+"""Seconds between lists that are asked for while they fail, at most."""
 REFUSALS = 3
 """Times in a row that a 403 is not believed to be about a missing rule while the Nodes are not there either."""
 ACCESS_RETRY = 5.0
@@ -69,6 +71,8 @@ class RemoteCluster:
         self.client: Client | None = None
         self._reflector: Reflector[Node] | None = None
         self._asked_at = clock.now()
+        self._asked_in_vain = 0
+        self._lists_then = 0
         self._connector = connector
         self._clock = clock
         self._slots = slots
@@ -109,6 +113,12 @@ class RemoteCluster:
         """Complete lists so far."""
         return self._store.lists
 
+    @property
+    def told_at(self) -> float:
+        """``Clock.now()`` of the last moment that ``nodes`` are known to show, see :class:`Reflector`."""
+        told = self._reflector.told_at if self._reflector is not None else None
+        return self.started_at if told is None else told
+
     def unreachable_for(self) -> float | None:
         """Seconds since the last complete answer (or since the start), while Unreachable; else None."""
         if self.status.state is not State.UNREACHABLE:
@@ -126,10 +136,16 @@ class RemoteCluster:
         return client
 
     def list_again(self, every: float) -> None:
-        """Ask for a complete list although the watch is fine; at most one in ``every`` seconds."""
-        now = self._clock.now()
-        if self._reflector is not None and now - self._asked_at >= every:
+        """Ask for a complete list although the watch is fine.
+
+        At most one in ``every`` seconds, and ever fewer while none comes: each costs a watch that may be all there is.
+        """
+        if self.lists != self._lists_then:
+            self._lists_then, self._asked_in_vain = self.lists, 0
+        now, pause = self._clock.now(), min(every * 2**self._asked_in_vain, max(every, ASKED_OFTEN))
+        if self._reflector is not None and now - self._asked_at >= pause:
             self._asked_at = now
+            self._asked_in_vain = min(self._asked_in_vain + 1, 8)
             self._reflector.list_again()
 
     async def run(self) -> None:

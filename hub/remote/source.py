@@ -20,6 +20,7 @@ from hub.desired.addresses import Accepted, AddressPolicy
 from hub.desired.snapshot import SnapshotMemory, view_of_snapshot
 from hub.desired.view import ViewBuilder, ViewResult
 from hub.errors import HubError
+from hub.kube.reflector import STEADY
 from hub.model import LOCAL, Node, Resolution, SourceView
 from hub.plugin.spec import GuardDefaults, ReadOnlyCluster
 from hub.registry.spec import ClusterSpec, Network, NodePolicy, ProviderRef
@@ -32,6 +33,8 @@ from hub.resolution.resolver import Resolver
 log = logging.getLogger(__name__)
 
 NOT_LOADED: Final = "its provider is not ready yet"
+LOOK_AGAIN: Final = 1.0
+"""Seconds until it is seen whether a list that was asked for has come."""
 
 
 class Source:
@@ -196,6 +199,10 @@ class Source:
         if last is not None and self._built.get(policy) == version and (last.wake_at is None or now < last.wake_at):
             return last
         result = self._build(policy, last, now)
+        if result.wake_at is not None and result.wake_at <= now:  # a grace is over, but for a word of the cluster
+            assert self._remote is not None  # noqa: S101 - only Nodes have a grace
+            self._remote.list_again(STEADY)
+            result = replace(result, wake_at=now + LOOK_AGAIN)
         good = self._good.get(policy)
         if result.view.unknown is None:
             self._good[policy] = result.view
@@ -229,7 +236,11 @@ class Source:
         if builder is None:
             builder = ViewBuilder(self.spec.name, policy, self._addresses, self.spec.max_endpoints)
             self._builders[policy] = builder
-        return builder.build(self._remote.nodes, self.resolutions, now)
+        moment = now
+        if policy.not_ready_grace > STEADY:
+            # Ready again may be what a cluster that is silent has to say: the grace ends when it says otherwise.
+            moment = min(now, now - self._clock.now() + self._remote.told_at)
+        return builder.build(self._remote.nodes, self.resolutions, moment)
 
     def _unknown(self) -> str:
         """Why nothing may be said at all. A provider that fails leaves what it said before in force."""

@@ -35,6 +35,18 @@ def remote(kind: Kind, concerned: Where, amount: float = 0.0, body: bytes = b"",
     return play
 
 
+@contextlib.contextmanager
+def unheard(site: Site) -> Iterator[None]:
+    """A node is not Ready, then nothing arrives, and meanwhile it is Ready again: until long after its grace."""
+    assert site.proxy is not None
+    name = next(reversed(site.nodes))  # the row itself takes the oldest away
+    site.turn(name, "False")
+    time.sleep(2.0)  # the hub is told
+    with site.proxy.broken(Fault(Kind.BLACKHOLE, EVERYTHING)):
+        site.turn(name, "True")
+        yield
+
+
 def relisting(kind: Kind, concerned: Where, amount: float = 0.0) -> Play:
     """The watch says that it is too old, and then this."""
     return remote(kind, concerned, amount, first=(Fault(Kind.INSERT, NODE_WATCH, body=GONE, times=1),))

@@ -108,6 +108,8 @@ _WATCH = _group(
     Row("watch-latency", "0.5 s later, each way", Promise(None, 5), remote(Kind.LATENCY, NODE_WATCH, 0.5), through=True),
     Row("watch-bandwidth", "5 kB a second", Promise(None, 30), remote(Kind.BANDWIDTH, NODE_WATCH, 5e3), through=True),
     Row("watch-blackhole", "nothing arrives, 5 s", Promise(None, 5), remote(Kind.BLACKHOLE, NODE_WATCH)),
+    Row("watch-unheard", "a node not Ready, then nothing arrives, not even that it is Ready again within its grace, 40 s",
+        Promise(None, 15), plays.unheard, holds=40),
     Row("watch-silence", "this connection is forgotten; new ones work", Promise(None, 95), plays.forgotten, holds=0),
     Row("watch-reset", "RST, 5 s", Promise(5, 10), remote(Kind.RESET, NODE_WATCH), always=True),
     Row("watch-half-close", "FIN by the server, 5 s", Promise(5, 10), remote(Kind.HALF_CLOSE, NODE_WATCH)),

@@ -432,6 +432,14 @@ class Site:
         self._delete(name)
         return address
 
+    def turn(self, name: str, ready: str) -> None:
+        """A node reports that it is Ready ("True") or not ("False") from now on."""
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        condition = {"type": "Ready", "status": ready, "lastTransitionTime": since}
+        kind = "application/strategic-merge-patch+json"
+        with self.stage.api(self.server) as api:
+            api.patch(f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}}, kind)
+
     @contextlib.contextmanager
     def _calls(self) -> Iterator[Api]:
         """Calls on a new connection, but for the first ones: a kept one may have died with the server."""

@@ -21,7 +21,7 @@ from hub.kube import reflector as reflector_module
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import ClusterAccess, Token
-from hub.kube.reflector import LONGEST_RETRY_AFTER, Reflector, RelistSlots
+from hub.kube.reflector import LONGEST_RETRY_AFTER, STEADY, Reflector, RelistSlots
 from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret
 from hub.kube.wire import NODES, SLICES, Resource
@@ -35,14 +35,16 @@ class Noted(SystemClock):
     Attributes:
         slept: seconds of each wait.
         rate: how much faster its time runs.
+        ahead: seconds that it is ahead.
     """
 
     def __init__(self, rate: float = 1.0) -> None:
         self.slept: list[float] = []
         self.rate = rate
+        self.ahead = 0.0
 
     def now(self) -> float:
-        return super().now() * self.rate
+        return super().now() * self.rate + self.ahead
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -285,6 +287,22 @@ async def test_bookmarks_move_the_version(sim: SimulatedCluster, pool: LookupPoo
         await until(lambda: sim.requests["watch", "nodes"] == 2)
         await asyncio.sleep(0.05)
         assert (sim.requests["list", "nodes"], follower.kept.replaced) == (1, 1)
+
+
+async def test_what_comes_after_a_silence_tells_nothing_of_now(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """It may be a backlog: only a watch whose lines have come steadily for a while does, or a list."""
+    async with following(sim, pool) as follower:
+        told: list[float] = []
+        for number, seconds in enumerate((0.0, STEADY + 1, STEADY - 1, STEADY - 1, STEADY - 1, STEADY + 1)):
+            follower.clock.ahead += seconds
+            sim.nodes.set_ready("n1", ready=number % 2 == 1)
+            await until(lambda number=number: follower.kept.objects["n1"].ready == str(number % 2 == 1))  # type: ignore[misc]
+            told.append(follower.reflector.told_at or 0.0)
+        first, silent, soon, steady, still, again = told
+        assert first == silent == soon < steady < still == again
+        follower.reflector.list_again()
+        await until(lambda: (follower.reflector.told_at or 0.0) > again)
+        assert asked(sim)[0] == 2
 
 
 async def test_expired_version_in_the_stream_means_a_new_list(sim: SimulatedCluster, pool: LookupPool) -> None:

@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from hub.aio.clock import SystemClock
+from hub.aio.clock import SystemClock, rfc3339
 from hub.errors import ClusterUnreachable, KubeconfigError
 from hub.kube.kubeconfig import ClusterAccess
+from hub.kube.reflector import STEADY
 from hub.model import Node, TargetKey
 from hub.registry.spec import ClusterSpec, KubeconfigPath, NodePolicy, ProviderRef, Registry, TargetSpec
 from hub.remote.access import Connector
@@ -135,6 +136,49 @@ async def test_an_unknown_view_holds_the_last_known_good(fleet: Fleet) -> None:
     assert unknown.unknown == "Unreachable: gone"
     assert unknown.endpoints is good.endpoints
     assert source.view(NodePolicy()).view is unknown
+
+
+class Told(SystemClock):
+    """A clock that the test moves, and with it the reflector of a cluster that is silent."""
+
+    def __init__(self) -> None:
+        self.ahead = self.told_at = 0.0
+        self.asked_at: list[float] = []
+
+    def now(self) -> float:
+        return self.ahead
+
+    def wall(self) -> float:
+        return 1_790_000_000 + self.ahead
+
+    def list_again(self) -> None:
+        self.asked_at.append(self.ahead)
+
+
+async def test_a_grace_ends_when_the_cluster_says_so(changed: list[str]) -> None:
+    """While it is silent it is asked, ever less often while it does not answer, and the node stays."""
+    clock = Told()
+    host = ProviderHost(Catalog(), clock=clock, folder="/")
+    fleet = Fleet(NoAccess(clock, cast("Any", None)), host, clock, changed.append)
+    try:
+        fleet.update(registry(cluster("eu")))
+        away = build.node("n1", "10.0.0.1", ready=False, ready_since=rfc3339(clock.wall()))
+        source = await lists(fleet, [away, *(build.node(f"n{number}", f"10.0.0.{number}") for number in range(2, 9))])
+        fleet.clusters["eu"]._reflector = cast("Any", clock)
+        policy, hasty = NodePolicy(), NodePolicy(not_ready_grace=STEADY)
+        seen = []
+        for _ in range(200):
+            clock.ahead += 1
+            seen.append(len(source.view(policy).view.endpoints["IPv4"]))
+        assert set(seen) == {8}
+        assert len(source.view(hasty).view.endpoints["IPv4"]) == 7  # in so short a time silence says nothing
+        assert clock.asked_at == [30, 40, 60, 100, 160]
+        clock.told_at = clock.now()
+        clock.ahead += 1
+        assert len(source.view(policy).view.endpoints["IPv4"]) == 7
+    finally:
+        await fleet.close()
+        await host.close()
 
 
 async def test_too_many_endpoints_are_not_believed(fleet: Fleet) -> None:
