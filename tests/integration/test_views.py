@@ -6,6 +6,7 @@ import http.client
 import json
 import queue
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -235,10 +236,13 @@ def running(
 def stream(place: str, query: str = "", **headers: str) -> Iterator[http.client.HTTPResponse]:
     """A reader of the stream."""
     connection = http.client.HTTPConnection(place, timeout=30)
+    connection.request("GET", f"/api/v1/endpoints{query}", headers=headers)
+    line = connection.sock
     try:
-        connection.request("GET", f"/api/v1/endpoints{query}", headers=headers)
         yield connection.getresponse()
     finally:
+        with suppress(OSError):
+            line.shutdown(socket.SHUT_RDWR)  # whoever reads it is told: else closing it waits for him
         connection.close()
 
 

@@ -179,7 +179,8 @@ class Recording:
         What does not arrive makes the recording lost.
         """
         key = mark()
-        if not self.wait(lambda: any(each.key == key for each in self.commits), timeout) and not self.lost:
+        self.wait(lambda: bool(self.lost) or any(each.key == key for each in self.commits), timeout)
+        if not self.lost and all(each.key != key for each in self.commits):
             self.lost = f"slice {key} was not seen within {timeout:g} s"
 
     def _tail(self) -> None:
