@@ -48,7 +48,7 @@ servers: .venv/.stamp
 # CI cannot build the image: it runs its steps.
 test: servers
 	@test -z "$$CI" || $(MAKE) --no-print-directory image-steps
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python tools/run_tests.py $(ARGS)
 
 test-nightly: servers
 	@$(BIN)/python -m pytest --nightly $(ARGS)
