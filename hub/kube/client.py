@@ -313,6 +313,7 @@ class Client:
             yield Stream(connection, self.server)
         finally:
             timer.cancel()
+            del check_silence, timer  # each keeps the other, and both the connection, for the garbage collector
             self._discard(connection)
 
     async def _open_watch(self, path: str, params: Mapping[str, str]) -> Connection:
