@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     if given.write_docs:
-        PAGE.write_text(report.replace_block(PAGE.read_text(), text))
+        PAGE.write_text(report.replace_block(PAGE.read_text(), text, report.BEGIN, report.END))
     return 0 if all(map(report.good, found["runs"])) else 1
 
 

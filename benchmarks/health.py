@@ -31,6 +31,7 @@ import uvloop
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.report import replace_block  # noqa: E402
 from hub.aio.clock import SystemClock  # noqa: E402
 from hub.health.board import Board  # noqa: E402
 from hub.health.prober import Probe  # noqa: E402
@@ -249,14 +250,6 @@ def table(figures: list[Figure]) -> str:
     return "\n".join([where, "", "| figure | measured | goal | |", "|---|---|---|---|", *rows])
 
 
-def write_docs(text: str) -> None:
-    """Between the marks."""
-    page = DOCS.read_text()
-    head, _, rest = page.partition(BEGIN)
-    tail = rest.partition(END)[2]
-    DOCS.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}")
-
-
 def measure(seconds: float) -> list[Figure]:
     """All of it, one after the other."""
     backend = multiprocessing.get_context("spawn").Process(target=serve, daemon=True)
@@ -287,7 +280,7 @@ def main() -> int:
     text = table(figures)
     print(text)
     if given.write_docs:
-        write_docs(text)
+        DOCS.write_text(replace_block(DOCS.read_text(), text, BEGIN, END))
     return 1 if any(each.met is False for each in figures) else 0
 
 

@@ -29,8 +29,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from benchmarks.slices import Event
 from benchmarks.subjects import SUBJECTS
 from benchmarks.world import SLICES, STRATEGIC, Backend, World, address, bounded, node
 from tests.support.apiserver.process import Process
@@ -69,33 +68,6 @@ class Effort:
 # --- what the harness sees -------------------------------------------------------------------------
 
 
-class _Conditions(msgspec.Struct, gc=False):
-    ready: bool | None = None
-
-
-class _Endpoint(msgspec.Struct, gc=False):
-    addresses: list[str]
-    conditions: _Conditions = msgspec.field(default_factory=_Conditions)
-
-
-class _Meta(msgspec.Struct, gc=False):
-    name: str
-    labels: dict[str, str] = {}
-
-
-class _Slice(msgspec.Struct):
-    metadata: _Meta
-    endpoints: list[_Endpoint] | None = None
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: _Slice
-
-
-_decode_event = msgspec.json.Decoder(_Event).decode
-
-
 class Published:
     """Which addresses each Service publishes as ready, kept from a watch of its slices."""
 
@@ -104,25 +76,17 @@ class Published:
         self._slices: dict[str, dict[str, list[str]]] = {}
         self._addresses: dict[str, Counter[str]] = {}
 
-    def take(self, line: bytes) -> None:
-        """One line of the watch."""
-        event = _decode_event(line)
+    def take(self, event: Event) -> None:
+        """One event of the watch."""
         meta = event.object.metadata
-        service = meta.labels.get("kubernetes.io/service-name", "")
-        slices = self._slices.setdefault(service, {})
-        addresses = self._addresses.setdefault(service, Counter())
+        slices = self._slices.setdefault(meta.service, {})
+        addresses = self._addresses.setdefault(meta.service, Counter())
         for each in slices.pop(meta.name, ()):
             addresses[each] -= 1
             if not addresses[each]:
                 del addresses[each]
         if event.type != "DELETED":
-            ready = [
-                one
-                for each in event.object.endpoints or ()
-                if each.conditions.ready is not False
-                for one in each.addresses
-            ]
-            slices[meta.name] = ready
+            ready = slices[meta.name] = event.object.ready()
             addresses.update(ready)
         self.changed.set()
 

@@ -158,14 +158,14 @@ def document(report: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def replace_block(page: str, text: str) -> str:
-    """A page with the text between its marks replaced.
+def replace_block(page: str, text: str, begin: str, end: str) -> str:
+    """A page with the text between two marks replaced.
 
     Raises:
-        ValueError: the page lacks the marks.
+        ValueError: the page lacks one of the marks.
     """
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page has no {BEGIN} … {END}")
-    return f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}"
+    head, begins, rest = page.partition(begin)
+    _, ends, tail = rest.partition(end)
+    if not begins or not ends:
+        raise ValueError(f"the page has no {end if begins else begin}")
+    return f"{head}{begin}\n\n{text}\n\n{end}{tail}"

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import re
 import statistics
 import sys
 import tempfile
@@ -25,7 +24,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,6 +31,8 @@ sys.path.insert(0, str(ROOT))  # run as a script, only this folder is there
 
 from benchmarks.bench import PAGE, between, machine, order  # noqa: E402
 from benchmarks.measure import p99  # noqa: E402
+from benchmarks.report import replace_block  # noqa: E402
+from benchmarks.slices import Event  # noqa: E402
 from benchmarks.subjects import go_version, hub_command  # noqa: E402
 from benchmarks.world import NAMESPACE, SLICES, Api, kubeconfig, service  # noqa: E402
 from tests.support.apiserver import binaries  # noqa: E402
@@ -50,22 +50,6 @@ LIMIT = 30.0
 BEGIN, END = "<!-- bench-copy: begin (make bench-copy ARGS=--write-docs) -->", "<!-- bench-copy: end -->"
 
 
-class _Endpoint(msgspec.Struct, gc=False):
-    addresses: list[str]
-
-
-class _Slice(msgspec.Struct):
-    endpoints: list[_Endpoint] | None = None
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: _Slice
-
-
-_decode = msgspec.json.Decoder(_Event).decode
-
-
 class Copy:
     """The addresses of the copy's slice, as the harness sees them."""
 
@@ -73,9 +57,8 @@ class Copy:
         self.addresses: frozenset[str] = frozenset()
         self.changed = asyncio.Event()
 
-    def take(self, line: bytes) -> None:
-        """One line of the watch."""
-        event = _decode(line)
+    def take(self, event: Event) -> None:
+        """One event of the watch."""
         endpoints = [] if event.type == "DELETED" else event.object.endpoints or []
         self.addresses = frozenset(address for each in endpoints for address in each.addresses)
         self.changed.set()
@@ -109,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = document(found)
     print(f"\n{text}")
     if given.write_docs and not given.quick:
-        PAGE.write_text(replace_block(PAGE.read_text(), text))
+        PAGE.write_text(replace_block(PAGE.read_text(), text, BEGIN, END))
     return 0
 
 
@@ -256,12 +239,6 @@ def document(found: dict[str, Any]) -> str:
                 f"{'' if ratio is None else f'{ratio:.2f}'} | {'' if goal is None else f'≤ {goal}'} | {verdict} |"
             )
     return "\n".join(lines)
-
-
-def replace_block(page: str, text: str) -> str:
-    """The page with another table between its marks."""
-    pattern = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
-    return pattern.sub(lambda _: f"{BEGIN}\n\n{text}\n\n{END}", page)
 
 
 if __name__ == "__main__":

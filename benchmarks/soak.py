@@ -40,6 +40,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # run as a script, only this folder is there
 
+from benchmarks.report import replace_block  # noqa: E402
 from benchmarks.soak_remotes import PARTS, SOCKET, Line  # noqa: E402
 from benchmarks.soak_script import GRACE, REPORT, Fault, Fleet, Script, Step, Truth, script  # noqa: E402
 from benchmarks.soak_verdict import NOT_MADE, Expected, Soak, Verdict, graph, table, unexpected, verdicts  # noqa: E402
@@ -445,9 +446,7 @@ def about(found: dict[str, Any]) -> str:
 def write_docs(found: dict[str, Any], soak: Soak, said: list[Verdict]) -> None:
     """Table and graph."""
     GRAPH.write_text(graph(soak, f"Soak: {soak.seconds / 60:g} minutes, seed {found['script']['seed']}"))
-    head, _, rest = PAGE.read_text().partition(BEGIN)
-    tail = rest.partition(END)[2]
-    PAGE.write_text(f"{head}{BEGIN}\n\n{about(found)}\n\n{table(said)}\n\n{END}{tail}")
+    PAGE.write_text(replace_block(PAGE.read_text(), f"{about(found)}\n\n{table(said)}", BEGIN, END))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

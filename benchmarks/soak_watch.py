@@ -16,49 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import msgspec
 
+from benchmarks.slices import Meta, Slice, decode_event, decode_list
 from benchmarks.soak_script import Truth
 from benchmarks.world import SLICES, Api
 
 OURS = "endpointslice-hub"
 RETRY = 0.1
 """Seconds between two attempts to watch while the API server is away."""
-
-
-class _Conditions(msgspec.Struct, gc=False):
-    ready: bool | None = None
-
-
-class _Endpoint(msgspec.Struct, gc=False):
-    addresses: list[str]
-    conditions: _Conditions = msgspec.field(default_factory=_Conditions)
-
-
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str = ""
-    resource_version: str = ""
-    labels: dict[str, str] = {}
-
-
-class _Slice(msgspec.Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-    endpoints: list[_Endpoint] | None = None
-    code: int = 0
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: _Slice
-
-
-class _List(msgspec.Struct):
-    metadata: _Meta
-    items: list[_Slice]
-
-
-_decode_event = msgspec.json.Decoder(_Event).decode
-_decode_list = msgspec.json.Decoder(_List).decode
 
 
 class Recorder:
@@ -98,13 +63,13 @@ class Recorder:
         async with api.session.get(SLICES) as answer:
             if answer.status != 200:
                 return ""
-            found = _decode_list(await answer.read())
+            found = decode_list(await answer.read())
         self.lists += 1
         names = {each.metadata.name for each in found.items}
         for each in found.items:
             self.take("ADDED", each)
         for name in self._slices.keys() - names:
-            self.take("DELETED", _Slice(_Meta(name)))
+            self.take("DELETED", Slice(Meta(name)))
         return found.metadata.resource_version
 
     async def _watch(self, api: Api, version: str) -> str:
@@ -117,7 +82,7 @@ class Recorder:
                 if answer.status != 200:
                     return "" if answer.status == 410 else version
                 async for line in answer.content:
-                    event = _decode_event(line)
+                    event = decode_event(line)
                     if event.type == "ERROR":
                         return ""
                     version = event.object.metadata.resource_version
@@ -125,14 +90,14 @@ class Recorder:
                         self.take(event.type, event.object)
         return version
 
-    def take(self, kind: str, each: _Slice) -> None:
+    def take(self, kind: str, each: Slice) -> None:
         """One change of one slice."""
         self.seen += 1
         name = each.metadata.name
         service, before = self._slices.pop(name, ("", {}))
         after: dict[str, bool] = {}
         if kind != "DELETED" and each.metadata.labels.get("endpointslice.kubernetes.io/managed-by") == OURS:
-            service = each.metadata.labels.get("kubernetes.io/service-name", "")
+            service = each.metadata.service
             after = {
                 address: endpoint.conditions.ready is not False
                 for endpoint in each.endpoints or ()

@@ -17,6 +17,7 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
+from benchmarks.slices import Event, decode_event
 from tests.support.apiserver import binaries
 from tests.support.apiserver.server import ApiServer
 
@@ -32,22 +33,6 @@ IN_FLIGHT = 32
 """Requests under way while the clusters are filled; 16 for heartbeats."""
 LINE_LIMIT = 16 << 20
 WRITE_VERBS = ("POST", "PUT", "PATCH", "APPLY", "DELETE")
-
-
-class _Meta(msgspec.Struct):
-    resourceVersion: str  # noqa: N815 - the API's name
-
-
-class _Object(msgspec.Struct):
-    metadata: _Meta
-
-
-class _Event(msgspec.Struct):
-    object: _Object
-
-
-_decode_version = msgspec.json.Decoder(_Event).decode
-"""Raises for an ERROR event, such as a version that is too old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +97,23 @@ class Api:
                 raise RuntimeError(f"{method} {path}: {answer.status} {text[:300]!r}")
             return msgspec.json.decode(text)
 
-    async def watch(self, path: str, version: str, on_line: Callable[[bytes], None]) -> None:
-        """Hand on every line of a watch until cancelled; one that the server ends goes on where it ended.
+    async def watch(self, path: str, version: str, on_event: Callable[[Event], None]) -> None:
+        """Hand on every event of slices until cancelled; a watch that the server ends goes on where it ended.
 
         Raises:
             aiohttp.ClientError: it cannot go on, so that something may have been missed.
+            RuntimeError: the same, said in an event: the version is too old.
         """
         params = {"watch": "true", "allowWatchBookmarks": "false", "timeoutSeconds": "7200"}
         while True:
             async with self.session.get(path, params={**params, "resourceVersion": version}) as answer:
                 answer.raise_for_status()
                 async for line in answer.content:
-                    version = _decode_version(line).object.metadata.resourceVersion
-                    on_line(line)
+                    event = decode_event(line)
+                    if event.type == "ERROR":
+                        raise RuntimeError(f"{path}: the watch cannot go on: {line[:300]!r}")
+                    version = event.object.metadata.resource_version
+                    on_event(event)
 
     async def slice_writes(self) -> int:
         """Write requests on EndpointSlices so far, as the API server counts them."""

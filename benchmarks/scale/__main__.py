@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench import between, machine
+from benchmarks.report import replace_block
 from benchmarks.scale import plot, report
 from benchmarks.scale.fleet import ROOT, cores, fleet
 from benchmarks.scale.run import SILENCE, Effort, Run, watched
@@ -175,7 +176,7 @@ def _write_docs(found: dict[str, Any], text: str, what: str) -> None:
         print("next: python -m benchmarks.scale.capacity --fit docs/data/scale-*.json --write", file=sys.stderr)
         return
     marks = (report.GROWTH_BEGIN, report.GROWTH_END) if what == "growth" else (report.BEGIN, report.END)
-    PAGE.write_text(report.replace_block(PAGE.read_text(), text, *marks))
+    PAGE.write_text(replace_block(PAGE.read_text(), text, *marks))
     if what == "growth":
         PICTURE.write_text(plot.svg(found))
 

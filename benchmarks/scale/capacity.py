@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from benchmarks.scale.report import OFTEN, REPLACED_OFTEN, replace_block
+from benchmarks.report import replace_block
+from benchmarks.scale.report import OFTEN, REPLACED_OFTEN
 from hub.cli.limits import BASE, ENOUGH, PER_CLUSTER
 from hub.registry.file import MAX_BYTES
 from hub.registry.isolated import CPU_SECONDS

@@ -209,16 +209,3 @@ def growth(result: Result) -> str:
 
 def _word(met: bool) -> str:
     return "ok" if met else "missed"
-
-
-def replace_block(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:
-    """A page with the text between two marks replaced.
-
-    Raises:
-        ValueError: the page lacks the marks.
-    """
-    head, found, rest = page.partition(begin)
-    _, ended, tail = rest.partition(end)
-    if not found or not ended:
-        raise ValueError(f"the page has no {begin} … {end}")
-    return f"{head}{begin}\n\n{text}\n\n{end}{tail}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from benchmarks import bench, floor, measure, report, subjects
+from benchmarks.slices import Event, decode_event
 from benchmarks.world import Backend, Row, World, address, count_writes, node
 from hub.model import PUBLISHED, Endpoint
 from hub.registry.load import load
@@ -37,11 +39,11 @@ def run(subject: str, number: int = 0, **changes: Any) -> dict[str, Any]:
     return {**GOOD, "subject": subject, "round": number, **changes}
 
 
-def slice_event(kind: str, name: str, *addresses: str, service: str = "web", ready: bool | None = True) -> bytes:
-    """A line of a watch of slices."""
+def slice_event(kind: str, name: str, *addresses: str, service: str = "web", ready: bool | None = True) -> Event:
+    """An event of a watch of slices."""
     endpoints = [{"addresses": [each], "conditions": {"ready": ready}} for each in addresses]
     meta = {"name": name, "labels": {"kubernetes.io/service-name": service}}
-    return json.dumps({"type": kind, "object": {"metadata": meta, "endpoints": endpoints or None}}).encode()
+    return decode_event(json.dumps({"type": kind, "object": {"metadata": meta, "endpoints": endpoints or None}}))
 
 
 class TestPublished:
@@ -172,14 +174,19 @@ class TestDocument:
         assert ("0.10 | < 0.5 ✓" in text, "0.70 | < 0.5 ✗" in text) == (True, True)
 
     def test_block_is_replaced_and_nothing_else(self) -> None:
-        """Text around the marks stays."""
-        page = f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n"
-        assert report.replace_block(page, "new") == f"before\n{report.BEGIN}\n\nnew\n\n{report.END}\nafter\n"
+        """Text around the marks stays, also where other marks are about."""
+        page = "before, [end]\n[begin]\nold\n[end]\nafter, [other end]\n"
+        expected = "before, [end]\n[begin]\n\nnew\n\n[end]\nafter, [other end]\n"
+        assert expected == report.replace_block(page, "new", "[begin]", "[end]")
 
-    def test_page_without_marks_is_refused(self) -> None:
-        """A page without the marks is not guessed at."""
-        with pytest.raises(ValueError, match="bench: begin"):
-            report.replace_block("text", "new")
+    @pytest.mark.parametrize(
+        ("page", "missing"),
+        [("text", "[begin]"), ("[end] text", "[begin]"), ("[begin] text", "[end]"), ("[end] [begin] text", "[end]")],
+    )
+    def test_page_without_a_mark_is_refused(self, page: str, missing: str) -> None:
+        """A page is not guessed at; the error names the mark that is missing."""
+        with pytest.raises(ValueError, match=rf"^the page has no {re.escape(missing)}$"):
+            report.replace_block(page, "new", "[begin]", "[end]")
 
 
 class TestCommandLine:

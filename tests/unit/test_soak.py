@@ -15,11 +15,12 @@ import pytest
 import yaml
 
 from benchmarks import soak_verdict as verdict
+from benchmarks.slices import Conditions, Endpoint, Meta, Slice
 from benchmarks.soak import EXPECTED, Run, about
 from benchmarks.soak_remotes import FAULTS as BREAKS
 from benchmarks.soak_script import CALM, EDITS, FAULTS, GRACE, LATE, Fault, Fleet, Step, Truth, script
 from benchmarks.soak_verdict import Expected, Soak, theil_sen
-from benchmarks.soak_watch import Recorder, _Conditions, _Endpoint, _Meta, _Slice
+from benchmarks.soak_watch import Recorder
 from hub.registry.load import load
 
 HOUR = 3600.0
@@ -173,8 +174,8 @@ class Recorded:
     def take(self, kind: str, name: str, service: str, *addresses: str, ready: bool = True) -> None:
         """A change of a slice."""
         labels = {"kubernetes.io/service-name": service, "endpointslice.kubernetes.io/managed-by": "endpointslice-hub"}
-        endpoints = [_Endpoint([each], _Conditions(ready)) for each in addresses]
-        self.recorder.take(kind, _Slice(_Meta(name, "1", labels), endpoints))
+        endpoints = [Endpoint([each], Conditions(ready)) for each in addresses]
+        self.recorder.take(kind, Slice(Meta(name, "1", labels), endpoints))
 
 
 def test_recorder_is_content_with_what_ought_to_be() -> None:
