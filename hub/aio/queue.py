@@ -21,6 +21,8 @@ RETRY_BASE = 1.0
 """First retry of a key, seconds: kube's EndpointSlice controller starts at 1 s on purpose
 (kubernetes/pkg/controller/endpointslice/endpointslice_controller.go)."""
 RETRY_CAP = 60.0
+SPARE = 100
+"""Delays that no longer count and are kept all the same, beside one for each that does."""
 
 
 class KeyedQueue(Generic[K]):
@@ -83,6 +85,9 @@ class KeyedQueue(Generic[K]):
         self._due[key] = due
         self._seq += 1
         heapq.heappush(self._heap, (due, self._seq, key))
+        if len(self._heap) > 2 * len(self._due) + SPARE:  # a key that is added often has a delay left of each time
+            self._heap = [(at, number, each) for number, (each, at) in enumerate(self._due.items())]
+            heapq.heapify(self._heap)
         self._arm()
 
     def retry(self, key: K, at_least: float = 0.0) -> float:

@@ -51,10 +51,10 @@ from hub.registry.removals import RegistryHeld
 from hub.registry.spec import Registry
 from hub.registry.watch import RegistryWatcher
 from hub.remote.access import Connector
-from hub.remote.cidrs import ServiceCidrs
 from hub.remote.cluster import RemoteCluster
 from hub.remote.fleet import Fleet, SourceKey
 from hub.remote.identity import Identities
+from hub.remote.own_networks import OwnNetworks
 from hub.resolution.catalog import Catalog
 from hub.resolution.context import Limits
 from hub.resolution.host import ProviderHost
@@ -70,8 +70,8 @@ RESTART = "restart the hub"
 """What to do about another owner."""
 STOP_SECONDS = 1.8
 """SIGTERM: seconds the writes in flight may take; giving the Lease back takes up to 3 more, and 5 are allowed."""
-CIDRS_PATIENCE = 5.0
-"""Seconds the first write waits for an answer about the Service CIDRs."""
+OWN_NETWORKS_PATIENCE = 5.0
+"""Seconds the first write waits for an answer about the hub cluster's own networks."""
 
 
 class Hub:
@@ -178,7 +178,9 @@ class Hub:
             listener=self.events,
         )
         self.renewal = Renewal(self.secrets, client, self._minded, clock, lambda: self.writing and not options.dry_run)
-        self.cidrs = ServiceCidrs(client, clock, self._cidrs_changed)
+        self.own_networks = OwnNetworks(
+            client, clock, self._own_networks_changed, os.environ.get("POD_IP", ""), options.target_namespaces
+        )
         self.foreign = ForeignSlices(
             client, clock, self._owners, self._published, self._foreign_found, self._adopted_by
         )
@@ -250,8 +252,8 @@ class Hub:
         self.fleet.reconsider()
         self._wake(self.everything())
 
-    def _cidrs_changed(self) -> None:
-        self.fleet.update(self.leading.part(), self.cidrs.networks)
+    def _own_networks_changed(self) -> None:
+        self.fleet.update(self.leading.part(), self.own_networks.networks)
         self._wake(self.everything())
 
     def _minded(self) -> dict[str, RemoteCluster]:
@@ -349,7 +351,7 @@ class Hub:
         self.identities.keep(self.registry.clusters.keys() | self.registry.broken_clusters.keys())
         self.leading.use(registry)
         self._forget_strangers()
-        self.fleet.update(self.leading.part(), self.cidrs.networks)
+        self.fleet.update(self.leading.part(), self.own_networks.networks)
         self._follow_views()
         noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
         concerned = self._concerns.since(before)
@@ -359,11 +361,11 @@ class Hub:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow, decide and write until ``stop`` is set; then finish the writes in flight."""
-        self.fleet.update(self.leading.part())
+        self.fleet.update(self.leading.part(), self.own_networks.networks)
         self._follow_views()
         async with self.host.stalls.watching(), asyncio.TaskGroup() as group:
             tasks = [
-                spawn(group, "Service CIDRs of the hub cluster", self.cidrs.run, self.clock),
+                spawn(group, "own networks of the hub cluster", self.own_networks.run, self.clock),
                 spawn(group, "foreign slices", self.foreign.run, self.clock),
                 spawn(group, "slices to be adopted", self.adopting.run, self.clock),
                 spawn(group, "approvals", self.approvals.run, self.clock),
@@ -418,8 +420,8 @@ class Hub:
         await self.local.wait_synced()
         self.fleet.reconsider()
         with suppress(TimeoutError):
-            async with asyncio.timeout(CIDRS_PATIENCE):
-                await self.cidrs.asked.wait()
+            async with asyncio.timeout(OWN_NETWORKS_PATIENCE):
+                await self.own_networks.asked.wait()
         await self.adopting.wait_synced()
         await self.restore()
         if not self.options.leader_elect:
@@ -439,7 +441,7 @@ class Hub:
         if self.views is not None:
             self.views.lead(leading=self.leads and not self.options.dry_run)
         if self.leading.count > 1 and not self.health.stopping:
-            self.fleet.update(self.leading.part(), self.cidrs.networks)
+            self.fleet.update(self.leading.part(), self.own_networks.networks)
         if before - self._held:
             self._forget_strangers()
         if not self._held:

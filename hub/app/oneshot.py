@@ -18,7 +18,7 @@ async def observing(hub: Hub) -> AsyncIterator[None]:
     Raises:
         HubError: the hub cluster cannot be read.
     """
-    hub.fleet.update(hub.registry)
+    hub.fleet.update(hub.registry, hub.own_networks.networks)
     tasks = [
         asyncio.create_task(hub.local.follow_services(), name="services of the hub cluster"),
         asyncio.create_task(hub.local.follow_slices(), name="slices of the hub cluster"),
@@ -27,7 +27,7 @@ async def observing(hub: Hub) -> AsyncIterator[None]:
     try:
         await _local_or_error(hub)
         await hub.adopting.wait_synced()
-        await hub.cidrs.look()
+        await hub.own_networks.look()
         await hub.approvals.look()
         await hub.restore()
         hub.fleet.reconsider()

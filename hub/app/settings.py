@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from hub.election.elector import Timing
 from hub.local.approvals import DEFAULT_OWNER
@@ -12,8 +12,7 @@ SETTLE_SECONDS = 30.0
 """How long one-shot commands wait for remote clusters and providers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """What the command line decides.
 
     Attributes:
@@ -44,7 +43,7 @@ class Options:
     allow_api_hosts: frozenset[str] = frozenset()
     credentials_dir: str | None = None
     settle: float = SETTLE_SECONDS
-    timing: Timing = field(default_factory=Timing)
+    timing: Timing = msgspec.field(default_factory=Timing)
     lease: str | None = None
     content: bytes | None = None
     take_over: frozenset[TargetKey] = frozenset()
@@ -55,8 +54,7 @@ class Options:
     shards: int = 1
 
 
-@dataclass(slots=True)
-class Health:
+class Health(msgspec.Struct):
     """What the probe endpoints look at. Never a remote cluster."""
 
     beat: float = 0.0

@@ -54,7 +54,7 @@ async def answers(options: Options) -> bool:
             asyncio.create_task(hub.local.follow_services(), name="services of the hub cluster"),
             asyncio.create_task(hub.local.follow_slices(), name="slices of the hub cluster"),
         ]
-        hub.fleet.update(hub.registry, hub.registry.denied_cidrs)
+        hub.fleet.update(hub.registry, hub.own_networks.networks)
         try:
             await asyncio.gather(hub.fleet.settled(DEADLINE), _local(hub))
             await hub.fleet.settled(DEADLINE)  # copies that Services ask for are known only now
@@ -81,6 +81,7 @@ async def _local(hub: Hub) -> None:
         async with asyncio.timeout(DEADLINE):
             while not hub.local.synced and not hub.local.error:  # noqa: ASYNC110 - states, not events
                 await asyncio.sleep(0.01)
+            await hub.own_networks.look()
             await hub.approvals.look()
             hub.fleet.reconsider()
     except TimeoutError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from sys import getrefcount
 from typing import Final
 
 from hub.registry.spec import Network
@@ -19,8 +20,8 @@ IPV6: Final = "IPv6"
 
 LONGEST_ADDRESS: Final = 45
 """Characters of the longest textual IP address (an IPv6 one that ends in dotted decimal)."""
-MEMO_LIMIT: Final = 50_000
-"""Texts remembered per policy; more than any cluster has, and a hostile one cannot fill memory."""
+SPARE_TEXTS: Final = 100
+"""Texts that nobody else holds and that a policy remembers, beside a quarter of the others: a sweep looks at all."""
 
 _METADATA: Final[tuple[Network, ...]] = tuple(
     ip_network(text)
@@ -34,6 +35,9 @@ _METADATA: Final[tuple[Network, ...]] = tuple(
         "fd00:42::42",  # Scaleway
     )
 )
+
+OwnNetwork = tuple[Network, str]
+"""A network of the hub cluster itself, and what is to be said of an address inside, as in :class:`Rejected`."""
 
 _LOCAL_TOO: Final[tuple[tuple[Network, str], ...]] = (
     *((network, "cloud metadata") for network in _METADATA),
@@ -97,14 +101,41 @@ class Rejected:
     reason: str
 
 
+class _Memo(dict[str, Accepted | Rejected]):
+    """What was decided of each text, for as long as somebody holds the text: a Node, or the endpoint made of it.
+
+    So it grows neither with the nodes that were replaced nor beyond what a hostile cluster makes the hub keep anyway.
+    """
+
+    __slots__ = ("_room",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._room = SPARE_TEXTS
+
+    def note(self, text: str, found: Accepted | Rejected) -> None:
+        """Remember what was decided."""
+        if len(self) > self._room:
+            for each in [entry[0] for entry in self.items() if _unused(entry)]:
+                del self[each]
+            self._room = len(self) * 5 // 4 + SPARE_TEXTS
+        self[text] = found
+
+
+def _unused(entry: tuple[str, Accepted | Rejected]) -> bool:
+    """Whether nobody but the memo and ``entry`` itself holds a text."""
+    # Three references are our own: the memo's, the entry's and the argument's. What was decided may be one more.
+    return getrefcount(entry[0]) <= 3 + (isinstance(entry[1], Accepted) and entry[1].address is entry[0])
+
+
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
     """What one source may publish.
 
     Attributes:
         allowed: the cluster's allowedCIDRs; not looked at where ``local``.
-        denied: never published although otherwise fine: the registry's deniedCIDRs, and for remote
-            clusters the hub cluster's Service CIDRs.
+        denied: never published although otherwise fine: the registry's deniedCIDRs.
+        own: the hub cluster's own networks, which are denied to remote clusters.
         local: a copy within the hub cluster: no allow-list, and only loopback, link-local, multicast
             and metadata are denied beside ``denied``.
     """
@@ -112,17 +143,15 @@ class AddressPolicy:
     allowed: tuple[Network, ...] = ()
     denied: tuple[Network, ...] = ()
     local: bool = False
-    _memo: dict[str, Accepted | Rejected] = field(
-        default_factory=dict, init=False, repr=False, compare=False, hash=False
-    )
+    own: tuple[OwnNetwork, ...] = ()
+    _memo: _Memo = field(default_factory=_Memo, init=False, repr=False, compare=False, hash=False)
 
     def check(self, text: str) -> Accepted | Rejected:
         """Normalise ``text`` and decide; never raises, whatever a remote cluster put there."""
         known = self._memo.get(text)
         if known is None:
-            if len(self._memo) >= MEMO_LIMIT:
-                self._memo.clear()
-            known = self._memo[text] = self._decide(text)
+            known = self._decide(text)
+            self._memo.note(text, known)
         return known
 
     def accepts(self, text: str) -> bool:
@@ -140,11 +169,15 @@ class AddressPolicy:
             reason = _named(inner, _BY_VERSION_LOCAL) if inner is not None else None
         if reason is not None:
             return Rejected(reason)
+        for network, what in self.own:
+            if address in network:
+                return Rejected(what)
         if _inside(address, self.denied):
             return Rejected("in a denied CIDR")
         if not self.local and not _inside(address, self.allowed):
             return Rejected("outside allowedCIDRs")
-        return Accepted(str(address), IPV4 if address.version == 4 else IPV6)
+        normal = str(address)
+        return Accepted(text if normal == text else normal, IPV4 if address.version == 4 else IPV6)
 
 
 def parse(text: str) -> IPv4Address | IPv6Address | Rejected:

@@ -141,6 +141,9 @@ class Connection(asyncio.Protocol):
         """Ended by either side."""
         self.usable = False
         self._lost = True
+        # Of TLS it holds a quarter of a MiB, and this object may wait for the garbage collector: an error that was
+        # raised leads by its traceback to the connection that keeps it.
+        self._transport = None
         self._lost_by = exc if isinstance(exc, OSError) else ConnectionResetError("connection closed by the peer")
         if exc is None and not self._complete and self._until_close():
             self._finish()
@@ -400,7 +403,6 @@ class Connection(asyncio.Protocol):
             limit: bytes of the body, or of one line.
             lines: the body is a stream of lines.
         """
-        assert self._transport is not None  # noqa: S101 - it is connected
         assert self._complete  # noqa: S101 - one request at a time
         self._head = None
         self._buffer.clear()
@@ -419,6 +421,7 @@ class Connection(asyncio.Protocol):
         if self._lost:  # between the handshake and now: nobody would ever tell
             self._fail(self._lost_by)
         else:
+            assert self._transport is not None  # noqa: S101 - it is connected
             self._transport.write(request)
         return self._head_waiter
 
@@ -487,8 +490,7 @@ class Connection(asyncio.Protocol):
         self._queued -= len(line) + LINE_COST
         if self._paused and self._queued < PAUSE_ABOVE // 2 and self._transport is not None:
             self._paused = False
-            if not self._lost:
-                self._transport.resume_reading()
+            self._transport.resume_reading()
         return line
 
 

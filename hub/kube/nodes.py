@@ -14,9 +14,12 @@ from typing import Final
 from hub.kube.protobuf import MAGIC, ProtobufError, read_varint
 from hub.model import Node, NodeAddress, Taint
 
-CACHED_LABELS: Final = 10_000
-"""Labels whose strings are found by their bytes; beyond, the table starts over. A fleet repeats a few hundred."""
-CACHED_TIMES: Final = 10_000
+CACHED_LABELS: Final = 2000
+"""Labels whose strings are found by their bytes; beyond, the table starts over.
+
+A fleet repeats a few hundred; the others, such as the hostname, are those of one node, which may be gone.
+"""
+CACHED_TIMES: Final = 2000
 
 Found = tuple[int, int, int]
 """Field number, where the value begins and ends; of a number: field number, the number, -1."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from sys import getrefcount
 from typing import Final, NamedTuple
 
 from hub.model import Conditions, Endpoint, OwnerReference, Port, Slice
@@ -19,8 +20,8 @@ from hub.model import Conditions, Endpoint, OwnerReference, Port, Slice
 CONTENT_TYPE: Final = "application/vnd.kubernetes.protobuf"
 MAGIC: Final = b"k8s\x00"
 
-CACHED_ENDPOINTS: Final = 200_000
-"""Endpoints whose bytes are kept (about 200 bytes each); beyond, the table starts over."""
+SPARE_ENDPOINTS: Final = 100
+"""Endpoints that nobody else holds and whose bytes are kept, beside a quarter of the others: a sweep looks at all."""
 
 
 class ProtobufError(ValueError):
@@ -124,12 +125,13 @@ class SliceEncoder:
 
     def __init__(self) -> None:
         self._endpoints: dict[int, tuple[Endpoint, bytes]] = {}
+        self._room = SPARE_ENDPOINTS
 
     def encode(self, value: Slice) -> bytes:
         """The body of a POST (no resourceVersion) or PUT; a PUT ends the tracking of managedFields (docs/adr/0016)."""
+        if len(self._endpoints) > self._room:
+            self._forget_unused()
         cache = self._endpoints
-        if len(cache) > CACHED_ENDPOINTS:
-            cache.clear()
         meta = b"".join(
             (
                 _text(1, value.name),
@@ -153,6 +155,12 @@ class SliceEncoder:
         raw = b"".join(parts)
         kind = _bytes(1, _text(1, "discovery.k8s.io/v1") + _text(2, "EndpointSlice"))
         return MAGIC + kind + _bytes(2, raw)
+
+    def _forget_unused(self) -> None:
+        """Drop the endpoints that nobody but this table holds: otherwise each that was ever written would stay."""
+        # Two references are its own: the table's, and the argument's.
+        self._endpoints = {key: known for key, known in self._endpoints.items() if getrefcount(known[0]) > 2}
+        self._room = len(self._endpoints) * 5 // 4 + SPARE_ENDPOINTS
 
 
 # --- reading -----------------------------------------------------------------------------------

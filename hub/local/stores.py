@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from sys import getrefcount
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 
 NO_SLICES: Mapping[str, Slice] = {}
 POOL_SPARE = 1000
-"""Endpoints of no slice that the pool may hold, beside a quarter of those that have one: a sweep looks at all."""
+"""Endpoints of no slice that the pool may hold, and writes between two sweeps, beside a quarter of those in use."""
 
 
 def newer(version: str, than: str) -> bool:
@@ -59,6 +60,8 @@ class SliceStore:
         """Slices with a write under way -> events on them that wait for its end."""
         self._pool: dict[Endpoint, Endpoint] = {}
         self._pool_room = POOL_SPARE
+        self._writes = 0
+        """Since the pool was swept: each may have replaced what is in it."""
         self._listed = ""
         """resourceVersion of the last list: whatever is not newer is in it, or was gone by then."""
         self._seen = ""
@@ -194,6 +197,9 @@ class SliceStore:
             return  # a list has come since, and knows what became of it
         self._thin.discard(ObjectKey(value.namespace, value.name))
         self._put(ObjectKey(value.namespace, value.name), value)
+        self._writes += 1
+        if self._writes > len(self._pool) // 4 + POOL_SPARE:
+            self._forget_unused()
 
     def deleted(self, value: Slice) -> None:
         """This process deleted a slice; where it is not known any more, the watch has said so before."""
@@ -257,13 +263,12 @@ class SliceStore:
         )
 
     def _forget_unused(self) -> None:
-        """Drop the endpoints that are in no slice any more: otherwise every address there ever was would stay."""
-        self._pool = {}
-        for key, value in self._by_key.items():
-            if key not in self._thin:
-                for each in value.endpoints:
-                    self._pool.setdefault(each, each)
+        """Drop the endpoints that nobody but the pool holds: otherwise every address there ever was would stay."""
+        # Five references are our own: the pool's two, those of its entry and the argument's.
+        for each in [entry[0] for entry in self._pool.items() if getrefcount(entry[0]) <= 5]:
+            del self._pool[each]
         self._pool_room = len(self._pool) * 5 // 4 + POOL_SPARE
+        self._writes = 0
 
     def _keeps(self, value: Slice) -> bool:
         return self._whole is None or self._whole(value.target)

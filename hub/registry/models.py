@@ -350,7 +350,7 @@ class Head(Section):
     owner: Owner | None = optional("Whose slices these are; a label of all of them.", "default")
     previous_owners: list[Owner] | None = optional("Their slices are adopted.", [])
     denied_cidrs: list[Cidr] | None = optional(
-        "Never published, beside what is always denied and the Service CIDRs.", [], alias="deniedCIDRs"
+        "Never published, beside what is always denied and the hub cluster's own networks.", [], alias="deniedCIDRs"
     )
     defaults: Defaults | None = optional("Applies where neither source, service nor cluster says otherwise.")
     annotations: Annotations | None = optional("Copies that Services ask for by annotation.")

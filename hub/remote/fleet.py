@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from hub.aio.clock import Clock
 from hub.aio.supervise import supervise
+from hub.desired.addresses import OwnNetwork
 from hub.desired.ports import NOT_READ, PortReading
 from hub.kube.client import Client
 from hub.kube.reflector import RelistSlots
@@ -94,12 +95,12 @@ class Fleet:
         self._ending: set[asyncio.Task[None]] = set()
         """Stopped by a reload, still cleaning up."""
 
-    def update(self, registry: Registry, service_cidrs: tuple[Network, ...] = ()) -> None:
+    def update(self, registry: Registry, own: tuple[OwnNetwork, ...] = ()) -> None:
         """Follow exactly what this registry asks for; what is asked for already goes on undisturbed.
 
         Args:
             registry: what is wanted.
-            service_cidrs: the hub cluster's own, which no remote cluster's addresses may lie in.
+            own: the hub cluster's own networks, which no remote cluster's addresses may lie in.
         """
         specs = {name: spec for name, spec in registry.clusters.items() if spec.state != "frozen"}
         wanted = _wanted(registry, specs)
@@ -115,11 +116,10 @@ class Fleet:
             if spec.kubeconfig is not None and name not in self.clusters:
                 self._start_cluster(spec)
         for key, spec in wanted.items():
-            denied = registry.denied_cidrs if key.cluster == LOCAL else (*registry.denied_cidrs, *service_cidrs)
             if key in self.sources:
-                self.sources[key].update(spec, denied)
+                self.sources[key].update(spec, registry.denied_cidrs, own)
             else:
-                self._start_source(key, spec, denied)
+                self._start_source(key, spec, registry.denied_cidrs, own)
         for service in sorted(services - self.services.keys()):
             self._start_service(service)
         self._note_suspicion()
@@ -149,7 +149,9 @@ class Fleet:
         self.clusters[name] = cluster
         self._start(name, f"cluster {name}", cluster.run)
 
-    def _start_source(self, key: SourceKey, spec: ClusterSpec, denied: tuple[Network, ...]) -> None:
+    def _start_source(
+        self, key: SourceKey, spec: ClusterSpec, denied: tuple[Network, ...], own: tuple[OwnNetwork, ...]
+    ) -> None:
         source = Source(
             spec,
             key.provider,
@@ -157,6 +159,7 @@ class Fleet:
             self._host,
             self._clock,
             denied,
+            own,
             lambda: self._source_changed(key),
             self._reader(key.cluster),
         )

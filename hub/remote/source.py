@@ -16,7 +16,7 @@ import msgspec
 
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
-from hub.desired.addresses import Accepted, AddressPolicy
+from hub.desired.addresses import Accepted, AddressPolicy, OwnNetwork
 from hub.desired.snapshot import SnapshotMemory, view_of_snapshot
 from hub.desired.view import ViewBuilder, ViewResult
 from hub.errors import HubError
@@ -53,6 +53,7 @@ class Source:
         host: ProviderHost,
         clock: Clock,
         denied: tuple[Network, ...],
+        own: tuple[OwnNetwork, ...],
         on_change: Callable[[], None],
         api: ReadOnlyCluster | None = None,
     ) -> None:
@@ -63,7 +64,7 @@ class Source:
         self._remote = remote
         self._host = host
         self._clock = clock
-        self._addresses = AddressPolicy(spec.allowed_cidrs, denied, local=spec.name == LOCAL)
+        self._addresses = _policy(spec, denied, own)
         self._on_change = on_change
         self._api = api
         self._resolver: Resolver | None = None
@@ -108,9 +109,9 @@ class Source:
                 self._loaded.set()
                 await self._resolver.run()
 
-    def update(self, spec: ClusterSpec, denied: tuple[Network, ...]) -> None:
+    def update(self, spec: ClusterSpec, denied: tuple[Network, ...], own: tuple[OwnNetwork, ...]) -> None:
         """Another registry entry with the same access and provider: nothing is asked again."""
-        addresses = AddressPolicy(spec.allowed_cidrs, denied, local=spec.name == LOCAL)
+        addresses = _policy(spec, denied, own)
         if addresses != self._addresses or spec.max_endpoints != self.spec.max_endpoints:
             self._addresses = addresses
             self._builders.clear()
@@ -264,6 +265,12 @@ class Source:
         view = SourceView(self.spec.name, why, {}) if good is None else msgspec.structs.replace(good, unknown=why)
         result = self._views[policy] = ViewResult(view, {})
         return result
+
+
+def _policy(spec: ClusterSpec, denied: tuple[Network, ...], own: tuple[OwnNetwork, ...]) -> AddressPolicy:
+    if spec.name == LOCAL:
+        return AddressPolicy((), denied, local=True)
+    return AddressPolicy(spec.allowed_cidrs, denied, own=own)
 
 
 def _within(view: SourceView, addresses: AddressPolicy) -> SourceView:

@@ -109,10 +109,10 @@ def gather(hub: Hub, results: Iterable[Pass], keys: Iterable[TargetKey] | None =
         nodes = unit.nodes if unit is not None else {}
         sources.append(SourceFacts(each.cluster, each.services, each.unknown, each.result, each.resolutions, nodes))
     flags = approving_flags(hub)
-    denied = (*hub.registry.denied_cidrs, *hub.cidrs.networks)
+    denied, own = hub.registry.denied_cidrs, hub.own_networks.networks
     names = hub.registry.clusters.keys() if keys is None else dict.fromkeys(each.cluster for each in found)
     policies = {
-        name: AddressPolicy(hub.registry.clusters[name].allowed_cidrs, denied)
+        name: AddressPolicy(hub.registry.clusters[name].allowed_cidrs, denied, own=own)
         for name in names
         if name != LOCAL and name in hub.registry.clusters
     }

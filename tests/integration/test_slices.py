@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from tests.support.waiting import eventually
 
 CLUSTER = "multicluster.kubernetes.io/source-cluster"
 SERVICES = "/api/v1/namespaces/edge/services"
+KUBERNETES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
 FAST_FAILOVER = {"minReady": 1, "after": "1s", "failbackAfter": "1s"}
 
 
@@ -321,19 +324,43 @@ def test_service_cidrs_of_the_hub_cluster_are_never_published(running: RunningHu
     world.awaits("10.1.0.1", "10.1.0.3")
 
 
-def test_without_service_cidrs_the_hub_goes_on(world: World) -> None:
-    """An account that may not list them still publishes, at once."""
+def test_api_servers_of_the_hub_cluster_are_never_published(world: World) -> None:
+    """A node that reports the address which the API server says is its own is left out, and one is told why."""
+    server = world.hub_cluster
+    world.add_service()
+    add_node(world.remotes["eu"], "n2", "10.1.0.77")
+    server.restart("--endpoint-reconciler-type=lease", "--advertise-address=10.1.0.77")
+    eventually(lambda: server.api.exists(KUBERNETES), 30)
+    try:
+        with RunningHub(world):
+            world.awaits("10.1.0.1")
+            add_node(world.remotes["eu"], "n3", "10.1.0.3")
+            world.awaits("10.1.0.1", "10.1.0.3")
+        asked = ["why", "10.1.0.77", "--registry", str(world.path), "--kubeconfig", str(world.kubeconfig)]
+        answer = subprocess.run([sys.executable, "-m", "hub", *asked], capture_output=True, text=True, timeout=60)
+        assert "it is the hub cluster's API server" in " ".join(answer.stdout.split()), answer
+    finally:
+        server.ensure_running()
+        server.api.delete(KUBERNETES)
+
+
+def test_without_knowing_the_hub_clusters_own_networks_the_hub_goes_on(world: World) -> None:
+    """An account that may not list Service CIDRs, in a hub of one namespace, publishes all the same, at once."""
     world.hub_cluster.kubeconfig(world.kubeconfig, "nobody")
     rules: list[Object] = [
         {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["*"]},
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]},
     ]
-    world.hub_cluster.grant("nobody", *rules)
+    world.hub_cluster.grant("nobody", *rules, namespace="edge")
     world.add_service()
+    mark = world.hub_cluster.audit_mark()
 
-    with RunningHub(world):
+    with RunningHub(world, target_namespaces=("edge",), namespace="edge"):
         world.awaits("10.1.0.1", timeout=3.0)
+        asked = world.hub_cluster.requests(mark, "nobody")
+    assert "servicecidrs" in {each.resource for each in asked if each.status == 403}
+    assert {each.namespace for each in asked if each.resource == "endpointslices"} == {"edge"}
 
 
 def test_upsert_only_removes_nothing(world: World) -> None:

@@ -22,7 +22,7 @@ import yaml
 
 from hub.app.hub import Hub, Options, assemble
 from hub.cli.logs import JsonFormatter, TextFormatter
-from hub.plugin.testing import SimulatedCluster, make_node, make_service
+from hub.plugin.testing import SimulatedCluster, make_node, make_service, make_slice
 from tests.support import build
 from tests.unit.report.conftest import until
 
@@ -30,6 +30,8 @@ CANARY = "hunter2-hunter2-hunter2"
 """Every secret in here contains it."""
 PEM = ssl.DER_cert_to_PEM_cert(CANARY.encode() * 9)
 SERVICE_CIDR = "10.96.0.0/16"
+API_SERVER, POD = "10.7.0.250", "10.7.0.251"
+"""The hub cluster's own: within the allowedCIDRs of the remote cluster."""
 
 
 class Log(logging.Handler):
@@ -101,10 +103,11 @@ class World:
                 await task
 
     def published(self) -> set[str]:
-        """Every address that stands in a slice of the hub cluster."""
+        """Every address that stands in a slice of the namespace ``edge``."""
         return {
             address
             for each in self.here.slices.list()
+            if each["metadata"]["namespace"] == "edge"
             for endpoint in each["endpoints"] or ()
             for address in endpoint["addresses"]
         }
@@ -162,8 +165,12 @@ async def test_a_hostile_cluster_publishes_none_of_these(world: World) -> None:
         assert world.published() == {"10.0.0.1", "10.0.0.2"}
 
 
-async def test_a_hostile_cluster_publishes_nothing_of_the_hub_cluster_or_of_another(world: World) -> None:
-    """ClusterIPs of the hub cluster, an address that another cluster has, and one outside of its allowedCIDRs."""
+async def test_a_hostile_cluster_publishes_nothing_of_the_hub_cluster_or_of_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither its ClusterIPs, API servers and Pod, nor an address of another cluster, nor one outside allowedCIDRs."""
+    monkeypatch.setenv("POD_IP", POD)
+    world.here.put(make_slice("default", "kubernetes", "kubernetes", [API_SERVER]))
     other = SimulatedCluster("us")
     other.nodes.add(make_node("n1", "10.8.0.1"))
     world.cluster["allowedCIDRs"] = ["10.0.0.0/8"]
@@ -175,9 +182,10 @@ async def test_a_hostile_cluster_publishes_nothing_of_the_hub_cluster_or_of_anot
         other.write_kubeconfig(world.folder / "us")
         async with world.running() as hub:
             await until(lambda: world.published() == {"10.7.0.1", "10.8.0.1"})
-            hub.cidrs.networks = build.networks(SERVICE_CIDR)  # the simulator has no ServiceCIDR objects
-            hub.fleet.update(hub.registry, hub.cidrs.networks)
-            for number, address in enumerate(("10.96.0.1", "10.8.0.1", "192.0.2.1")):
+            # The simulator has no ServiceCIDR objects.
+            cidrs = tuple((network, "in a Service CIDR") for network in build.networks(SERVICE_CIDR))
+            hub.fleet.update(hub.registry, (*hub.own_networks.networks, *cidrs))
+            for number, address in enumerate(("10.96.0.1", "10.8.0.1", "192.0.2.1", API_SERVER, POD)):
                 world.remote.nodes.add(make_node(f"bad{number}", address))
             world.remote.nodes.add(make_node("later", "10.7.0.2"))
             await until(lambda: "10.7.0.2" in world.published())

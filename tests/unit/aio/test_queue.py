@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.aio.queue import RETRY_CAP, KeyedQueue
+from hub.aio.queue import RETRY_CAP, SPARE, KeyedQueue
 from tests.unit.resolution.virtual import LoopClock, VirtualLoop
 
 
@@ -135,6 +135,19 @@ async def test_delayed_key_comes_when_it_is_due() -> None:
     q.add_after("a", 7)
     assert await arrival(q) == pytest.approx(7, abs=0.002)
     assert q.idle
+
+
+@virtual
+async def test_delays_that_do_not_count_any_more_are_forgotten() -> None:
+    """A key that is worked on all the time, and each time wants to be again in five minutes, leaves nothing behind."""
+    q = queue()
+    q.add_after("b", 400)
+    for _ in range(2000):
+        q.add("a")
+        assert await work(q) == ["a"]
+        q.add_after("a", 300)
+        assert len(q._heap) <= 2 * 2 + SPARE
+    assert [await arrival(q), await arrival(q)] == [pytest.approx(300, abs=0.002), pytest.approx(100, abs=0.002)]
 
 
 @pytest.mark.parametrize("delays", [(7, 3, 5), (3, 7, 5), (5, 7, 3)])

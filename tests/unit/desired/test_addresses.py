@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.desired.addresses import Accepted, AddressPolicy, Rejected
+from hub.desired.addresses import SPARE_TEXTS, Accepted, AddressPolicy, Rejected
 from tests.support import build
 
 ANYWHERE = build.networks("0.0.0.0/0", "::/0")
@@ -107,6 +107,15 @@ def test_check_denied_wins_over_allowed() -> None:
     assert policy.check("10.96.0.1") == Rejected("in a denied CIDR")
 
 
+def test_check_says_what_of_the_hub_clusters_own_an_address_is() -> None:
+    """Which is more than that it is denied or not allowed; a neighbour's address is none of its business."""
+    own = tuple((network, "the hub cluster's API server") for network in build.networks("10.0.0.7/32"))
+    policy = AddressPolicy(build.networks("10.0.0.0/8"), build.networks("10.0.0.7/32"), own=own)
+    assert policy.check("10.0.0.7") == Rejected("the hub cluster's API server")
+    assert AddressPolicy(own=own).check("10.0.0.7") == Rejected("the hub cluster's API server")
+    assert isinstance(policy.check("10.0.0.8"), Accepted)
+
+
 @pytest.mark.parametrize("text", ["10.0.0.1", "240.0.0.1", "2002:a00:1::", "64:ff9b::a00:1"])
 def test_check_local_needs_no_allow_list(text: str) -> None:
     """A copy within the hub cluster is taken without allowedCIDRs."""
@@ -147,13 +156,39 @@ def test_policies_compare_by_their_rules() -> None:
     assert hash(one) == hash(other)
 
 
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster that reports ever new addresses does not fill memory."""
-    monkeypatch.setattr("hub.desired.addresses.MEMO_LIMIT", 3)
+@pytest.mark.parametrize("form", ["10.{}.{}.9", "127.{}.{}.9", "fd00::{}:{}", "fd00:0::{}:{}"])
+def test_memory_does_not_grow_with_what_was_replaced(form: str) -> None:
+    """A cluster whose nodes are replaced again and again leaves a quarter of them, and a few more, behind."""
     policy = AddressPolicy(allowed=ANYWHERE)
-    for number in range(10):
+    held = [form.format(1, number) for number in range(200)]
+    for number in range(5000):
+        policy.check(held[number % 200])
+        held[number % 200] = form.format(2 + number // 256, number % 256)
+        policy.check(held[number % 200])
+        assert len(policy._memo) <= 200 * 5 // 4 + SPARE_TEXTS + 1
+
+
+@pytest.mark.parametrize("form", ["10.1.{}.{}", "127.1.{}.{}", "fd00::{}:{}"])
+def test_what_somebody_holds_is_decided_once(form: str) -> None:
+    """However large the cluster and however many addresses come and go beside it."""
+    policy = AddressPolicy(allowed=ANYWHERE)
+    held = [form.format(number // 250, number % 250) for number in range(5000)]
+    before = [policy.check(each) for each in held]
+    for number in range(5000):
         policy.check(build.address(number))
-        assert len(policy._memo) <= 3
+    assert all(known is policy.check(each) for known, each in zip(before, held, strict=True))
+
+
+def test_an_endpoint_keeps_the_decision_on_its_address() -> None:
+    """A Node that reports its address in another string finds what was decided, as long as its endpoint is there."""
+    policy = AddressPolicy(allowed=ANYWHERE)
+    found = policy.check(build.address(1))
+    assert isinstance(found, Accepted)
+    address = found.address
+    for number in range(2, 1000):
+        policy.check(build.address(number))
+    assert policy.check(build.address(1)) is found
+    assert policy.check(address) is found
 
 
 @given(st.text() | st.ip_addresses().map(str))

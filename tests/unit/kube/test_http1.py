@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import tracemalloc
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -763,3 +764,14 @@ def test_a_kept_connection_holds_no_answer() -> None:
         assert tracemalloc.get_traced_memory()[0] < 1 << 19
     finally:
         tracemalloc.stop()
+
+
+def test_a_lost_connection_lets_go_of_its_transport() -> None:
+    """Whoever still holds the connection, an error's traceback say, does not hold what TLS needs."""
+    other = peer(lines=True).end(ConnectionResetError("gone"))
+    wire = weakref.ref(other.wire)
+    with pytest.raises(ConnectionResetError):
+        other.line()
+    del other.wire
+    assert wire() is None
+    other.connection.abort()

@@ -165,3 +165,20 @@ def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
         nodes.list_page(MAGIC + data)
     except ValueError:
         return
+
+
+def test_strings_of_nodes_that_are_gone_do_not_pile_up() -> None:
+    """Lists of ever other nodes, each with a label and a time of its own, leave no more than a small table behind."""
+    for number in range(0, 6000, 100):
+        found = [
+            {
+                "metadata": {
+                    "name": f"n{each}",
+                    "labels": {"kubernetes.io/hostname": f"n{each}"},
+                    "creationTimestamp": f"2026-11-{each // 1440 + 1:02}T{each // 60 % 24:02}:{each % 60:02}:00Z",
+                }
+            }
+            for each in range(number, number + 100)
+        ]
+        assert len(NODES.list_page(page(*map(binary, found)))[0]) == 100
+    assert max(len(nodes._labels), len(nodes._times)) <= 2000

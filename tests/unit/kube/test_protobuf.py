@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.kube import protobuf
-from hub.kube.protobuf import MAGIC, ProtobufError, SliceEncoder
+from hub.kube.protobuf import MAGIC, SPARE_ENDPOINTS, ProtobufError, SliceEncoder
 from hub.model import PUBLISHED, Endpoint, Slice
+from tests.support import build
 
 
 def message(*fields: tuple[int, bytes | int]) -> bytes:
@@ -56,6 +57,27 @@ def test_an_endpoint_is_encoded_once_however_many_slices_hold_it() -> None:
     other = encoder.encode(Slice("edge", "b", "IPv4", (shared,)))
     assert one.replace(b"\x0a\x01a", b"\x0a\x01b") == other
     assert len(encoder._endpoints) == 1
+
+
+def test_endpoints_that_nobody_holds_are_forgotten() -> None:
+    """A Service whose nodes are replaced again and again leaves a quarter of them, and a few more, behind."""
+    encoder = SliceEncoder()
+    held = [Endpoint((build.address(number),), PUBLISHED) for number in range(200)]
+    for number in range(200, 3000):
+        held[number % 200] = Endpoint((build.address(number),), PUBLISHED)
+        encoder.encode(Slice("edge", "a", "IPv4", tuple(held)))
+        assert len(encoder._endpoints) <= 200 * 5 // 4 + SPARE_ENDPOINTS + 1
+
+
+def test_endpoints_that_somebody_holds_are_kept() -> None:
+    """However many come and go in another slice."""
+    encoder = SliceEncoder()
+    held = tuple(Endpoint((build.address(number),), PUBLISHED) for number in range(2000))
+    encoder.encode(Slice("edge", "a", "IPv4", held))
+    before = [encoder._endpoints[id(each)] for each in held]
+    for number in range(2000, 6000):
+        encoder.encode(Slice("edge", "b", "IPv4", (Endpoint((build.address(number),), PUBLISHED),)))
+    assert all(encoder._endpoints[id(each)] is known for each, known in zip(held, before, strict=True))
 
 
 def test_long_fields_have_long_lengths() -> None:

@@ -249,3 +249,17 @@ def test_endpoints_of_replaced_nodes_are_forgotten(store: SliceStore) -> None:
     assert len(store._pool) <= 20 * 5 // 4 + POOL_SPARE + 20
     first, second = (store.of(TARGET)[name].endpoints for name in ("payments-1", "payments-2"))
     assert all(one is other for one, other in zip(first, second, strict=True))
+
+
+def test_endpoints_that_our_writes_replaced_are_forgotten(store: SliceStore) -> None:
+    """What a list brought does not stay when all of it has been replaced by writes of our own."""
+
+    def holding(version: int, count: int) -> Slice:
+        endpoints = [build.endpoint(f"10.{number >> 8}.{number & 255}.{version & 255}") for number in range(count)]
+        return msgspec.structs.replace(published(version), endpoints=tuple(endpoints))
+
+    store.replace({key(holding(200, 2000)): holding(200, 2000)}, "200")
+    assert len(store._pool) == 2000
+    for version in range(201, 202 + 2000 // 4 + POOL_SPARE):
+        store.wrote(holding(version, 1))
+    assert not store._pool

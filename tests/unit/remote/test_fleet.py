@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from hub.aio.clock import SystemClock, rfc3339
+from hub.desired.addresses import Accepted, Rejected
 from hub.errors import ClusterUnreachable, KubeconfigError
 from hub.kube.kubeconfig import ClusterAccess
 from hub.kube.reflector import STEADY
-from hub.model import Node, TargetKey
+from hub.model import LOCAL, Node, TargetKey
 from hub.registry.spec import ClusterSpec, KubeconfigPath, NodePolicy, ProviderRef, Registry, TargetSpec
 from hub.remote.access import Connector
 from hub.remote.fleet import Fleet, SourceKey
@@ -205,13 +206,26 @@ async def test_another_address_policy_applies_to_what_is_known(fleet: Fleet) -> 
     assert list(source.view(NodePolicy()).view.endpoints["IPv4"]) == ["10.0.0.1"]
 
 
-async def test_service_cidrs_are_denied_to_remote_clusters(fleet: Fleet) -> None:
-    """Learned after the start, applied at once."""
+async def test_the_hub_clusters_own_networks_are_denied_to_remote_clusters(fleet: Fleet) -> None:
+    """Learned after the start, applied at once, and the reason is said."""
     fleet.update(registry(cluster("eu")))
     source = await lists(fleet, [build.node("n1", "10.96.0.1")])
     assert list(source.view(NodePolicy()).view.endpoints["IPv4"]) == ["10.96.0.1"]
-    fleet.update(registry(cluster("eu")), build.networks("10.96.0.0/16"))
-    assert not any(source.view(NodePolicy()).view.endpoints.values())
+    own = [(network, "the hub cluster's API server") for network in build.networks("10.96.0.1/32")]
+    fleet.update(registry(cluster("eu")), tuple(own))
+    result = source.view(NodePolicy())
+    assert not any(result.view.endpoints.values())
+    assert "the hub cluster's API server" in str(result.reports["n1"])
+
+
+async def test_the_hub_clusters_own_networks_are_not_denied_to_copies_within_it(fleet: Fleet) -> None:
+    """Only deniedCIDRs and the built-in list hold for them, also after an update."""
+    own = tuple((network, "the hub cluster's API server") for network in build.networks("10.96.0.1/32"))
+    for _ in range(2):
+        fleet.update(registry(cluster(LOCAL), denied_cidrs=build.networks("10.97.0.0/16")), own)
+        addresses = fleet.sources[SourceKey(LOCAL, PROVIDER)]._addresses
+        assert isinstance(addresses.check("10.96.0.1"), Accepted)
+        assert addresses.check("10.97.0.1") == Rejected("in a denied CIDR")
 
 
 async def test_two_names_of_one_cluster_are_twins(fleet: Fleet, changed: list[str]) -> None:
