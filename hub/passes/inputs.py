@@ -9,7 +9,6 @@ grace; for as long as it takes, where its entry is broken or its removal is with
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -26,16 +25,14 @@ from hub.remote.fleet import Fleet, SourceKey, node_ports
 from hub.remote.status import State
 
 
-@dataclass(slots=True)
-class _Parked:
+class _Parked(msgspec.Struct):
     """A source that is none any more, while its slices stay."""
 
     since: float
     input: SourceInput
 
 
-@dataclass(slots=True)
-class Remembered:
+class Remembered(msgspec.Struct):
     """What a target remembers of its sources between passes.
 
     Attributes:
@@ -46,10 +43,10 @@ class Remembered:
         names: (registry entry, registry) -> every cluster name that belongs to the target today.
     """
 
-    adopted: dict[str, tuple[Slice, ...]] = field(default_factory=dict)
-    stand_ins: dict[str, tuple[SourceView, tuple[Slice, ...], SourceView]] = field(default_factory=dict)
-    parked: dict[str, _Parked] = field(default_factory=dict)
-    given_up: set[str] = field(default_factory=set)
+    adopted: dict[str, tuple[Slice, ...]] = msgspec.field(default_factory=dict)
+    stand_ins: dict[str, tuple[SourceView, tuple[Slice, ...], SourceView]] = msgspec.field(default_factory=dict)
+    parked: dict[str, _Parked] = msgspec.field(default_factory=dict)
+    given_up: set[str] = msgspec.field(default_factory=set)
     names: tuple[TargetSpec, Registry, frozenset[str]] | None = None
 
 
@@ -96,6 +93,7 @@ class Inputs:
         inputs: list[SourceInput] = []
         unknown: dict[str, str] = {}
         wakes: list[float] = []
+        seen: list[Finding] = []
         for source in spec.sources:
             name = source.cluster
             cluster = registry.clusters.get(name)
@@ -108,12 +106,13 @@ class Inputs:
                 view = _stand_in(view, ours, memory, left=spec.strategy == "failover" and name != active)
             elif memory.adopted:
                 memory.adopted.pop(name, None)
+            seen += result.findings
             if result.wake_at is not None:
                 wakes.append(result.wake_at - self._clock.wall())
             seconds = _policy_stands(source, result.view, self._unreachable_for(name), memory.given_up)
             inputs.append(_input(source, view, cluster, seconds, self._node_ports(spec, source)))
         parked, held = self._parked(spec, registry, ours, memory, wakes)
-        findings = (*self._strangers(spec), *_leaving(parked, registry, held))
+        findings = (*seen, *self._strangers(spec), *_leaving(parked, registry, held))
         return Gathered((*inputs, *parked.values()), unknown, wakes, findings)
 
     def _node_ports(self, spec: TargetSpec, source: SourceSpec) -> Mapping[NodePortRef, PortReading]:

@@ -56,9 +56,10 @@ class Unit:
         self.now = view
         self.guard = GuardDefaults()
         self.answers = 10
+        self.findings: tuple[Finding, ...] = ()
 
     def view(self, _: object) -> ViewResult:
-        return ViewResult(self.now, {})
+        return ViewResult(self.now, {}, findings=self.findings)
 
 
 class Hub:
@@ -378,6 +379,13 @@ async def test_a_slice_that_somebody_keeps_editing_is_set_back_less_and_less_oft
             hub.clock.time += wait
             await hub.reconciler.reconcile(KEY)
     assert waits == [0, 1, 2]
+
+
+def test_what_a_source_finds_is_said_of_the_target(hub: Hub) -> None:
+    """A node without an address, or with one that must not be published: each Service it belongs to says so."""
+    finding = Finding("NodeUnresolved", "eu: address not known of n2", ("n2",))
+    hub.units["eu"].findings = (finding,)
+    assert finding in hub.reconciler.decide(KEY).findings
 
 
 def test_a_note_is_news_once(hub: Hub) -> None:
