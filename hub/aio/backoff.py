@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(slots=True)
-class Backoff:
+class Backoff(msgspec.Struct):
     """Delay after each failure in a row; client-go's reflector values are the default.
 
     The delay is ``base * 2**n`` capped at ``cap``, then stretched by up to ``jitter`` of itself.
@@ -21,7 +21,7 @@ class Backoff:
     cap: float = 30.0
     jitter: float = 1.0
     reset_after: float = 120.0
-    rng: random.Random = field(default_factory=random.Random)
+    rng: random.Random = msgspec.field(default_factory=random.Random)
     _failures: int = 0
     _last: float | None = None
 

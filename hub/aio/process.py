@@ -15,8 +15,9 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hub.errors import HubError
 
@@ -55,8 +56,7 @@ class ProcessOutputTooLarge(ProcessError):
     """The program wrote more than allowed and was killed with its group."""
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(msgspec.Struct, frozen=True):
     """A program that ended by itself; output may hold secrets, so it stays out of ``repr``.
 
     Attributes:

@@ -14,9 +14,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import Final, Self
+
+import msgspec
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +35,7 @@ MIN_CPU: Final = 0.1
 """Part of the time a thread got to run that held the interpreter's lock, on a machine ten times overloaded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """A place in the code."""
 
     module: str
@@ -51,8 +51,7 @@ Stack = tuple[Frame, ...]
 """Innermost first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stall:
+class Stall(msgspec.Struct, frozen=True):
     """A loop that stands still.
 
     Attributes:
@@ -129,14 +128,13 @@ class Watchdog:
         self._answer = (number, time.monotonic())
 
 
-@dataclass(slots=True)
-class _Question:
+class _Question(msgspec.Struct):
     """What the loop was asked, when, and where it was seen instead of answering."""
 
     number: int
     at: float
     starved: bool = False
-    samples: list[Stack] = field(default_factory=list[Stack])
+    samples: list[Stack] = msgspec.field(default_factory=list[Stack])
 
     def stall(self, seconds: float, *, over: bool) -> Stall:
         return Stall(seconds, over, tuple(self.samples), self.starved)

@@ -6,8 +6,9 @@ again later, since whoever refused (an admission policy, a foreign slice) may ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from hub.aio.backoff import Backoff
 from hub.apply.repeats import Held, Repeats
@@ -21,14 +22,12 @@ AWAY_FIRST, AWAY_CAP = 2.0, 60.0
 """Seconds between attempts to write into a namespace that is missing or being deleted."""
 
 
-@dataclass(slots=True)
-class _Refusal:
+class _Refusal(msgspec.Struct):
     message: str
     until: float
 
 
-@dataclass(slots=True)
-class WriteMemory:
+class WriteMemory(msgspec.Struct):
     """What is remembered of one target's writes.
 
     Attributes:
@@ -36,11 +35,11 @@ class WriteMemory:
     """
 
     problem: str = ""
-    _refused: dict[str, _Refusal] = field(default_factory=dict)
-    _foreign: dict[str, float] = field(default_factory=dict)
-    _repeats: Repeats = field(default_factory=Repeats)
-    _blocked: dict[str, str] = field(default_factory=dict)
-    _away: Backoff = field(default_factory=lambda: Backoff(AWAY_FIRST, AWAY_CAP, jitter=0.2))
+    _refused: dict[str, _Refusal] = msgspec.field(default_factory=dict)
+    _foreign: dict[str, float] = msgspec.field(default_factory=dict)
+    _repeats: Repeats = msgspec.field(default_factory=Repeats)
+    _blocked: dict[str, str] = msgspec.field(default_factory=dict)
+    _away: Backoff = msgspec.field(default_factory=lambda: Backoff(AWAY_FIRST, AWAY_CAP, jitter=0.2))
     _away_until: float = 0.0
     _away_uid: str = ""
 

@@ -8,8 +8,9 @@ write with another content than the last one is no repetition and never waits. N
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from hub.model import Slice
 from hub.plan.plan import OUR_ANNOTATIONS, Plan
@@ -33,8 +34,7 @@ class Held(NamedTuple):
     wake_at: float | None
 
 
-@dataclass(slots=True)
-class _Last:
+class _Last(msgspec.Struct):
     """The last thing done to a slice.
 
     Attributes:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from hub.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeader
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, ObjectKey, Slice, TargetKey
@@ -58,8 +59,7 @@ class SliceApi(Protocol):
     async def reread(self, key: ObjectKey, timeout: float) -> Slice | None: ...  # noqa: ASYNC109, D102
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(msgspec.Struct):
     """What became of a plan.
 
     Attributes:
@@ -72,11 +72,11 @@ class Outcome:
         failure: the answer that ended the pass early.
     """
 
-    done: list[tuple[str, Slice]] = field(default_factory=list)
+    done: list[tuple[str, Slice]] = msgspec.field(default_factory=list)
     again: bool = False
-    refused_addresses: dict[str, str] = field(default_factory=dict)
-    blocked: list[tuple[Slice, str]] = field(default_factory=list)
-    foreign: set[str] = field(default_factory=set)
+    refused_addresses: dict[str, str] = msgspec.field(default_factory=dict)
+    blocked: list[tuple[Slice, str]] = msgspec.field(default_factory=list)
+    foreign: set[str] = msgspec.field(default_factory=set)
     missing_namespace: bool = False
     failure: ApiError | None = None
 

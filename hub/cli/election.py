@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+import msgspec
 
 from hub.cli.options import duration, resource_name
 from hub.election import MOST_SHARDS
@@ -84,8 +84,7 @@ def leader_election(function: F) -> F:
     return function
 
 
-@dataclass(frozen=True, slots=True)
-class Election:
+class Election(msgspec.Struct, frozen=True):
     """What was given for the options of :func:`leader_election`."""
 
     leader_elect: bool
@@ -99,7 +98,7 @@ class Election:
     @classmethod
     def of(cls, given: dict[str, Any]) -> Election:
         """Take its values out of what a command was given."""
-        return cls(**{name: given.pop(name) for name in cls.__slots__})
+        return cls(**{name: given.pop(name) for name in cls.__struct_fields__})
 
     @property
     def wanted(self) -> bool:

@@ -8,10 +8,11 @@ import os
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
 from hub.cli import logs
 from hub.cli.election import Election, leader_election
@@ -32,8 +33,7 @@ STOP_WITHIN: Final = 4.7
 """Seconds from the signal to the end of the process: whoever sends SIGTERM may rely on 5."""
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True):
     """A registry to be run.
 
     Attributes:
@@ -155,7 +155,8 @@ def run(
     dry_run = dry_run or found.dry_run
     election = Election.of(given)
     election.check(once=once)
-    options = Given(**given).options(
+    wanted = partial(
+        Given(**given).options,
         found.registry,
         content=found.content,
         dry_run=dry_run,
@@ -174,14 +175,26 @@ def run(
     if once:
         from hub.cli.once import once as single_pass
 
-        return _in_loop(single_pass(options))
-    return _in_loop(serve(options, health_probe_bind_address, metrics_bind_address, listen))
+        return _in_loop(single_pass(wanted()))
+    return _in_loop(serve(found, wanted, health_probe_bind_address, metrics_bind_address, listen))
 
 
 async def serve(
-    options: Options, probes: BindAddress | None, metrics: BindAddress | None = None, listen: Listen | None = None
+    found: Environment,
+    wanted: Callable[[], Options],
+    probes: BindAddress | None,
+    metrics: BindAddress | None = None,
+    listen: Listen | None = None,
 ) -> int:
-    """Run a hub until a signal arrives; answer probes, scrapes and browsers meanwhile."""
+    """Run a hub until a signal arrives; answer probes, scrapes and browsers meanwhile.
+
+    Args:
+        found: the registry.
+        wanted: makes the hub's options; imports most of the hub.
+        probes: where /healthz and /readyz answer.
+        metrics: an address of its own for /metrics.
+        listen: where the status page is.
+    """
     stop = asyncio.Event()
     _on_signals(stop.set)  # before the imports, which take a while
     from hub.aio.collector import sparing
@@ -190,7 +203,7 @@ async def serve(
 
     check = None
     with suppress(RegistryError):  # is raised again where it is known what to do about it
-        check = begin(options.registry, options.content)  # goes on beside the imports
+        check = begin(found.registry, found.content)  # goes on beside the imports
 
     running: Hub | None = None
     # Around the imports too: what they make stays, and looking at it costs a tenth of their time.
@@ -202,7 +215,7 @@ async def serve(
         from hub.report.server import Listen, listening
 
         async with (
-            assemble(options, check=check) as hub,
+            assemble(wanted(), check=check) as hub,
             serving(probes, hub),
             serving_metrics(metrics, Metrics(hub)),
             listening(listen or Listen(None), hub),

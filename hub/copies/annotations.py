@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from hub.model import LOCAL, Finding, Service, TargetKey
 from hub.registry.spec import AnnotationPolicy, ProviderRef, Registry, TargetSpec
@@ -50,8 +52,7 @@ def wish(service: Service | None) -> Wish | None:
     return Wish(enabled, service.annotations.get(NAME), service.annotations.get(NAMESPACE))
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(msgspec.Struct, frozen=True):
     """What follows from all the wishes.
 
     Attributes:
@@ -60,9 +61,9 @@ class Copies:
         notes: what is to be said of a Service: why it is no copy, or why its annotations count for nothing.
     """
 
-    targets: Mapping[TargetKey, TargetSpec] = field(default_factory=dict)
-    looping: Mapping[TargetKey, str] = field(default_factory=dict)
-    notes: Mapping[TargetKey, Finding] = field(default_factory=dict)
+    targets: Mapping[TargetKey, TargetSpec] = msgspec.field(default_factory=dict)
+    looping: Mapping[TargetKey, str] = msgspec.field(default_factory=dict)
+    notes: Mapping[TargetKey, Finding] = msgspec.field(default_factory=dict)
 
 
 def copies(wishes: Mapping[TargetKey, Wish], registry: Registry) -> Copies:

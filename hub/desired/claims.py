@@ -11,7 +11,6 @@ endpoint.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -38,8 +37,7 @@ class Judged(NamedTuple):
     pending: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class Claim:
+class Claim(msgspec.Struct):
     """What one source lays claim to in one family, while a target is being decided.
 
     Attributes:
@@ -68,11 +66,11 @@ class Claim:
     untouched: bool = False
     yielding: bool = False
     drop: bool = False
-    exempt: set[str] = field(default_factory=set)
+    exempt: set[str] = msgspec.field(default_factory=set)
     exempt_all: bool = False
-    sets: Mapping[str, tuple[Port, ...]] = field(default_factory=dict)
+    sets: Mapping[str, tuple[Port, ...]] = msgspec.field(default_factory=dict)
     judged: Judged | None = None
-    plain: Mapping[str, Endpoint] = field(default_factory=dict)
+    plain: Mapping[str, Endpoint] = msgspec.field(default_factory=dict)
 
     @property
     def difference(self) -> Difference:
@@ -91,8 +89,7 @@ Moves = Mapping[tuple[str, str], Move]
 """(family, address) -> move."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """How the claims of one family were settled.
 
     Attributes:

@@ -7,8 +7,9 @@ operator. Readiness comes last: what it takes out is counted against ``maxNotRea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from hub.model import DRAINING, LABEL_CONTROL_PLANE, LABEL_EXCLUDE_LB, PUBLISHED, Conditions, Node
 from hub.registry.spec import NodePolicy, SelectorTerm
@@ -30,15 +31,13 @@ LEAVING_TAINTS: Final = frozenset(
 NOT_READY: Final = "not-ready"
 
 
-@dataclass(frozen=True, slots=True)
-class Eligible:
+class Eligible(msgspec.Struct, frozen=True):
     """May be published, in these conditions."""
 
     conditions: Conditions
 
 
-@dataclass(frozen=True, slots=True)
-class Excluded:
+class Excluded(msgspec.Struct, frozen=True):
     """Is not published.
 
     Attributes:

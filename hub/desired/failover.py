@@ -8,8 +8,9 @@ and waits again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from hub.model import Finding
 from hub.registry.spec import FailoverPolicy
@@ -19,8 +20,7 @@ SETTLE: Final = 5.0
 the watch that tells it takes its time (RELIABILITY.md 1.6)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """How one source stands.
 
     Attributes:
@@ -40,8 +40,7 @@ class Standing:
     serving: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FailoverMemory:
+class FailoverMemory(msgspec.Struct, frozen=True):
     """What must be remembered between two passes; empty after a restart.
 
     Attributes:
@@ -55,12 +54,11 @@ class FailoverMemory:
     active: str = ""
     waiting_since: float | None = None
     down_since: float | None = None
-    held: Mapping[str, float] = field(default_factory=dict)
+    held: Mapping[str, float] = msgspec.field(default_factory=dict)
     settled_since: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """The decision of one pass.
 
     Attributes:

@@ -8,8 +8,9 @@ A number that has to be read somewhere and cannot be read now stays what is publ
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import msgspec
 
 from hub.model import Port, Service, ServicePort
 from hub.registry.spec import NodePortRef, PortSpec, TargetSpec
@@ -29,8 +30,7 @@ NO_READINGS: Final[Mapping[NodePortRef, PortReading]] = {}
 NOT_READ: Final = PortReading(None, "it has not been read yet")
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(msgspec.Struct, frozen=True):
     """The ports of the slices of one source, sorted.
 
     Attributes:
@@ -40,12 +40,11 @@ class Ports:
     """
 
     ports: PortTuple
-    sets: Mapping[str, PortTuple] = field(default_factory=dict)
+    sets: Mapping[str, PortTuple] = msgspec.field(default_factory=dict)
     unread: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PortProblem:
+class PortProblem(msgspec.Struct, frozen=True):
     """No ports can be told: ``reason`` is ``PortMismatch``, ``PortNotAllowed`` or ``NodePortUnknown``, an Event's."""
 
     reason: str

@@ -6,15 +6,15 @@ Observed slices come as whole values; what does not change between two passes is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import compress
 from operator import is_, is_not
+
+import msgspec
 
 from hub.model import Endpoint, GroupKey, PublishedSlice, Slice
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """From what is published to what is wanted.
 
     Attributes:

@@ -43,8 +43,7 @@ NO_PORTS: Final[tuple[Port, ...]] = ()
 EMPTY_SETS: Final[Mapping[str, tuple[Port, ...]]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class SourceInput:
+class SourceInput(msgspec.Struct, frozen=True):
     """One source of a target at this moment.
 
     Attributes:
@@ -64,7 +63,7 @@ class SourceInput:
     unreachable_for: float | None = None
     allowed_ports: tuple[tuple[int, int], ...] | None = None
     formerly: tuple[str, ...] = ()
-    node_ports: Mapping[NodePortRef, PortReading] = field(default_factory=lambda: NO_READINGS)
+    node_ports: Mapping[NodePortRef, PortReading] = msgspec.field(default_factory=lambda: NO_READINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +82,7 @@ class TargetMemory:
     cache: Cache = field(default_factory=lambda: Cache(), compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Desired:
+class Desired(msgspec.Struct, frozen=True):
     """What should be published.
 
     Attributes:
@@ -104,16 +102,14 @@ class Desired:
     watches: tuple[Watch, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """The Service cannot be a target as it is; what is published stays. ``reason`` is an Event's."""
 
     reason: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """There is nothing to publish for yet (or any more): the Service is missing or being deleted."""
 
     reason: str
@@ -138,8 +134,7 @@ class Cache:
         self.last: _Pass | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
+class _Pass(msgspec.Struct, frozen=True):
     """The arguments of a pass and its outcome."""
 
     target: TargetSpec

@@ -12,9 +12,10 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import Final
+
+from msgspec.structs import replace
 
 from hub.model import LOCAL, TargetKey
 from hub.registry.spec import Registry

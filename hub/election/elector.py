@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from hub.aio.clock import Clock
 from hub.aio.supervise import supervise
 from hub.errors import AlreadyExists, ClusterUnreachable, Conflict, HubError, NotFound, NotLeader
@@ -37,8 +39,7 @@ REMEMBERED = 64
 """Records sent since the last answer: one of them may be what is stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(msgspec.Struct, frozen=True):
     """Seconds; Kubernetes' own defaults (component-base/config/v1alpha1/defaults.go).
 
     Attributes:

@@ -21,10 +21,12 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 from zlib import crc32
+
+import msgspec
 
 from hub.aio.clock import Clock
 from hub.aio.supervise import supervise
@@ -81,8 +83,7 @@ class _Terms(Terms):
         return self._shards.admits(self._number, record)
 
 
-@dataclass(slots=True, eq=False)
-class _Shard:
+class _Shard(msgspec.Struct, eq=False):
     """One Lease here.
 
     Attributes:
@@ -101,7 +102,7 @@ class _Shard:
     handed_to: str = ""
     free: tuple[str, float] | None = None
     again: float | None = None
-    quit: asyncio.Event = field(default_factory=asyncio.Event)
+    quit: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
 def count_of(record: LeaseRecord | None) -> int:

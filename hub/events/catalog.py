@@ -6,15 +6,15 @@ the status page and ``hub status`` show it all the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
+
+import msgspec
 
 On = Literal["Service", "hub"]
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(msgspec.Struct, frozen=True):
     """One reason.
 
     Attributes:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import unicodedata
 from collections import deque
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import msgspec
 
 from hub.events.catalog import Reason
 
@@ -65,8 +66,7 @@ class Held(NamedTuple):
     note: str
 
 
-@dataclass(slots=True)
-class Series:
+class Series(msgspec.Struct):
     """One Event.
 
     Attributes:
@@ -90,18 +90,16 @@ class Series:
     news: bool = True
 
 
-@dataclass(slots=True)
-class _Standing:
+class _Standing(msgspec.Struct):
     """A finding that holds, and who reports it."""
 
     held: Held
     since: float
-    holders: set[Hashable] = field(default_factory=set)
+    holders: set[Hashable] = msgspec.field(default_factory=set)
     said_at: float | None = None
 
 
-@dataclass(slots=True)
-class _Bucket:
+class _Bucket(msgspec.Struct):
     tokens: float = BURST
     at: float = 0.0
 

@@ -12,8 +12,9 @@ import logging
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import msgspec
 
 from hub.aio.clock import Clock
 from hub.health.flights import Flight, HttpFlight, HttpsFlight, Opener, TcpFlight
@@ -52,14 +53,13 @@ class _Followed(NamedTuple):
     probed: frozenset[str]
 
 
-@dataclass(slots=True, eq=False)
-class _Checked:
+class _Checked(msgspec.Struct, eq=False):
     """All addresses under one check."""
 
     check: Check
     opener: Opener
-    probes: dict[str, Probe] = field(default_factory=dict)
-    wanted: dict[str, set[_Wanted]] = field(default_factory=dict)
+    probes: dict[str, Probe] = msgspec.field(default_factory=dict)
+    wanted: dict[str, set[_Wanted]] = msgspec.field(default_factory=dict)
     verdicts: Mapping[str, Verdict] | None = None
     """As last handed out; None after a change."""
 

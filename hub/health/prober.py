@@ -15,9 +15,10 @@ import random
 import select
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
+
+import msgspec
 
 from hub.aio.clock import Clock
 from hub.health.flights import PASSED, Flight, Opener, connection, in_words
@@ -63,20 +64,18 @@ CLUSTER: Final = (PER_CLUSTER, 48, 16)
 """The same for one cluster."""
 
 
-@dataclass(slots=True, eq=False)
-class Lane:
+class Lane(msgspec.Struct, eq=False):
     """The sockets of one cluster, and what waits for one."""
 
     cluster: str
-    held: list[int] = field(default_factory=lambda: [0, 0, 0])
-    waiting: tuple[deque[Probe], deque[Probe], deque[Probe]] = field(
+    held: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0])
+    waiting: tuple[deque[Probe], deque[Probe], deque[Probe]] = msgspec.field(
         default_factory=lambda: (deque(), deque(), deque())
     )
     hungry: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class Probe:
+class Probe(msgspec.Struct, eq=False):
     """One address under one check; the engine's and the board's common record.
 
     Attributes:

@@ -7,8 +7,9 @@ one probe for each address. What becomes of an address that fails is the target'
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol
+
+import msgspec
 
 from hub.model import Endpoint
 from hub.registry.spec import HealthPolicy
@@ -17,8 +18,7 @@ Verdict = bool | None
 """True: healthy. False: unhealthy. None: never seen before, and not judged yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """How an address is probed; ``port`` is resolved. The other keys are :class:`HealthPolicy`'s."""
 
     mode: Literal["tcp", "http", "https"]
@@ -59,8 +59,7 @@ def check_of(policy: HealthPolicy, port: int) -> Check | None:
     return Check("https", *timing, *request, policy.server_name, policy.ca, policy.insecure)
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(msgspec.Struct, frozen=True):
     """What a target wants probed of one source and family.
 
     Attributes:

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import os
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from hub.errors import HubError
 from hub.health.spec import Check
@@ -27,8 +28,7 @@ class TrustError(HubError):
     """A check's certificates cannot be used; the message names the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
+class Trust(msgspec.Struct, frozen=True):
     """What decides about a certificate.
 
     Attributes:

@@ -166,6 +166,20 @@ class Stream:
     def __init__(self, connection: Connection, server: str) -> None:
         self._connection = connection
         self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(SILENCE_TIMEOUT, self._look)
+
+    def close(self) -> None:
+        """Do not wait for its silence any more."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        """Give it up if it is silent."""
+        left = self._connection.heard_at + SILENCE_TIMEOUT - self._loop.time()
+        if left <= 0:
+            self._connection.fail_silent()
+        else:
+            self._timer = self._loop.call_later(left + 0.01, self._look)
 
     def end(self) -> None:
         """End it from this side: the reader sees a proper end."""
@@ -296,24 +310,11 @@ class Client:
             connection = await self._open_watch(path, params)
         except (ProtocolError, OSError) as error:
             raise connection_error(error, self.server) from error
-        loop = asyncio.get_running_loop()
-
-        timer: asyncio.TimerHandle
-
-        def check_silence() -> None:
-            nonlocal timer
-            left = connection.heard_at + SILENCE_TIMEOUT - loop.time()
-            if left <= 0:
-                connection.fail_silent()
-            else:
-                timer = loop.call_later(left + 0.01, check_silence)
-
-        timer = loop.call_later(SILENCE_TIMEOUT, check_silence)
+        stream = Stream(connection, self.server)
         try:
-            yield Stream(connection, self.server)
+            yield stream
         finally:
-            timer.cancel()
-            del check_silence, timer  # each keeps the other, and both the connection, for the garbage collector
+            stream.close()
             self._discard(connection)
 
     async def _open_watch(self, path: str, params: Mapping[str, str]) -> Connection:

@@ -16,12 +16,12 @@ import os
 import shutil
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock, rfc3339
@@ -55,8 +55,7 @@ RELOAD_INTERVAL: Final = 10.0
 """A server that answers 401 to everything makes a plugin run this often at most, seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Material:
+class _Material(msgspec.Struct, frozen=True):
     """What a source gave: the secret parts of a connection, and when they end (Unix time)."""
 
     token: Secret | None = None

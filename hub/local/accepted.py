@@ -17,7 +17,7 @@ import re
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -61,8 +61,7 @@ def owner_in(content: bytes) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """What is in the ConfigMap.
 
     Attributes:

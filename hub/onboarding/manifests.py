@@ -7,9 +7,9 @@ it is known again, and the name the cluster has in the registry.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from hub.model import MANAGED_BY
@@ -37,8 +37,7 @@ SERVICE_RULES: Final = (
 """For copies of Services, and for ports that are read from them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """What is asked of a remote cluster.
 
     Attributes:

@@ -8,7 +8,9 @@ the question to ask again while an empty answer is held.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from hub.aio.clock import Clock
 from hub.model import EndpointGroup, Finding, GroupKey, TargetKey
@@ -25,8 +27,7 @@ ASK_AGAIN = 10.0
 NO_APPROVALS: Collection[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Guarded:
+class Guarded(msgspec.Struct, frozen=True):
     """What may be published of a target.
 
     Attributes:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from hub.aio.clock import Clock
 from hub.apply.journal import Journal
@@ -53,8 +55,7 @@ RECHECK = 0.05
 """Seconds until the next pass where one is known to be needed: a conflict was read again, say."""
 
 
-@dataclass(slots=True)
-class Tokens:
+class Tokens(msgspec.Struct):
     """A token bucket."""
 
     tokens: float = BURST
@@ -70,8 +71,7 @@ class Tokens:
         return (1.0 - self.tokens) / RATE
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(msgspec.Struct, frozen=True):
     """What one pass over a target saw and decided.
 
     Attributes:
@@ -90,10 +90,10 @@ class Pass:
     status: str = ""
     desired: Desired | None = None
     observed: tuple[Slice, ...] = ()
-    unknown: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, str] = msgspec.field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     again_after: float | None = None
-    withheld: Mapping[GroupKey, Withheld] = field(default_factory=dict)
+    withheld: Mapping[GroupKey, Withheld] = msgspec.field(default_factory=dict)
 
 
 class Listener(Protocol):
@@ -118,15 +118,14 @@ class Nobody:
         """Nothing."""
 
 
-@dataclass(slots=True)
-class _Target:
+class _Target(msgspec.Struct):
     """What a target carries from pass to pass."""
 
-    memory: TargetMemory = field(default_factory=TargetMemory)
-    guards: dict[GroupKey, GuardMemory] = field(default_factory=dict)
-    sources: Remembered = field(default_factory=Remembered)
-    writes: WriteMemory = field(default_factory=WriteMemory)
-    tokens: Tokens = field(default_factory=Tokens)
+    memory: TargetMemory = msgspec.field(default_factory=TargetMemory)
+    guards: dict[GroupKey, GuardMemory] = msgspec.field(default_factory=dict)
+    sources: Remembered = msgspec.field(default_factory=Remembered)
+    writes: WriteMemory = msgspec.field(default_factory=WriteMemory)
+    tokens: Tokens = msgspec.field(default_factory=Tokens)
     orphan_since: float | None = None
     written_at: float | None = None
     last: Pass | None = None

@@ -9,10 +9,10 @@ was deleted is left alone for good. An old writer is reported, never fought.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from hub.model import Conditions, Endpoint, EndpointGroup, Finding, Port, Slice
 
@@ -32,8 +32,7 @@ Spot = tuple[str, str]
 """Address family and address."""
 
 
-@dataclass(frozen=True, slots=True)
-class AdoptMemory:
+class AdoptMemory(msgspec.Struct, frozen=True):
     """What a target remembers of its adoption between two passes; a new one after a restart.
 
     Attributes:
@@ -56,8 +55,7 @@ class AdoptMemory:
 NEW: Final = AdoptMemory()
 
 
-@dataclass(frozen=True, slots=True)
-class Adoption:
+class Adoption(msgspec.Struct, frozen=True):
     """What follows for one target.
 
     Attributes:
@@ -71,7 +69,7 @@ class Adoption:
     groups: tuple[EndpointGroup, ...]
     deletes: tuple[Slice, ...] = ()
     findings: tuple[Finding, ...] = ()
-    memory: AdoptMemory = field(default=NEW)
+    memory: AdoptMemory = NEW
     wake_at: float | None = None
 
 

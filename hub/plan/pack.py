@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 import msgspec
 
@@ -20,8 +19,7 @@ from hub.model import Endpoint, EndpointGroup, GroupKey, Port, PublishedSlice
 Endpoints = tuple[Endpoint, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(msgspec.Struct, frozen=True):
     """Where the endpoints of one group go.
 
     Attributes:

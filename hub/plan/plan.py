@@ -11,8 +11,9 @@ later version of the hub whose slices this one takes back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
+
+import msgspec
 
 from hub.model import (
     ANNOTATION_CLUSTER_UID,
@@ -41,16 +42,14 @@ RESERVED_PREFIXES: Final = ("kubernetes.io/", "multicluster.kubernetes.io/", "en
 OUR_ANNOTATIONS: Final = frozenset({ANNOTATION_LEASE, ANNOTATION_STATE, ANNOTATION_CLUSTER_UID})
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """Who writes: the owner (a label, shared by all replicas) and the lease that allows it."""
 
     owner: str
     lease: str
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """The writes that make what is published what is wanted, each in the order to be done.
 
     Attributes:

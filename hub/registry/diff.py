@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from hub.model import TargetKey
 from hub.registry.spec import Registry
@@ -12,8 +13,7 @@ from hub.registry.spec import Registry
 K = TypeVar("K")
 
 
-@dataclass(frozen=True, slots=True)
-class Changes(Generic[K]):
+class Changes(msgspec.Struct, Generic[K], frozen=True):
     """What became of the entries of one section; entries in none of the sets need nothing.
 
     Attributes:
@@ -33,8 +33,7 @@ class Changes(Generic[K]):
         return bool(self.added or self.removed or self.changed or self.broken)
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryDiff:
+class RegistryDiff(msgspec.Struct, frozen=True):
     """What a reload has to touch.
 
     Attributes:

@@ -9,12 +9,15 @@ meanwhile on another core, nor stays in its memory.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import resource
 import subprocess
 import sys
+from concurrent.futures import Future
 from dataclasses import replace
+from threading import Thread
 from typing import Final
 
 from hub.errors import Problem, RegistryError
@@ -31,6 +34,11 @@ MEMORY: Final = 1 << 30
 """Address space of the process; 500 clusters and 2,000 services take 200 MB."""
 
 
+NO_PLUGINS: Final = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
+"""For the process's environment: pydantic need not look through all installed distributions for plugins of its own.
+https://docs.pydantic.dev/latest/concepts/plugins/"""
+
+
 class Unchecked(RegistryError):
     """The file may be good: there was no process, or not enough time, to check it."""
 
@@ -40,7 +48,7 @@ def _unchecked(path: str, message: str) -> Unchecked:
 
 
 class Check:
-    """A check under way. Start it early, ask for the outcome late.
+    """A check under way. Start it early, ask for the outcome late: a thread hands over the content meanwhile.
 
     Args:
         content: the file's bytes.
@@ -62,9 +70,19 @@ class Check:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
+                env=os.environ | NO_PLUGINS,
             )
         except OSError as error:
             raise _unchecked(self._path, f"could not be checked: no process for it: {error.strerror}") from error
+        self._answer: Future[tuple[bytes, bytes]] = Future()
+        Thread(target=self._converse, name=f"checker of {self._path}", daemon=True).start()
+
+    def _converse(self) -> None:
+        """Hand the content over and take the answer; more than a pipe holds would keep either side waiting."""
+        try:
+            self._answer.set_result(self._process.communicate(self._content, timeout=SECONDS))
+        except BaseException as error:  # noqa: BLE001 - is raised where the outcome is asked for
+            self._answer.set_exception(error)
 
     def outcome(self) -> Loaded:
         """Wait for it. Blocking.
@@ -75,7 +93,7 @@ class Check:
         """
         with self._process as process:
             try:
-                answer, reason = process.communicate(self._content, timeout=SECONDS)
+                answer, reason = self._answer.result()
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise _unchecked(self._path, f"could not be checked within {SECONDS} s") from None
@@ -109,6 +127,7 @@ def loads(content: bytes, path: str | os.PathLike[str]) -> Loaded:
 
 def main() -> None:
     """The process: bytes on stdin, a pickled :class:`Loaded` or the problems on stdout."""
+    gc.disable()  # it ends soon, and its memory is limited: looking for garbage is a tenth of its time
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     from hub.registry import load

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
@@ -44,8 +43,7 @@ def cluster_entry(name: str) -> str:
     return f"cluster {name}"
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryHeld:
+class RegistryHeld(msgspec.Struct, frozen=True):
     """A mass removal that is withheld.
 
     Attributes:

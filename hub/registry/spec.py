@@ -8,9 +8,10 @@ seconds, percentages fractions (0.5), networks are :mod:`ipaddress` objects.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final, Literal
+
+import msgspec
 
 from hub.model import LOCAL, Finding, TargetKey
 
@@ -21,16 +22,14 @@ HEALTH_CHECK: Final = 0
 ClusterState = Literal["active", "standby", "frozen"]
 
 
-@dataclass(frozen=True, slots=True)
-class KubeconfigPath:
+class KubeconfigPath(msgspec.Struct, frozen=True):
     """A kubeconfig file; ``path`` is absolute (resolved against the registry's folder)."""
 
     path: str
     context: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KubeconfigSecret:
+class KubeconfigSecret(msgspec.Struct, frozen=True):
     """A kubeconfig in a Secret of the hub's ``--secrets-namespace``."""
 
     secret: str
@@ -38,8 +37,7 @@ class KubeconfigSecret:
     context: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SelectorTerm:
+class SelectorTerm(msgspec.Struct, frozen=True):
     """One requirement of a label selector (kubectl syntax: =, ==, !=, in, notin, exists, !exists)."""
 
     key: str
@@ -47,8 +45,7 @@ class SelectorTerm:
     values: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class NodePolicy:
+class NodePolicy(msgspec.Struct, frozen=True):
     """``nodes:`` which nodes of a source are eligible."""
 
     selector: tuple[SelectorTerm, ...] = ()
@@ -60,8 +57,7 @@ class NodePolicy:
     exclude_addresses: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class GuardPolicy:
+class GuardPolicy(msgspec.Struct, frozen=True):
     """``guard:`` what may be removed. ``max_removal`` None = off; ``max_removal_hold`` None = never."""
 
     empty_results: int = 3
@@ -70,8 +66,7 @@ class GuardPolicy:
     max_removal_hold: float | None = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class UnreachablePolicy:
+class UnreachablePolicy(msgspec.Struct, frozen=True):
     """``unreachable:`` what happens to the endpoints of a cluster that cannot be reached."""
 
     after: float = 600.0
@@ -79,8 +74,7 @@ class UnreachablePolicy:
     probe: Literal["off", "tcp"] = "off"
 
 
-@dataclass(frozen=True, slots=True)
-class HealthPolicy:
+class HealthPolicy(msgspec.Struct, frozen=True):
     """``health:`` active checks. ``mode`` "off" is the default; other keys hold their defaults then.
 
     Attributes:
@@ -111,8 +105,7 @@ class HealthPolicy:
     service: TargetKey | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderRef:
+class ProviderRef(msgspec.Struct, frozen=True):
     """A provider by its entry point's name, with its own configuration (plain JSON values)."""
 
     name: str
@@ -120,8 +113,7 @@ class ProviderRef:
     """The configuration as canonical JSON (sorted keys): hashable, comparable, sharable."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterSpec:
+class ClusterSpec(msgspec.Struct, frozen=True):
     """One entry of ``clusters:``, or the built-in ``local``."""
 
     name: str
@@ -129,14 +121,13 @@ class ClusterSpec:
     kubeconfig: KubeconfigPath | KubeconfigSecret | None = None
     formerly: tuple[str, ...] = ()
     state: ClusterState = "active"
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     allowed_cidrs: tuple[Network, ...] = ()
     allowed_ports: tuple[tuple[int, int], ...] = ()
     max_endpoints: int = 5000
 
 
-@dataclass(frozen=True, slots=True)
-class SourceSpec:
+class SourceSpec(msgspec.Struct, frozen=True):
     """One source of a target, with everything that precedence decides.
 
     Attributes:
@@ -154,8 +145,7 @@ class SourceSpec:
     health: HealthPolicy = HealthPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class NodePortRef:
+class NodePortRef(msgspec.Struct, frozen=True):
     """A port of a Service of the source cluster, by name or number: its nodePort is meant.
 
     ``HEALTH_CHECK`` instead of a port means the Service's healthCheckNodePort.
@@ -165,8 +155,7 @@ class NodePortRef:
     port: int | str
 
 
-@dataclass(frozen=True, slots=True)
-class PortSpec:
+class PortSpec(msgspec.Struct, frozen=True):
     """A port written in the registry entry.
 
     Attributes:
@@ -182,8 +171,7 @@ class PortSpec:
     node_port: NodePortRef | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FailoverPolicy:
+class FailoverPolicy(msgspec.Struct, frozen=True):
     """``failover:`` for strategy failover."""
 
     min_ready: int = 1
@@ -192,8 +180,7 @@ class FailoverPolicy:
     failback_after: float = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class TargetSpec:
+class TargetSpec(msgspec.Struct, frozen=True):
     """One entry of ``services:``. ``ports`` None = from the Service; ``adopt`` "" = nobody's slices."""
 
     key: TargetKey
@@ -207,16 +194,14 @@ class TargetSpec:
     adopt: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CopyRule:
+class CopyRule(msgspec.Struct, frozen=True):
     """Who may copy what by annotation; ``namespace/name`` with ``*`` for any run of characters."""
 
     from_: str
     to: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AnnotationPolicy:
+class AnnotationPolicy(msgspec.Struct, frozen=True):
     """``annotations:`` copies that Services ask for; without a rule only from their own namespace.
 
     Attributes:
@@ -232,8 +217,7 @@ VIEW_ANNOTATION: Final = "dcontroller.io/endpointslice-controller-enabled"
 """Of Services whose endpoints are wanted as views, where nobody says otherwise; its value does not matter."""
 
 
-@dataclass(frozen=True, slots=True)
-class ViewsSpec:
+class ViewsSpec(msgspec.Struct, frozen=True):
     """``views:`` whose endpoints are shown as views, and to whom.
 
     Attributes:
@@ -248,8 +232,7 @@ class ViewsSpec:
     hooks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Registry:
+class Registry(msgspec.Struct, frozen=True):
     """A whole accepted clusters.yaml.
 
     Attributes:
@@ -272,12 +255,12 @@ class Registry:
     targets: Mapping[TargetKey, TargetSpec]
     previous_owners: tuple[str, ...] = ()
     denied_cidrs: tuple[Network, ...] = ()
-    broken_clusters: Mapping[str, str] = field(default_factory=dict)
-    broken_targets: Mapping[TargetKey, str] = field(default_factory=dict)
+    broken_clusters: Mapping[str, str] = msgspec.field(default_factory=dict)
+    broken_targets: Mapping[TargetKey, str] = msgspec.field(default_factory=dict)
     digest: str = ""
     frozen_names: frozenset[str] = frozenset()
     folder: str = ""
     annotations: AnnotationPolicy = AnnotationPolicy()
-    notes: Mapping[TargetKey, Finding] = field(default_factory=dict)
+    notes: Mapping[TargetKey, Finding] = msgspec.field(default_factory=dict)
     withdrawn: frozenset[TargetKey] = frozenset()
     views: ViewsSpec | None = None

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
+
+import msgspec
 
 from hub.model import ObjectKey, Slice, TargetKey
 
 K = TypeVar("K")
 
 
-@dataclass(slots=True)
-class Sums:
+class Sums(msgspec.Struct):
     """Endpoints by condition, and the slices they are in."""
 
     ready: int = 0

@@ -12,10 +12,11 @@ import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Final, Protocol
+
+import msgspec
 
 from hub.errors import UsageError
 
@@ -40,8 +41,7 @@ class Address(Protocol):
     def port(self) -> int: ...  # noqa: D102
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """What somebody asks for; ``headers`` by lower-case name."""
 
     path: str
@@ -49,8 +49,7 @@ class Request:
     headers: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """What he gets."""
 
     status: int

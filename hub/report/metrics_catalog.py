@@ -8,8 +8,9 @@ scrapes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from hub.remote.status import State
 
@@ -18,8 +19,7 @@ PREFIX: Final = "endpointslice_hub_"
 Kind = Literal["gauge", "counter", "histogram"]
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(msgspec.Struct, frozen=True):
     """One metric family.
 
     Attributes:

@@ -14,9 +14,10 @@ import os
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from hub.errors import UsageError
 from hub.report.listener import Address, is_loopback
@@ -31,8 +32,7 @@ RETRY: Final = 5.0
 """Seconds until a server that could not be started is tried again; whoever knocks meanwhile waits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listen:
+class Listen(msgspec.Struct, frozen=True):
     """How to listen.
 
     Attributes:

@@ -19,9 +19,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import msgspec
 import pluggy
 
 from hub.errors import ProviderError
@@ -49,8 +49,7 @@ class ProviderUnavailable(ProviderError):
         self.name = name
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogEntry:
+class CatalogEntry(msgspec.Struct, frozen=True):
     """One installed entry point.
 
     Attributes:
@@ -238,14 +237,14 @@ class _Load:
         done.wait(seconds)
 
     def result(self, deadline: float) -> ProviderType:
+        error = self.future.exception() if self.future.done() else None
+        if self.future.done() and error is None:
+            return self.future.result()
         name = self.point.name
         distribution, version = _distribution(self.point)
         origin = f"{distribution} {version}".strip() or self.point.value
-        if not self.future.done():
-            raise ProviderUnavailable(name, f"{origin}: importing {self.point.value} did not end within {deadline:g} s")
-        error = self.future.exception()
         if error is None:
-            return self.future.result()
+            raise ProviderUnavailable(name, f"{origin}: importing {self.point.value} did not end within {deadline:g} s")
         raise ProviderUnavailable(name, f"{origin}: {error}") from error
 
     def _run(self) -> None:

@@ -12,10 +12,11 @@ import contextvars
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
 
 from hub.aio import process
 from hub.aio.clock import Clock
@@ -57,8 +58,7 @@ def label(scope: str) -> str:
     return scope[:MAX_SCOPE].encode("utf-8", "replace").decode()
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """What a registry may make providers run, read or contact.
 
     Attributes:

@@ -11,9 +11,10 @@ import json
 import math
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from hub.aio.clock import Clock
 from hub.plugin.spec import ProviderType, ReadOnlyCluster, TerminalProviderError
@@ -36,8 +37,7 @@ MIN_POLL: Final = 1.0
 """Seconds; a configuration that asks for more polls gets this many."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """Everything needed to open a provider.
 
     Attributes:

@@ -17,9 +17,11 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from hub.aio.clock import Clock
 from hub.aio.watchdog import Stack, Stall, Watchdog, stack_of
@@ -56,8 +58,7 @@ class ProviderSuspended(TransientProviderError):
     """A provider blocked the event loop and is not called for a while."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blame:
+class Blame(msgspec.Struct, frozen=True):
     """Whose code stops the loop, where, and for how long it may."""
 
     names: tuple[str, ...]
@@ -65,8 +66,7 @@ class Blame:
     budget: float
 
 
-@dataclass(frozen=True, slots=True)
-class StallRecord:
+class StallRecord(msgspec.Struct, frozen=True):
     """What one provider did to the event loop since the start.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from hub.aio.tally import CALLS, Tally
 from hub.errors import CredentialError
@@ -16,8 +17,7 @@ from hub.resolution.stalls import ProviderSuspended
 OUTCOMES: Final = ("answered", "transient", "terminal", "timeout", "suspended", "defect")
 
 
-@dataclass(slots=True)
-class CallStats:
+class CallStats(msgspec.Struct):
     """Calls by outcome, and how long they took.
 
     Attributes:
@@ -25,8 +25,8 @@ class CallStats:
         seconds: of calls of ``resolve``, whatever came of them.
     """
 
-    outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
-    seconds: Tally = field(default_factory=lambda: Tally(CALLS))
+    outcomes: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
+    seconds: Tally = msgspec.field(default_factory=lambda: Tally(CALLS))
 
     def answered(self) -> None:
         """An answer."""

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import math
 import random
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
@@ -37,8 +38,7 @@ MAX_REST: Final = 86_400.0
 State = Literal["pending", "ready", "degraded"]
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderStatus:
+class ProviderStatus(msgspec.Struct, frozen=True):
     """How a provider is doing.
 
     Attributes:

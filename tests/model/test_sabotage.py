@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -58,7 +58,7 @@ def _no_guard(_target: Any, group: Any, _policy: Any, _record: Any, memory: Any,
 
 def _policy(**changes: Any) -> Callable[..., Any]:
     def changed(*args: Any) -> Any:
-        return replace(effective(*args), **changes)
+        return msgspec.structs.replace(effective(*args), **changes)
 
     return changed
 
@@ -93,7 +93,7 @@ def _nobodys(*args: Any, **more: Any) -> Plan:
         msgspec.structs.replace(each, labels={name: text for name, text in each.labels.items() if name != LABEL_OWNER})
         for each in made.creates
     )
-    return replace(made, creates=tuple(creates))
+    return msgspec.structs.replace(made, creates=tuple(creates))
 
 
 def _any(_self: Any, text: str) -> Accepted:

@@ -182,6 +182,27 @@ def test_run_that_is_stopped_while_it_starts_ends_well(tmp_path: Path) -> None:
     assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
 
 
+CHECKS_FIRST = """
+import sys
+import hub.cli
+from hub.registry import isolated
+def begin(*arguments):
+    print([each for each in ("hub.app.hub", "hub.kube.client", "hub.passes.reconcile") if each in sys.modules])
+    sys.stdout.flush()
+    raise SystemExit(0)
+isolated.begin = begin
+sys.argv = ["hub", "run", "--registry", "clusters.yaml", "--kubeconfig", "hub", "--listen", "0"]
+hub.cli.main()
+"""
+
+
+def test_run_has_the_registry_checked_while_it_imports(tmp_path: Path) -> None:
+    """The check takes as long as the imports; one after the other they were half a second."""
+    command = [sys.executable, "-c", CHECKS_FIRST]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout.strip()) == (0, "[]"), ended.stderr
+
+
 def test_help_lists_every_command_without_importing_what_they_need() -> None:
     """``hub --help`` shows all commands and loads none of their libraries."""
     program = (

@@ -7,11 +7,11 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hub.election.assignment import Assignment, shard
 from hub.model import LOCAL, TargetKey

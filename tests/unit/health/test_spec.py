@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hub.health.spec import Check, check_of, starting_verdict
 from hub.model import DRAINING, FAILED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,23 @@ def test_end_of_the_checker_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(RegistryError, match=r"could not be checked: the checker ended with 2: Try '/bin/ls --help'"):
         isolated.loads(GOOD, "clusters.yaml")
+
+
+def test_check_goes_on_before_anybody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content is with the process at once, more of it than a pipe holds included: it ends by itself."""
+    started: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def remembering(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        process: subprocess.Popen[bytes] = start(*args, **kwargs)
+        started.append(process)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", remembering)
+    check = isolated.Check(GOOD + b"# filled up\n" * 20_000, "clusters.yaml")
+
+    assert started[0].wait(timeout=60) == 0
+    assert check.outcome().registry.owner == "one"
 
 
 def test_no_process_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:

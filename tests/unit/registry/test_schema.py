@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from hub.registry import models, reference, schema, spec
@@ -100,7 +100,5 @@ def test_documented_defaults_are_the_real_ones(model: type[models.Section], poli
     read = model.model_validate(documented)
 
     assert {name: getattr(read, name) for name in read.model_fields_set} == {
-        field.name: getattr(policy, field.name)
-        for field in dataclasses.fields(policy)
-        if not field.name.startswith("exclude_")
+        name: value for name, value in msgspec.structs.asdict(policy).items() if not name.startswith("exclude_")
     }
