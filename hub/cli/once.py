@@ -40,8 +40,10 @@ async def once(options: Options) -> int:
     Raises:
         HubError: the hub cluster cannot be read, or another hub leads.
     """
-    # As after Ctrl-C: the Lease is given back, and what follows need not wait for its expiry.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
+    # As after Ctrl-C: the Lease is given back, and what follows need not wait for its expiry. A SIGINT in its place
+    # would be lost on a process that a script runs in the background: shells have those ignore it.
+    if (task := asyncio.current_task()) is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with assemble(options) as hub, observing(hub), _leading(hub):
         warn_of_problems(hub)
         passes = await one_pass(hub)

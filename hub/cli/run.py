@@ -260,4 +260,7 @@ def _in_loop(work: Coroutine[Any, Any, int]) -> int:
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(work)
+        try:
+            return runner.run(work)
+        except asyncio.CancelledError:  # by a signal
+            raise KeyboardInterrupt from None

@@ -32,6 +32,8 @@ OURS = "endpointslice.kubernetes.io/managed-by=endpointslice-hub"
 
 Hub = subprocess.Popen[str]
 Start = Callable[..., Hub]
+IN_THE_BACKGROUND = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
+"""As scripts start what ends with &: Ctrl-C is not for it."""
 
 REGISTRY = """\
 version: 1
@@ -130,10 +132,10 @@ def start(world: World) -> Iterator[Start]:
     """Start ``hub run`` and end it after the test, whatever happens; its log goes to a file of its number."""
     hubs: list[Hub] = []
 
-    def begin(*arguments: str) -> Hub:
+    def begin(*arguments: str, by: tuple[str, ...] = ()) -> Hub:
         with (world.folder / f"log-{len(hubs)}").open("w") as log:
             process = subprocess.Popen(
-                command("run", *ACCESS, "--listen", "0", *arguments),
+                [*by, *command("run", *ACCESS, "--listen", "0", *arguments)],
                 stderr=log,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -347,12 +349,13 @@ async def test_once_leaves_a_running_hub_alone(world: World, monkeypatch: pytest
     assert world.slices() == []
 
 
-def test_once_can_be_interrupted_while_it_waits(world: World, start: Start) -> None:
+@pytest.mark.parametrize("by", [(), IN_THE_BACKGROUND], ids=["", "in the background"])
+def test_once_can_be_interrupted_while_it_waits(world: World, start: Start, by: tuple[str, ...]) -> None:
     """SIGTERM is Ctrl-C to a command that has not done what it was asked for: exit 130."""
     now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
     spec = {"holderIdentity": "another", "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now}
     world.hub_cluster.api.post(LEASES, {"metadata": {"name": "endpointslice-hub-default"}, "spec": spec})
-    process = start("--once")
+    process = start("--once", by=by)
     eventually(lambda: "waiting for the Lease" in (world.folder / "log-0").read_text())
 
     code, seconds = stop(process)

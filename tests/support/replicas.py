@@ -82,7 +82,7 @@ class Replica:
         assert self._child is not None
         code = self._child.wait(30)  # long enough for a machine that has other work
         young = self.log.stat().st_size == self._said  # it may not have got as far as listening to signals
-        assert code == 0 or (young and code == -signal.SIGTERM), self.log.read_text()
+        assert code == 0 or (young and code == -signal.SIGTERM), f"exit {code}: {self.log.read_text()}"
         return time.monotonic() - started
 
     def kill(self) -> None:
