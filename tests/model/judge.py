@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -495,9 +495,10 @@ class Judge:
         if any(self._published_elsewhere(group, address) for address in gone):
             return  # moved to another cluster's claim
         since = {address: each.gone or 0.0 for address, each in said.items()}
+        if new and not self._too_early(group[1], gone | new):
+            return  # all of it may go, and goes in more than one write
         if not new:
-            early = [a for a, each in said.items() if each.deleted is None or now - each.deleted < EMPTY_SECONDS]
-            if early:
+            if early := self._too_early(group[1], said):
                 self._wrong(f"{group} became empty: of {early} nobody said often enough that the nodes are gone")
             return
         levels = self._levels.get(group, [])
@@ -507,6 +508,12 @@ class Judge:
         early = [a for a, at in since.items() if now - at < HOLD - 1.0]
         if early and len(new) + len(gone) >= math.ceil(peak * SHARE):
             self._wrong(f"{group} fell to {len(new)} of {peak} before {early} had been gone for {HOLD:g} s")
+
+    def _too_early(self, cluster: str, addresses: Iterable[str]) -> list[str]:
+        """Those of which nobody has said for long enough that their nodes are gone."""
+        known = self._said[cluster]
+        deleted = {each: known[each].deleted if each in known else None for each in addresses}
+        return [each for each, at in deleted.items() if at is None or self.now() - at < EMPTY_SECONDS]
 
     def _lifted(self, group: Group) -> set[str]:
         """Addresses whose removal is approved, or was a moment ago."""

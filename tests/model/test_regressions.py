@@ -25,6 +25,22 @@ def test_a_polled_clusters_last_node_goes(machine: HubMachine) -> None:
     assert machine.it.judge.published(("one", "b", "IPv4")) == set()
 
 
+def test_a_source_that_may_be_empty_goes_in_several_writes(machine: HubMachine) -> None:
+    """Where the first of them is lost, the second leaves less than half: for a moment, of what may go altogether.
+
+    A clock that was an hour behind ends the hold of maxRemoval at a restart; the answers still have to be enough.
+    """
+    machine.begin(seed=0, size=4)  # two slices
+    machine.the_wall_clock_is_set(hours=-1.0)
+    machine.all_nodes_go(cluster="a")
+    machine.time_goes_by(seconds=12.0)
+    machine.a_hub_is_restarted()
+    machine.the_wall_clock_is_set(hours=0.0)
+    machine.a_write_is_dropped(count=3, verb="delete")
+    machine.time_goes_by(seconds=75.0)
+    assert machine.it.judge.published(("one", "a", "IPv4")) == set()
+
+
 def test_a_restored_backup_is_noticed(machine: HubMachine) -> None:
     """A server whose resourceVersions went back says so in its next bookmark, and is listed anew."""
     machine.begin(seed=0, size=3)
