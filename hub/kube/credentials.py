@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock, rfc3339
 from hub.aio.process import ProcessError, redact, run_program
+from hub.aio.rounds import own_round
 from hub.errors import CredentialError
 from hub.kube import tls
 from hub.kube.kubeconfig import ClientCertificate, ClusterAccess, Exec, Token, TokenFile, read_regular, usable_token
@@ -191,6 +192,7 @@ class Credentials:
         try:
             material, good_for = await self._source.read(force=force)
             if self._material is None or not material.same_tls(self._material):
+                await own_round()
                 self._context = tls.client_context(
                     material.ca, material.certificate, material.key, what=self.access.origin
                 )

@@ -10,12 +10,15 @@ connection with :class:`ProtocolError`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
 import re
 import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
+
+from hub.aio.rounds import own_round
+from hub.kube.tls_stream import TlsStream
 
 ERROR_LIMIT = 64 << 10
 """Bytes of the body of an answer that is no success; what comes after them is not read."""
@@ -33,8 +36,6 @@ MAX_INFORMATIONAL = 5
 """Answers 1xx before the real one, as many as Go's client takes."""
 ADDRESS_TIMEOUT = 3.0
 """Seconds for one of several addresses; the last one has all the time the caller gives."""
-HANDSHAKE_TIMEOUT = 10.0
-"""Seconds for TLS, where the caller has given up before: the connection is closed then."""
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9]\d\d)(?: ([^\r\n]*))?")
 _HEX = re.compile(rb"[0-9a-fA-F]{1,15}")
@@ -520,50 +521,41 @@ async def _connect(
     family: socket.AddressFamily, host: str, port: int, context: ssl.SSLContext, server_hostname: str
 ) -> Connection:
     loop = asyncio.get_running_loop()
+    await own_round()
+    connection = Connection(loop)
+    stream = TlsStream(connection, context, server_hostname)
     sock = _socket(family)
     try:
         await loop.sock_connect(sock, (host, port))
     except BaseException:
         sock.close()
         raise
-    # From here on the socket belongs to a transport. A handshake that is cancelled half-way can leave that
-    # registered with a socket that is closed, and whose number another one gets: so its end is the peer's, as it
-    # seems, and the transport closes by itself.
-    made = asyncio.ensure_future(
-        loop.create_connection(
-            lambda: Connection(loop),
-            sock=sock,
-            ssl=context,
-            server_hostname=server_hostname,
-            ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
-        )
-    )
-    made.add_done_callback(lambda made: _handed_over(made, sock))
+    # From here on the socket belongs to a transport. One that is cancelled half-way can be left registered with a
+    # socket that is closed, and whose number another one gets: so it is made in any case, and closed then.
+    made = asyncio.ensure_future(loop.create_connection(lambda: stream, sock=sock))
+    inode = os.fstat(sock.fileno()).st_ino
+    made.add_done_callback(lambda _: _handed_over(sock, inode))
     try:
-        _, connection = await asyncio.shield(made)
+        await asyncio.shield(made)
+        await stream.secured
     except asyncio.CancelledError:
-        made.add_done_callback(_not_wanted)
-        if not made.done():
-            with contextlib.suppress(OSError):  # the transport may have closed it
-                sock.shutdown(socket.SHUT_RDWR)  # and ends the handshake now
+        made.add_done_callback(lambda _: stream.abort())
         raise
     return connection
 
 
-def _handed_over(made: asyncio.Future[tuple[asyncio.Transport, Connection]], sock: socket.socket) -> None:
-    """The transport has closed a socket that became no connection.
+def _handed_over(sock: socket.socket, inode: int) -> None:
+    """Let go of a socket that its transport has closed behind its back.
 
-    Where a RST meets the beginning of the handshake, uvloop does so without telling the socket. That would close
-    its number once more when it is collected, and by then the number is another connection's.
+    uvloop does so where a RST arrives before it knows whose number it has. The socket would close that number once
+    more when it is collected, and by then the number is another connection's.
     """
-    if made.cancelled() or made.exception() is not None:
+    try:
+        kept = os.fstat(sock.fileno()).st_ino == inode
+    except OSError:
+        kept = False
+    if not kept:
         sock.detach()
-
-
-def _not_wanted(made: asyncio.Future[tuple[asyncio.Transport, Connection]]) -> None:
-    """Nobody waits for this connection any more."""
-    if not made.cancelled() and made.exception() is None:
-        made.result()[1].abort()
 
 
 def _socket(family: socket.AddressFamily) -> socket.socket:

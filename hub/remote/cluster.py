@@ -167,7 +167,6 @@ class RemoteCluster:
         client = self._connector.client(access)
         self.client = client
         self._in_doubt()
-        self._identify.set()  # beside the first list
         name = f"nodes of {self.spec.name}"
         reflector = Reflector(name, client, NODES, self._store, self, self._clock, slots=self._slots)
         self._reflector = reflector

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
+from hub.kube.tls_stream import TlsStream
+
 DELAY = 0.002
 """Longest time, seconds, that bytes are under way."""
 EVER = 1e9
@@ -232,13 +234,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         listener = self.listeners.get(port)
         if listener is None:
             raise ConnectionResetError(104, "reset by the peer")
-        near = Pipe(self, protocol_factory(), PROCESS.get())
+        stream: TlsStream = protocol_factory()
+        near = Pipe(self, stream.above, PROCESS.get())
         far = Pipe(self, listener.factory(), "")
         near.peer, far.peer = far, near
         self.pipes[near] = self.pipes[far] = None
         far._protocol.connection_made(far)
         near._protocol.connection_made(near)
-        return near, near._protocol
+        stream.secured.set_result(None)
+        return near, stream
 
     async def _alive(self) -> None:
         if PROCESS.get() in self.dead:

@@ -1,0 +1,182 @@
+"""TLS of one connection, over a plain transport.
+
+uvloop's own TLS keeps 256 KiB for each connection to read into, which soon are memory in use: 500 clusters with a watch
+each would hold an eighth of a GiB for nothing. Here all connections of a thread share what they read into.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from typing import Final
+
+CHUNK: Final = 64 << 10
+"""Bytes taken off the network at once. What OpenSSL makes of them stays as large as the largest was."""
+RECORD: Final = 16 << 10
+"""Bytes of the longest TLS record, decrypted."""
+
+
+class _Shared(threading.local):
+    """What the connections of a thread read into: nobody keeps anything here from one call to the next."""
+
+    def __init__(self) -> None:
+        self.encrypted = memoryview(bytearray(CHUNK))
+        self.decrypted = memoryview(bytearray(CHUNK + RECORD))
+
+
+_shared: Final = _Shared()
+
+
+class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
+    """A protocol towards the network, a transport towards the protocol above it, which hears of it once it is secured.
+
+    Args:
+        above: gets what arrives, decrypted.
+        context: verifies the peer.
+        server_hostname: the name or address that its certificate must have.
+
+    Attributes:
+        secured: done once the handshake is; its exception says why it failed.
+
+    Raises:
+        ValueError: the name cannot be one.
+    """
+
+    def __init__(self, above: asyncio.Protocol, context: ssl.SSLContext, server_hostname: str) -> None:
+        super().__init__()
+        self.above = above
+        self.secured: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_hostname)
+        self._transport: asyncio.Transport | None = None
+        self._buffer, self._plain = _shared.encrypted, _shared.decrypted
+        self._shaken = False
+        self._said_farewell = False
+        """The peer has, as TLS wants it: what came before is complete."""
+        self._error: Exception | None = None
+
+    # --- towards the network ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected: shake hands."""
+        self._transport = transport  # type: ignore[assignment]  # uvloop's is no subclass of asyncio's
+        self._shake_hands()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - always the same
+        """Where to put what has arrived."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Something has arrived."""
+        self._incoming.write(self._buffer[:nbytes])
+        if self._shaken or self._shake_hands():
+            self._read()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more: the transport closes."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ended by either side."""
+        self._transport = None
+        error = self._error or exc
+        if error is None and not self._said_farewell:
+            error = ConnectionResetError("connection closed by the peer")
+        if self._shaken:
+            self.above.connection_lost(error)
+        elif not self.secured.done():
+            self.secured.set_exception(error or ConnectionResetError("connection closed by the peer"))
+
+    def _shake_hands(self) -> bool:
+        """Go on with the handshake; True once it is over."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return False
+        except ssl.SSLError as error:
+            self._fail(error)
+            return False
+        self._flush()
+        if self.secured.done():  # nobody waits for it any more
+            self.abort()
+            return False
+        self._shaken = True
+        self.above.connection_made(self)
+        self.secured.set_result(None)
+        return True
+
+    def _read(self) -> None:
+        """Hand over what can be decrypted: what arrived together at once."""
+        read, plain, incoming = self._tls.read, self._plain, self._incoming
+        at = 0
+        try:
+            while incoming.pending:
+                count: int = read(RECORD, plain[at:])  # type: ignore[assignment]  # into a buffer: a number
+                if not count:
+                    self._said_farewell = True
+                    break
+                at += count
+                if at > CHUNK:
+                    self.above.data_received(bytes(plain[:at]))
+                    at = 0
+                    if self._transport is None or self._transport.is_closing():
+                        return
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            self._error = error
+        if at:
+            self.above.data_received(bytes(plain[:at]))
+        if self._outgoing.pending:
+            self._flush()  # TLS has something to say of its own
+        if self._said_farewell or self._error is not None:
+            self.close()
+
+    def _flush(self) -> None:
+        if self._transport is not None:
+            self._transport.write(self._outgoing.read())
+
+    def _fail(self, error: Exception) -> None:
+        """Tell the peer why, as far as TLS does, and close."""
+        self._error = error
+        self._flush()
+        self.close()
+
+    # --- towards the protocol above ------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send, or keep until the network takes it."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._tls.write(rest) :]  # a record at a time
+        except ssl.SSLError as error:
+            self._fail(error)
+            return
+        self._flush()
+
+    def pause_reading(self) -> None:
+        """Take nothing off the network; what was taken arrives all the same."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def is_closing(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self._transport is None or self._transport.is_closing()
+
+    def close(self) -> None:
+        """Send what waits, then close."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
