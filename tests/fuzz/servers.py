@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, cast
 
 import msgspec
+from msgspec import structs
 
 from hub.desired.published import Index
 from hub.desired.view import ViewBuilder
@@ -137,7 +138,7 @@ def usable(value: Any) -> None:
         case Service():
             msgspec.json.encode(value)
         case wire.SecretData():
-            assert CANARY not in repr(value)
+            assert CANARY not in repr(structs.replace(value, version=""))  # which is no secret, whatever it says
         case _:
             msgspec.json.encode(value)
 
@@ -219,6 +220,8 @@ def response(data: bytes) -> str:
     for lines in (False, True):
         peer = Peer(LOOP, LIMIT, lines=lines)
         for at in range(0, len(data), 4_096):
+            if not peer.wire.reading:
+                break  # nothing more would be taken off the network
             peer.send(data[at : at + 4_096])
             assert peer.connection._queued <= PAUSE_ABOVE + LARGE_PIECE
         peer.end()
