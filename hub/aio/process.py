@@ -119,8 +119,8 @@ async def run_program(
         raise ProcessFailedToStart(f"program {program!r} is not an absolute path")
     loop = asyncio.get_running_loop()
     watcher = _Watcher(loop, {1: stdout_limit, 2: stderr_limit})
-    try:
-        transport, _ = await loop.subprocess_exec(
+    starting = asyncio.ensure_future(
+        loop.subprocess_exec(
             lambda: watcher,
             *argv,
             stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
@@ -129,6 +129,15 @@ async def run_program(
             env=dict(env),
             start_new_session=True,
         )
+    )
+    try:
+        transport, _ = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # Cut short, asyncio would kill the program alone, and wait for ever for pipes that its children hold.
+        with contextlib.suppress(OSError, ValueError):
+            transport, _ = await starting
+            await _end(transport, watcher)
+        raise
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "an argument or variable holds a NUL character"
         raise ProcessFailedToStart(f"program {program} cannot be started: {reason}") from None

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,6 +143,27 @@ async def test_run_program_kills_the_whole_group_on_cancellation(tmp_path: Path)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert [await gone(pid) for pid in pids] == [True, True]
+
+
+async def test_run_program_is_cancelled_while_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may be at work before asyncio has its pipes: it goes with its children, and nobody waits for ever."""
+    loop = asyncio.get_running_loop()
+    connect, go_on = loop.connect_read_pipe, asyncio.Event()
+
+    async def slow(*arguments: Any) -> Any:
+        await go_on.wait()
+        return await connect(*arguments)
+
+    monkeypatch.setattr(loop, "connect_read_pipe", slow)
+    task = asyncio.create_task(run(f"sleep 1000 & echo $! > {tmp_path}/child; echo $$ > {tmp_path}/self; wait"))
+    pids = [int(await content(tmp_path / name)) for name in ("self", "child")]
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        async with asyncio.timeout(10):
+            await task
     assert [await gone(pid) for pid in pids] == [True, True]
 
 
