@@ -6,6 +6,9 @@ import random
 
 import msgspec
 
+_RANDOM = random.Random()
+"""One for all: each has 2.5 KB, and is filled from the system's randomness."""
+
 
 class Backoff(msgspec.Struct):
     """Delay after each failure in a row; client-go's reflector values are the default.
@@ -21,7 +24,7 @@ class Backoff(msgspec.Struct):
     cap: float = 30.0
     jitter: float = 1.0
     reset_after: float = 120.0
-    rng: random.Random = msgspec.field(default_factory=random.Random)
+    rng: random.Random = _RANDOM
     _failures: int = 0
     _last: float | None = None
 

@@ -11,6 +11,8 @@ import ssl
 import threading
 from typing import Final
 
+from hub.aio.rounds import in_own_round
+
 CHUNK: Final = 64 << 10
 """Bytes taken off the network at once. What OpenSSL makes of them stays as large as the largest was."""
 RECORD: Final = 16 << 10
@@ -52,6 +54,8 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         self._transport: asyncio.Transport | None = None
         self._buffer, self._plain = _shared.encrypted, _shared.decrypted
         self._shaken = False
+        self._due = False
+        """More of the handshake has arrived, and waits for its round of the loop."""
         self._said_farewell = False
         """The peer has, as TLS wants it: what came before is complete."""
         self._error: Exception | None = None
@@ -70,8 +74,11 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
     def buffer_updated(self, nbytes: int) -> None:
         """Something has arrived."""
         self._incoming.write(self._buffer[:nbytes])
-        if self._shaken or self._shake_hands():
+        if self._shaken:
             self._read()
+        elif not self._due:
+            self._due = True
+            in_own_round(self._go_on)
 
     def eof_received(self) -> bool:
         """The peer sends no more: the transport closes."""
@@ -79,6 +86,8 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ended by either side."""
+        if not self._shaken:
+            self._go_on()  # perhaps the peer has said why
         self._transport = None
         error = self._error or exc
         if error is None and not self._said_farewell:
@@ -87,6 +96,12 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
             self.above.connection_lost(error)
         elif not self.secured.done():
             self.secured.set_exception(error or ConnectionResetError("connection closed by the peer"))
+
+    def _go_on(self) -> None:
+        """More of the handshake has arrived, and perhaps what follows it."""
+        self._due = False
+        if self._error is None and self._transport is not None and self._incoming.pending and self._shake_hands():
+            self._read()
 
     def _shake_hands(self) -> bool:
         """Go on with the handshake; True once it is over."""

@@ -63,13 +63,14 @@ class Network(asyncio.Transport):
     def resume_reading(self) -> None:
         self.reading = True
 
-    def shake_hands(self) -> None:
+    async def shake_hands(self) -> None:
         """Until both sides are through, or one gives up."""
         self.stream.connection_made(self)
         for _ in range(4):
             with suppress(ssl.SSLWantReadError):
                 self.server.do_handshake()
             self.deliver()
+            await asyncio.sleep(0)
 
     def deliver(self, size: int = CHUNK) -> None:
         """What the server has sent arrives, in pieces of at most so many bytes, as long as anybody reads."""
@@ -93,7 +94,7 @@ async def above() -> Above:
 async def network(above: Above) -> Network:
     """A connection that is secured."""
     made = Network(above)
-    made.shake_hands()
+    await made.shake_hands()
     await made.stream.secured
     assert above.heard == ["made"]
     return made
@@ -179,12 +180,43 @@ async def test_stranger_is_told_why(above: Above) -> None:
     """A certificate that is not accepted: the handshake fails with its reason, and the server gets an alert."""
     network = Network(above, Authority("other-ca"))
     with pytest.raises(ssl.SSLError, match="ALERT_UNKNOWN_CA"):
-        network.shake_hands()
+        await network.shake_hands()
     assert network.closed == "closed"
     network.end()
     with pytest.raises(ssl.SSLCertVerificationError):
         await network.stream.secured
     assert above.heard == []
+
+
+async def test_refusal_and_farewell_at_once(above: Above) -> None:
+    """A server that refuses and hangs up at once is heard all the same."""
+    network = Network(above)
+    network.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).wrap_bio(
+        network.incoming, network.outgoing, server_side=True
+    )
+    network.stream.connection_made(network)
+    with pytest.raises(ssl.SSLError):  # it has no certificate
+        network.server.do_handshake()
+    network.deliver()
+    network.end()
+    with pytest.raises(ssl.SSLError, match="ALERT_HANDSHAKE_FAILURE"):
+        await network.stream.secured
+    assert above.heard == []
+
+
+async def test_handshakes_take_turns() -> None:
+    """Many servers that answer at once do not stop the loop for all of them together."""
+    networks = [Network(Above()) for _ in range(3)]
+    for each in networks:
+        each.stream.connection_made(each)
+        with suppress(ssl.SSLWantReadError):
+            each.server.do_handshake()
+        each.deliver()
+    shaken = []
+    for _ in range(4):
+        shaken.append(sum(each.stream.secured.done() for each in networks))
+        await asyncio.sleep(0)
+    assert shaken == [0, 1, 2, 3]
 
 
 async def test_loss_before_the_handshake_is_over(above: Above) -> None:
@@ -201,7 +233,7 @@ async def test_handshake_that_nobody_waits_for(above: Above) -> None:
     """Who gave up meanwhile gets no connection."""
     network = Network(above)
     network.stream.secured.cancel()
-    network.shake_hands()
+    await network.shake_hands()
     assert network.closed == "aborted"
     network.end()
     assert above.heard == []
