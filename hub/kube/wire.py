@@ -7,6 +7,7 @@ values are interned: a fleet repeats the same few hundred strings.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from sys import intern
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -95,6 +96,12 @@ class _MetaOnly(msgspec.Struct):
     metadata: _Meta
 
 
+class _RawList(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None
+    kind: str = ""
+
+
 class _EventMeta(msgspec.Struct):
     object: _MetaOnly
 
@@ -102,6 +109,7 @@ class _EventMeta(msgspec.Struct):
 _decode_event_meta = msgspec.json.Decoder(_EventMeta).decode
 _decode_any_event = msgspec.json.Decoder(_AnyEvent).decode
 _decode_meta_only = msgspec.json.Decoder(_MetaOnly).decode
+_decode_raw_list = msgspec.json.Decoder(_RawList).decode
 _decode_status = msgspec.json.Decoder(Status).decode
 
 
@@ -345,6 +353,15 @@ def _named(meta: _Meta) -> str:
     return meta.name
 
 
+_KINDS = {
+    "nodes": "NodeList",
+    "services": "ServiceList",
+    "endpointslices": "EndpointSliceList",
+    "configmaps": "ConfigMapList",
+    "secrets": "SecretList",
+}
+
+
 def _resource(
     path: str,
     name: str,
@@ -355,13 +372,6 @@ def _resource(
     peek: Callable[[bytes], tuple[Any, str]] | None = None,
     read_binary: Callable[[bytes], tuple[str, dict[Any, T], str, str]] | None = None,
 ) -> Resource[T]:
-    kind = {
-        "nodes": "NodeList",
-        "services": "ServiceList",
-        "endpointslices": "EndpointSliceList",
-        "configmaps": "ConfigMapList",
-        "secrets": "SecretList",
-    }[name]
     kinds = msgspec.defstruct(
         "List",
         [("items", list[wire] | None), ("metadata", _ListMeta), ("kind", str, "")],  # type: ignore[valid-type]
@@ -372,21 +382,12 @@ def _resource(
 
     def from_json(body: bytes) -> tuple[str, dict[Any, T], str, str]:
         page = decode_list(body)
-        items = page.items or () if page.kind == kind else ()
+        items = page.items or () if page.kind == _KINDS[name] else ()
         objects = {key(item.metadata): reduce(item) for item in items}
         return page.kind, objects, page.metadata.resource_version, page.metadata.continue_
 
-    def list_page(body: bytes) -> tuple[dict[Any, T], str, str]:
-        try:
-            read = read_binary if read_binary is not None and body.startswith(protobuf.MAGIC) else from_json
-            found, objects, version, token = read(body)
-        except UNDECODABLE as error:
-            raise BadAnswer(200, "", f"a list of {name} that does not decode ({error})", what=path) from error
-        if found != kind:
-            raise BadAnswer(200, "", f"{found or 'something without a kind'} instead of a {kind}", what=path)
-        if not version:
-            raise BadAnswer(200, "", f"a {kind} without a resourceVersion", what=path)
-        return objects, version, token
+    def read(body: bytes) -> tuple[str, dict[Any, T], str, str]:
+        return read_binary(body) if read_binary is not None and body.startswith(protobuf.MAGIC) else from_json(body)
 
     def event(line: bytes) -> Event:
         try:
@@ -399,7 +400,23 @@ def _resource(
             pass
         return _odd_event(line, key)
 
+    list_page = partial(_list_page, path, name, read)
     return Resource(path, name, list_page, event, rule, peek, JSON if read_binary is None else EITHER)
+
+
+def _list_page(
+    path: str, name: str, read: Callable[[bytes], tuple[str, dict[Any, T], str, str]], body: bytes
+) -> tuple[dict[Any, T], str, str]:
+    """Objects by key, resourceVersion and continue token, where what ``read`` finds in a body is a list of such."""
+    try:
+        found, objects, version, token = read(body)
+    except UNDECODABLE as error:
+        raise BadAnswer(200, "", f"a list of {name} that does not decode ({error})", what=path) from error
+    if found != _KINDS[name]:
+        raise BadAnswer(200, "", f"{found or 'something without a kind'} instead of a {_KINDS[name]}", what=path)
+    if not version:
+        raise BadAnswer(200, "", f"a {_KINDS[name]} without a resourceVersion", what=path)
+    return objects, version, token
 
 
 def _odd_event(line: bytes, key: Callable[[_Meta], Any]) -> Event:
@@ -443,6 +460,30 @@ SLICES: Resource[Slice] = _resource(
     "endpointslices.discovery.k8s.io: get, list, watch, create, update, delete",
     _peek_slice,
 )
+
+
+def slices_but(known: Callable[[ObjectKey, str, str], Slice | None]) -> Resource[Slice]:
+    """:data:`SLICES` for who has most of them: of a list only those are decoded that are new or have changed.
+
+    All of them anew, beside those that are there, would be the largest thing a hub ever holds.
+
+    Args:
+        known: (key, its resourceVersion, the list's resourceVersion) -> the slice in that very state, or None.
+    """
+
+    def read(body: bytes) -> tuple[str, dict[Any, Slice], str, str]:
+        page = _decode_raw_list(body)
+        version = page.metadata.resource_version
+        objects: dict[Any, Slice] = {}
+        for raw in page.items or () if page.kind == _KINDS[SLICES.name] else ():
+            meta = _decode_meta_only(raw).metadata
+            key = _namespaced(meta)
+            objects[key] = known(key, meta.resource_version, version) or _slice(_decode_slice(raw))
+        return page.kind, objects, version, page.metadata.continue_
+
+    return SLICES._replace(list_page=partial(_list_page, SLICES.path, SLICES.name, read))
+
+
 SERVICES: Resource[Service] = _resource(
     "/api/v1/services", "services", _WireService, _service, _namespaced, "services: get, list, watch"
 )

@@ -21,7 +21,7 @@ from hub.errors import ApiError, Forbidden, HubError, NotFound, NotLeader
 from hub.kube import protobuf
 from hub.kube.client import Client
 from hub.kube.reflector import Reflector
-from hub.kube.wire import SERVICES, SLICES, decode_identity, decode_slice, encode_slice
+from hub.kube.wire import SERVICES, SLICES, decode_identity, decode_slice, encode_slice, slices_but
 from hub.local.scoped import ServiceStores, SliceStores
 from hub.local.stores import ServiceStore, SliceStore
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, ObjectKey, Slice, TargetKey
@@ -30,6 +30,8 @@ from hub.remote.status import StartingServer, in_words
 log = logging.getLogger(__name__)
 
 READ_SECONDS: Final = 10.0
+PAGE_SIZE: Final = 100
+"""Slices per page of a list: 2 MB in JSON with 100 endpoints each."""
 ALL: Final = ""
 """Stands for every namespace where they are followed by one watch."""
 
@@ -169,20 +171,22 @@ class LocalCluster:
         store, follower = self._slice_stores[namespace], self._slice_followers[namespace]
         name = _named("slices", namespace)
         params = {"labelSelector": selector}
+        slices = slices_but(store.in_state)
 
         def page(body: bytes) -> tuple[dict[Any, Slice], str, str]:
-            found, version, token = SLICES.list_page(body)
+            found, version, token = slices.list_page(body)
             return store.lean(found), version, token
 
         await Reflector(
             name,
             self.client,
-            SLICES._replace(list_page=page),
+            slices._replace(list_page=page),
             store,
             follower,
             self._clock,
             params=params,
             namespace=namespace or None,
+            page_size=PAGE_SIZE,
         ).run()
 
     async def wait_synced(self, poll: float = 0.01) -> None:

@@ -93,7 +93,21 @@ class SliceStore:
 
     def lean(self, page: Mapping[Any, Slice]) -> dict[Any, Slice]:
         """A page of a list with others' slices thinned out: all pages together would be the largest thing there is."""
-        return {key: value if self._keeps(value) else self._thinned(value) for key, value in page.items()}
+        return {
+            key: value if key in self._thin or self._keeps(value) else self._thinned(value)
+            for key, value in page.items()
+        }
+
+    def in_state(self, key: ObjectKey, resource_version: str, listed: str) -> Slice | None:
+        """A slice in this very state, if it is here; ``listed`` is the version of the list that names the state.
+
+        None too where that list lies before what the watch has brought: versions of a restored etcd come twice.
+        Large pages are read in a thread, so this may be called there.
+        """
+        known = self._by_key.get(key)
+        if known is None or known.resource_version != resource_version or self._ahead_of(listed):
+            return None
+        return known
 
     def get(self, key: ObjectKey) -> Slice | None:
         """One slice."""
@@ -120,7 +134,7 @@ class SliceStore:
         """
         self.lists += 1
         old = self._by_key
-        if self._seen and newer(self._seen, resource_version):
+        if self._ahead_of(resource_version):
             log.warning("hub cluster: its history has gone back; everything is compared anew")
             old = {}
             self._buried.clear()
@@ -229,6 +243,9 @@ class SliceStore:
             self._put(key, self._pooled(value))
 
     # --- inside ----------------------------------------------------------------------------------
+
+    def _ahead_of(self, listed: str) -> bool:
+        return bool(self._seen) and newer(self._seen, listed)
 
     def _note(self, version: str) -> None:
         if not self._seen or newer(version, self._seen):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hub.aio.clock import SystemClock
 from hub.errors import Conflict, Invalid
+from hub.kube import wire
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import load_hub_access
@@ -32,6 +35,7 @@ from hub.model import (
 )
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
+from tests.support.waiting import eventually
 
 FULL = Slice(
     "edge",
@@ -113,6 +117,43 @@ async def test_no_fields_are_tracked_after_a_change(local: LocalCluster, hub_clu
         await local.update(replace(known, endpoints=(Endpoint(("10.0.0.1",), PUBLISHED, zone=zone),)), 5.0)
         stored = hub_cluster.api.get(path)
         assert (stored["endpoints"][0]["zone"], "managedFields" in stored["metadata"]) == (zone, False)
+
+
+async def test_another_list_decodes_what_has_changed(
+    local: LocalCluster, hub_cluster: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of slices that are known, a list after an absence of the API brings only what happened meanwhile."""
+    from msgspec.structs import replace
+
+    names = ["one", "three", "two"]
+    for name in names:
+        await local.create(replace(FULL, name=name), 5.0)
+    decoded: list[str] = []
+
+    def spied(found: Any) -> Slice:
+        decoded.append(found.metadata.name)
+        return decode(found)
+
+    decode = wire._slice
+    monkeypatch.setattr(wire, "_slice", spied)
+
+    async def listed() -> list[str]:
+        lists, decoded[:] = local.slices.lists, []
+        following = asyncio.create_task(local.follow_slices())
+        await asyncio.to_thread(eventually, lambda: local.slices.lists > lists)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        return sorted(decoded)
+
+    path = "/apis/discovery.k8s.io/v1/namespaces/edge/endpointslices/two"
+    assert await listed() == []  # all of them are our own writes
+    hub_cluster.api.patch(path, {"metadata": {"annotations": {"note": "theirs"}}})
+    assert await listed() == ["two"]
+    assert {key.name: value.annotations["note"] for key, value in local.slices.items()} == {
+        "one": "ü" * 200,
+        "three": "ü" * 200,
+        "two": "theirs",
+    }
 
 
 async def test_a_refused_slice_names_the_endpoint(local: LocalCluster) -> None:

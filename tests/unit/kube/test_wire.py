@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hub.errors import BadAnswer
-from hub.kube.wire import NODES, SERVICES, SLICES, Resource, decode_identity, decode_slice, encode_slice
+from hub.kube.wire import NODES, SERVICES, SLICES, Resource, decode_identity, decode_slice, encode_slice, slices_but
 from hub.model import Conditions, Endpoint, Node, NodeAddress, ObjectKey, OwnerReference, Port, Slice, Taint
 from hub.plugin.testing import make_node, make_service, make_slice
 
@@ -88,6 +88,8 @@ def test_list_that_is_none_is_a_bad_answer(body: bytes) -> None:
     """Garbage, cut, of another kind, without a version: never an empty list."""
     with pytest.raises(BadAnswer, match="/api/v1/nodes"):
         NODES.list_page(body)
+    with pytest.raises(BadAnswer, match="/endpointslices"):
+        slices_but(unknown).list_page(body.replace(b"NodeList", b"EndpointSliceList"))
 
 
 ODD_BYTES = {
@@ -101,6 +103,31 @@ def test_list_of_odd_bytes_is_a_bad_answer(name: str) -> None:
     """What the decoder stumbles over in its own ways is garbage as well."""
     with pytest.raises(BadAnswer):
         NODES.list_page(ODD_BYTES[name])
+    with pytest.raises(BadAnswer):
+        slices_but(unknown).list_page(ODD_BYTES[name].replace(b"NodeList", b"EndpointSliceList"))
+
+
+def test_slices_that_are_known_in_their_state_are_not_decoded_again() -> None:
+    """A list after an absence of the API costs what has changed meanwhile; all else is what it was, the same object."""
+    kept, changed, new = (make_slice("edge", name, "web", ["10.0.0.1"]) for name in ("kept", "changed", "new"))
+    before = SLICES.list_page(page("EndpointSliceList", versioned(kept, "3"), versioned(changed, "4")))[0]
+    body = page("EndpointSliceList", versioned(kept, "3"), versioned(changed, "6"), versioned(new, "7"), token="more")
+    asked = []
+
+    def known(key: ObjectKey, version: str, listed: str) -> Slice | None:
+        asked.append((key.name, version, listed))
+        return found if (found := before.get(key)) is not None and found.resource_version == version else None
+
+    found, version, token = slices_but(known).list_page(body)
+
+    assert (found, version, token) == SLICES.list_page(body)
+    assert [key.name for key, value in found.items() if value is before.get(key)] == ["kept"]
+    assert asked == [("kept", "3", "7"), ("changed", "6", "7"), ("new", "7", "7")]
+    assert slices_but(unknown).list_page(body)[0] == found
+
+
+def unknown(*_: object) -> None:
+    """What a store that is empty has of any slice."""
 
 
 # --- events --------------------------------------------------------------------------------------

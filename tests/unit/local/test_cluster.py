@@ -120,6 +120,17 @@ def test_restored_etcd_is_believed(store: SliceStore, woken: list[TargetKey]) ->
     assert known(store) == {"payments-1": "501"}
 
 
+def test_state_of_a_restored_etcd_is_another_one(store: SliceStore) -> None:
+    """A state is known by its version, but not by that of a list that lies before what the watch has brought."""
+    store.upsert(key(published(300)), published(300), "300")
+    assert store.in_state(key(published(300)), "300", "320") == published(300)
+    assert store.in_state(key(published(300)), "310", "320") is None
+    assert store.in_state(key(published(300, name="other")), "300", "320") is None
+    store.upsert(key(published(300, name="late")), published(900, name="late"), "900")
+
+    assert store.in_state(key(published(300)), "300", "500") is None
+
+
 @pytest.mark.parametrize(
     ("during", "read", "after"),
     [
