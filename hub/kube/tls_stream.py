@@ -7,30 +7,31 @@ each would hold an eighth of a GiB for nothing. Here all connections of a thread
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import threading
+from contextlib import suppress
 from typing import Final
 
 from hub.aio.rounds import in_own_round
 
 CHUNK: Final = 64 << 10
-"""Bytes taken off the network at once. What OpenSSL makes of them stays as large as the largest was."""
+"""Bytes given to OpenSSL at once: what it keeps them in stays as large as the largest was."""
 RECORD: Final = 16 << 10
 """Bytes of the longest TLS record, decrypted."""
 
 
 class _Shared(threading.local):
-    """What the connections of a thread read into: nobody keeps anything here from one call to the next."""
+    """What the connections of a thread decrypt into: nobody keeps anything here from one call to the next."""
 
     def __init__(self) -> None:
-        self.encrypted = memoryview(bytearray(CHUNK))
         self.decrypted = memoryview(bytearray(CHUNK + RECORD))
 
 
 _shared: Final = _Shared()
 
 
-class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
+class TlsStream(asyncio.Protocol, asyncio.Transport):
     """A protocol towards the network, a transport towards the protocol above it, which hears of it once it is secured.
 
     Args:
@@ -52,7 +53,7 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_hostname)
         self._transport: asyncio.Transport | None = None
-        self._buffer, self._plain = _shared.encrypted, _shared.decrypted
+        self._plain = _shared.decrypted
         self._shaken = False
         self._due = False
         """More of the handshake has arrived, and waits for its round of the loop."""
@@ -67,13 +68,14 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         self._transport = transport  # type: ignore[assignment]  # uvloop's is no subclass of asyncio's
         self._shake_hands()
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - always the same
-        """Where to put what has arrived."""
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
+    def data_received(self, data: bytes) -> None:
         """Something has arrived."""
-        self._incoming.write(self._buffer[:nbytes])
+        if len(data) > CHUNK:
+            for at in range(0, len(data), CHUNK):
+                if not self.is_closing():
+                    self.data_received(data[at : at + CHUNK])
+            return
+        self._incoming.write(data)
         if self._shaken:
             self._read()
         elif not self._due:
@@ -86,7 +88,9 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ended by either side."""
-        if not self._shaken:
+        if exc is not None and self._shaken:
+            self._hear_out()
+        elif not self._shaken:
             self._go_on()  # perhaps the peer has said why
         self._transport = None
         error = self._error or exc
@@ -96,6 +100,18 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
             self.above.connection_lost(error)
         elif not self.secured.done():
             self.secured.set_exception(error or ConnectionResetError("connection closed by the peer"))
+
+    def _hear_out(self) -> None:
+        """Read what had arrived when writing failed, which the transport leaves where it is: often the peer's reason.
+
+        In TLS 1.3 a certificate of ours is refused after the handshake, and a reset may follow at once.
+        """
+        sock = self._transport and self._transport.get_extra_info("socket")
+        if sock is None:
+            return
+        with suppress(OSError):
+            self._incoming.write(os.read(sock.fileno(), RECORD))
+            self._read()
 
     def _go_on(self) -> None:
         """More of the handshake has arrived, and perhaps what follows it."""

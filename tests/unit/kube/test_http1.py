@@ -645,6 +645,53 @@ def test_a_line_is_handed_over_while_it_arrives() -> None:
     LOOP.run_until_complete(main())
 
 
+@pytest.mark.parametrize(
+    ("head", "packets"),
+    [
+        pytest.param(CHUNKED, [b"4\r\none\n\r\n", b"4\r\ntwo\n\r\n"], id="a line each"),
+        pytest.param(CHUNKED, [b"8\r\none\ntwo\n\r\n"], id="two lines in a chunk"),
+        pytest.param(CHUNKED, [b"4\r\none\n\r\n4\r\ntwo\n\r\n"], id="two chunks in a packet"),
+        pytest.param(CHUNKED, [b"3\r\none\r\n", b"4\r\ntwo\n\r\n"], id="half a line"),
+        pytest.param(CHUNKED, [b"4\r\none\n", b"\r\n", b"4\r\ntwo\n\r\n"], id="the end of a chunk late"),
+        pytest.param(CHUNKED, [b"6\r\n", b"one\nto\r\n", b"4\r\ntwo\n\r\n"], id="the size alone"),
+        pytest.param(CHUNKED, [b"8\r\n4\r\none\n\r\n"], id="a chunk within a chunk"),
+        pytest.param(CHUNKED, [b"9\r\n", b"4\r\none\n\r\n"], id="what looks like a chunk within a chunk"),
+        pytest.param(CHUNKED, [b"1\r\n\n\r\n", b"4\r\none\n\r\n"], id="an empty line"),
+        pytest.param(CHUNKED, [b"a\r\nnine long\n\r\n", b"A\r\nnine long\n\r\n"], id="digits in both cases"),
+        pytest.param(CHUNKED, [b"04;x=y\r\none\n\r\n"], id="an extension"),
+        pytest.param(CHUNKED, [b"0x4\r\none\n\r\n"], id="no size"),
+        pytest.param(CHUNKED, [b"5\r\none\n\r\n", b"4\r\ntwo\n\r\n"], id="too short"),
+        pytest.param(CHUNKED, [b"3\r\none\n\r\n", b"4\r\ntwo\n\r\n"], id="too long"),
+        pytest.param(CHUNKED, [b"4\r\none\nxx", b"4\r\ntwo\n\r\n"], id="no end"),
+        pytest.param(CHUNKED, [b"3e9\r\n" + b"x" * 1000 + b"\n\r\n"], id="at the limit"),
+        pytest.param(CHUNKED, [b"3ea\r\n" + b"x" * 1001 + b"\n\r\n"], id="above the limit"),
+        pytest.param(CHUNKED, [b"0\r\n", b"4\r\none\n\r\n"], id="in the trailer"),
+        pytest.param(CHUNKED, [b"0\r\n\r\n", b"4\r\none\n\r\n"], id="after the end"),
+        pytest.param(OK + b"\r\n", [b"4\r\none\n\r\n"], id="no chunks at all"),
+    ],
+)
+def test_a_line_that_arrives_as_one_chunk_is_nothing_special(head: bytes, packets: list[bytes]) -> None:
+    """It takes a shorter way, with the same lines, end and error as byte by byte."""
+
+    def outcome(pieces: list[bytes]) -> tuple[list[bytes], bool, str]:
+        other, taken, error = peer(lines=True).send(head), list[bytes](), ""
+
+        async def main() -> None:
+            nonlocal error
+            task = asyncio.ensure_future(other.connection.follow(taken.append))
+            await asyncio.sleep(0)
+            other.send(*pieces)
+            await asyncio.sleep(0)
+            task.cancel()
+            (raised,) = await asyncio.gather(task, return_exceptions=True)
+            error = repr(raised)
+
+        LOOP.run_until_complete(main())
+        return taken, other.wire.aborted, error
+
+    assert outcome(packets) == outcome([bytes([each]) for each in b"".join(packets)])
+
+
 @pytest.mark.parametrize("early", [True, False])
 def test_what_the_follower_raises_ends_the_stream(early: bool) -> None:
     """Whether the line waited or arrived just now; nothing is handed over after it."""
