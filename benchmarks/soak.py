@@ -73,6 +73,8 @@ EXPECTED: tuple[Expected, ...] = tuple(
         (r"cluster (?P<cluster>\S+): Degraded: (its identity: )?500: ", "500"),
         (r"cluster (?P<cluster>\S+): Degraded: .*\b429 : Too Many Requests", "429"),
         (r"cluster (?P<cluster>\S+): Degraded: .*\b200 : ", "garbage"),
+        # A watch that has just begun anew, as each does every 5 to 10 minutes, and is ended by a fault.
+        (r"cluster (?P<cluster>\S+): Degraded: .*\b200 : the watch ended at once", "cut half-line expire compact"),
         (r"cluster (?P<cluster>\S+), provider (ionos|inventory): ", "provider"),
         (r"datacenter \S+: \S+ answers 503 ", "provider"),
         # The hub cluster: no watch, no lease, no writes.

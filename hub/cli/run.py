@@ -211,6 +211,7 @@ async def serve(
     async with sparing(lambda: running is not None and _settled(running)):
         # Not on the loop: it takes a third of a second.
         await asyncio.to_thread(import_module, "hub.app.hub")
+        from hub.aio.heap import trimming
         from hub.app.hub import assemble
         from hub.report.metrics import Metrics
         from hub.report.metrics_server import serving as serving_metrics
@@ -218,6 +219,7 @@ async def serve(
         from hub.report.server import Listen, listening
 
         async with (
+            trimming(),
             assemble(wanted(), check=check) as hub,
             serving(probes, hub),
             serving_metrics(metrics, Metrics(hub)),

@@ -106,7 +106,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
 
         In TLS 1.3 a certificate of ours is refused after the handshake, and a reset may follow at once.
         """
-        sock = self._transport and self._transport.get_extra_info("socket")
+        sock = self._transport.get_extra_info("socket") if self._transport is not None else None
         if sock is None:
             return
         with suppress(OSError):
