@@ -71,6 +71,10 @@ class Store(Protocol[T]):
 class EchoStore(Store[T], Protocol[T]):
     """A store of objects that this process writes itself."""
 
+    def lean(self, page: dict[Any, T]) -> dict[Any, T]:
+        """What it is going to keep of a page of a list: all pages are there before ``replace`` is called."""
+        ...
+
     def knows(self, key: Any, resource_version: str) -> bool:
         """Whether this very state of an object is in the store already."""
         ...
@@ -248,7 +252,7 @@ class Reflector(Generic[T]):
                     page, version, token = self._resource.list_page(body)
                 del body
                 pages += 1
-                objects.update(page)
+                objects.update(page if self._echoes is None else self._echoes.lean(page))
                 if len(objects) > LIST_PAGES * self._page_size or (token and pages == LIST_PAGES):
                     what = f"a list without an end: more than {LIST_PAGES} pages of {self._page_size}"
                     raise BadAnswer(200, "", what, what=self._path)

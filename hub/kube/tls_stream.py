@@ -100,6 +100,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             self.above.connection_lost(error)
         elif not self.secured.done():
             self.secured.set_exception(error or ConnectionResetError("connection closed by the peer"))
+            self.secured.exception()  # seen, also where whoever connects has been cancelled and does not ask
 
     def _hear_out(self) -> None:
         """Read what had arrived when writing failed, which the transport leaves where it is: often the peer's reason.
@@ -178,7 +179,9 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
     # --- towards the protocol above ------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send, or keep until the network takes it."""
+        """Send, or keep until the network takes it; once it has failed, ``connection_lost`` says why."""
+        if self._error is not None:
+            return
         rest = memoryview(data)
         try:
             while rest:

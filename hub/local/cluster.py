@@ -171,16 +171,10 @@ class LocalCluster:
         store, follower = self._slice_stores[namespace], self._slice_followers[namespace]
         name = _named("slices", namespace)
         params = {"labelSelector": selector}
-        slices = slices_but(store.in_state)
-
-        def page(body: bytes) -> tuple[dict[Any, Slice], str, str]:
-            found, version, token = slices.list_page(body)
-            return store.lean(found), version, token
-
         await Reflector(
             name,
             self.client,
-            slices._replace(list_page=page),
+            slices_but(store.in_state),
             store,
             follower,
             self._clock,

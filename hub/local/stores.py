@@ -91,12 +91,12 @@ class SliceStore:
                 self._put(key, self._pooled(value))
         self._pool.clear()
 
-    def lean(self, page: Mapping[Any, Slice]) -> dict[Any, Slice]:
-        """A page of a list with others' slices thinned out: all pages together would be the largest thing there is."""
-        return {
-            key: value if key in self._thin or self._keeps(value) else self._thinned(value)
-            for key, value in page.items()
-        }
+    def lean(self, page: dict[Any, Slice]) -> dict[Any, Slice]:
+        """A page of a list as ``replace`` wants it: others' slices thinned out, and equal endpoints the same objects.
+
+        All pages together would be the largest thing there is, and work for half a second at once.
+        """
+        return {key: value if value is self._by_key.get(key) else self._leaned(value) for key, value in page.items()}
 
     def in_state(self, key: ObjectKey, resource_version: str, listed: str) -> Slice | None:
         """A slice in this very state, if it is here; ``listed`` is the version of the list that names the state.
@@ -127,7 +127,7 @@ class SliceStore:
     # --- the reflector's side --------------------------------------------------------------------
 
     def replace(self, objects: dict[Any, Slice], resource_version: str) -> None:
-        """A complete list; slices this process wrote after it was taken stay.
+        """A complete list of pages that went through ``lean``; slices this process wrote after it was taken stay.
 
         A list that is older than what the watch has brought before comes from an etcd restored from a
         backup: then only the list counts, whatever the versions say.
@@ -153,7 +153,7 @@ class SliceStore:
             if known is not None and not newer(value.resource_version, known.resource_version):
                 self._put(key, known)
             elif value.uid not in self._buried:
-                self._put(key, self._pooled(value))
+                self._put(key, self._marked(key, value))
                 changed.add(value.target)
         self._thin.intersection_update(self._by_key)
         self._notify(changed)
@@ -267,17 +267,26 @@ class SliceStore:
             del self._by_target[value.target]
 
     def _pooled(self, value: Slice) -> Slice:
-        key = ObjectKey(value.namespace, value.name)
+        return self._marked(ObjectKey(value.namespace, value.name), self._leaned(value))
+
+    def _leaned(self, value: Slice) -> Slice:
+        """Thinned out, or with endpoints that exist once."""
         if _is_thin(value) or not self._keeps(value):
-            self._thin.add(key)
             return self._thinned(value)
-        self._thin.discard(key)
         if len(self._pool) > self._pool_room:
             self._forget_unused()
         pool = self._pool
         return msgspec.structs.replace(
             value, endpoints=tuple([pool.setdefault(each, each) for each in value.endpoints])
         )
+
+    def _marked(self, key: ObjectKey, value: Slice) -> Slice:
+        """Note whether all of a slice is known that is going to be kept."""
+        if _is_thin(value) or not self._keeps(value):
+            self._thin.add(key)
+            return value if _is_thin(value) else self._thinned(value)
+        self._thin.discard(key)
+        return value
 
     def _forget_unused(self) -> None:
         """Drop the endpoints that nobody but the pool holds: otherwise every address there ever was would stay."""

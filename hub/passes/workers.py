@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -65,6 +66,8 @@ class Passes:
                     self.durations.note(self._clock.now() - started)
             finally:
                 self._queue.done(key)
+            if len(self._queue):  # a pass without a write waits for nothing: two thousand of them take two seconds
+                await asyncio.sleep(0)
 
     async def _pass(self, key: TargetKey) -> str:
         """Reconcile, and see to it that it is tried again where that failed; what came of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
 import threading
@@ -265,6 +266,28 @@ async def test_nothing_is_handed_over_after_an_abort(network: Network, above: Ab
     network.deliver()
     assert len(above.heard) == 2
     assert above.heard[1] < 12 * 16384
+
+
+async def test_nobody_has_to_ask_why_a_handshake_failed(above: Above) -> None:
+    """Whoever connects may have been cancelled: nothing is said of it then, in nobody's name."""
+    said: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+    network = Network(above)
+    network.stream.connection_made(network)
+    network.end(ConnectionResetError("by the peer"))
+    del network
+    gc.collect()
+    assert said == []
+
+
+async def test_reason_of_the_end_is_the_first_one(network: Network, above: Above) -> None:
+    """A request that is sent after the peer's refusal has arrived does not hide it."""
+    network.outgoing.write(b"no record at all")
+    network.deliver()
+    network.stream.write(b"GET / HTTP/1.1")
+    network.end()
+    assert isinstance(above.heard[-1], ssl.SSLError)
+    assert "WRONG_VERSION_NUMBER" in str(above.heard[-1])
 
 
 async def test_connections_share_what_they_decrypt_into(network: Network) -> None:

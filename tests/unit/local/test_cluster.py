@@ -269,7 +269,7 @@ def test_endpoints_that_our_writes_replaced_are_forgotten(store: SliceStore) -> 
         endpoints = [build.endpoint(f"10.{number >> 8}.{number & 255}.{version & 255}") for number in range(count)]
         return msgspec.structs.replace(published(version), endpoints=tuple(endpoints))
 
-    store.replace({key(holding(200, 2000)): holding(200, 2000)}, "200")
+    store.replace(store.lean({key(holding(200, 2000)): holding(200, 2000)}), "200")
     assert len(store._pool) == 2000
     for version in range(201, 202 + 2000 // 4 + POOL_SPARE):
         store.wrote(holding(version, 1))
