@@ -166,6 +166,9 @@ class Cluster:
         self.version = FIRST_VERSION
         self.watchers: set[asyncio.WriteTransport] = set()
         self.nodes: dict[str, Node] = {}
+        """Oldest first."""
+        self.leaving: set[str] = set()
+        """Names of those that are being replaced."""
         self.made = nodes
         self._on_change = on_change
         self._log: deque[tuple[int, bytes, Node]] = deque(maxlen=LOG)
@@ -272,6 +275,7 @@ class Cluster:
     def leave(self, node: Node) -> None:
         """It is gone."""
         del self.nodes[node.name]
+        self.leaving.discard(node.name)
         self._on_change((time.monotonic(), self.name, node.address, False))
         self._tell(b"DELETED", node)
 
@@ -410,20 +414,15 @@ class Remotes:
         }
 
     def _replace(self, now: float) -> None:
+        """One of the older nodes goes: what had just come could be gone before any Service was due to be written."""
         cluster = self._rng.choice(self.clusters)
-        settled = [node for node in cluster.nodes.values() if node.ready]
+        settled = [node for node in cluster.nodes.values() if node.ready and node.name not in cluster.leaving]
         if not settled:
             return
-        old, new = self._rng.choice(settled), cluster.join()
-
-        def leave() -> None:
-            if old.name in cluster.nodes:  # another replacement may have chosen it too
-                cluster.leave(old)
-            else:
-                cluster.leave(new)
-
+        old, new = self._rng.choice(settled[: len(settled) // 2 + 1]), cluster.join()
+        cluster.leaving.add(old.name)
         heapq.heappush(self._later, (now + READY_AFTER, next(self._count), lambda: cluster.settle(new)))
-        heapq.heappush(self._later, (now + GONE_AFTER, next(self._count), leave))
+        heapq.heappush(self._later, (now + GONE_AFTER, next(self._count), lambda: cluster.leave(old)))
 
     def _nodes(self) -> Iterator[tuple[Cluster, Node]]:
         """All nodes, round and round, one of each cluster in turn."""
