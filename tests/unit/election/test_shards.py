@@ -385,7 +385,7 @@ def test_a_dead_replicas_shards_are_taken_when_its_leases_end() -> None:
     async def main() -> None:
         world = World()
         processes = [Process(world, f"hub-{number}", latency=0.02).start() for number in range(3)]
-        await watch(20, *processes)
+        await watch(40, *processes)
         processes[0].kill()
         await watch(14, *processes)
         assert world.shares(6) == [2, 2, 2]
