@@ -280,7 +280,7 @@ class Connection(asyncio.Protocol):
             return False
         eol = data.find(b"\r\n", 0, CHUNK_LINE_LIMIT)
         end = len(data) - 3
-        if data[:eol] != b"%x" % (end + 1 - eol - 2) or data.find(b"\n", eol + 2) != end or not data.endswith(b"\r\n"):
+        if data[:eol] != b"%x" % (end - eol - 1) or data.find(b"\n", eol + 2) != end or not data.endswith(b"\r\n"):
             return False
         line = data[eol + 2 : end]
         if not line or len(line) > self._limit:

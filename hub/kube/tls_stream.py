@@ -88,10 +88,12 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ended by either side."""
-        if exc is not None and self._shaken:
-            self._hear_out()
-        elif not self._shaken:
-            self._go_on()  # perhaps the peer has said why
+        if exc is not None:
+            self._take_rest()
+        if not self._shaken:  # perhaps the peer has said why
+            self._go_on()
+        elif exc is not None:
+            self._read()
         self._transport = None
         error = self._error or exc
         if error is None and not self._said_farewell:
@@ -102,17 +104,16 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             self.secured.set_exception(error or ConnectionResetError("connection closed by the peer"))
             self.secured.exception()  # seen, also where whoever connects has been cancelled and does not ask
 
-    def _hear_out(self) -> None:
-        """Read what had arrived when writing failed, which the transport leaves where it is: often the peer's reason.
+    def _take_rest(self) -> None:
+        """Take what had arrived when writing failed, which the transport leaves where it is: often the peer's reason.
 
-        In TLS 1.3 a certificate of ours is refused after the handshake, and a reset may follow at once.
+        A certificate of ours is refused after the handshake in TLS 1.3, and a reset may follow at once.
         """
         sock = self._transport.get_extra_info("socket") if self._transport is not None else None
         if sock is None:
             return
         with suppress(OSError):
             self._incoming.write(os.read(sock.fileno(), RECORD))
-            self._read()
 
     def _go_on(self) -> None:
         """More of the handshake has arrived, and perhaps what follows it."""
@@ -158,7 +159,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            self._error = error
+            self._error = self._error or error
         if at:
             self.above.data_received(bytes(plain[:at]))
         if self._outgoing.pending:

@@ -33,6 +33,11 @@ from hub.model import (
 T = TypeVar("T")
 K = TypeVar("K")
 
+Page = tuple[dict[Any, T], str, str]
+"""Of a list: objects by key, its resourceVersion, and the token to go on with."""
+KindOfPage = tuple[str, dict[Any, T], str, str]
+"""The same, with the kind of the list first, before anybody has looked whether it is the one that was asked for."""
+
 UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
 """What the decoder raises: its own error, and what is no UTF-8 or nested beyond reason."""
 
@@ -52,7 +57,7 @@ class Resource(NamedTuple, Generic[T]):
 
     path: str
     name: str
-    list_page: Callable[[bytes], tuple[dict[Any, T], str, str]]
+    list_page: Callable[[bytes], Page[T]]
     event: Callable[[bytes], Event]
     rule: str
     peek: Callable[[bytes], tuple[Any, str]] | None = None
@@ -370,7 +375,7 @@ def _resource(
     key: Callable[[_Meta], Any],
     rule: str,
     peek: Callable[[bytes], tuple[Any, str]] | None = None,
-    read_binary: Callable[[bytes], tuple[str, dict[Any, T], str, str]] | None = None,
+    read_binary: Callable[[bytes], KindOfPage[T]] | None = None,
 ) -> Resource[T]:
     kinds = msgspec.defstruct(
         "List",
@@ -380,13 +385,13 @@ def _resource(
     decode_list: Callable[[bytes], Any] = msgspec.json.Decoder(kinds).decode
     decode_event: Callable[[bytes], Any] = msgspec.json.Decoder(events).decode
 
-    def from_json(body: bytes) -> tuple[str, dict[Any, T], str, str]:
+    def from_json(body: bytes) -> KindOfPage[T]:
         page = decode_list(body)
         items = page.items or () if page.kind == _KINDS[name] else ()
         objects = {key(item.metadata): reduce(item) for item in items}
         return page.kind, objects, page.metadata.resource_version, page.metadata.continue_
 
-    def read(body: bytes) -> tuple[str, dict[Any, T], str, str]:
+    def read(body: bytes) -> KindOfPage[T]:
         return read_binary(body) if read_binary is not None and body.startswith(protobuf.MAGIC) else from_json(body)
 
     def event(line: bytes) -> Event:
@@ -404,9 +409,7 @@ def _resource(
     return Resource(path, name, list_page, event, rule, peek, JSON if read_binary is None else EITHER)
 
 
-def _list_page(
-    path: str, name: str, read: Callable[[bytes], tuple[str, dict[Any, T], str, str]], body: bytes
-) -> tuple[dict[Any, T], str, str]:
+def _list_page(path: str, name: str, read: Callable[[bytes], KindOfPage[T]], body: bytes) -> Page[T]:
     """Objects by key, resourceVersion and continue token, where what ``read`` finds in a body is a list of such."""
     try:
         found, objects, version, token = read(body)
@@ -460,30 +463,6 @@ SLICES: Resource[Slice] = _resource(
     "endpointslices.discovery.k8s.io: get, list, watch, create, update, delete",
     _peek_slice,
 )
-
-
-def slices_but(known: Callable[[ObjectKey, str, str], Slice | None]) -> Resource[Slice]:
-    """:data:`SLICES` for who has most of them: of a list only those are decoded that are new or have changed.
-
-    All of them anew, beside those that are there, would be the largest thing a hub ever holds.
-
-    Args:
-        known: (key, its resourceVersion, the list's resourceVersion) -> the slice in that very state, or None.
-    """
-
-    def read(body: bytes) -> tuple[str, dict[Any, Slice], str, str]:
-        page = _decode_raw_list(body)
-        version = page.metadata.resource_version
-        objects: dict[Any, Slice] = {}
-        for raw in page.items or () if page.kind == _KINDS[SLICES.name] else ():
-            meta = _decode_meta_only(raw).metadata
-            key = _namespaced(meta)
-            objects[key] = known(key, meta.resource_version, version) or _slice(_decode_slice(raw))
-        return page.kind, objects, version, page.metadata.continue_
-
-    return SLICES._replace(list_page=partial(_list_page, SLICES.path, SLICES.name, read))
-
-
 SERVICES: Resource[Service] = _resource(
     "/api/v1/services", "services", _WireService, _service, _namespaced, "services: get, list, watch"
 )
@@ -499,6 +478,28 @@ SECRETS: Resource[SecretData] = _resource(
 _decode_slice = msgspec.json.Decoder(_WireSlice).decode
 _decode_config_map = msgspec.json.Decoder(_WireConfigMap).decode
 _decode_secret = msgspec.json.Decoder(_WireSecret).decode
+
+
+def slices_but(known: Callable[[ObjectKey, str, str], Slice | None]) -> Resource[Slice]:
+    """:data:`SLICES` for who has most of them: of a list only those are decoded that are new or have changed.
+
+    All of them anew, beside those that are there, would be the largest thing a hub ever holds.
+
+    Args:
+        known: (key, its resourceVersion, the list's resourceVersion) -> the slice in that very state, or None.
+    """
+
+    def read(body: bytes) -> KindOfPage[Slice]:
+        page = _decode_raw_list(body)
+        version = page.metadata.resource_version
+        objects: dict[Any, Slice] = {}
+        for raw in page.items or () if page.kind == _KINDS[SLICES.name] else ():
+            meta = _decode_meta_only(raw).metadata
+            key = _namespaced(meta)
+            objects[key] = known(key, meta.resource_version, version) or _slice(_decode_slice(raw))
+        return page.kind, objects, version, page.metadata.continue_
+
+    return SLICES._replace(list_page=partial(_list_page, SLICES.path, SLICES.name, read))
 
 
 def decode_identity(body: bytes) -> protobuf.Identity:

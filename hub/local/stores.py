@@ -94,7 +94,7 @@ class SliceStore:
     def lean(self, page: dict[Any, Slice]) -> dict[Any, Slice]:
         """A page of a list as ``replace`` wants it: others' slices thinned out, and equal endpoints the same objects.
 
-        All pages together would be the largest thing there is, and work for half a second at once.
+        All pages together would be the largest thing there is, and the longest piece of work at once.
         """
         return {key: value if value is self._by_key.get(key) else self._leaned(value) for key, value in page.items()}
 
