@@ -2,9 +2,9 @@
 
 A full collection looks at everything that is alive, and nobody is served meanwhile: a third of a second for 50,000
 Nodes. It would find next to nothing, since almost all of this is freed by reference counts. So nothing is collected
-while the hub gets to know its fleet; what it knows then is never looked at again; and where a later full collection
-takes long, what it left is not looked at again either. The price: a cycle among these objects, should it die, stays in
-memory until the process ends.
+while the hub gets to know its fleet; what it knows then is not looked at again; full collections come often, so that
+there is little to look at; and where one takes long all the same, what it left is not looked at again either. The
+price: a cycle among these objects, should it die, stays in memory until everything is looked at, once a day.
 
 https://docs.python.org/3/library/gc.html#gc.freeze
 """
@@ -21,8 +21,12 @@ from typing import Any, Final
 
 log = logging.getLogger(__name__)
 
-LONG: Final = 0.02
-"""Seconds of a full collection that are enough: a fifth of what the loop may stand still."""
+LONG: Final = 0.01
+"""Seconds of a full collection that are enough: a tenth of what the loop may stand still."""
+FULL_EVERY: Final = 3
+"""Collections of the middle generation for each full one, at least; Python's own 10 let 70,000 objects pile up."""
+DAY: Final = 86400.0
+"""Seconds until everything is looked at again, a third of a second for 50,000 Nodes."""
 PATIENCE: Final = 300.0
 """Seconds without collections at most: what a start needs with hundreds of clusters on the tenth of a core."""
 LOOK: Final = 0.5
@@ -37,8 +41,9 @@ async def sparing(known: Callable[[], bool], patience: float = PATIENCE) -> Asyn
         known: whether the start is over; looked at now and then.
         patience: seconds after which it counts as over.
     """
-    watch = _Watch()
+    watch, thresholds = _Watch(), gc.get_threshold()
     gc.disable()
+    gc.set_threshold(*thresholds[:2], FULL_EVERY)
     gc.callbacks.append(watch)
     task = asyncio.create_task(_settle(known, patience), name="garbage collector")
     try:
@@ -47,17 +52,23 @@ async def sparing(known: Callable[[], bool], patience: float = PATIENCE) -> Asyn
         task.cancel()
         gc.callbacks.remove(watch)
         gc.unfreeze()
+        gc.set_threshold(*thresholds)
         gc.enable()
 
 
 async def _settle(known: Callable[[], bool], patience: float) -> None:
-    """Wait for the end of the start; then collect as usual, but for what is there."""
+    """Wait for the end of the start; then collect as usual, but for what is there, and that once a day."""
     end = time.monotonic() + patience
     while not known() and time.monotonic() < end:  # noqa: ASYNC110 - a state, not an event
         await asyncio.sleep(LOOK)
     gc.freeze()
     gc.enable()
     log.debug("%d objects are not looked at any more by the garbage collector", gc.get_freeze_count())
+    while True:
+        await asyncio.sleep(DAY)
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
 
 class _Watch:

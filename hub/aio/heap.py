@@ -12,7 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import ctypes
 
 EVERY: Final = 60.0
 """Seconds."""
@@ -35,7 +39,13 @@ async def _trim(every: float) -> None:
 
 
 def _give_back() -> None:
+    with suppress(AttributeError):  # musl and macOS do not have it
+        _libc().malloc_trim(0)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    """Opened once: each one that is opened is a cycle for the garbage collector."""
     import ctypes  # 7 ms that a start has better use for
 
-    with suppress(AttributeError):  # musl and macOS do not have it
-        ctypes.CDLL(None).malloc_trim(0)
+    return ctypes.CDLL(None)

@@ -1,7 +1,7 @@
 """Work that takes the processor for a while: one piece in each round of the event loop.
 
-Hundreds of clusters start together, and a TLS handshake takes a millisecond: without this nobody else would be served
-for a third of a second.
+Hundreds of clusters start together; a TLS handshake takes a millisecond, and a page of Nodes up to ten: without this
+nobody else would be served for a third of a second.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from hub.aio.rounds import own_round
 from hub.kube.tls_stream import TlsStream
@@ -124,8 +125,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._complete = True
         self._error: Exception | None = None
-        self._lost = False
-        self._lost_by: OSError = ConnectionResetError("connection closed by the peer")
+        self._lost_by: OSError | None = None
         self.heard_at = 0.0
         self.usable = False
         self.served = 0
@@ -141,15 +141,13 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Ended by either side."""
         self.usable = False
-        self._lost = True
-        # Of TLS it holds a quarter of a MiB, and this object may wait for the garbage collector: an error that was
-        # raised leads by its traceback to the connection that keeps it.
         self._transport = None
-        self._lost_by = exc if isinstance(exc, OSError) else ConnectionResetError("connection closed by the peer")
+        error = exc if isinstance(exc, OSError) else _reset()
+        self._lost_by = error if self._complete else _reset()
         if exc is None and not self._complete and self._until_close():
             self._finish()
             return
-        self._fail(self._lost_by)
+        self._fail(error)
 
     def eof_received(self) -> bool:
         """The peer sends no more: nothing we do needs half-open connections."""
@@ -386,10 +384,22 @@ class Connection(asyncio.Protocol):
         if self._complete:
             return
         self._complete = True
-        self._error = error
         if self._head_waiter is not None and not self._head_waiter.done():
-            self._head_waiter.set_exception(error)
+            waiter, self._head_waiter = self._head_waiter, None
+            waiter.set_exception(error)
+            error = _reset()
+        self._error = error
         self._wake()
+
+    def _cause(self) -> Exception:
+        """Why the answer ended badly, to be raised at once; asked again, that it did.
+
+        What is raised leads by its traceback to the frames it went through, and so to this object: kept here as well,
+        both would wait for the garbage collector, TLS and all.
+        """
+        assert self._error is not None  # noqa: S101 - it did
+        error, self._error = self._error, _reset()
+        return error
 
     def fail_silent(self) -> None:
         """Give up on an answer that does not go on."""
@@ -437,14 +447,15 @@ class Connection(asyncio.Protocol):
         self._complete = False
         self._error = None
         self._body_waiter = None
-        self._head_waiter = self._loop.create_future()
+        waiter = self._head_waiter = self._loop.create_future()
         self.heard_at = self._loop.time()
-        if self._lost:  # between the handshake and now: nobody would ever tell
+        if self._lost_by is not None:  # between the handshake and now: nobody would ever tell
             self._fail(self._lost_by)
+            self._lost_by = _reset()
         else:
             assert self._transport is not None  # noqa: S101 - it is connected
             self._transport.write(request)
-        return self._head_waiter
+        return waiter
 
     async def body(self) -> bytes:
         """The whole body.
@@ -456,7 +467,7 @@ class Connection(asyncio.Protocol):
             self._body_waiter = self._loop.create_future()
             await self._body_waiter
         if self._error is not None:
-            raise self._error
+            raise self._cause()
         content, self._content = self._content, bytearray()  # a kept connection keeps no list
         return bytes(content)
 
@@ -471,7 +482,7 @@ class Connection(asyncio.Protocol):
         while not lines:
             if self._complete:
                 if self._error is not None:
-                    raise self._error
+                    raise self._cause()
                 return b""
             self._body_waiter = self._loop.create_future()
             await self._body_waiter
@@ -496,7 +507,7 @@ class Connection(asyncio.Protocol):
                     await asyncio.sleep(0)
                 elif self._complete:
                     if self._error is not None:
-                        raise self._error
+                        raise self._cause()
                     return
                 else:
                     self._take = take
@@ -528,13 +539,16 @@ async def connect(
         OSError, ssl.SSLError: none of them did; the last one's error.
     """
     last: OSError = OSError("the name has no address")
-    for count, (family, host, port) in enumerate(addresses, 1):
-        try:
-            async with asyncio.timeout(ADDRESS_TIMEOUT if count < len(addresses) else None):
-                return await _connect(family, host, port, context, server_hostname)
-        except OSError as error:  # TimeoutError is one
-            last = error
-    raise last
+    try:
+        for count, (family, host, port) in enumerate(addresses, 1):
+            try:
+                async with asyncio.timeout(ADDRESS_TIMEOUT if count < len(addresses) else None):
+                    return await _connect(family, host, port, context, server_hostname)
+            except OSError as error:  # TimeoutError is one
+                last = error
+        raise last
+    finally:
+        del last  # its traceback leads to this frame
 
 
 async def _connect(
@@ -552,16 +566,30 @@ async def _connect(
         raise
     # From here on the socket belongs to a transport. One that is cancelled half-way can be left registered with a
     # socket that is closed, and whose number another one gets: so it is made in any case, and closed then.
-    made = asyncio.ensure_future(loop.create_connection(lambda: stream, sock=sock))
+    made = asyncio.ensure_future(loop.create_connection(partial(_itself, stream), sock=sock))
     inode = os.fstat(sock.fileno()).st_ino
     made.add_done_callback(lambda _: _handed_over(sock, inode))
     try:
         await asyncio.shield(made)
         await stream.secured
     except asyncio.CancelledError:
-        made.add_done_callback(lambda _: stream.abort())
+        made.add_done_callback(partial(_abort, stream))
         raise
+    finally:
+        del made, stream  # they keep the error that may be on its way, whose traceback leads to this frame
     return connection
+
+
+def _itself(stream: TlsStream) -> TlsStream:
+    return stream
+
+
+def _abort(stream: TlsStream, _: object) -> None:
+    stream.abort()
+
+
+def _reset() -> ConnectionResetError:
+    return ConnectionResetError("connection closed by the peer")
 
 
 def _handed_over(sock: socket.socket, inode: int) -> None:

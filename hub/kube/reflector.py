@@ -16,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
+from hub.aio.rounds import own_round
 from hub.errors import (
     ApiError,
     BadAnswer,
@@ -101,28 +102,33 @@ class Observer(Protocol):
 
 
 class RelistSlots:
-    """Bounds how many lists are read at once, so that a fleet that returns does not fill the memory.
+    """Bounds how many lists are read at once, so that a fleet that starts or returns does not fill the memory.
 
-    A slot is waited for at most ``patience`` seconds: slow clusters in all the slots delay nobody for long.
+    Whoever holds a slot for ``patience`` seconds goes on without it: slow clusters in all slots delay nobody for long.
     """
 
-    def __init__(self, slots: int = 4, patience: float = 1.0) -> None:
+    def __init__(self, slots: int = 16, patience: float = 0.5) -> None:
         self._semaphore = asyncio.Semaphore(slots)
         self._patience = patience
 
     @asynccontextmanager
     async def take(self) -> AsyncIterator[None]:
-        """Hold a slot, or go on without one when none came free in time."""
-        try:
-            async with asyncio.timeout(self._patience):
-                await self._semaphore.acquire()
-        except TimeoutError:
-            yield
-            return
+        """Hold a slot, once there is one."""
+        await self._semaphore.acquire()
+        held = True
+
+        def give_back() -> None:
+            nonlocal held
+            if held:
+                held = False
+                self._semaphore.release()
+
+        timer = asyncio.get_running_loop().call_later(self._patience, give_back)
         try:
             yield
         finally:
-            self._semaphore.release()
+            timer.cancel()
+            give_back()
 
 
 class Reflector(Generic[T]):
@@ -249,6 +255,7 @@ class Reflector(Generic[T]):
                 if len(body) > LARGE_PAGE:
                     page, version, token = await asyncio.to_thread(self._resource.list_page, body)
                 else:
+                    await own_round()
                     page, version, token = self._resource.list_page(body)
                 del body
                 pages += 1

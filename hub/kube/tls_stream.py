@@ -16,9 +16,10 @@ from typing import Final
 from hub.aio.rounds import in_own_round
 
 CHUNK: Final = 64 << 10
-"""Bytes given to OpenSSL at once: what it keeps them in stays as large as the largest was."""
+"""Bytes after which what is decrypted is handed over."""
 RECORD: Final = 16 << 10
-"""Bytes of the longest TLS record, decrypted."""
+"""Bytes of the longest TLS record, decrypted; also what OpenSSL is given at once, since what it keeps them in stays as
+large as it ever was, in each connection."""
 
 
 class _Shared(threading.local):
@@ -70,15 +71,11 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
 
     def data_received(self, data: bytes) -> None:
         """Something has arrived."""
-        if len(data) > CHUNK:
-            for at in range(0, len(data), CHUNK):
-                if not self.is_closing():
-                    self.data_received(data[at : at + CHUNK])
+        if self._shaken:
+            self._read(data)
             return
         self._incoming.write(data)
-        if self._shaken:
-            self._read()
-        elif not self._due:
+        if not self._due:
             self._due = True
             in_own_round(self._go_on)
 
@@ -98,6 +95,9 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         error = self._error or exc
         if error is None and not self._said_farewell:
             error = ConnectionResetError("connection closed by the peer")
+        elif error is not None:  # kept here with its traceback, it and this object would wait for the garbage collector
+            self._error = None
+            error = error.with_traceback(None)
         if self._shaken:
             self.above.connection_lost(error)
         elif not self.secured.done():
@@ -140,32 +140,42 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         self.secured.set_result(None)
         return True
 
-    def _read(self) -> None:
-        """Hand over what can be decrypted: what arrived together at once."""
+    def _read(self, data: bytes = b"") -> None:
+        """Decrypt what is there and ``data``, and hand over what arrived together at once."""
+        taken = at = 0
+        while taken < len(data) or self._incoming.pending:
+            self._incoming.write(data[taken : taken + RECORD])
+            taken += RECORD
+            at = self._decrypt(at)
+            if self._said_farewell or self._error is not None:
+                break
+            if at > CHUNK:
+                self.above.data_received(bytes(self._plain[:at]))
+                at = 0
+                if self.is_closing():
+                    break
+        if at:
+            self.above.data_received(bytes(self._plain[:at]))
+        if self._outgoing.pending:
+            self._flush()  # TLS has something to say of its own
+        if self._said_farewell or self._error is not None:
+            self.close()
+
+    def _decrypt(self, at: int) -> int:
+        """Decrypt what is there, behind the first ``at`` bytes; where it ends."""
         read, plain, incoming = self._tls.read, self._plain, self._incoming
-        at = 0
         try:
-            while incoming.pending:
+            while incoming.pending and at <= CHUNK:
                 count: int = read(RECORD, plain[at:])  # type: ignore[assignment]  # into a buffer: a number
                 if not count:
                     self._said_farewell = True
                     break
                 at += count
-                if at > CHUNK:
-                    self.above.data_received(bytes(plain[:at]))
-                    at = 0
-                    if self._transport is None or self._transport.is_closing():
-                        return
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
             self._error = self._error or error
-        if at:
-            self.above.data_received(bytes(plain[:at]))
-        if self._outgoing.pending:
-            self._flush()  # TLS has something to say of its own
-        if self._said_farewell or self._error is not None:
-            self.close()
+        return at
 
     def _flush(self) -> None:
         if self._transport is not None:

@@ -57,16 +57,19 @@ class Calls:
         """
         task = self.start(what, work)
         try:
-            await asyncio.wait({task}, timeout=seconds)
-        except asyncio.CancelledError:
-            await self.abandon(task)
-            raise
-        if not task.done():
-            ended = await self.abandon(task)
-            raise ProviderStalled(
-                f"{what} did not end within {seconds:g} s" + ("" if ended else " and ignores cancellation")
-            )
-        return outcome(task, what)
+            try:
+                await asyncio.wait({task}, timeout=seconds)
+            except asyncio.CancelledError:
+                await self.abandon(task)
+                raise
+            if not task.done():
+                ended = await self.abandon(task)
+                raise ProviderStalled(
+                    f"{what} did not end within {seconds:g} s" + ("" if ended else " and ignores cancellation")
+                )
+            return outcome(task, what)
+        finally:
+            del task  # as in outcome
 
     def start(self, what: str, work: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
         """``await work()`` as a task, for a call that lasts; end it with :meth:`abandon`.
@@ -175,12 +178,14 @@ def outcome(task: asyncio.Task[T], what: str) -> T:
         ProviderCrashed: it was cancelled by itself.
         Exception: whatever it raised.
     """
-    if task.cancelled():
-        raise ProviderCrashed(f"{what} cancelled itself")
-    error = task.exception()
-    if error is not None and not isinstance(error, Exception):
-        raise ProviderCrashed(f"raised {type(error).__name__}") from error
-    return task.result()
+    try:
+        if task.cancelled():
+            raise ProviderCrashed(f"{what} cancelled itself")
+        if not isinstance(task.exception(), Exception | None):
+            raise ProviderCrashed(f"raised {type(task.exception()).__name__}") from task.exception()
+        return task.result()
+    finally:
+        del task  # it keeps the error, whose traceback leads to this frame
 
 
 def contain_tasks(loop: asyncio.AbstractEventLoop) -> None:
@@ -210,8 +215,11 @@ class _Contained(Coroutine[Any, Any, T]):
             return self._work.send(value)
 
     def throw(self, *error: Any) -> Any:
-        with _translated():
-            return self._work.throw(*error)
+        try:
+            with _translated():
+                return self._work.throw(*error)
+        finally:
+            del error  # its traceback leads to this frame
 
     def close(self) -> None:
         self._work.close()

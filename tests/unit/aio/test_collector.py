@@ -78,6 +78,29 @@ async def test_what_a_long_collection_left_is_left_out(monkeypatch: pytest.Monke
         assert Knot.dead == dead
 
 
+async def test_everything_is_looked_at_once_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What died among the things that are left out does not stay for ever."""
+    monkeypatch.setattr(collector, "DAY", 0.2)
+    knot = Knot()
+    async with sparing(lambda: True):
+        await until_enabled()
+        del knot
+        gc.collect()
+        assert Knot.dead == 0
+        async with asyncio.timeout(10):
+            while not Knot.dead:  # noqa: ASYNC110 - a state, not an event
+                await asyncio.sleep(0.01)
+        assert gc.get_freeze_count() > 0
+
+
+async def test_full_collections_are_frequent_while_the_context_is_open() -> None:
+    """Each has little to look at."""
+    before = gc.get_threshold()
+    async with sparing(lambda: True):
+        assert gc.get_threshold() == (*before[:2], collector.FULL_EVERY)
+    assert gc.get_threshold() == before
+
+
 async def test_everything_is_collected_again_afterwards() -> None:
     """The context leaves no trace, as tests need it."""
     async with sparing(lambda: True):

@@ -29,6 +29,7 @@ from hub.kube.kubeconfig import Auth, ClientCertificate, ClusterAccess, Token, T
 from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret
 from tests.support.apiserver.pki import Authority, Certificate
+from tests.support.garbage import garbage
 
 AUTHORITY = Authority("test-ca")
 OTHER = Authority("other-ca")
@@ -1213,3 +1214,77 @@ def test_a_reset_before_tls_closes_no_other_connection(
         runner.run(connect_again_and_again(listener.getsockname()[1]))
         slamming.join(10)
     assert [each.fileno() for each in made] == [-1] * 10
+
+
+async def failed(client: Client, expected: type[Exception], timeout: float = 5.0) -> None:  # noqa: ASYNC109
+    """A request fails as expected; unlike ``pytest.raises`` this keeps no traceback."""
+    try:
+        await client.request("GET", NODES, timeout=timeout)
+    except expected:
+        return
+    raise AssertionError("answered")
+
+
+async def refused(_: RawServer, pool: LookupPool) -> None:
+    """Nobody listens."""
+    async with silent_listener() as port:
+        pass
+    async with made(f"https://127.0.0.1:{port}", pool) as client:
+        await failed(client, errors.ClusterUnreachable)
+
+
+async def stranger(server: RawServer, pool: LookupPool) -> None:
+    """A certificate of nobody we know."""
+    async with made(server.url, pool, ca=OTHER) as client:
+        await failed(client, errors.CertificateRejected)
+
+
+async def mute(_: RawServer, pool: LookupPool) -> None:
+    """A server that never shakes hands."""
+    async with silent_listener() as port, made(f"https://127.0.0.1:{port}", pool) as client:
+        await failed(client, errors.ClusterUnreachable, 0.05)
+
+
+async def broken_request(server: RawServer, pool: LookupPool) -> None:
+    """A reset before, and one after, the head of an answer; bytes that are none; no answer in time."""
+    async with made(server.url, pool) as client:
+        for answer in (reset(), reset(ok(b"long")[:-1]), b"SSH-2.0\r\n\r\n", hang):
+            server.script = [answer]
+            await failed(client, errors.HubError, 0.1)
+
+
+async def broken_watch(server: RawServer, pool: LookupPool) -> None:
+    """A reset, a cut, a refusal, and a line that whoever takes it does not like."""
+
+    def dislike(_: bytes) -> None:
+        raise errors.BadAnswer(200, "", "not like this", what=NODES)
+
+    async with made(server.url, pool) as client:
+        for answer in (reset(STREAM), close, status(410), then_hang(STREAM, chunk(b"{}\n"), pause=0.02)):
+            server.script = [answer]
+            try:
+                async with client.watch(NODES, {}) as stream:
+                    await stream.follow(dislike)
+            except errors.HubError:
+                continue
+            raise AssertionError("followed")
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+@pytest.mark.parametrize("end_badly", [refused, stranger, mute, broken_request, broken_watch])
+def test_a_connection_that_ended_badly_is_gone_with_its_error(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop], end_badly: Callable[[RawServer, LookupPool], Awaitable[None]]
+) -> None:
+    """With TLS it is a tenth of a MiB, and a cluster that is dead for a day makes thousands."""
+
+    async def main() -> None:
+        pool = LookupPool(1)
+        async with RawServer() as server:
+            with garbage() as found:
+                await end_badly(server, pool)
+                await asyncio.sleep(0.05)
+        pool.close()
+        assert not found.keys() & {"Connection", "TlsStream", "Client", "Stream"}, found
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())

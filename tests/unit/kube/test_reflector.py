@@ -739,11 +739,27 @@ async def test_slots_bound_how_many_lists_are_read_at_once() -> None:
     assert most == 2
 
 
-async def test_slot_is_waited_for_only_so_long() -> None:
-    """Slow clusters in all the slots do not keep a fast one from starting."""
-    slots = RelistSlots(1, patience=0.02)
-    async with slots.take(), asyncio.timeout(1), slots.take():
-        pass
+async def test_a_slot_is_held_only_so_long() -> None:
+    """Slow clusters in all the slots delay others by the patience, and give back what they had only once."""
+    slots, inside, most = RelistSlots(2, patience=0.05), 0, 0
+    begin = asyncio.get_running_loop().time()
+
+    async def read(seconds: float) -> float:
+        nonlocal inside, most
+        async with slots.take():
+            inside += 1
+            most = max(most, inside)
+            waited = asyncio.get_running_loop().time() - begin
+            await asyncio.sleep(seconds)
+            inside -= 1
+        return waited
+
+    waited = await asyncio.gather(*(read(seconds) for seconds in (0.4, 0.4, 0.4, 0.4, 0.01)))
+    assert waited[:2] == pytest.approx([0, 0], abs=0.04)
+    assert all(0.05 <= each < 0.3 for each in waited[2:])  # while all before are still under way
+    most = 0
+    await asyncio.gather(*(read(0.01) for _ in range(6)))
+    assert most == 2
 
 
 async def test_slots_come_back_from_whoever_is_cancelled() -> None:
