@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from heapq import nsmallest
 
 import msgspec
 
@@ -26,6 +27,8 @@ PACE = 0.2
 """Seconds between two looks: five lists a second at most."""
 IDLE = 5.0
 """Seconds until a target is noticed that was published for the first time."""
+AT_ONCE = int(IDLE / PACE)
+"""Targets that are chosen together."""
 TIMEOUT = 10.0
 LISTED = 20
 """Names in a finding."""
@@ -77,19 +80,23 @@ class ForeignSlices:
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            now = self._clock.now()
-            targets = self._targets()
-            self._looked = {key: at for key, at in self._looked.items() if key in targets}
-            key = min(targets, key=lambda each: (self._looked.get(each, float("-inf")), each), default=None)
-            if key is None or self._looked.get(key, float("-inf")) > now - PERIOD:
+            due = self._due()
+            for key in due:
+                self._looked[key] = self._clock.now()
+                try:
+                    self._report(key, await self._look(key))
+                except (HubError, *UNDECODABLE) as error:
+                    log.debug("%s: foreign slices: %s", key, error)
+                await self._clock.sleep(PACE)
+            if len(due) < AT_ONCE:
                 await self._clock.sleep(IDLE)
-                continue
-            self._looked[key] = now
-            try:
-                self._report(key, await self._look(key))
-            except (HubError, *UNDECODABLE) as error:
-                log.debug("%s: foreign slices: %s", key, error)
-            await self._clock.sleep(PACE)
+
+    def _due(self) -> list[TargetKey]:
+        """Some of the targets that were not looked at for a while: first those that never were."""
+        targets, long_ago = self._targets(), self._clock.now() - PERIOD
+        self._looked = {key: at for key, at in self._looked.items() if key in targets}
+        due = ((at, key) for key in targets if (at := self._looked.get(key, float("-inf"))) <= long_ago)
+        return [key for _, key in nsmallest(AT_ONCE, due)]
 
     async def _look(self, key: TargetKey) -> tuple[Finding, ...]:
         selector = f"{LABEL_SERVICE_NAME}={key.name},{LABEL_OWNER} notin ({','.join(self._owners())})"
