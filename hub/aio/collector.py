@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 LONG: Final = 0.01
 """Seconds of a full collection that are enough: a tenth of what the loop may stand still."""
-FULL_EVERY: Final = 3
+FULL_EVERY: Final = 1
 """Collections of the middle generation for each full one, at least; Python's own 10 let 70,000 objects pile up."""
 DAY: Final = 86400.0
 """Seconds until everything is looked at again, a third of a second for 50,000 Nodes."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -32,6 +33,9 @@ log = logging.getLogger(__name__)
 
 STOP_WITHIN: Final = 4.7
 """Seconds from the signal to the end of the process: whoever sends SIGTERM may rely on 5."""
+SWITCH_INTERVAL: Final = 0.0005
+"""Seconds for which a thread may keep Python from the event loop: at Python's own 5 ms each answer that the loop reads
+while kubeconfigs are parsed would take that much longer."""
 
 
 class Environment(msgspec.Struct, frozen=True):
@@ -198,6 +202,7 @@ async def serve(
     """
     stop = asyncio.Event()
     _on_signals(stop.set)  # before the imports, which take a while
+    sys.setswitchinterval(SWITCH_INTERVAL)
     from hub.aio.collector import sparing
     from hub.errors import RegistryError
     from hub.registry.isolated import begin

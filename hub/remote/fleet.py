@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from hub.aio.clock import Clock
+from hub.aio.rounds import own_round
 from hub.aio.supervise import supervise
 from hub.desired.addresses import OwnNetwork
 from hub.desired.ports import NOT_READ, PortReading
@@ -90,6 +92,10 @@ class Fleet:
         self._local = local
         self._doubt = doubt
         self.twins: dict[str, tuple[str, ...]] = {}
+        self._uids: dict[str, str] = {}
+        """Of the clusters, as twins were last looked for."""
+        self._unreachable: set[str] = set()
+        self._by_cluster: defaultdict[str, list[Source]] = defaultdict(list)
         self._slots = RelistSlots()
         self._tasks: dict[str | SourceKey | ServiceKey, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -122,6 +128,7 @@ class Fleet:
                 self._start_source(key, spec, registry.denied_cidrs, own)
         for service in sorted(services - self.services.keys()):
             self._start_service(service)
+        self._unreachable = {name for name, each in self.clusters.items() if each.status.state is State.UNREACHABLE}
         self._note_suspicion()
         self._note_twins()
 
@@ -133,7 +140,7 @@ class Fleet:
     def _drop_sources(self, keys: Iterable[SourceKey]) -> None:
         for key in keys:
             self._stop(key)
-            del self.sources[key]
+            self._by_cluster[key.cluster].remove(self.sources.pop(key))
 
     def _start_cluster(self, spec: ClusterSpec) -> None:
         name = spec.name
@@ -164,6 +171,7 @@ class Fleet:
             self._reader(key.cluster),
         )
         self.sources[key] = source
+        self._by_cluster[key.cluster].append(source)
         self._start(key, f"provider {key.provider.name} of {key.cluster}", source.run)
 
     def _start_service(self, key: ServiceKey) -> None:
@@ -196,8 +204,14 @@ class Fleet:
         unit = self.clusters.get(cluster)
         return ClusterReader(cluster, unit.connection, self._clock) if unit is not None else None
 
-    def _start(self, key: str | SourceKey | ServiceKey, name: str, work: Callable[[], object]) -> None:
-        self._tasks[key] = asyncio.create_task(supervise(name, work, self._clock), name=name)  # type: ignore[arg-type]
+    def _start(
+        self, key: str | SourceKey | ServiceKey, name: str, work: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        async def begin() -> None:
+            await own_round()  # hundreds start together
+            await work()
+
+        self._tasks[key] = asyncio.create_task(supervise(name, begin, self._clock), name=name)
 
     def _stop(self, key: str | SourceKey | ServiceKey) -> None:
         task = self._tasks.pop(key)
@@ -206,9 +220,8 @@ class Fleet:
         task.add_done_callback(self._ending.discard)
 
     def _nodes_changed(self, name: str, changed: Iterable[Node], gone: Iterable[str]) -> None:
-        for key, source in self.sources.items():
-            if key.cluster == name:
-                source.nodes_changed(changed, gone)
+        for source in self._by_cluster[name]:
+            source.nodes_changed(changed, gone)
         self._on_change(name)
 
     def _source_changed(self, key: SourceKey) -> None:
@@ -219,7 +232,15 @@ class Fleet:
 
     def _state_changed(self, name: str) -> None:
         """A cluster's state changed, and with it perhaps whom to suspect."""
-        self._note_twins()
+        cluster = self.clusters.get(name)
+        if cluster is None:  # the last word of one that is not followed any more
+            return
+        if cluster.uid != self._uids.get(name):
+            self._note_twins()
+        if cluster.status.state is State.UNREACHABLE:
+            self._unreachable.add(name)
+        else:
+            self._unreachable.discard(name)
         if self._note_suspicion():
             for each in self.clusters:  # the policies of all that are unreachable apply again, or no more
                 self._on_change(each)
@@ -228,10 +249,11 @@ class Fleet:
 
     def _note_twins(self) -> None:
         """Two names for one cluster: its nodes would be published twice, or half of what is meant is missing."""
+        self._uids = {name: each.uid for name, each in self.clusters.items()}
         by_uid: dict[str, list[str]] = {}
-        for name, each in self.clusters.items():
-            if each.uid:
-                by_uid.setdefault(each.uid, []).append(name)
+        for name, uid in self._uids.items():
+            if uid:
+                by_uid.setdefault(uid, []).append(name)
         twins = {name: tuple(sorted(names)) for names in by_uid.values() if len(names) > 1 for name in names}
         if twins == self.twins:
             return
@@ -243,7 +265,7 @@ class Fleet:
             self._on_change(name)
 
     def _note_suspicion(self) -> bool:
-        unreachable = sum(each.status.state is State.UNREACHABLE for each in self.clusters.values())
+        unreachable = len(self._unreachable)
         suspended = unreachable >= SUSPECT_COUNT and unreachable > SUSPECT_SHARE * len(self.clusters)
         if suspended == self.suspended:
             return False
