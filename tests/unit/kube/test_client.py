@@ -22,7 +22,7 @@ import uvloop
 from hub import errors
 from hub.aio.clock import SystemClock
 from hub.kube import client as client_module
-from hub.kube import http1
+from hub.kube import dial, http1
 from hub.kube.client import Client
 from hub.kube.credentials import CHECK_INTERVAL, Credentials
 from hub.kube.kubeconfig import Auth, ClientCertificate, ClusterAccess, Token, TokenFile
@@ -903,7 +903,7 @@ async def test_next_address_is_tried_where_one_is_silent(
     server: RawServer, pool: LookupPool, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An address that swallows everything does not use up the time of the one behind it."""
-    monkeypatch.setattr(http1, "ADDRESS_TIMEOUT", 0.05)
+    monkeypatch.setattr(dial, "ADDRESS_TIMEOUT", 0.05)
     names.addresses["api.test"] = ["127.0.0.2", "127.0.0.1"]
     with socket.create_server(("127.0.0.2", server.port)):
         async with made(f"https://api.test:{server.port}", pool) as client:
@@ -914,7 +914,7 @@ async def test_address_of_a_family_without_sockets_is_passed_over(server: RawSer
     """A host without IPv6 skips the addresses it cannot use."""
     context = ssl.create_default_context(cadata=AUTHORITY.pem)
     strange = (socket.AF_ASH, "127.0.0.1", server.port)
-    connection = await http1.connect([strange, (socket.AF_INET, "127.0.0.1", server.port)], context, "127.0.0.1")
+    connection = await dial.connect([strange, (socket.AF_INET, "127.0.0.1", server.port)], context, "127.0.0.1")
     assert connection.usable
     connection.abort()
 
@@ -1125,7 +1125,7 @@ async def test_handshake_that_is_given_up_keeps_its_socket_to_its_end(
 
     monkeypatch.setattr(loop, "create_connection", slow)
     context = ssl.create_default_context(cadata=AUTHORITY.pem)
-    attempt = asyncio.create_task(http1.connect([(socket.AF_INET, "127.0.0.1", server.port)], context, "127.0.0.1"))
+    attempt = asyncio.create_task(dial.connect([(socket.AF_INET, "127.0.0.1", server.port)], context, "127.0.0.1"))
     await begun.wait()
     attempt.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -1187,13 +1187,13 @@ def test_a_reset_before_tls_closes_no_other_connection(
 ) -> None:
     """A RST right after the connect: nothing keeps the socket's number, which is somebody else's by then."""
     made: list[socket.socket] = []
-    real = http1._socket
+    real = dial._socket
 
     def remembered(family: socket.AddressFamily) -> socket.socket:
         made.append(real(family))
         return made[-1]
 
-    monkeypatch.setattr(http1, "_socket", remembered)
+    monkeypatch.setattr(dial, "_socket", remembered)
 
     def slam(listener: socket.socket) -> None:
         for _ in range(10):
@@ -1205,7 +1205,7 @@ def test_a_reset_before_tls_closes_no_other_connection(
         context = ssl.create_default_context()
         for _ in range(10):
             with pytest.raises((ConnectionError, ssl.SSLError)):
-                await http1.connect([(socket.AF_INET, "127.0.0.1", port)], context, "server")
+                await dial.connect([(socket.AF_INET, "127.0.0.1", port)], context, "server")
             await asyncio.sleep(0)
 
     with socket.create_server(("127.0.0.1", 0)) as listener, asyncio.Runner(loop_factory=loop_factory) as runner:

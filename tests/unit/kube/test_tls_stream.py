@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from hub.kube.http1 import connect
+from hub.kube.dial import connect
 from hub.kube.tls_stream import CHUNK, RECORD, TlsStream
 from tests.support.apiserver.pki import Authority
 from tests.unit.kube.test_client import server_context
