@@ -143,7 +143,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
     def _read(self, data: bytes = b"") -> None:
         """Decrypt what is there and ``data``, and hand over what arrived together at once."""
         taken = at = 0
-        while taken < len(data) or self._incoming.pending:
+        while True:
             self._incoming.write(data[taken : taken + RECORD])
             taken += RECORD
             at = self._decrypt(at)
@@ -154,6 +154,8 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
                 at = 0
                 if self.is_closing():
                     break
+            elif taken >= len(data):
+                break
         if at:
             self.above.data_received(bytes(self._plain[:at]))
         if self._outgoing.pending:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -95,7 +94,7 @@ class Fleet:
         self._uids: dict[str, str] = {}
         """Of the clusters, as twins were last looked for."""
         self._unreachable: set[str] = set()
-        self._by_cluster: defaultdict[str, list[Source]] = defaultdict(list)
+        self._by_cluster: dict[str, list[Source]] = {}
         self._slots = RelistSlots()
         self._tasks: dict[str | SourceKey | ServiceKey, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -171,7 +170,7 @@ class Fleet:
             self._reader(key.cluster),
         )
         self.sources[key] = source
-        self._by_cluster[key.cluster].append(source)
+        self._by_cluster.setdefault(key.cluster, []).append(source)
         self._start(key, f"provider {key.provider.name} of {key.cluster}", source.run)
 
     def _start_service(self, key: ServiceKey) -> None:
@@ -220,7 +219,7 @@ class Fleet:
         task.add_done_callback(self._ending.discard)
 
     def _nodes_changed(self, name: str, changed: Iterable[Node], gone: Iterable[str]) -> None:
-        for source in self._by_cluster[name]:
+        for source in self._by_cluster.get(name, ()):
             source.nodes_changed(changed, gone)
         self._on_change(name)
 
