@@ -224,7 +224,7 @@ class EventSeries:
             if known.said_at is not None and now - known.said_at >= REFRESH:
                 known.said_at = now
                 self._occur(known.held, now, stays=True)
-        for key in [key for key, each in self._series.items() if now - each.seen_at > LIFETIME and not each.queued]:
+        for key in [key for key, each in self._series.items() if not each.queued and self._is_over(key, each, now)]:
             del self._series[key]
         for name, seen in list(self._similar.items()):
             fresh = {scope: at for scope, at in seen.items() if now - at < SIMILAR_WITHIN}
@@ -234,6 +234,10 @@ class EventSeries:
                 del self._similar[name]
         for owner in [owner for owner, each in self._buckets.items() if each.tokens + (now - each.at) * RATE >= BURST]:
             del self._buckets[owner]
+
+    def _is_over(self, key: Key, series: Series, now: float) -> bool:
+        """Whether it cannot go on: what does not stay begins anew when it comes back after a while."""
+        return now - series.seen_at > (LIFETIME if key in self._standing else QUIET)
 
     # --- one Event ----------------------------------------------------------------------------------------
 

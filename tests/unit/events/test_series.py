@@ -257,6 +257,22 @@ def test_nothing_is_remembered_for_ever() -> None:
     assert [len(each) for each in held if each is not events._queues] == [0] * (len(held) - 1)
 
 
+def test_what_happened_is_not_remembered_as_long_as_what_stays() -> None:
+    """A Service may publish twice a minute in other words each time: none of them goes on after some minutes."""
+    events = EventSeries()
+    events.standing("a", [HOLD], 0.0)
+    for number in range(60):
+        events.happened(RELEASED._replace(regarding=SERVICE._replace(name=f"s{number}")), float(number))
+    sent(events)
+    events.tick(QUIET)
+    assert len(events._series) == 61
+    events.tick(QUIET + 120.0)
+    assert [each.reason for each in events._series.values()] == [PORTS]
+    events.tick(REFRESH + 120.0)
+    [again] = sent(events)
+    assert (again.reason, again.count) == (PORTS, 2)
+
+
 @given(st.text())
 def test_a_note_is_one_printable_line_of_at_most_1024_bytes(text: str) -> None:
     """Whatever a remote cluster wrote."""
