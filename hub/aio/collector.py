@@ -26,7 +26,7 @@ LONG: Final = 0.01
 FULL_EVERY: Final = 1
 """Collections of the middle generation for each full one, at least; Python's own 10 let 70,000 objects pile up."""
 DAY: Final = 86400.0
-"""Seconds until everything is looked at again, a third of a second for 50,000 Nodes."""
+"""Seconds until everything is looked at again: a third of a second of CPU for 50,000 Nodes."""
 PATIENCE: Final = 300.0
 """Seconds without collections at most: what a start needs with hundreds of clusters on the tenth of a core."""
 LOOK: Final = 0.5
@@ -69,6 +69,7 @@ async def _settle(known: Callable[[], bool], patience: float) -> None:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
+        gc.collect()  # Python waits with the next one until there is a quarter more than the last one has seen
 
 
 class _Watch:

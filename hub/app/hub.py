@@ -182,7 +182,13 @@ class Hub:
             client, clock, self._own_networks_changed, os.environ.get("POD_IP", ""), options.target_namespaces
         )
         self.foreign = ForeignSlices(
-            client, clock, self._owners, self._published, self._foreign_found, self._adopted_by
+            client,
+            clock,
+            self._owners,
+            self.local.slices.targets,
+            self._publishes,
+            self._foreign_found,
+            self._adopted_by,
         )
         self.passes = Passes(self.reconciler, self.queue, clock, self.leading.writes, dry_run=options.dry_run)
         self.reloads = {"accepted": 1, "rejected": 0}
@@ -260,9 +266,9 @@ class Hub:
         """Clusters whose tokens are ours to renew."""
         return {name: each for name, each in self.fleet.clusters.items() if self.leading.minds(name)}
 
-    def _published(self) -> set[TargetKey]:
-        """Targets whose slices this process writes."""
-        return set(filter(self.leading.writes, self.registry.targets.keys() & set(self.local.slices.targets())))
+    def _publishes(self, key: TargetKey) -> bool:
+        """Whether this process writes the slices of a target."""
+        return key in self.registry.targets and self.leading.writes(key)
 
     def _adopted_by(self, key: TargetKey) -> str:
         target = self.registry.targets.get(key)

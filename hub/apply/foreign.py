@@ -7,7 +7,7 @@ cache, is all it costs. A leftover Endpoints object is the usual cause (the mirr
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 from heapq import nsmallest
 
 import msgspec
@@ -26,9 +26,9 @@ PERIOD = 600.0
 PACE = 0.2
 """Seconds between two looks: five lists a second at most."""
 IDLE = 5.0
-"""Seconds until a target is noticed that was published for the first time."""
+"""Seconds after which it is seen whether there are targets to look at, where there were none."""
 AT_ONCE = int(IDLE / PACE)
-"""Targets that are chosen together."""
+"""Targets that are chosen together, so that a new one waits for as long at most."""
 TIMEOUT = 10.0
 LISTED = 20
 """Names in a finding."""
@@ -55,7 +55,8 @@ class ForeignSlices:
 
     Args:
         owners: values of the owner label that are ours.
-        targets: those that are published by this process now.
+        targets: all that have slices.
+        publishes: whether this process is the one that publishes a target now.
         report: called with a target and what was found, each time it was looked at.
         adopted: the managed-by value whose slices a target replaces (these are told of elsewhere), or "".
     """
@@ -65,7 +66,8 @@ class ForeignSlices:
         client: Client,
         clock: Clock,
         owners: Callable[[], tuple[str, ...]],
-        targets: Callable[[], Collection[TargetKey]],
+        targets: Callable[[], Iterable[TargetKey]],
+        publishes: Callable[[TargetKey], bool],
         report: Callable[[TargetKey, tuple[Finding, ...]], None],
         adopted: Callable[[TargetKey], str] = lambda _: "",
     ) -> None:
@@ -73,6 +75,7 @@ class ForeignSlices:
         self._clock = clock
         self._owners = owners
         self._targets = targets
+        self._publishes = publishes
         self._report = report
         self._adopted = adopted
         self._looked: dict[TargetKey, float] = {}
@@ -81,7 +84,7 @@ class ForeignSlices:
         """Look until cancelled."""
         while True:
             due = self._due()
-            for key in due:
+            for key in filter(self._publishes, due):  # still
                 self._looked[key] = self._clock.now()
                 try:
                     self._report(key, await self._look(key))
@@ -93,7 +96,7 @@ class ForeignSlices:
 
     def _due(self) -> list[TargetKey]:
         """Some of the targets that were not looked at for a while: first those that never were."""
-        targets, long_ago = self._targets(), self._clock.now() - PERIOD
+        targets, long_ago = set(filter(self._publishes, self._targets())), self._clock.now() - PERIOD
         self._looked = {key: at for key, at in self._looked.items() if key in targets}
         due = ((at, key) for key in targets if (at := self._looked.get(key, float("-inf"))) <= long_ago)
         return [key for _, key in nsmallest(AT_ONCE, due)]

@@ -300,6 +300,19 @@ class Client:
             return answer
         raise api_error(head.status, answer, f"{method} {path}", phrase=head.reason[:64], retry_after=head.retry_after)
 
+    async def reach(self, timeout: float = REQUEST_TIMEOUT) -> None:  # noqa: ASYNC109 - as request's
+        """Have credentials and a connection ready for the next request.
+
+        Raises:
+            ClusterUnreachable, CertificateRejected, CredentialError: there is none.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                await self.access.headers()
+                self._keep(await self._connection())
+        except (ProtocolError, OSError) as error:
+            raise connection_error(error, self.server) from error
+
     @asynccontextmanager
     async def watch(self, path: str, params: Mapping[str, str]) -> AsyncIterator[Stream]:
         """Open a watch; the caller reads lines until b"".
@@ -391,13 +404,17 @@ class Client:
         except BaseException:  # cancelled or timed out: what is on its way belongs to nobody
             self._discard(connection)
             raise
+        self._keep(connection)
+        return head, body
+
+    def _keep(self, connection: Connection) -> None:
+        """For the next request, where it is still good."""
         if connection.usable and self._open.get(connection) == self.access.generation:
             self._idle.append(connection)
             if self._tidying is None:
                 self._tidying = asyncio.get_running_loop().call_later(KEEP_IDLE, self._tidy)
         else:
             self._discard(connection)
-        return head, body
 
     def _tidy(self) -> None:
         """Close what nobody needed for a while: with TLS a connection holds up to half a megabyte."""
@@ -410,6 +427,7 @@ class Client:
 
     def _discard(self, connection: Connection) -> None:
         connection.abort()
+        connection.forget()
         self._open.pop(connection, None)
 
     async def _connection(self, *, fresh: bool = False) -> Connection:

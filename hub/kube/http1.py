@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol):
     Attributes:
         usable: may carry another request.
         served: requests answered so far.
-        idle_since: loop time of the last answer.
+        idle_since: loop time of the last answer, or since when it is connected.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -128,6 +128,7 @@ class Connection(asyncio.Protocol):
         """Connected, TLS included."""
         self._transport = transport  # type: ignore[assignment]
         self.usable = True
+        self.idle_since = self._loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ended by either side."""
@@ -391,6 +392,11 @@ class Connection(asyncio.Protocol):
         assert self._error is not None  # noqa: S101 - it did
         error, self._error = self._error, _reset()
         return error
+
+    def forget(self) -> None:
+        """Nobody is going to ask any more why an answer failed."""
+        if self._error is not None:
+            self._error = _reset()
 
     def fail_silent(self) -> None:
         """Give up on an answer that does not go on."""

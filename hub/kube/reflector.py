@@ -246,6 +246,7 @@ class Reflector(Generic[T]):
         objects: dict[Any, T] = {}
         params = {**self._params, "limit": str(self._page_size)}
         pages = 0
+        await self._client.reach()  # who cannot be reached waits for that in nobody's way
         async with self._slots.take():
             asked = self._clock.now()
             while True:

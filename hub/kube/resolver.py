@@ -74,13 +74,16 @@ class ClusterResolver:
         # Neither wait_for, which may swallow a cancellation, nor shield, which passes the task's own on to us.
         await asyncio.wait({task}, timeout=PATIENCE if known else LOOKUP_TIMEOUT)
         error: BaseException | None = socket.gaierror(socket.EAI_AGAIN, f"no answer within {LOOKUP_TIMEOUT:.0f} s")
-        if task.done() and not task.cancelled():
-            error = task.exception()
-        if error is None:
-            return task.result()
-        if known:
-            return known[1]
-        raise error
+        try:
+            if task.done() and not task.cancelled():
+                error = task.exception()
+            if error is None:
+                return task.result()
+            if known:
+                return known[1]
+            raise error
+        finally:
+            del task, error  # its traceback leads to this frame
 
     def _finish(self, key: tuple[str, int], task: asyncio.Task[list[Address]]) -> None:
         self._pending.pop(key, None)

@@ -18,8 +18,8 @@ from hub.aio.rounds import in_own_round
 CHUNK: Final = 64 << 10
 """Bytes after which what is decrypted is handed over."""
 RECORD: Final = 16 << 10
-"""Bytes of the longest TLS record, decrypted; also what OpenSSL is given at once, since what it keeps them in stays as
-large as it ever was, in each connection."""
+"""Bytes of the longest TLS record, decrypted; also what OpenSSL is given at once after the handshake, since what it
+keeps them in stays as large as it ever was, in each connection."""
 
 
 class _Shared(threading.local):

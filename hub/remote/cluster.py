@@ -258,7 +258,7 @@ class RemoteCluster:
         """Say what follows from what is known: an approval, or other slices, may make another cluster of it."""
         if not self._identified:
             return
-        before = (self.status, self.doubts)
+        before = (self.status.state, self.doubts)
         self.doubts = self._doubt(self.spec.name, self.uid) if self.uid else ""
         if self.doubts == "":
             self._connected.set()
@@ -273,7 +273,7 @@ class RemoteCluster:
             self._settled.set()
         elif self.status.state is State.WRONG_CLUSTER:
             self._set(State.SYNCING, "")
-        if self.doubts != before[1] and self.status == before[0]:
+        if self.doubts != before[1] and self.status.state is before[0]:
             self._on_state()
 
     # --- the reflector's observer --------------------------------------------------------------

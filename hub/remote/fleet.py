@@ -94,7 +94,7 @@ class Fleet:
         self._uids: dict[str, str] = {}
         """Of the clusters, as twins were last looked for."""
         self._unreachable: set[str] = set()
-        self._by_cluster: dict[str, list[Source]] = {}
+        self._by_cluster: dict[str, dict[SourceKey, Source]] = {}
         self._slots = RelistSlots()
         self._tasks: dict[str | SourceKey | ServiceKey, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -139,7 +139,10 @@ class Fleet:
     def _drop_sources(self, keys: Iterable[SourceKey]) -> None:
         for key in keys:
             self._stop(key)
-            self._by_cluster[key.cluster].remove(self.sources.pop(key))
+            del self.sources[key]
+            del self._by_cluster[key.cluster][key]
+            if not self._by_cluster[key.cluster]:
+                del self._by_cluster[key.cluster]
 
     def _start_cluster(self, spec: ClusterSpec) -> None:
         name = spec.name
@@ -170,7 +173,7 @@ class Fleet:
             self._reader(key.cluster),
         )
         self.sources[key] = source
-        self._by_cluster.setdefault(key.cluster, []).append(source)
+        self._by_cluster.setdefault(key.cluster, {})[key] = source
         self._start(key, f"provider {key.provider.name} of {key.cluster}", source.run)
 
     def _start_service(self, key: ServiceKey) -> None:
@@ -219,7 +222,7 @@ class Fleet:
         task.add_done_callback(self._ending.discard)
 
     def _nodes_changed(self, name: str, changed: Iterable[Node], gone: Iterable[str]) -> None:
-        for source in self._by_cluster.get(name, ()):
+        for source in self._by_cluster.get(name, {}).values():
             source.nodes_changed(changed, gone)
         self._on_change(name)
 

@@ -99,7 +99,8 @@ class Held(Generic[T]):
     """An async context manager kept open by a task of its own, so that it is left by the task that entered it.
 
     Attributes:
-        task: ends when the manager was left, wanted or not; None before :meth:`open`.
+        task: ends when the manager was left, wanted or not; None before :meth:`open`, and once it was asked why it
+            failed.
     """
 
     def __init__(self, name: str, enter: Callable[[], AbstractAsyncContextManager[T]]) -> None:
@@ -138,7 +139,11 @@ class Held(Generic[T]):
             raise ProviderStalled(
                 f"opening did not end within {seconds:g} s" + ("" if ended else " and ignores cancellation")
             )
-        outcome(task, "opening")
+        self.task = None
+        try:
+            outcome(task, "opening")
+        finally:
+            del task, waiting  # as in outcome
         raise ProviderCrashed("opening ended without a provider")
 
     async def close(self, seconds: float) -> None:
@@ -157,12 +162,15 @@ class Held(Generic[T]):
             task.exception()
 
     def failure(self) -> Exception:
-        """Why a manager that should be open is not."""
-        assert self.task is not None  # noqa: S101 - only asked of one that was opened
+        """Why a manager that should be open is not; asked once."""
+        task, self.task = self.task, None
+        assert task is not None  # noqa: S101 - only asked of one that was opened
         try:
-            outcome(self.task, "the provider's background work")
+            outcome(task, "the provider's background work")
         except Exception as error:  # noqa: BLE001 - foreign code
             return error
+        finally:
+            del task  # as in outcome
         return ProviderCrashed("the provider closed itself")
 
     async def _hold(self, entered: asyncio.Future[T]) -> None:

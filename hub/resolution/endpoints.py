@@ -139,7 +139,10 @@ class EndpointWatch:
                 await self._calls.abandon(task)
             elif not task.cancelled():
                 task.exception()  # looked at, should we be cancelled in the very moment in which it fails
-        outcome(task, "watch()")
+        try:
+            outcome(task, "watch()")
+        finally:
+            del task  # as in outcome
 
     async def _wait(self) -> None:
         """Until it is time to try again: backoff over, a credential changed, or asked for."""

@@ -260,7 +260,10 @@ class Resolver:
             failure = self._held.failure()
             self._held = self._provider = None
             self._changed_at = self._clock.now()  # the next one knows nothing of what this one said
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # its traceback leads to this frame
         if self._provider is None:
             prepared = self._prepared or await self._host.prepare(self.ref, self.cluster, self.changed, self._api)
             if prepared.type.brings_endpoints:

@@ -1233,6 +1233,13 @@ async def refused(_: RawServer, pool: LookupPool) -> None:
         await failed(client, errors.ClusterUnreachable)
 
 
+async def nameless(_: RawServer, pool: LookupPool) -> None:
+    """A name that does not resolve; no resolver is asked for one that is not ASCII enough."""
+    async with made("https://-.invalid", pool) as client:
+        for _ in range(3):
+            await failed(client, errors.ClusterUnreachable)
+
+
 async def stranger(server: RawServer, pool: LookupPool) -> None:
     """A certificate of nobody we know."""
     async with made(server.url, pool, ca=OTHER) as client:
@@ -1271,7 +1278,7 @@ async def broken_watch(server: RawServer, pool: LookupPool) -> None:
 
 
 @pytest.mark.parametrize("loop_factory", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
-@pytest.mark.parametrize("end_badly", [refused, stranger, mute, broken_request, broken_watch])
+@pytest.mark.parametrize("end_badly", [refused, nameless, stranger, mute, broken_request, broken_watch])
 def test_a_connection_that_ended_badly_is_gone_with_its_error(
     loop_factory: Callable[[], asyncio.AbstractEventLoop], end_badly: Callable[[RawServer, LookupPool], Awaitable[None]]
 ) -> None:

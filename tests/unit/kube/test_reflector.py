@@ -762,6 +762,25 @@ async def test_a_slot_is_held_only_so_long() -> None:
     assert most == 2
 
 
+async def test_a_cluster_that_does_not_answer_holds_no_slot(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """It has none before there is a connection, and others do not wait for it."""
+    slots = RelistSlots(1, patience=60)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts, and nobody shakes hands
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        access = ClusterAccess(url, Token(Secret(sim.token)), "test", ca_data=sim.ca_pem.encode())
+        kept = Kept()
+        async with Client(Credentials(access, SystemClock()), pool) as client:
+            stuck = Reflector("nodes of us", client, NODES, kept, kept, Noted(1.0), slots=slots)
+            task = asyncio.create_task(stuck.run())
+            silent.settimeout(5)
+            accepted, _ = await asyncio.to_thread(silent.accept)
+            with accepted:
+                async with asyncio.timeout(5), following(sim, pool, slots=slots) as follower:
+                    assert follower.names == ["n1", "n2", "n3", "n4", "n5"]
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_slots_come_back_from_whoever_is_cancelled() -> None:
     """Waiting for one or holding one."""
     slots = RelistSlots(1, patience=5)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 from hub.errors import ProviderError
-from hub.resolution.calls import Calls, contain_tasks
+from hub.resolution.calls import Calls, Held, contain_tasks
 from tests.support.garbage import garbage
 
 
@@ -25,6 +26,49 @@ async def test_a_call_that_failed_is_gone_with_its_error() -> None:
             with suppress(RuntimeError, ProviderError):
                 await calls.call("resolve", work, 5)
     assert not found.keys() & {"Task", "RuntimeError", "ProviderCrashed"}, found
+
+
+async def test_a_provider_that_does_not_open_is_gone_with_its_error() -> None:
+    """It is tried again for as long as it fails."""
+
+    @asynccontextmanager
+    async def broken() -> AsyncIterator[None]:
+        raise RuntimeError("no")
+        yield
+
+    with garbage() as found:
+        held = Held("scripted", broken)
+        with suppress(RuntimeError):
+            await held.open(5)
+        del held
+    assert not found.keys() & {"Held", "Task"}, found
+
+
+async def test_a_provider_that_ended_is_gone_with_its_error() -> None:
+    """What it did in the background has failed."""
+    ended = asyncio.Event()
+
+    @asynccontextmanager
+    async def dying() -> AsyncIterator[None]:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_later(0.01, task.cancel)
+        try:
+            yield
+        except asyncio.CancelledError:
+            raise RuntimeError("gone") from None
+        finally:
+            del task
+
+    with garbage() as found:
+        held = Held("scripted", dying)
+        await held.open(5)
+        assert held.task is not None
+        held.task.add_done_callback(lambda _: ended.set())
+        await ended.wait()
+        assert isinstance(held.failure(), RuntimeError)
+        del held
+    assert not found.keys() & {"Held", "Task"}, found
 
 
 async def test_a_task_of_a_plugin_that_was_cancelled_is_gone() -> None:
