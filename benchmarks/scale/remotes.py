@@ -435,7 +435,9 @@ class Remotes:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         name = request.transport.get_extra_info("sockname") if request.transport is not None else None
-        if name is None:
+        if request.transport is not None and not self._servers:  # its handshake was under way when all were cut
+            request.transport.abort()
+        if name is None or not self._servers:
             return web.Response(status=503)
         return await self._by_port[name[1]].answer(request)
 

@@ -23,8 +23,9 @@ log = logging.getLogger(__name__)
 
 LONG: Final = 0.01
 """Seconds of a full collection that are enough: a tenth of what the loop may stand still."""
-FULL_EVERY: Final = 1
-"""Collections of the middle generation for each full one, at least; Python's own 10 let 70,000 objects pile up."""
+THRESHOLDS: Final = (700, 3, 1)
+"""New objects, collections of these, and of the middle generation until the next: with Python's own (700, 10, 10) 70,000
+objects pile up, and each of a slice's may lead to a hundred endpoints."""
 DAY: Final = 86400.0
 """Seconds until everything is looked at again: a third of a second of CPU for 50,000 Nodes."""
 PATIENCE: Final = 300.0
@@ -43,7 +44,7 @@ async def sparing(known: Callable[[], bool], patience: float = PATIENCE) -> Asyn
     """
     watch, thresholds = _Watch(), gc.get_threshold()
     gc.disable()
-    gc.set_threshold(*thresholds[:2], FULL_EVERY)
+    gc.set_threshold(*THRESHOLDS)
     gc.callbacks.append(watch)
     task = asyncio.create_task(_settle(known, patience), name="garbage collector")
     try:

@@ -97,7 +97,7 @@ async def test_full_collections_are_frequent_while_the_context_is_open() -> None
     """Each has little to look at."""
     before = gc.get_threshold()
     async with sparing(lambda: True):
-        assert gc.get_threshold() == (*before[:2], collector.FULL_EVERY)
+        assert gc.get_threshold() == collector.THRESHOLDS
     assert gc.get_threshold() == before
 
 
