@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 LONG: Final = 0.01
 """Seconds of a full collection that are enough: a tenth of what the loop may stand still."""
 THRESHOLDS: Final = (700, 3, 1)
-"""New objects, collections of these, and of the middle generation until the next: with Python's own (700, 10, 10) 70,000
-objects pile up, and each of a slice's may lead to a hundred endpoints."""
+"""New objects, collections of these, and of the middle generation until the next: with Python's own (700, 10, 10) up to
+70,000 objects pile up, and each of a slice's may lead to a hundred endpoints."""
 DAY: Final = 86400.0
 """Seconds until everything is looked at again: a third of a second of CPU for 50,000 Nodes."""
 PATIENCE: Final = 300.0
