@@ -257,13 +257,9 @@ class Resolver:
 
     async def _open(self) -> NodeProvider:
         if self._held is not None and not self._held.alive:
-            failure = self._held.failure()
-            self._held = self._provider = None
+            held, self._held, self._provider = self._held, None, None
             self._changed_at = self._clock.now()  # the next one knows nothing of what this one said
-            try:
-                raise failure
-            finally:
-                del failure  # its traceback leads to this frame
+            raise held.failure()
         if self._provider is None:
             prepared = self._prepared or await self._host.prepare(self.ref, self.cluster, self.changed, self._api)
             if prepared.type.brings_endpoints:

@@ -382,16 +382,17 @@ class TestCapacity:
         assert values[0] <= 4096 < values[1]
         assert limits.needed(dict(found)["65,536 open files"]) <= limits.ENOUGH
 
-    def test_memory_is_divided_among_what_differs(self) -> None:
-        """From fleets that differ in one thing at a time, the cost of each thing is found again."""
-        base, cluster, node, slice_ = 50.0, 300.0, 4.0, 20.0
+    @pytest.mark.parametrize(("slice_", "at_least"), [(20.0, 20.0), (-0.2, 0.0)])
+    def test_memory_is_divided_among_what_differs(self, slice_: float, at_least: float) -> None:
+        """From fleets that differ in one thing at a time, the cost of each is found again; none is less than 0."""
+        base, cluster, node = 50.0, 300.0, 4.0
         runs = []
         for row in command.CONSTANTS:
             kib = row.clusters * (cluster + row.nodes * node + row.services * max(1, row.nodes / 100) * slice_)
             figures = {"start": phase(peak_mib=base + kib / 1024, cpu_s=1.0)}
             runs.append({"clusters": row.clusters, "nodes": row.nodes, "services": row.services, "phases": figures})
         found = capacity.fit(runs)
-        wanted = {"base_mib": base, "cluster_kib": cluster, "node_kib": node, "slice_kib": slice_}
+        wanted = {"base_mib": base, "cluster_kib": cluster, "node_kib": node, "slice_kib": at_least}
         assert found == pytest.approx(wanted, rel=0.01)
         assert capacity.fit(runs[:1]) == {}
 
