@@ -93,6 +93,31 @@ async def test_everything_is_looked_at_once_a_day(monkeypatch: pytest.MonkeyPatc
         assert gc.get_freeze_count() > 0
 
 
+async def test_full_collections_are_frequent_after_the_daily_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python waits for a quarter of what the last one has seen; what was frozen does not count."""
+    monkeypatch.setattr(collector, "DAY", 0.2)
+    known: list[list[int]] = [[] for _ in range(300_000)]
+    full: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and info["generation"] == 2:
+            full.append(len(known))
+
+    async with sparing(lambda: True):
+        await until_enabled()
+        gc.callbacks.append(note)
+        try:
+            async with asyncio.timeout(10):
+                while not full:  # noqa: ASYNC110 - a state, not an event
+                    await asyncio.sleep(0.01)
+            monkeypatch.setattr(collector, "DAY", 3600.0)
+            full.clear()
+            known += [[] for _ in range(30_000)]
+        finally:
+            gc.callbacks.remove(note)
+    assert full
+
+
 async def test_full_collections_are_frequent_while_the_context_is_open() -> None:
     """Each has little to look at."""
     before = gc.get_threshold()
