@@ -254,6 +254,11 @@ class FakeClient:
         self.said.append(self.script.popleft())
         return self.said[-1]
 
+    async def reach(self) -> None:
+        """As long as there is anything to say."""
+        if not self.script:
+            raise ClusterUnreachable("gone")
+
     async def request(self, *_: Any, **__: Any) -> bytes:
         """A page of a list."""
         await asyncio.sleep(0)
