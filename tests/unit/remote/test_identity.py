@@ -235,6 +235,19 @@ async def test_another_cluster_makes_no_statement_until_it_is_approved() -> None
     assert unit.states == ["WrongCluster", "Ready"]
 
 
+async def test_another_reason_for_the_same_state_is_told() -> None:
+    """What was found of its twins, and of its targets, may be of the UID that it had before."""
+    reasons = ["not the one"]
+    unit = Unit(uid("b"), doubt=lambda *_: reasons[-1])
+    unit.lists()
+    await unit.turns()
+    reasons.append("not this one either")
+    unit.it.reconsider()
+    unit.it.reconsider()
+    assert unit.states == ["WrongCluster", "WrongCluster"]
+    assert unit.it.status.error == "not this one either"
+
+
 async def test_it_is_asked_again_after_a_lost_connection_and_a_new_list() -> None:
     """Another cluster may answer there then."""
     unit = Unit(uid("a"), uid("a"), uid("b"), doubt=lambda _, uid: "wrong" if uid == "b" else "")
