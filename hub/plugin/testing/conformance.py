@@ -20,14 +20,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import functools
-import inspect
-import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from types import ModuleType
 from typing import Any, ClassVar, Final, TypeVar, cast
 
@@ -36,44 +32,28 @@ import pluggy
 import pytest
 
 from hub.errors import CredentialError, ProviderError
-from hub.model import Absent, Found, Node, NodeAddress, Resolution, Taint
+from hub.model import Absent, Found, Node, Resolution
 from hub.plugin import spec
 from hub.plugin.answers import read_answer, read_snapshot
 from hub.plugin.config import schema, validate
-from hub.plugin.spec import ALL_FIELDS, API_VERSION, NAMESPACE, HubContext, ProviderType, ReadOnlyCluster, Snapshot
-from hub.plugin.testing.contexts import LocalCluster, LocalHub
+from hub.plugin.spec import ALL_FIELDS, API_VERSION, NAMESPACE, ProviderType, ReadOnlyCluster, Snapshot
+from hub.plugin.testing.behaviour import cancel, longest_block, watch_io
+from hub.plugin.testing.contexts import LocalHub
+from hub.plugin.testing.harness import DEADLINE, Opened, open_provider
+from hub.plugin.testing.nodes import HOSTILE_NODES, OTHER_VALUES
+
+__all__ = ["DEADLINE", "HOSTILE_NODES", "LET_GO", "MAX_BLOCK", "QUICK", "Opened", "ProviderConformance"]
 
 T = TypeVar("T")
 
 QUICK: Final = 0.5
 """Seconds the hook may take: it only makes values."""
 
-DEADLINE: Final = 30.0
-"""Seconds opening, an answer, or a first snapshot may take; the hub's own limits."""
-
 LET_GO: Final = 1.0
 """Seconds a cancelled call and a close may take; the hub leaves a slower one behind."""
 
 MAX_BLOCK: Final = 0.5
 """Seconds the event loop may stand still: long enough for a busy test machine, short enough for a health check."""
-
-_IO_EVENTS: Final = (
-    "socket.connect",
-    "socket.getaddrinfo",
-    "socket.bind",
-    "subprocess.Popen",
-    "os.system",
-    "time.sleep",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A provider in its surroundings."""
-
-    type: ProviderType
-    provider: Any
-    cluster: LocalCluster
 
 
 class ProviderConformance:
@@ -134,7 +114,7 @@ class ProviderConformance:
     def test_registering_is_quick_and_does_no_io(self) -> None:
         """The hook only makes values: no connection, no program, no waiting."""
         before = time.monotonic()
-        with _watching() as seen:
+        with watch_io() as seen:
             self._register()
         assert not seen, f"hub_register_providers did I/O: {seen}"
         took = time.monotonic() - before
@@ -175,7 +155,7 @@ class ProviderConformance:
             async with self.surroundings() as config:
                 around = asyncio.all_tasks()
                 opened, close = await self._open(config)
-                await self._use(opened)
+                await opened.use(self.nodes)
                 started = time.monotonic()
                 await close()
                 took = time.monotonic() - started
@@ -198,7 +178,7 @@ class ProviderConformance:
                 _, close_first = await self._open(config, "first")
                 second, close_second = await self._open(config, "second")
                 await close_first()
-                await self._use(second)
+                await second.use(self.nodes)
                 await close_second()
 
         _run(check())
@@ -209,7 +189,7 @@ class ProviderConformance:
         """A mapping of names to Found, Absent or Unknown with well-typed parts, within the deadline."""
 
         async def check(opened: Opened) -> None:
-            answer = await _late(opened.provider.resolve(tuple(self.nodes)))
+            answer = await opened.ask(self.nodes)
             read_answer([node.name for node in self.nodes], answer)
 
         self._with_nodes(check)
@@ -219,7 +199,7 @@ class ProviderConformance:
 
         async def check(opened: Opened) -> None:
             for node in self.nodes:
-                extra = set(await _late(opened.provider.resolve((node,)))) - {node.name}
+                extra = set(await opened.ask((node,))) - {node.name}
                 assert not extra, f"asked about {node.name!r} alone, it also answered for {sorted(extra, key=str)[:5]}"
 
         self._with_nodes(check)
@@ -228,7 +208,7 @@ class ProviderConformance:
         """At least one of the example nodes is found: otherwise the other rules prove nothing."""
 
         async def check(opened: Opened) -> None:
-            answer = await self._resolve(opened, self.nodes)
+            answer = await opened.resolve(self.nodes)
             assert any(isinstance(value, Found) for value in answer.values()), f"nothing found: {answer}"
 
         self._with_nodes(check)
@@ -237,9 +217,9 @@ class ProviderConformance:
         """Neither time nor order changes an answer while nothing it depends on has changed."""
 
         async def check(opened: Opened) -> None:
-            first = await self._resolve(opened, self.nodes)
-            assert await self._resolve(opened, self.nodes) == first, "the second answer differs from the first"
-            assert await self._resolve(opened, tuple(reversed(self.nodes))) == first, "the order of nodes matters"
+            first = await opened.resolve(self.nodes)
+            assert await opened.resolve(self.nodes) == first, "the second answer differs from the first"
+            assert await opened.resolve(tuple(reversed(self.nodes))) == first, "the order of nodes matters"
 
         self._with_nodes(check)
 
@@ -247,9 +227,9 @@ class ProviderConformance:
         """The hub asks about changed nodes only: alone or together, the answer is the same."""
 
         async def check(opened: Opened) -> None:
-            together = await self._resolve(opened, self.nodes)
+            together = await opened.resolve(self.nodes)
             for node in self.nodes:
-                alone = await self._resolve(opened, (node,))
+                alone = await opened.resolve((node,))
                 assert alone.get(node.name) == together.get(node.name), f"{node.name!r} alone has another answer"
 
         self._with_nodes(check)
@@ -259,10 +239,10 @@ class ProviderConformance:
 
         async def check(opened: Opened) -> None:
             unread = ALL_FIELDS - self._type().reads
-            before = await self._resolve(opened, self.nodes)
+            before = await opened.resolve(self.nodes)
             for name in sorted(unread):
-                changed = tuple(msgspec.structs.replace(node, **{name: _OTHER[name]}) for node in self.nodes)
-                assert await self._resolve(opened, changed) == before, f"the answer depends on {name!r}"
+                changed = tuple(msgspec.structs.replace(node, **{name: OTHER_VALUES[name]}) for node in self.nodes)
+                assert await opened.resolve(changed) == before, f"the answer depends on {name!r}"
 
         self._with_nodes(check)
 
@@ -272,7 +252,7 @@ class ProviderConformance:
         async def check(opened: Opened) -> None:
             nodes = tuple(copy.deepcopy(node) for node in self.nodes)
             before = msgspec.json.encode(nodes)
-            await self._resolve(opened, nodes)
+            await opened.resolve(nodes)
             assert msgspec.json.encode(nodes) == before, "resolve() changed the nodes it was given"
 
         self._with_nodes(check)
@@ -283,7 +263,7 @@ class ProviderConformance:
         async def check(opened: Opened) -> None:
             for node in HOSTILE_NODES:
                 try:
-                    answer = await _late(opened.provider.resolve((node,)))
+                    answer = await opened.ask((node,))
                 except (ProviderError, CredentialError):
                     continue
                 read_answer([node.name], answer)
@@ -297,8 +277,8 @@ class ProviderConformance:
             for delay in (0.0, 0.05):
                 task = asyncio.ensure_future(opened.provider.resolve(tuple(self.nodes)))
                 await asyncio.sleep(delay)
-                await _cancel(task, "resolve()")
-            await self._resolve(opened, self.nodes)  # and works again
+                await cancel(task, "resolve()", LET_GO)
+            await opened.resolve(self.nodes)  # and works again
 
         self._with_nodes(check)
 
@@ -306,7 +286,7 @@ class ProviderConformance:
         """A blocking SDK belongs into ``HubContext.run_sync``: every other cluster stands still meanwhile."""
 
         async def check(opened: Opened) -> None:
-            longest = await _longest_block(lambda: self._use(opened))
+            longest = await longest_block(lambda: opened.use(self.nodes))
             assert longest < MAX_BLOCK, f"the event loop stood still for {longest:.1f} s"
 
         self._with_provider(check)
@@ -318,7 +298,9 @@ class ProviderConformance:
 
         async def check() -> None:
             async with self.breakage() as config:
-                answer = await self._ask_broken(config)
+                answer: Mapping[str, Resolution] = {}
+                with suppress(Exception):  # which one is another rule's business
+                    answer = await self._once(config, lambda opened: opened.resolve(self.nodes))
                 absent = sorted(name for name, value in answer.items() if isinstance(value, Absent))
                 assert not absent, f"what it asks is broken, and it answered Absent for {absent}"
 
@@ -331,7 +313,9 @@ class ProviderConformance:
 
         async def check() -> None:
             async with self.breakage() as config:
-                snapshot = await self._watch_broken(config)
+                snapshot: Snapshot | None = None
+                with suppress(Exception):  # which one is another rule's business
+                    snapshot = await self._once(config, Opened.first)
                 assert snapshot is None or not snapshot.complete, "a complete snapshot while it is broken"
 
         if not self._type().brings_endpoints:
@@ -344,10 +328,7 @@ class ProviderConformance:
         async def check() -> None:
             async with self.breakage() as config:
                 try:
-                    if self._type().brings_endpoints:
-                        await self._watch_broken(config, raw=True)
-                    else:
-                        await self._ask_broken(config, raw=True)
+                    await self._once(config, lambda opened: opened.use(self.nodes))
                 except (ProviderError, CredentialError) as error:
                     if not str(error).strip():
                         pytest.fail(f"{type(error).__name__} without a message")
@@ -362,7 +343,7 @@ class ProviderConformance:
         """Within the deadline, well typed, names unique."""
 
         async def check(opened: Opened) -> None:
-            async for snapshot in _stream(opened):
+            async for snapshot in opened.watch():
                 read_snapshot(snapshot)
                 break
 
@@ -372,7 +353,7 @@ class ProviderConformance:
         """The hub calls ``watch`` again after an error: it starts with a whole snapshot, whatever was seen before."""
 
         async def check(opened: Opened) -> None:
-            first, again = await self._first(opened), await self._first(opened)
+            first, again = await opened.first(), await opened.first()
             assert _sorted(again) == _sorted(first), "the second watch starts with something else"
 
         self._with_endpoints(check)
@@ -381,7 +362,7 @@ class ProviderConformance:
         """It waits for changes; an end would read as an error."""
 
         async def check(opened: Opened) -> None:
-            task = asyncio.ensure_future(_consume(opened))
+            task = asyncio.ensure_future(opened.consume())
             await asyncio.wait({task}, timeout=0.3)
             ended = task.done()
             task.cancel()
@@ -394,9 +375,9 @@ class ProviderConformance:
         """A cancelled watch ends within a second."""
 
         async def check(opened: Opened) -> None:
-            task = asyncio.ensure_future(_consume(opened))
+            task = asyncio.ensure_future(opened.consume())
             await asyncio.sleep(0.2)
-            await _cancel(task, "watch()")
+            await cancel(task, "watch()", LET_GO)
 
         self._with_endpoints(check)
 
@@ -421,27 +402,20 @@ class ProviderConformance:
     async def _open(
         self, config: Mapping[str, Any], name: str = "test"
     ) -> tuple[Opened, Callable[[], Awaitable[None]]]:
-        type_ = self._type()
-        stack = AsyncExitStack()
+        return await open_provider(self._type(), self.hub(), config, name, self.api())
+
+    async def _once(self, config: Mapping[str, Any], use: Callable[[Opened], Awaitable[T]]) -> T:
+        """Open it, use it, close it."""
+        opened, close = await self._open(config)
         try:
-            hub: HubContext = await stack.enter_async_context(self.hub())
-            shared = await _late(stack.enter_async_context(type_.shared(hub))) if type_.shared is not None else None
-            parsed = validate(type_.config, config) if type_.config is not None else None
-            cluster = LocalCluster(hub, name=name, api=self.api())
-            provider = await _late(stack.enter_async_context(type_.open(cluster, parsed, shared)))
-        except BaseException:
-            await stack.aclose()
-            raise
-        return Opened(type_, provider, cluster), stack.aclose
+            return await use(opened)
+        finally:
+            await close()
 
     def _with_provider(self, check: Callable[[Opened], Awaitable[None]]) -> None:
         async def run() -> None:
             async with self.surroundings() as config:
-                opened, close = await self._open(config)
-                try:
-                    await check(opened)
-                finally:
-                    await close()
+                await self._once(config, check)
 
         _run(run())
 
@@ -456,105 +430,6 @@ class ProviderConformance:
             pytest.skip("resolves nodes")
         self._with_provider(check)
 
-    async def _use(self, opened: Opened) -> None:
-        if opened.type.brings_endpoints:
-            await self._first(opened)
-        else:
-            await self._resolve(opened, self.nodes)
-
-    async def _resolve(self, opened: Opened, nodes: Sequence[Node]) -> Mapping[str, Resolution]:
-        """The answer for ``nodes``; values are another rule's business."""
-        answer: Any = await _late(opened.provider.resolve(tuple(nodes)))
-        names = {node.name for node in nodes}
-        return {name: value for name, value in dict(answer).items() if name in names}
-
-    async def _first(self, opened: Opened) -> Snapshot:
-        stream = _stream(opened)
-        try:
-            async with asyncio.timeout(DEADLINE):
-                async for snapshot in stream:
-                    return snapshot
-        finally:
-            await _close(stream)
-        raise AssertionError("watch() ended without a snapshot")
-
-    async def _ask_broken(self, config: Mapping[str, Any], *, raw: bool = False) -> Mapping[str, Resolution]:
-        try:
-            opened, close = await self._open(config)
-            try:
-                return await self._resolve(opened, self.nodes)
-            finally:
-                await close()
-        except Exception:
-            if raw:
-                raise
-            return {}
-
-    async def _watch_broken(self, config: Mapping[str, Any], *, raw: bool = False) -> Snapshot | None:
-        try:
-            opened, close = await self._open(config)
-            try:
-                return await self._first(opened)
-            finally:
-                await close()
-        except Exception:
-            if raw:
-                raise
-            return None
-
-
-_OTHER: Final[Mapping[str, Any]] = {
-    "addresses": (NodeAddress("InternalIP", "10.255.255.1"),),
-    "labels": {"changed": "by-the-conformance-suite"},
-    "provider_id": "changed://by-the-conformance-suite",
-    "system_uuid": "00000000-0000-4000-8000-00000000c0de",
-    "ready": "False",
-    "taints": (Taint("changed", "NoSchedule"),),
-    "unschedulable": True,
-}
-"""Another value for every field a type may read."""
-
-_NASTY: Final = ("", " ", "\0", "\n", "../../etc/passwd", "a" * 70_000, "\ud7ff\U0001f600", "%s%n{}", "🖥")
-
-HOSTILE_NODES: Final[Sequence[Node]] = (
-    *(
-        Node(
-            f"hostile-{index}",
-            ready=nasty,
-            labels={nasty: nasty},
-            addresses=(NodeAddress(nasty, nasty), NodeAddress("InternalIP", nasty), NodeAddress("ExternalIP", nasty)),
-            provider_id=nasty,
-            system_uuid=nasty,
-            taints=(Taint(nasty, nasty, nasty),),
-        )
-        for index, nasty in enumerate(_NASTY)
-    ),
-    *(Node(f"hostile-id-{index}", provider_id=f"x://{nasty}") for index, nasty in enumerate(_NASTY)),
-    *(
-        Node(f"hostile-address-{index}", addresses=(NodeAddress("InternalIP", address),))
-        for index, address in enumerate(
-            (
-                "010.0.0.1",
-                "10.0.0.1/24",
-                "::ffff:10.0.0.1",
-                "fe80::1%eth0",
-                "300.1.1.1",
-                "localhost",
-                "1" * 500,
-            )
-        )
-    ),
-    Node(
-        "hostile-many",
-        addresses=tuple(NodeAddress("InternalIP", f"10.1.{n // 250}.{n % 250 + 1}") for n in range(2000)),
-    ),
-    Node("hostile-empty"),
-    Node(""),
-    Node("x" * 300),
-    Node("__class__"),
-)
-"""Nodes as a broken or malicious remote cluster may report them; every one is valid JSON on the wire."""
-
 
 def _skip(reason: str) -> None:
     pytest.skip(reason)
@@ -567,96 +442,5 @@ def _run(work: Awaitable[T]) -> T:
     return asyncio.run(main())
 
 
-async def _late(work: Awaitable[T]) -> T:
-    async with asyncio.timeout(DEADLINE):
-        return await work
-
-
-def _stream(opened: Opened) -> AsyncIterator[Snapshot]:
-    stream: AsyncIterator[Snapshot] = opened.provider.watch()
-    return stream
-
-
-async def _consume(opened: Opened) -> None:
-    async for _ in _stream(opened):
-        pass
-
-
-async def _close(stream: AsyncIterator[Snapshot]) -> None:
-    if inspect.isasyncgen(stream):
-        await stream.aclose()
-
-
 def _sorted(snapshot: Snapshot) -> Any:
     return sorted(snapshot.endpoints, key=lambda endpoint: endpoint.name), snapshot.ports, snapshot.complete
-
-
-async def _cancel(task: asyncio.Future[Any], what: str) -> None:
-    task.cancel()
-    started = time.monotonic()
-    await asyncio.wait({task}, timeout=LET_GO)
-    took = time.monotonic() - started
-    if not task.done():
-        for _ in range(100):  # so that the test itself ends
-            task.cancel()
-            await asyncio.wait({task}, timeout=0.05)
-            if task.done():
-                break
-        pytest.fail(f"{what} still ran {took:.1f} s after it was cancelled")
-    if not task.cancelled():
-        task.exception()
-
-
-async def _longest_block(work: Callable[[], Awaitable[object]]) -> float:
-    longest, last = 0.0, time.monotonic()
-
-    async def beat() -> None:
-        nonlocal longest, last
-        while True:
-            now = time.monotonic()
-            longest, last = max(longest, now - last), now
-            await asyncio.sleep(0.01)
-
-    task = asyncio.create_task(beat())
-    try:
-        await asyncio.sleep(0.02)
-        await work()
-        await asyncio.sleep(0.02)
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-    return longest
-
-
-@functools.cache
-def _audit() -> threading.local:
-    """Install the audit hook, once per process: Python cannot take one away again."""
-    recording = threading.local()
-
-    def hook(event: str, args: tuple[Any, ...]) -> None:
-        seen: list[str] | None = getattr(recording, "seen", None)
-        if seen is None:
-            return
-        if event in _IO_EVENTS:
-            seen.append(event)
-        elif event == "open" and not _is_code(args[0]):
-            seen.append(f"open {args[0]!r}")
-
-    sys.addaudithook(hook)
-    return recording
-
-
-def _is_code(path: object) -> bool:
-    """A late import is no I/O of the provider's own."""
-    return not isinstance(path, str) or path.endswith((".py", ".pyc", ".so", ".pyd"))
-
-
-@contextmanager
-def _watching() -> Generator[list[str], None, None]:
-    recording = _audit()
-    seen: list[str] = []
-    recording.seen = seen
-    try:
-        yield seen
-    finally:
-        recording.seen = None
