@@ -23,6 +23,7 @@ from hub.aio.clock import Clock
 from hub.errors import HubError, ProviderError
 from hub.model import Service, Slice
 from hub.plugin import rules
+from hub.plugin.http import SharedHttp
 from hub.plugin.spec import (
     Completed,
     HubContext,
@@ -34,15 +35,12 @@ from hub.plugin.spec import (
 from hub.resolution.secrets import Credential, Place, ReadSecret, SecretVersion, credential, untold
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
+    from aiohttp import ClientSession
 
 T = TypeVar("T")
 
 THREADS: Final = 4
 """Blocking calls one provider may have under way: SDK calls are few and shared by clusters."""
-
-HTTP_TIMEOUT: Final = 25.0
-"""Seconds one request may take: less than the 30 s of a whole resolve, so that the error names the request."""
 
 ERROR_LIMIT: Final = 256
 """Characters of a foreign error's text that are shown."""
@@ -70,42 +68,6 @@ class Limits(msgspec.Struct, frozen=True):
     allow_exec: frozenset[str] = frozenset()
     allow_api_hosts: frozenset[str] = frozenset()
     credentials_dir: str | None = None
-
-
-class SharedHttp:
-    """The aiohttp session all providers share, made when the first one asks."""
-
-    def __init__(self) -> None:
-        self._session: ClientSession | None = None
-
-    def session(self) -> ClientSession:
-        """The session; must be called inside the event loop."""
-        if self._session is None or self._session.closed:
-            import aiohttp
-
-            trace = aiohttp.TraceConfig()
-            trace.on_request_redirect.append(_refuse_redirect)
-            self._session = aiohttp.ClientSession(
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=HTTP_TIMEOUT, sock_connect=10.0),
-                trust_env=False,
-                trace_configs=[trace],
-            )
-        return self._session
-
-    async def close(self) -> None:
-        """Close it, if it was ever made."""
-        if self._session is not None:
-            await self._session.close()
-
-
-async def _refuse_redirect(_session: object, _context: object, params: Any) -> None:
-    """A redirect may lead to a host the flags do not allow, with the credential in the header."""
-    from aiohttp import ClientError
-
-    response: ClientResponse = params.response
-    response.close()
-    raise ClientError(f"{response.status} redirect refused; pass allow_redirects=False to see it")
 
 
 class ProviderHub:

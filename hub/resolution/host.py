@@ -17,12 +17,13 @@ from typing import Any, Final
 import msgspec
 
 from hub.aio.clock import Clock
+from hub.plugin.http import SharedHttp
 from hub.plugin.spec import ProviderType, ReadOnlyCluster, TerminalProviderError
 from hub.registry.spec import ProviderRef
 from hub.resolution.calls import Calls, Held, contain_tasks
 from hub.resolution.catalog import Catalog
 from hub.resolution.config import parse_config
-from hub.resolution.context import MAX_SCOPE, Limits, ProviderCluster, ProviderHub, SharedHttp, label
+from hub.resolution.context import MAX_SCOPE, Limits, ProviderCluster, ProviderHub, label
 from hub.resolution.secrets import ReadSecret, SecretVersion, untold
 from hub.resolution.stalls import Stalls
 from hub.resolution.stats import CallStats

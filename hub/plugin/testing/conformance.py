@@ -343,9 +343,7 @@ class ProviderConformance:
         """Within the deadline, well typed, names unique."""
 
         async def check(opened: Opened) -> None:
-            async for snapshot in opened.watch():
-                read_snapshot(snapshot)
-                break
+            read_snapshot(await opened.first())
 
         self._with_endpoints(check)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -17,6 +16,7 @@ from hub.aio.clock import Clock, SystemClock
 from hub.errors import CredentialError
 from hub.model import Service, Slice
 from hub.plugin import rules
+from hub.plugin.http import SharedHttp
 from hub.plugin.spec import (
     Completed,
     HubContext,
@@ -59,14 +59,13 @@ class LocalHub:
         self._allow_exec = allow_exec
         self._allow_api_hosts = allow_api_hosts
         self._clock = clock or SystemClock()
-        self._stack = AsyncExitStack()
-        self._session: ClientSession | None = None
+        self._http = SharedHttp()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
+        await self._http.close()
 
     @property
     def clock(self) -> Clock:
@@ -80,14 +79,8 @@ class LocalHub:
 
     @property
     def http(self) -> ClientSession:
-        """A session without cookies or proxy."""
-        if self._session is None:
-            import aiohttp
-
-            timeout = aiohttp.ClientTimeout(total=25.0)
-            self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), timeout=timeout)
-            self._stack.push_async_callback(self._session.close)
-        return self._session
+        """A session without cookies, proxy or redirects, as the hub's."""
+        return self._http.session()
 
     async def run_sync(self, function: Callable[..., T], /, *args: Any) -> T:
         """Run in a thread."""

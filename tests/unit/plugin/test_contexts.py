@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import aiohttp
 import pytest
+from aiohttp import web
 
 from hub.aio.clock import SystemClock
 from hub.errors import CredentialError
 from hub.plugin import ClusterContext, HubContext, TerminalProviderError, TransientProviderError
+from hub.plugin.http import SharedHttp
 from hub.plugin.testing.contexts import LocalCluster, LocalHub
-from hub.resolution.context import Limits, ProviderCluster, ProviderHub, SharedHttp
+from hub.resolution.context import Limits, ProviderCluster, ProviderHub
 
 Changed = Callable[[], int]
 
@@ -44,6 +47,41 @@ async def test_run_sync_runs(hub: HubContext) -> None:
     assert await hub.run_sync(max, 1, 2) == 2
     with pytest.raises(KeyError):
         await hub.run_sync({}.__getitem__, "x")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[str]:
+    """A server on loopback that redirects and sets cookies."""
+
+    async def redirect(_: web.Request) -> web.Response:
+        raise web.HTTPFound("/secret")
+
+    async def cookie(request: web.Request) -> web.Response:
+        response = web.Response(text=request.headers.get("Cookie", "none"))
+        response.set_cookie("session", "1")
+        return response
+
+    app = web.Application()
+    app.router.add_get("/redirect", redirect)
+    app.router.add_get("/cookie", cookie)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def test_http_follows_no_redirect_and_keeps_no_cookie(hub: HubContext, server: str) -> None:
+    """A redirect is an error or, where asked for, an answer."""
+    with pytest.raises(aiohttp.ClientError, match="302 redirect refused"):
+        await hub.http.get(f"{server}/redirect")
+    async with hub.http.get(f"{server}/redirect", allow_redirects=False) as answer:
+        assert answer.status == 302
+    for _ in range(2):
+        async with hub.http.get(f"{server}/cookie") as answer:
+            assert await answer.text() == "none"
+    assert not hub.http.trust_env
 
 
 async def test_secrets(hub: HubContext) -> None:
