@@ -33,7 +33,7 @@ from hub.events.watch import EventWatch
 from hub.health.board import Board
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
-from hub.kube.kubeconfig import in_cluster_servers, load_hub_access
+from hub.kube.hub_access import in_cluster_servers, load_hub_access
 from hub.kube.resolver import LookupPool
 from hub.local import accepted
 from hub.local.accepted import Keeper, stand_in

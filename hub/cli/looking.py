@@ -18,7 +18,7 @@ from hub.cli.render import table, warn
 from hub.errors import BadAnswer, HubError, UsageError
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
-from hub.kube.kubeconfig import in_cluster_servers, load_hub_access
+from hub.kube.hub_access import in_cluster_servers, load_hub_access
 from hub.kube.resolver import LookupPool
 from hub.model import LOCAL
 from hub.registry import isolated

@@ -18,7 +18,7 @@ from hub.cli.render import count, table, warn
 from hub.errors import ApiError, Conflict, HubError, NotFound
 from hub.kube.client import MERGE_PATCH, Client
 from hub.kube.credentials import Credentials
-from hub.kube.kubeconfig import load_hub_access
+from hub.kube.hub_access import load_hub_access
 from hub.kube.resolver import LookupPool
 from hub.kube.wire import SLICES
 from hub.local import approvals

@@ -260,7 +260,7 @@ class Given:
 
 def own_namespace() -> str:
     """The namespace of the Pod this runs in; ``default`` outside of one."""
-    from hub.kube.kubeconfig import SERVICE_ACCOUNT
+    from hub.kube.hub_access import SERVICE_ACCOUNT
 
     try:
         return (SERVICE_ACCOUNT / "namespace").read_text("utf-8").strip() or DEFAULT_NAMESPACE

@@ -23,8 +23,8 @@ import msgspec
 from hub import __version__, errors
 from hub.kube import protobuf
 from hub.kube.dial import connect
+from hub.kube.hosts import address_refusal
 from hub.kube.http1 import ERROR_LIMIT, Connection, Head, ProtocolError
-from hub.kube.kubeconfig import address_refusal
 from hub.kube.resolver import ClusterResolver, LookupPool
 
 JSON = "application/json"

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from hub.aio.clock import Clock
 from hub.errors import Forbidden, HubError, KubeconfigError
+from hub.kube.access import ClusterAccess, Token
 from hub.kube.admin import administer
 from hub.kube.credentials import Credentials
-from hub.kube.kubeconfig import ClusterAccess, KubeconfigPolicy, Token, parse_kubeconfig
+from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.kube.secret import Secret
 from hub.kube.tokens import account_of, request_token, token_life
 from hub.model import Node

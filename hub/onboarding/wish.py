@@ -10,10 +10,12 @@ from typing import Final
 
 from hub.aio.clock import Clock
 from hub.errors import ApiError, ClusterUnreachable, Forbidden, HubError, NotFound
+from hub.kube.access import ClusterAccess
 from hub.kube.admin import Admin, administer
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
-from hub.kube.kubeconfig import ClusterAccess, KubeconfigPolicy, load_hub_access, load_kubeconfig
+from hub.kube.hub_access import load_hub_access
+from hub.kube.kubeconfig import KubeconfigPolicy, load_kubeconfig
 from hub.kube.resolver import LookupPool
 from hub.onboarding.credential import secret
 from hub.onboarding.manifests import Access, Manifest, cluster_of, is_ours

@@ -13,7 +13,7 @@ from hub.errors import Conflict, Invalid
 from hub.kube import wire
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
-from hub.kube.kubeconfig import load_hub_access
+from hub.kube.hub_access import load_hub_access
 from hub.kube.resolver import LookupPool
 from hub.local.cluster import LocalCluster
 from hub.model import (

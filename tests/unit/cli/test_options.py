@@ -40,7 +40,7 @@ def test_duration_is_the_registrys() -> None:
 
 def test_namespace_defaults_to_the_pods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In a Pod the hub's namespace is the Pod's, elsewhere ``default``."""
-    monkeypatch.setattr("hub.kube.kubeconfig.SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr("hub.kube.hub_access.SERVICE_ACCOUNT", tmp_path)
     assert own_namespace() == "default"
 
     (tmp_path / "namespace").write_text("edge-hub\n")

@@ -1,4 +1,4 @@
-"""Kubeconfigs as honest tools write them, and where the hub looks for its own."""
+"""Kubeconfigs as honest tools write them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,9 @@ import pytest
 import yaml
 
 from hub.errors import KubeconfigError
-from hub.kube.kubeconfig import (
-    ClientCertificate,
-    ClusterAccess,
-    Exec,
-    KubeconfigPolicy,
-    Token,
-    TokenFile,
-    address_refusal,
-    in_cluster_servers,
-    load_hub_access,
-    load_in_cluster,
-    load_kubeconfig,
-    parse_kubeconfig,
-)
+from hub.kube.access import ClientCertificate, ClusterAccess, Exec, Token, TokenFile
+from hub.kube.hub_access import load_hub_access
+from hub.kube.kubeconfig import KubeconfigPolicy, load_kubeconfig, parse_kubeconfig
 from hub.kube.secret import Secret
 
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
@@ -210,82 +199,3 @@ def test_unreadable_file_is_named(tmp_path: Path, kind: str) -> None:
         path.symlink_to("/proc/self/mem/x")
     with pytest.raises(KubeconfigError, match=f"^kubeconfig {path}: cannot be read: [a-zA-Z]"):
         load_kubeconfig(path, policy=FILES)
-
-
-def service_account(folder: Path) -> dict[str, str]:
-    """A mounted service account and its environment."""
-    for name, text in (("token", "t"), ("ca.crt", PEM), ("namespace", "hub-system\n")):
-        (folder / name).write_text(text)
-    return {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
-
-
-def test_in_cluster_access_reads_files_later(tmp_path: Path) -> None:
-    """Token and CA stay files, since both are rotated; the namespace is the Pod's."""
-    access = load_in_cluster(service_account(tmp_path), tmp_path)
-    assert access == ClusterAccess(
-        server="https://[fd00::1]:443",
-        auth=TokenFile(tmp_path / "token"),
-        origin="in-cluster service account",
-        ca_file=tmp_path / "ca.crt",
-        namespace="hub-system",
-    )
-
-
-def test_in_cluster_access_needs_environment_and_token(tmp_path: Path) -> None:
-    """Without either the process is not in a cluster."""
-    environ = service_account(tmp_path)
-    assert load_in_cluster({}, tmp_path) is None
-    (tmp_path / "token").unlink()
-    assert load_in_cluster(environ, tmp_path) is None
-
-
-def test_hub_access_prefers_the_given_path(tmp_path: Path) -> None:
-    """--kubeconfig is what counts, whatever the environment says."""
-    (tmp_path / "mine").write_text(config({"token": "mine"}))
-    (tmp_path / "env").write_text(config({"token": "env"}))
-    access = load_hub_access(tmp_path / "mine", environ={"KUBECONFIG": str(tmp_path / "env")})
-    assert access.auth == Token(Secret("mine"))
-
-
-def test_hub_access_merges_kubeconfig_as_kubectl(tmp_path: Path) -> None:
-    """Of several files the first to define a name, or a current context, wins; missing files are passed over."""
-    (tmp_path / "b").mkdir()
-    (tmp_path / "a").write_text(yaml.safe_dump({"users": [{"name": "u", "user": {"tokenFile": "token"}}]}))
-    (tmp_path / "b/c").write_text(config({"token": "later"}, **{"certificate-authority": "ca.crt"}))
-    listed = os.pathsep.join(["", *(str(tmp_path / name) for name in ("missing", "a", "b/c"))])
-    access = load_hub_access(environ={"KUBECONFIG": listed})
-    assert (access.auth, access.ca_file) == (TokenFile(tmp_path / "token"), tmp_path / "b/ca.crt")
-    assert access.origin == f'kubeconfig {tmp_path}/a, {tmp_path}/b/c, context "hub"'
-
-
-def test_hub_access_falls_back_on_the_home_folder(tmp_path: Path) -> None:
-    """Without flag, cluster and KUBECONFIG it is kubectl's default file."""
-    (tmp_path / ".kube").mkdir()
-    (tmp_path / ".kube/config").write_text(config({"token": "home"}))
-    assert load_hub_access(environ={"HOME": str(tmp_path)}).auth == Token(Secret("home"))
-
-
-def test_hub_access_says_where_it_looked(tmp_path: Path) -> None:
-    """With nothing anywhere, the error names the places and the flag."""
-    with pytest.raises(KubeconfigError, match=r"/\.kube/config does not exist; give --kubeconfig FILE"):
-        load_hub_access(environ={"HOME": str(tmp_path)})
-
-
-def test_in_cluster_servers_covers_names_and_address() -> None:
-    """The hub cluster is recognised by its names and by the address in the environment, however written."""
-    servers = in_cluster_servers({"KUBERNETES_SERVICE_HOST": "FD00:0::1", "KUBERNETES_SERVICE_PORT": "443"})
-    assert {("fd00::1", 443), ("kubernetes.default.svc", 443)} <= servers
-
-
-@pytest.mark.parametrize("address", ["10.0.0.1", "127.0.0.1", "::1", "8.8.8.8", "2001:db8::1", "64:ff9b::a00:1"])
-def test_address_refusal_lets_ordinary_addresses_pass(address: str) -> None:
-    """Private, public and loopback addresses may be API servers."""
-    assert address_refusal(address) is None
-
-
-@pytest.mark.parametrize(
-    "address", ["169.254.169.254", "::ffff:169.254.1.1", "64:ff9b::a9fe:a9fe", "ff02::1", "0.0.0.0"]
-)
-def test_address_refusal_names_a_reason(address: str) -> None:
-    """What a name resolved to is judged like an address in the kubeconfig, also in disguise."""
-    assert address_refusal(address)

@@ -17,7 +17,8 @@ import pytest
 import yaml
 
 from hub.errors import KubeconfigError
-from hub.kube.kubeconfig import MAX_BYTES, KubeconfigPolicy, parse_kubeconfig
+from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
+from hub.kube.kubeconfig_yaml import MAX_BYTES
 
 ORIGIN = "Secret hub/prod, key kubeconfig"
 VERSION = "client.authentication.k8s.io/v1"

@@ -1,0 +1,77 @@
+"""Which hosts and addresses no API server may have, however they are written: cloud metadata services above all."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Final
+
+_METADATA_NAMES: Final = frozenset({"metadata", "metadata.google.internal", "metadata.goog", "instance-data"})
+_METADATA_ADDRESSES: Final = frozenset(
+    map(ipaddress.ip_address, ("169.254.169.254", "100.100.100.200", "168.63.129.16", "fd00:ec2::254"))
+)
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+DNS_NAME: Final = re.compile(
+    r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?)(\.[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?)*"
+)
+_NUMERIC_LABEL: Final = re.compile(r"\d+|0x[0-9a-f]*")
+
+
+def address_refusal(text: str) -> str | None:
+    """Why no API server may have this IP address, or None. The client asks for what a name resolved to, too.
+
+    Raises:
+        ValueError: not an IP address.
+    """
+    address = _unwrapped(ipaddress.ip_address(text))
+    if address in _METADATA_ADDRESSES:
+        return "a cloud metadata service"
+    if address.is_link_local:
+        return "a link-local address"
+    if address.is_loopback:
+        return None
+    if address.is_unspecified or address.is_multicast or address.is_reserved:
+        return "not an address of one machine"
+    return None
+
+
+def _unwrapped(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The IPv4 address inside a mapped, 6to4 or NAT64 one; any other as it is."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address
+
+
+def same_host(host: str) -> str:
+    """One spelling for every way to write a host, for comparing."""
+    try:
+        return str(_unwrapped(ipaddress.ip_address(host)))
+    except ValueError:
+        return host.lower().removesuffix(".")
+
+
+def host_problem(host: str) -> str | None:
+    """Why a kubeconfig may not name this host, or None."""
+    if ":" in host or _NUMERIC_LABEL.fullmatch(host.rpartition(".")[2]):
+        if "%" in host:
+            return "an address with a zone, which means another machine on each"
+        try:
+            return address_refusal(host)
+        except ValueError:  # the resolver would read 2852039166 or 0xa9fea9fe as an address
+            return "not a canonical IP address"
+    if not DNS_NAME.fullmatch(host):
+        return "not a host name (international names: in their xn-- form)"
+    if host in _METADATA_NAMES:
+        return "a cloud metadata service"
+    return None
+
+
+def is_address(text: str) -> bool:
+    """Whether ``text`` is an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,107 @@
+"""A kubeconfig as written: its contexts, clusters and users by name, each knowing where it stands.
+
+Nothing is judged here but the shape: what an entry may ask for is for :mod:`hub.kube.kubeconfig`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hub.errors import KubeconfigError
+from hub.kube.files import read_regular
+from hub.kube.kubeconfig_yaml import MAX_BYTES, Map, parse_yaml
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A named entry's body, and where it was written."""
+
+    body: Map
+    origin: str
+    base: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One kubeconfig, or several as one, with the entries of each kind by name."""
+
+    origin: str
+    current_context: str | None
+    contexts: Mapping[str, Entry]
+    clusters: Mapping[str, Entry]
+    users: Mapping[str, Entry]
+
+
+def read_kubeconfig(path: Path) -> bytes:
+    """A kubeconfig's content.
+
+    Raises:
+        KubeconfigError: it cannot be read, is no regular file or is too large.
+    """
+    try:
+        return read_regular(path, MAX_BYTES)
+    except OSError as error:
+        raise KubeconfigError(f"kubeconfig {path}: cannot be read: {error.strerror}; check its path and mode") from None
+
+
+def parse_document(data: bytes, origin: str, base: Path | None) -> Document:
+    """The entries of one kubeconfig; ``base`` is the folder that relative paths in it start from.
+
+    Raises:
+        KubeconfigError: it does not parse, or is no kubeconfig.
+    """
+    root = parse_yaml(data, origin)
+    if root is None:
+        raise KubeconfigError(f"{origin}: empty; write the file with: kubectl config view --flatten --minify")
+    if not isinstance(root, Map):
+        raise KubeconfigError(f"{origin}: not a kubeconfig: a mapping with clusters, contexts and users is expected")
+    kind = root.get("kind", "Config")
+    if kind != "Config" or root.get("apiVersion", "v1") != "v1":
+        hint = "; give the decoded value of its key, not the Secret" if kind == "Secret" else ""
+        raise KubeconfigError(f"{origin}: not a kubeconfig: kind Config of apiVersion v1 is expected{hint}")
+    current = root.get("current-context") or None
+    if current is not None and not isinstance(current, str):
+        raise KubeconfigError(f"{origin}: current-context: must be text; put it in quotes")
+    sections = (_entries(root, f"{kind}s", kind, origin, base) for kind in ("context", "cluster", "user"))
+    return Document(origin, current, *sections)
+
+
+def _entries(root: Map, section: str, kind: str, origin: str, base: Path | None) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
+    listed = root.get(section)
+    if listed is None:
+        return found
+    if not isinstance(listed, list):
+        raise KubeconfigError(
+            f"{origin}:{root.lines[section]}: {section}: must be a list of entries with name and {kind}"
+        )
+    for index, item in enumerate(listed):
+        name = item.get("name") if isinstance(item, Map) else None
+        if not isinstance(name, str) or not name:
+            raise KubeconfigError(f"{origin}: {section}[{index}]: needs a name (text; put it in quotes)")
+        if name in found:
+            raise KubeconfigError(f"{origin}: {section}[{index}]: the name {quote(name)} is taken; rename one")
+        body = item.get(kind)
+        found[name] = Entry(body if isinstance(body, Map) else Map(), origin, base)
+    return found
+
+
+def merged(documents: Sequence[Document]) -> Document:
+    """KUBECONFIG's rule: the first file that defines a name, or the current context, wins."""
+    first, *others = documents
+    for other in others:
+        first = Document(
+            f"{first.origin}, {other.origin.removeprefix('kubeconfig ')}",
+            first.current_context or other.current_context,
+            {**other.contexts, **first.contexts},
+            {**other.clusters, **first.clusters},
+            {**other.users, **first.users},
+        )
+    return first
+
+
+def quote(name: str) -> str:
+    """A name as written by a stranger: printable, on one line, not endless."""
+    return ascii(name if len(name) <= 100 else name[:99] + "…") if not name.isprintable() else f'"{name[:100]}"'

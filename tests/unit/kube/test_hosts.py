@@ -1,0 +1,21 @@
+"""Hosts that no API server may have; kubeconfigs that name one are in test_kubeconfig_hostile.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from hub.kube.hosts import address_refusal
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "127.0.0.1", "::1", "8.8.8.8", "2001:db8::1", "64:ff9b::a00:1"])
+def test_address_refusal_lets_ordinary_addresses_pass(address: str) -> None:
+    """Private, public and loopback addresses may be API servers."""
+    assert address_refusal(address) is None
+
+
+@pytest.mark.parametrize(
+    "address", ["169.254.169.254", "::ffff:169.254.1.1", "64:ff9b::a9fe:a9fe", "ff02::1", "0.0.0.0"]
+)
+def test_address_refusal_names_a_reason(address: str) -> None:
+    """What a name resolved to is judged like an address in the kubeconfig, also in disguise."""
+    assert address_refusal(address)

@@ -1,0 +1,92 @@
+"""Where the hub looks for access to its own cluster."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hub.errors import KubeconfigError
+from hub.kube.access import ClusterAccess, Token, TokenFile
+from hub.kube.hub_access import in_cluster_servers, load_hub_access, load_in_cluster
+from hub.kube.secret import Secret
+
+
+def config(user: dict[str, Any], **cluster: Any) -> str:
+    """A kubeconfig with one context."""
+    return yaml.safe_dump(
+        {
+            "current-context": "hub",
+            "clusters": [{"name": "c", "cluster": {"server": "https://api:6443", **cluster}}],
+            "contexts": [{"name": "hub", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": user}],
+        }
+    )
+
+
+def service_account(folder: Path) -> dict[str, str]:
+    """A mounted service account and its environment."""
+    for name, text in (("token", "t"), ("ca.crt", "PEM"), ("namespace", "hub-system\n")):
+        (folder / name).write_text(text)
+    return {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+
+
+def test_in_cluster_access_reads_files_later(tmp_path: Path) -> None:
+    """Token and CA stay files, since both are rotated; the namespace is the Pod's."""
+    access = load_in_cluster(service_account(tmp_path), tmp_path)
+    assert access == ClusterAccess(
+        server="https://[fd00::1]:443",
+        auth=TokenFile(tmp_path / "token"),
+        origin="in-cluster service account",
+        ca_file=tmp_path / "ca.crt",
+        namespace="hub-system",
+    )
+
+
+def test_in_cluster_access_needs_environment_and_token(tmp_path: Path) -> None:
+    """Without either the process is not in a cluster."""
+    environ = service_account(tmp_path)
+    assert load_in_cluster({}, tmp_path) is None
+    (tmp_path / "token").unlink()
+    assert load_in_cluster(environ, tmp_path) is None
+
+
+def test_hub_access_prefers_the_given_path(tmp_path: Path) -> None:
+    """--kubeconfig is what counts, whatever the environment says."""
+    (tmp_path / "mine").write_text(config({"token": "mine"}))
+    (tmp_path / "env").write_text(config({"token": "env"}))
+    access = load_hub_access(tmp_path / "mine", environ={"KUBECONFIG": str(tmp_path / "env")})
+    assert access.auth == Token(Secret("mine"))
+
+
+def test_hub_access_merges_kubeconfig_as_kubectl(tmp_path: Path) -> None:
+    """Of several files the first to define a name, or a current context, wins; missing files are passed over."""
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a").write_text(yaml.safe_dump({"users": [{"name": "u", "user": {"tokenFile": "token"}}]}))
+    (tmp_path / "b/c").write_text(config({"token": "later"}, **{"certificate-authority": "ca.crt"}))
+    listed = os.pathsep.join(["", *(str(tmp_path / name) for name in ("missing", "a", "b/c"))])
+    access = load_hub_access(environ={"KUBECONFIG": listed})
+    assert (access.auth, access.ca_file) == (TokenFile(tmp_path / "token"), tmp_path / "b/ca.crt")
+    assert access.origin == f'kubeconfig {tmp_path}/a, {tmp_path}/b/c, context "hub"'
+
+
+def test_hub_access_falls_back_on_the_home_folder(tmp_path: Path) -> None:
+    """Without flag, cluster and KUBECONFIG it is kubectl's default file."""
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube/config").write_text(config({"token": "home"}))
+    assert load_hub_access(environ={"HOME": str(tmp_path)}).auth == Token(Secret("home"))
+
+
+def test_hub_access_says_where_it_looked(tmp_path: Path) -> None:
+    """With nothing anywhere, the error names the places and the flag."""
+    with pytest.raises(KubeconfigError, match=r"/\.kube/config does not exist; give --kubeconfig FILE"):
+        load_hub_access(environ={"HOME": str(tmp_path)})
+
+
+def test_in_cluster_servers_covers_names_and_address() -> None:
+    """The hub cluster is recognised by its names and by the address in the environment, however written."""
+    servers = in_cluster_servers({"KUBERNETES_SERVICE_HOST": "FD00:0::1", "KUBERNETES_SERVICE_PORT": "443"})
+    assert {("fd00::1", 443), ("kubernetes.default.svc", 443)} <= servers
