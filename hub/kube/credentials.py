@@ -29,7 +29,7 @@ from hub.aio.process import ProcessError, redact, run_program
 from hub.aio.rounds import own_round
 from hub.errors import CredentialError
 from hub.kube import tls
-from hub.kube.access import ClientCertificate, ClusterAccess, Exec, Token, TokenFile, usable_token
+from hub.kube.cluster_access import ClientCertificate, ClusterAccess, Exec, Token, TokenFile, usable_token
 from hub.kube.files import read_regular
 from hub.kube.secret import Secret
 from hub.kube.tokens import Life, token_life

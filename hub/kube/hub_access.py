@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from hub.errors import KubeconfigError
-from hub.kube.access import ClusterAccess, TokenFile
+from hub.kube.cluster_access import ClusterAccess, TokenFile
 from hub.kube.hosts import same_host
 from hub.kube.kubeconfig import KubeconfigPolicy, access_of, load_kubeconfig
 from hub.kube.kubeconfig_document import merged, parse_document, read_kubeconfig

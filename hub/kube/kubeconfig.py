@@ -22,7 +22,16 @@ from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
 from hub.errors import KubeconfigError
-from hub.kube.access import EXEC_VERSIONS, Auth, ClientCertificate, ClusterAccess, Exec, Token, TokenFile, usable_token
+from hub.kube.cluster_access import (
+    EXEC_VERSIONS,
+    Auth,
+    ClientCertificate,
+    ClusterAccess,
+    Exec,
+    Token,
+    TokenFile,
+    usable_token,
+)
 from hub.kube.hosts import DNS_NAME, host_problem, is_address, same_host
 from hub.kube.kubeconfig_document import Document, Entry, parse_document, quote, read_kubeconfig
 from hub.kube.kubeconfig_yaml import Map

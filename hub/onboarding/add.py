@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from hub.aio.clock import Clock
 from hub.errors import Forbidden, HubError, KubeconfigError
-from hub.kube.access import ClusterAccess, Token
 from hub.kube.admin import administer
+from hub.kube.cluster_access import ClusterAccess, Token
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.kube.secret import Secret

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import yaml
 
-from hub.kube.access import ClusterAccess, Token
+from hub.kube.cluster_access import ClusterAccess, Token
 from hub.kube.secret import Secret
 from hub.onboarding.manifests import ACCOUNT, Manifest, labels
 

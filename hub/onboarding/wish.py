@@ -10,9 +10,9 @@ from typing import Final
 
 from hub.aio.clock import Clock
 from hub.errors import ApiError, ClusterUnreachable, Forbidden, HubError, NotFound
-from hub.kube.access import ClusterAccess
 from hub.kube.admin import Admin, administer
 from hub.kube.client import Client
+from hub.kube.cluster_access import ClusterAccess
 from hub.kube.credentials import Credentials
 from hub.kube.hub_access import load_hub_access
 from hub.kube.kubeconfig import KubeconfigPolicy, load_kubeconfig

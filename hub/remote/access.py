@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from hub.aio.clock import Clock
 from hub.errors import Forbidden, HubError, KubeconfigError, NotFound
-from hub.kube.access import ClusterAccess
 from hub.kube.client import Client
+from hub.kube.cluster_access import ClusterAccess
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, load_kubeconfig, parse_kubeconfig
 from hub.kube.resolver import LookupPool

@@ -14,8 +14,8 @@ from contextlib import suppress
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
 from hub.errors import ApiError, Forbidden, HubError, NotFound
-from hub.kube.access import ClusterAccess
 from hub.kube.client import Client
+from hub.kube.cluster_access import ClusterAccess
 from hub.kube.reflector import Reflector, RelistSlots
 from hub.kube.wire import NODES
 from hub.model import Node

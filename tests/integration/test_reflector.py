@@ -13,8 +13,8 @@ import pytest
 from hub.aio.clock import SystemClock
 from hub.errors import ClusterUnreachable, HubError
 from hub.kube import client as client_module
-from hub.kube.access import ClusterAccess, Token
 from hub.kube.client import Client
+from hub.kube.cluster_access import ClusterAccess, Token
 from hub.kube.credentials import Credentials
 from hub.kube.reflector import Reflector
 from hub.kube.resolver import LookupPool

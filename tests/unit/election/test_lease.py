@@ -13,8 +13,8 @@ from hub.election import lease as lease_module
 from hub.election.elector import LeaseRecord
 from hub.election.lease import KubeLease
 from hub.errors import AlreadyExists, BadAnswer, ClusterUnreachable, Conflict, Forbidden, NotFound
-from hub.kube.access import ClusterAccess, Token
 from hub.kube.client import Client
+from hub.kube.cluster_access import ClusterAccess, Token
 from hub.kube.credentials import Credentials
 from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret

@@ -14,7 +14,7 @@ from hub.events.catalog import REASONS, Reason
 from hub.events.recorder import Recorder
 from hub.events.series import Held, Regarding
 from hub.events.watch import EventWatch, Watched
-from hub.kube.access import ClusterAccess, Token
+from hub.kube.cluster_access import ClusterAccess, Token
 from hub.kube.credentials import Credentials
 from hub.kube.secret import Secret
 from hub.model import Finding, TargetKey

@@ -23,8 +23,8 @@ from hub import errors
 from hub.aio.clock import SystemClock
 from hub.kube import client as client_module
 from hub.kube import dial, http1
-from hub.kube.access import Auth, ClientCertificate, ClusterAccess, Token, TokenFile
 from hub.kube.client import Client
+from hub.kube.cluster_access import Auth, ClientCertificate, ClusterAccess, Token, TokenFile
 from hub.kube.credentials import CHECK_INTERVAL, Credentials
 from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret

@@ -16,7 +16,7 @@ import pytest
 
 from hub.errors import CredentialError
 from hub.kube import credentials as module
-from hub.kube.access import Auth, ClientCertificate, ClusterAccess, Exec, Token, TokenFile
+from hub.kube.cluster_access import Auth, ClientCertificate, ClusterAccess, Exec, Token, TokenFile
 from hub.kube.credentials import Credentials, ends_soon
 from hub.kube.secret import Secret
 from tests.support.apiserver.pki import Authority

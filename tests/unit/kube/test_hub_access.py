@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hub.errors import KubeconfigError
-from hub.kube.access import ClusterAccess, Token, TokenFile
+from hub.kube.cluster_access import ClusterAccess, Token, TokenFile
 from hub.kube.hub_access import in_cluster_servers, load_hub_access, load_in_cluster
 from hub.kube.secret import Secret
 

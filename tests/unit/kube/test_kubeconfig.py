@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from hub.errors import KubeconfigError
-from hub.kube.access import ClientCertificate, ClusterAccess, Exec, Token, TokenFile
+from hub.kube.cluster_access import ClientCertificate, ClusterAccess, Exec, Token, TokenFile
 from hub.kube.hub_access import load_hub_access
 from hub.kube.kubeconfig import KubeconfigPolicy, load_kubeconfig, parse_kubeconfig
 from hub.kube.secret import Secret

@@ -18,8 +18,8 @@ from hub.aio.clock import SystemClock
 from hub.errors import HubError
 from hub.kube import client as client_module
 from hub.kube import reflector as reflector_module
-from hub.kube.access import ClusterAccess, Token
 from hub.kube.client import Client
+from hub.kube.cluster_access import ClusterAccess, Token
 from hub.kube.credentials import Credentials
 from hub.kube.reflector import LONGEST_RETRY_AFTER, STEADY, Reflector, RelistSlots
 from hub.kube.resolver import LookupPool

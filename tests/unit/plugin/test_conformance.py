@@ -30,7 +30,7 @@ from hub.plugin import (
     Unknown,
     hookimpl,
 )
-from hub.plugin.testing import conformance
+from hub.plugin.testing import conformance, harness
 from hub.plugin.testing.conformance import ProviderConformance
 from hub.plugin.testing.nodes import OTHER_VALUES
 
@@ -270,6 +270,12 @@ class Ending(GoodEndpoints):
         yield Snapshot(self.endpoints)
 
 
+class Mute(GoodEndpoints):
+    async def watch(self, /) -> AsyncIterator[Any]:
+        await asyncio.Event().wait()
+        yield Snapshot(self.endpoints)
+
+
 class ClingingEndpoints(GoodEndpoints):
     async def watch(self, /) -> AsyncIterator[Any]:
         if self.config.broken:
@@ -424,6 +430,13 @@ def test_a_provider_without_configuration_breaks_no_rule() -> None:
         yield Good(Config())
 
     assert failing(plugin(config=None, open=open_provider), breakable=False) == {}
+
+
+def test_a_provider_that_says_nothing_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An author's run ends."""
+    monkeypatch.setattr(harness, "DEADLINE", 0.1)
+    with pytest.raises(TimeoutError):
+        suite(endpoints(Mute)).test_gives_a_first_snapshot()
 
 
 @pytest.mark.parametrize(("rule", "broken"), BROKEN, ids=[f"{rule}-{index}" for index, (rule, _) in enumerate(BROKEN)])

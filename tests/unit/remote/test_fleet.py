@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hub.aio.clock import SystemClock, rfc3339
 from hub.desired.addresses import Accepted, Rejected
 from hub.errors import ClusterUnreachable, KubeconfigError
-from hub.kube.access import ClusterAccess
+from hub.kube.cluster_access import ClusterAccess
 from hub.kube.reflector import STEADY
 from hub.model import LOCAL, Node, TargetKey
 from hub.registry.spec import ClusterSpec, KubeconfigPath, NodePolicy, ProviderRef, Registry, TargetSpec
