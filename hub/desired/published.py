@@ -11,7 +11,7 @@ from operator import is_, is_not
 
 import msgspec
 
-from hub.model import Endpoint, GroupKey, PublishedSlice, Slice
+from hub.model import Endpoint, GroupKey, Offered, PublishedSlice, Slice
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -43,12 +43,7 @@ class Published:
 
     def __init__(self, slices: tuple[PublishedSlice, ...] = (), before: Published | None = None) -> None:
         self.slices = slices
-        if before is not None and same_objects(
-            [each.addresses for each in slices], [each.addresses for each in before.slices]
-        ):
-            self.duplicates: bool = before.duplicates
-        else:
-            self.duplicates = _repeats(slices)
+        self.duplicates: bool = _repeats(slices, () if before is None or before.duplicates else before.slices)
         self._endpoints: dict[str, Endpoint] | None = None
         self._compared: tuple[Mapping[str, Endpoint], Difference] | None = None
 
@@ -86,10 +81,16 @@ class Published:
                     removed[address] = before
                 elif after != before:
                     changed[address] = (before, after)
-        added: tuple[str, ...] = ()
-        if present != len(wanted) or self.duplicates:
-            added = tuple(sorted(set(wanted).difference(*(each.addresses for each in self.slices))))
-        return Difference(removed, changed, added)
+        missing = () if present == len(wanted) and not self.duplicates else self._missing(wanted, len(wanted) - present)
+        return Difference(removed, changed, missing)
+
+    def _missing(self, wanted: Mapping[str, Endpoint], count: int) -> tuple[str, ...]:
+        """What is wanted and not published, sorted: ``count`` addresses, where none is published twice."""
+        if isinstance(wanted, Offered) and not self.duplicates:
+            recent = wanted.changed.intersection(wanted).difference(*(each.addresses for each in self.slices))
+            if len(recent) == count:
+                return tuple(sorted(recent))
+        return tuple(sorted(set(wanted).difference(*(each.addresses for each in self.slices))))
 
     def __bool__(self) -> bool:
         """Whether any endpoint is published."""
@@ -174,12 +175,18 @@ def _same_addresses(observed: Slice, before: PublishedSlice) -> PublishedSlice |
     return PublishedSlice(observed, before.addresses, endpoints, draining, before.duplicates)
 
 
-def _repeats(slices: Sequence[PublishedSlice]) -> bool:
-    """Whether an address appears twice."""
+def _repeats(slices: Sequence[PublishedSlice], before: Sequence[PublishedSlice]) -> bool:
+    """Whether an address appears twice; ``before`` none did, so that only what has come since needs a look."""
     if any(each.duplicates for each in slices):
         return True
-    total = sum(len(each.addresses) for each in slices)
-    return len(slices) > 1 and len({address for each in slices for address in each.addresses}) < total
+    gone = {id(each.addresses): each.addresses for each in before}
+    stay: list[tuple[str, ...]] = []
+    fresh: list[tuple[str, ...]] = []
+    for each in slices:
+        (fresh if gone.pop(id(each.addresses), None) is None else stay).append(each.addresses)
+    here = set().union(*fresh)
+    come = here.difference(*gone.values())
+    return len(here) < sum(map(len, fresh)) or not all(map(come.isdisjoint, stay if come else ()))
 
 
 def same_objects(one: Sequence[object], other: Sequence[object]) -> bool:

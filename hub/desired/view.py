@@ -30,6 +30,7 @@ from hub.model import (
     Found,
     Node,
     ObjectReference,
+    Offered,
     Resolution,
     SourceView,
     Unknown,
@@ -140,7 +141,7 @@ class ViewBuilder:
         self._claims: dict[str, tuple[str, ...]] = {}
         """Address -> names of the nodes that claim it, the one that has it first."""
         self._conflicts: set[str] = set()
-        self._endpoints: dict[str, dict[str, Endpoint]] = {family: {} for family in FAMILIES}
+        self._endpoints: dict[str, Offered] = {family: Offered() for family in FAMILIES}
         self._last_now = float("-inf")
         self._result: ViewResult | None = None
 
@@ -353,6 +354,7 @@ class ViewBuilder:
         for family in FAMILIES:
             old = self._endpoints[family]
             new: dict[str, Endpoint] | None = None
+            changed: set[str] = set()
             grown = False
             for address in concerned:
                 if (":" in address) != (family == "IPv6"):
@@ -362,13 +364,14 @@ class ViewBuilder:
                     continue
                 if new is None:
                     new = old.copy()
+                changed.add(address)
                 if wanted is None:
                     del new[address]
                 else:
                     grown = grown or address not in old
                     new[address] = wanted
             if new is not None:
-                self._endpoints[family] = in_order(new) if grown else new
+                self._endpoints[family] = Offered(in_order(new) if grown else new, old, frozenset(changed))
 
     def _endpoint(self, address: str) -> Endpoint | None:
         names = self._claims.get(address)

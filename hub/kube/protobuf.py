@@ -124,14 +124,15 @@ class SliceEncoder:
     """Encodes slices; endpoints that are the same object are encoded once."""
 
     def __init__(self) -> None:
-        self._endpoints: dict[int, tuple[Endpoint, bytes]] = {}
+        self._endpoints: dict[int, Endpoint] = {}
+        """By id, which is theirs alone for as long as they are kept here."""
+        self._encoded: dict[int, bytes] = {}
         self._room = SPARE_ENDPOINTS
 
     def encode(self, value: Slice) -> bytes:
         """The body of a POST (no resourceVersion) or PUT; a PUT ends the tracking of managedFields (docs/adr/0016)."""
         if len(self._endpoints) > self._room:
             self._forget_unused()
-        cache = self._endpoints
         meta = b"".join(
             (
                 _text(1, value.name),
@@ -145,21 +146,30 @@ class SliceEncoder:
             )
         )
         parts = [_bytes(1, meta)]
-        for endpoint in value.endpoints:
-            known = cache.get(id(endpoint))
-            if known is None:
-                known = cache[id(endpoint)] = (endpoint, _endpoint(endpoint))  # keeps the object, and so its id
-            parts.append(known[1])
+        parts.extend(self._encode_endpoints(value.endpoints))
         parts.extend(map(_port, value.ports))
         parts.append(_text(4, value.address_type))
         raw = b"".join(parts)
         kind = _bytes(1, _text(1, "discovery.k8s.io/v1") + _text(2, "EndpointSlice"))
         return MAGIC + kind + _bytes(2, raw)
 
+    def _encode_endpoints(self, endpoints: tuple[Endpoint, ...]) -> list[bytes]:
+        encoded = self._encoded
+        try:  # nearly always all of them are known
+            return list(map(encoded.__getitem__, map(id, endpoints)))
+        except KeyError:
+            for each in endpoints:
+                if id(each) not in encoded:
+                    self._endpoints[id(each)] = each
+                    encoded[id(each)] = _endpoint(each)
+        return list(map(encoded.__getitem__, map(id, endpoints)))
+
     def _forget_unused(self) -> None:
         """Drop the endpoints that nobody but this table holds: otherwise each that was ever written would stay."""
+        known = self._endpoints
         # Two references are its own: the table's, and the argument's.
-        self._endpoints = {key: known for key, known in self._endpoints.items() if getrefcount(known[0]) > 2}
+        self._endpoints = {key: known[key] for key in known if getrefcount(known[key]) > 2}
+        self._encoded = {key: self._encoded[key] for key in self._endpoints}
         self._room = len(self._endpoints) * 5 // 4 + SPARE_ENDPOINTS
 
 
