@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.desired.published import Index, Published, prepare
-from hub.model import DRAINING, PUBLISHED, Endpoint, GroupKey
+from hub.model import DRAINING, PUBLISHED, Endpoint, GroupKey, Offered
 from tests.support import build
 
 EU, US = GroupKey("eu", "IPv4"), GroupKey("us", "IPv4")
@@ -110,3 +110,65 @@ def test_history_does_not_matter(steps: list[dict[str, tuple[list[Endpoint], str
             assert list(group.endpoints.items()) == list(other.endpoints.items())
             assert group.difference({}) == other.difference({})
             assert bool(group) is bool(other)
+
+
+# --- mappings that know what they were made from ------------------------------------------------------
+
+
+class Untouched(Offered):
+    """Endpoints nobody may look at."""
+
+    def get(self, address: str, default: object = None) -> Endpoint:  # type: ignore[override]
+        raise AssertionError(f"{address} was looked at")
+
+
+def test_only_slices_with_a_changed_address_are_looked_at() -> None:
+    """The others hold what they held; so they do for the next change after that."""
+    wanted = Offered(build.endpoints(4))
+    first, second = published(1).slices[0], prepare(build.slice("s-1", build.endpoints(2, 1)))
+    assert (first.holds(wanted), second.holds(wanted)) == (True, True)
+    other = Untouched({**wanted, build.address(3): build.endpoint("10.9.9.9")}, wanted, frozenset([build.address(3)]))
+    assert (first.holds(other), second.holds(other)) == (True, True)
+    last = Untouched(other, other, frozenset([build.address(0)]))
+    assert second.holds(last)
+    assert first.holds(Offered(other, other, frozenset([build.address(0)])))
+
+
+def test_what_changed_is_known_of_the_last_step_only() -> None:
+    """Two steps back nobody knows; nor where what came before is gone."""
+    one = Offered(build.endpoints(1))
+    two = Offered(build.endpoints(2), one, frozenset([build.address(1)]))
+    three = Offered(build.endpoints(3), two, frozenset([build.address(2)]))
+    assert (two.since(one), three.since(two)) == ({build.address(1)}, {build.address(2)})
+    assert (three.since(one), one.since(None), two.since({})) == (None, None, None)
+    before = dict(one)
+    del one
+    assert two.since(before) is None
+
+
+EDITS = st.dictionaries(st.integers(0, 5), st.none() | STATES, max_size=3)
+
+
+@given(st.lists(st.tuples(EDITS, st.none() | OBSERVED, st.booleans()), min_size=1, max_size=8))
+def test_steps_lead_where_a_fresh_comparison_does(
+    steps: list[tuple[dict[int, object], dict[str, tuple[list[Endpoint], str]] | None, bool]],
+) -> None:
+    """Whatever changes in between, asked after every step or not: the difference is that of plain mappings."""
+    index, wanted = Index(), Offered()
+    observed = [build.slice("s-0", [])]
+    for edits, seen, asked in steps:
+        new = dict(wanted)
+        for number, conditions in edits.items():
+            address = build.address(number)
+            if conditions is None:
+                new.pop(address, None)
+            else:
+                new[address] = build.endpoint(address, conditions=conditions)
+        changed = frozenset(each for each in new.keys() | wanted.keys() if new.get(each) is not wanted.get(each))
+        wanted = Offered(new, wanted, changed)
+        if seen is not None:
+            observed = [build.slice(name, content) for name, (content, _) in seen.items()]
+        found = index.groups(observed, {}).get(EU)
+        if asked and found is not None:
+            fresh = Index().groups(observed, {})[EU]
+            assert found.difference(wanted) == fresh.difference(dict(wanted))

@@ -559,3 +559,17 @@ def test_history_does_not_matter(
         assert [list(family) for family in result.view.endpoints.values()] == [
             sorted(family) for family in fresh.view.endpoints.values()
         ]
+
+
+def test_a_view_says_in_what_it_differs_from_the_one_before() -> None:
+    """By address, in the family concerned; the other family's mapping stays the same object."""
+    made = builder()
+    one, two = build.node("one", "10.0.0.1"), build.node("two", "10.0.0.2")
+    first = made.build(*world(one, two), NOW).view.endpoints
+    gone = made.build(*world(one), NOW).view.endpoints
+    back = made.build(*world(one, build.node("three", "10.0.0.2")), NOW).view.endpoints
+    assert [after["IPv4"].since(before["IPv4"]) for before, after in ((first, gone), (gone, back))] == [
+        {"10.0.0.2"},
+        {"10.0.0.2"},
+    ]
+    assert back["IPv6"] is first["IPv6"]
