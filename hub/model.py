@@ -9,6 +9,7 @@ endpoints of a cluster exist once, however many Services publish them. Never mut
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import is_
 from typing import Final, NamedTuple
 from weakref import ref
 
@@ -454,7 +455,8 @@ class PublishedSlice(msgspec.Struct):
         found: tuple[Endpoint | None, ...] = tuple(map(wanted.get, self.addresses))
         if found != self.endpoints:
             return False
-        self.endpoints = found  # type: ignore[assignment]  # equal, so there is no None in it
+        if not all(map(is_, found, self.endpoints)):
+            self.endpoints = found  # type: ignore[assignment]  # equal, so there is no None in it
         self.held = wanted
         return True
 

@@ -55,6 +55,7 @@ class Claim(msgspec.Struct):
         exempt_all: it is not to look at any.
         judged: what the verdicts say; None where nothing is checked.
         plain: what it would want if nothing were checked; set where ``judged`` is.
+        there: see :attr:`current`.
     """
 
     key: GroupKey
@@ -71,6 +72,14 @@ class Claim(msgspec.Struct):
     sets: Mapping[str, tuple[Port, ...]] = msgspec.field(default_factory=dict)
     judged: Judged | None = None
     plain: Mapping[str, Endpoint] = msgspec.field(default_factory=dict)
+    there: Mapping[str, Endpoint] | None = None
+
+    @property
+    def current(self) -> Mapping[str, Endpoint]:
+        """What is published of it, by address; put together once, where somebody asks."""
+        if self.there is None:
+            self.there = self.published.endpoints
+        return self.there
 
     @property
     def difference(self) -> Difference:
@@ -174,7 +183,7 @@ class _Settlement:
         """Give an address to its owner and take it, in time, from all others."""
         claims = self._claims
         claimants = [i for i, claim in enumerate(claims) if not claim.yielding and address in claim.wanted]
-        publishers = [i for i, claim in enumerate(claims) if address in claim.published.endpoints]
+        publishers = [i for i, claim in enumerate(claims) if address in claim.current]
         if len(claimants) > 1:
             self.conflicts.append(address)
         owner = _owner(claims, claimants, publishers)
@@ -189,11 +198,11 @@ class _Settlement:
                 claims[i].exempt.add(address)
                 self.wanted[i].pop(address, None)
                 if not over:
-                    self.wanted[i][address] = _alike(claims[i].published.endpoints[address], endpoint)
+                    self.wanted[i][address] = _alike(claims[i].current[address], endpoint)
 
     def _moved(self, owner: Claim, address: str) -> bool:
         """Whether the address has been seen at its owner for long enough to leave the others."""
-        if address not in owner.published.endpoints:
+        if address not in owner.current:
             return False
         key = (owner.key.family, address)
         move = self._moves.get(key)
@@ -211,7 +220,7 @@ def _contested(claims: Sequence[Claim], overlaps: Overlaps) -> set[str]:
     claiming = [claim for claim in claims if not claim.yielding]
     contested = overlaps.find([claim.wanted for claim in claiming])
     for claim in claims:
-        letting_go = claim.published.endpoints if claim.yielding else claim.difference.removed
+        letting_go = claim.current if claim.yielding else claim.difference.removed
         if not letting_go:
             continue
         for other in claiming:
@@ -254,7 +263,7 @@ def standing(cluster: str, claims: Sequence[Claim], min_ready: int) -> Standing:
         offers=any(claim.wanted for claim in claims),
         ready=any(ready(claim.wanted.values(), min_ready) for claim in claims),
         published=any(claim.published for claim in claims),
-        serving=any(ready(claim.published.endpoints.values(), min_ready) for claim in claims),
+        serving=any(ready(claim.current.values(), min_ready) for claim in claims),
     )
 
 
@@ -287,7 +296,7 @@ def step_aside(claim: Claim, *, healthy: bool, remove: bool) -> None:
         claim.exempt_all = claim.exempt_all or healthy
         claim.wanted = EMPTY
         return
-    published = claim.published.endpoints
+    published = claim.current
     claim.wanted = {address: claim.wanted[address] for address in published if address in claim.wanted}
 
 

@@ -120,6 +120,10 @@ class Judge:
             last = self._base[claim.key] = (inputs, claim.wanted if same else made)
         claim.wanted = last[1]
 
+    def forget_base(self, key: GroupKey) -> None:
+        """The source of a claim says again what it has: what was made without it is not needed any more."""
+        self._base.pop(key, None)
+
 
 def _judged(watch: Watch, known: Mapping[str, Verdict], old: Mapping[str, Endpoint], *, remove: bool) -> Judged:
     if all(map(known.get, watch.addresses)):
@@ -178,7 +182,7 @@ def panics(claims: Iterable[Claim], *, before: bool) -> bool:
 
 
 def _published_ready(claim: Claim, address: str) -> bool:
-    endpoint = claim.published.endpoints.get(address)
+    endpoint = claim.current.get(address)
     return endpoint is not None and endpoint.conditions.ready is True
 
 

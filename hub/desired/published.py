@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import compress
 from operator import is_, is_not
+from weakref import ref
 
 import msgspec
 
@@ -44,19 +45,24 @@ class Published:
     def __init__(self, slices: tuple[PublishedSlice, ...] = (), before: Published | None = None) -> None:
         self.slices = slices
         self.duplicates: bool = _repeats(slices, () if before is None or before.duplicates else before.slices)
-        self._endpoints: dict[str, Endpoint] | None = None
+        self._endpoints: ref[Offered] | None = None
         self._compared: tuple[Mapping[str, Endpoint], Difference] | None = None
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """Everything in them by address, in their order; the first of duplicates."""
-        if self._endpoints is None:
-            merged: dict[str, Endpoint] = {}
+        """Everything in them by address, in their order; the first of duplicates.
+
+        Known for as long as somebody has it, as long as nothing is known of a source, say: each of a fleet's groups
+        would keep it for ever otherwise.
+        """
+        known = self._endpoints() if self._endpoints is not None else None
+        if known is None:
+            known = Offered()
             for each in self.slices:
                 fresh = dict(zip(each.addresses, each.endpoints, strict=True))
-                merged.update(fresh | merged if self.duplicates else fresh)
-            self._endpoints = merged
-        return self._endpoints
+                known.update(fresh | known if self.duplicates else fresh)
+            self._endpoints = ref(known)
+        return known
 
     def difference(self, wanted: Mapping[str, Endpoint]) -> Difference:
         """Compare with what is wanted; the last comparison is remembered by the mapping's identity."""

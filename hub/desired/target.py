@@ -346,6 +346,7 @@ class _Decision:
             wanted = self._last_known(published, view.endpoints.get(key.family, EMPTY))
             claim = Claim(key, published, wanted, found.ports, view, known=False, sets=found.sets)
             return self._unknown(source, claim)
+        self._cache.judge.forget_base(key)
         base = view.endpoints.get(key.family, EMPTY)
         wanted = self._with_kept(key, published, base, view)
         claim = Claim(key, published, wanted, found.ports, view, sets=found.sets)
@@ -415,7 +416,7 @@ class _Decision:
         if isinstance(check, NoPort):
             self._findings.append(Finding("CheckWithoutPort", check.message, (cluster,)))
             return None
-        watch = Watch(cluster, family, check, claim.wanted, claim.published.endpoints)
+        watch = Watch(cluster, family, check, claim.wanted, claim.current)
         self._watches.append(watch)
         return watch
 
@@ -446,6 +447,7 @@ class _Decision:
         """What the view offers, and what is published and must not go for want of a statement about it."""
         upsert_only = self._target.policy == "upsert-only"
         if not (upsert_only or view.unknown_nodes or not view.complete or self._refused):
+            self._cache.kept.pop(key, None)
             return base
         inputs = (published, base, view, self._target, self._refused)
         known = self._cache.kept.get(key)
@@ -462,7 +464,8 @@ class _Decision:
         wanted: Mapping[str, Endpoint] = base
         if kept or refused:
             # What the API server refuses stays as it is published, and is not published anew.
-            old = {address: published.endpoints[address] for address in refused if address in published.endpoints}
+            there = published.endpoints
+            old = {address: there[address] for address in refused if address in there}
             wanted = {**{address: each for address, each in base.items() if address not in refused}, **old, **kept}
         self._cache.kept[key] = (inputs, wanted)
         return wanted

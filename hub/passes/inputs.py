@@ -104,8 +104,9 @@ class Inputs:
             elif view.unknown is not None:
                 unknown[name] = view.unknown
                 view = _stand_in(view, ours, memory, left=spec.strategy == "failover" and name != active)
-            elif memory.adopted:
+            else:
                 memory.adopted.pop(name, None)
+                memory.stand_ins.pop(name, None)
             seen += result.findings
             if result.wake_at is not None:
                 wakes.append(result.wake_at - self._clock.wall())

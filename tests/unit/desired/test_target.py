@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
+from weakref import ref
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from hub.model import (
     Finding,
     GroupKey,
     ObjectReference,
+    Offered,
     Port,
     Service,
     ServicePort,
@@ -218,6 +220,31 @@ def test_one_unknown_source_does_not_hold_another() -> None:
     it = two()
     it.run(view("eu", "ab"), view("us", "cd"))
     assert names(it.run(build.view("eu", unknown="x"), view("us", "c"))) == {"eu": "ab", "us": "c"}
+
+
+def test_what_stood_for_a_source_is_forgotten_when_it_speaks_again() -> None:
+    """A mapping of all that is published, in each group of a fleet that was ever silent, would stay for ever."""
+    it = Pipeline()
+    it.run(view("eu", "ab"))
+    it.run(build.view("eu", unknown="list failed"))
+    assert it.desired is not None
+    (group,) = it.desired.groups
+    assert (dict(group.endpoints), isinstance(group.endpoints, Offered)) == (eps("a", "b"), True)
+    stood = ref(cast("Offered", group.endpoints))
+    del group
+    it.run(view("eu", "abc"))
+    assert stood() is None
+
+
+def test_what_is_kept_for_want_of_a_statement_is_forgotten_after_it() -> None:
+    """Likewise where a node could not be resolved for a while."""
+    it = Pipeline()
+    it.run(view("eu", "ab"))
+    it.run(view("eu", "a", unknown_nodes=frozenset("b")))
+    assert names(it.published()) == {"eu": "ab"}
+    assert it.memory.cache.kept
+    it.run(view("eu", "ab"))
+    assert not it.memory.cache.kept
 
 
 def test_unknown_nodes_keep_what_is_published_for_them() -> None:
