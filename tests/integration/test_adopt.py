@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 from hub.cli import cli
 from tests.support.api import ApiRefused, Object
+from tests.support.apiserver.audit import Mark
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import ROOT, RunningHub, World, add_node
 from tests.support.waiting import eventually
@@ -142,7 +143,7 @@ def recorded(world: World, *always: str) -> Iterator[Recorder]:
     assert recorder.mixed == set()
 
 
-def deletes(world: World, mark: int) -> int:
+def deletes(world: World, mark: Mark) -> int:
     """Slices the hub deleted since a mark."""
     return sum(each.verb == "delete" for each in world.writes(mark))
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from hub.cli import cli
 from tests.support.api import Api, ApiRefused, Object
+from tests.support.apiserver.audit import Mark
 from tests.support.apiserver.controllers import ControllerManager
 from tests.support.apiserver.server import ApiServer
 from tests.support.helm import (
@@ -218,7 +219,7 @@ def leads(server: ApiServer) -> bool:
     return lease is not None and bool(lease["spec"].get("holderIdentity"))
 
 
-def account_writes(server: ApiServer, mark: int) -> list[str]:
+def account_writes(server: ApiServer, mark: Mark) -> list[str]:
     """Slices the account wrote since a mark."""
     time.sleep(0.5)
     return [
@@ -235,7 +236,7 @@ def granted(manifests: Sequence[Object]) -> set[tuple[str, str]]:
     return {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
 
 
-def used(server: ApiServer, mark: int) -> set[tuple[str, str]]:
+def used(server: ApiServer, mark: Mark) -> set[tuple[str, str]]:
     """(resource, verb) of what the account asked for; it was refused nothing for want of a right."""
     asked = server.requests(mark, SYSTEM_ACCOUNT)
     refused = [each for each in asked if each.status == 403]
@@ -307,7 +308,7 @@ def deliver(helm: Helm, replicas: Sequence[Pod], settings: Object) -> None:
         pod.project()
 
 
-def contend(world: World, server: ApiServer, mark: int) -> None:
+def contend(world: World, server: ApiServer, mark: Mark) -> None:
     """Change a slice so often that a write of the hub's meets another version, and it has to read that slice again."""
     [name] = [each for each in world.versions() if len(world.slices()) == 2][:1]
 
@@ -342,7 +343,7 @@ MISSING = {
 """Rule -> what is not so without it."""
 
 
-def facts(world: World, server: ApiServer, mark: int) -> set[str]:
+def facts(world: World, server: ApiServer, mark: Mark) -> set[str]:
     """What is so now."""
     api = server.api
     published = world.published()
@@ -492,7 +493,7 @@ def account(helm: Helm, hub_cluster: ApiServer) -> Api:
 def held(server: ApiServer) -> Api:
     """The account, once the policy is in force."""
     api = server.api_with(server.service_account_token(NAMESPACE, FULLNAME))
-    policy_in_force(api)
+    policy_in_force(server.api, api)
     return api
 
 

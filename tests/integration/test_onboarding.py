@@ -25,6 +25,7 @@ from hub.kube.tokens import token_life
 from hub.onboarding.credential import token_of
 from hub.remote import cluster as remote_cluster
 from tests.support.api import ApiRefused, Object
+from tests.support.apiserver.audit import Mark
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import RunningHub, World, add_node, frozen
 from tests.support.waiting import eventually
@@ -639,7 +640,7 @@ def test_a_secret_nobody_labelled_is_not_renewed(world: World, hub: Hub) -> None
     assert world.hub_cluster.api.get(f"{SECRETS}/eu") == before
 
 
-def looks(world: World, mark: int) -> bool:
+def looks(world: World, mark: Mark) -> bool:
     """The Secret was read by name once more than to connect: the renewal looked whose it is."""
     asked = [each for each in world.hub_cluster.requests(mark, "hub") if each.resource == "secrets"]
     return len([each for each in asked if each.verb == "get"]) >= 2

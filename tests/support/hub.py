@@ -25,7 +25,7 @@ from hub.app.hub import Hub, Options, assemble
 from hub.model import Finding, TargetKey
 from hub.remote.cluster import RemoteCluster
 from tests.support.api import Object
-from tests.support.apiserver.audit import Request
+from tests.support.apiserver.audit import Mark, Request
 from tests.support.apiserver.server import ApiServer
 from tests.support.waiting import eventually
 
@@ -181,7 +181,7 @@ class World:
         """Where a slice lives."""
         return f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/{name}"
 
-    def writes(self, mark: int, settle: float = 0.3) -> list[Request]:
+    def writes(self, mark: Mark, settle: float = 0.3) -> list[Request]:
         """Writes of slices by the hub's account since a mark, once the log has settled."""
         time.sleep(settle)
         return [

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.support.api import Object
 
@@ -42,17 +43,27 @@ class Request:
         return self.verb in {"create", "update", "patch", "delete", "deletecollection"}
 
 
-def read(log: Path, since: int = 0) -> list[Request]:
-    """The requests logged after the byte ``since``; each once, though a watch is logged when it starts and ends."""
+class Mark(NamedTuple):
+    """A moment in a log: its length then, in bytes, and the time. What was answered just before is logged just after."""
+
+    place: int = 0
+    time: float = 0.0
+
+
+BEGINNING = Mark()
+
+
+def read(log: Path, since: Mark = BEGINNING) -> list[Request]:
+    """What was asked after a mark; each request once, though a watch is logged when it starts and ends."""
     with log.open("rb") as file:
-        file.seek(since)
+        file.seek(since.place)
         text = file.read()
     # A line still being written counts next time.
     events = [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
     first: dict[str, Request] = {}
     for event in events:
         first.setdefault(event["auditID"], _request(event))
-    return list(first.values())
+    return [each for each in first.values() if each.received >= since.time]
 
 
 def _request(event: Object) -> Request:

@@ -25,6 +25,7 @@ import yaml
 
 from tests.support.api import Api, ApiRefused, Object
 from tests.support.apiserver import audit, binaries
+from tests.support.apiserver.audit import BEGINNING, Mark
 from tests.support.apiserver.pki import Authority, Key
 from tests.support.apiserver.process import Process, as_flags
 
@@ -258,12 +259,12 @@ class ApiServer:
 
     # What was asked of it
 
-    def audit_mark(self) -> int:
-        """A place in the audit log, for :meth:`requests`."""
-        return self._audit_log.stat().st_size
+    def audit_mark(self) -> Mark:
+        """This moment, for :meth:`requests`."""
+        return Mark(self._audit_log.stat().st_size, time.time())
 
-    def requests(self, since: int = 0, user: str | None = None) -> list[audit.Request]:
-        """Requests answered since a mark, by one user if given; a watch counts when it starts.
+    def requests(self, since: Mark = BEGINNING, user: str | None = None) -> list[audit.Request]:
+        """What was asked since a mark and is answered, by one user if given; a watch counts when it starts.
 
         The log is written just after the answer: wait for what must be there, and let a moment pass before asserting
         that something is not.
