@@ -44,7 +44,7 @@ class Request:
 
 
 class Mark(NamedTuple):
-    """A moment in a log: its length then, in bytes, and the time. What was answered just before is logged just after."""
+    """A moment in a log: its length in bytes, and the time. What was answered just before is logged just after."""
 
     place: int = 0
     time: float = 0.0
