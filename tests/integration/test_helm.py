@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from click import Context
 from click.testing import CliRunner, Result
 
 from hub.cli import cli
+from hub.model import LABEL_SOURCE_CLUSTER
 from tests.support.api import Api, ApiRefused, Object
 from tests.support.apiserver.audit import Mark
 from tests.support.apiserver.controllers import ControllerManager
@@ -262,7 +264,7 @@ def test_the_hub_syncs_two_remotes_and_uses_each_of_its_rights(
                 assert pod.ask(flag, asked) == 200
         add_node(world.remotes["eu"], "eu-3", "10.1.0.3")
         world.awaits(*ALL, "10.1.0.3")
-        contend(world, hub_cluster, mark)
+        contend(world, hub_cluster)
         # A Service goes from the registry: its slices go, and the new registry is kept.
         world.add_service("other")
         more = copy.deepcopy(settings)
@@ -308,18 +310,21 @@ def deliver(helm: Helm, replicas: Sequence[Pod], settings: Object) -> None:
         pod.project()
 
 
-def contend(world: World, server: ApiServer, mark: Mark) -> None:
-    """Change a slice so often that a write of the hub's meets another version, and it has to read that slice again."""
-    [name] = [each for each in world.versions() if len(world.slices()) == 2][:1]
+def contend(world: World, server: ApiServer) -> None:
+    """Change a slice while the hub has something to write into it: it meets another version, and reads it again."""
+    [name] = [each["metadata"]["name"] for each in world.slices(selector=f"{LABEL_SOURCE_CLUSTER}=eu")]
+    numbers = itertools.count(4)
 
-    def touched() -> bool:
-        for _ in range(10):
+    def read_again() -> bool:
+        mark, number = server.audit_mark(), next(numbers)
+        add_node(world.remotes["eu"], f"eu-{number}", f"10.1.0.{number}")
+        for _ in range(20):
             server.api.patch(world.slice_path(name), {"metadata": {"labels": {"touched": str(time.monotonic_ns())}}})
         return any(
             each.verb == "get" and each.resource == "endpointslices" for each in server.requests(mark, SYSTEM_ACCOUNT)
         )
 
-    eventually(touched, 60, every=0.0)
+    eventually(read_again, 60)
 
 
 CLUSTER_IP = "10.96.7.7"

@@ -18,7 +18,7 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Awaitable, Coroutine, Iterator
+from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self, TypeVar
@@ -234,9 +234,9 @@ class Proxy:
         """No byte on any connection there is, for ever."""
         self._thread.call(self._silence())
 
-    def inject(self, fault: Fault) -> None:
-        """Begin a fault; requests under way are concerned, too."""
-        self._thread.call(self._inject(fault))
+    def inject(self, *faults: Fault) -> None:
+        """Begin faults at one moment, the first that fits counts; requests under way are concerned, too."""
+        self._thread.call(self._inject(faults))
 
     def heal(self) -> None:
         """End all faults, and open the door. What was held back goes on."""
@@ -245,8 +245,7 @@ class Proxy:
     @contextlib.contextmanager
     def broken(self, *faults: Fault) -> Iterator[None]:
         """Faults for the length of a block."""
-        for each in faults:
-            self.inject(each)
+        self.inject(*faults)
         try:
             yield
         finally:
@@ -320,8 +319,8 @@ class Proxy:
             self._links.discard(link)
             link.abort()
 
-    async def _inject(self, fault: Fault) -> None:
-        self._faults.append([fault, fault.times])
+    async def _inject(self, faults: Sequence[Fault]) -> None:
+        self._faults += ([fault, fault.times] for fault in faults)
         self._notify()
         for link in list(self._links):
             if link.waits and link.request is not None:
