@@ -11,7 +11,7 @@ endpoint.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -55,7 +55,6 @@ class Claim(msgspec.Struct):
         exempt_all: it is not to look at any.
         judged: what the verdicts say; None where nothing is checked.
         plain: what it would want if nothing were checked; set where ``judged`` is.
-        there: see :attr:`current`.
     """
 
     key: GroupKey
@@ -72,14 +71,14 @@ class Claim(msgspec.Struct):
     sets: Mapping[str, tuple[Port, ...]] = msgspec.field(default_factory=dict)
     judged: Judged | None = None
     plain: Mapping[str, Endpoint] = msgspec.field(default_factory=dict)
-    there: Mapping[str, Endpoint] | None = None
+    _current: Mapping[str, Endpoint] | None = None
 
     @property
     def current(self) -> Mapping[str, Endpoint]:
         """What is published of it, by address; put together once, where somebody asks."""
-        if self.there is None:
-            self.there = self.published.endpoints
-        return self.there
+        if self._current is None:
+            self._current = self.published.endpoints
+        return self._current
 
     @property
     def difference(self) -> Difference:
@@ -153,8 +152,6 @@ def settle(claims: Sequence[Claim], moves: Moves, overlaps: Overlaps, now: float
         overlaps: the memory of this family.
         now: seconds that only move forward.
     """
-    if len(claims) < 2:
-        return Settled({})
     contested = _contested(claims, overlaps)
     if not contested:
         return Settled({})
@@ -263,8 +260,16 @@ def standing(cluster: str, claims: Sequence[Claim], min_ready: int) -> Standing:
         offers=any(claim.wanted for claim in claims),
         ready=any(ready(claim.wanted.values(), min_ready) for claim in claims),
         published=any(claim.published for claim in claims),
-        serving=any(ready(claim.current.values(), min_ready) for claim in claims),
+        serving=any(ready(_published(claim), min_ready) for claim in claims),
     )
+
+
+def _published(claim: Claim) -> Iterable[Endpoint]:
+    """What is published of it, each address once."""
+    published = claim.published
+    if published.duplicates:
+        return claim.current.values()
+    return chain.from_iterable(each.endpoints for each in published.slices)
 
 
 def _unresolved(claim: Claim) -> bool:

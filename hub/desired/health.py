@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hub.desired.claims import EMPTY, Claim, Judged, node_of, ready
+from hub.desired.memo import Memo
 from hub.desired.ports import NO_READINGS, NOT_READ, PortReading
 from hub.desired.published import same_objects
 from hub.health.spec import Check, Verdict, Verdicts, Watch, check_of, starting_verdict
@@ -76,11 +77,11 @@ def _verdict(address: str, watch: Watch, known: Mapping[str, Verdict]) -> Verdic
 class Judge:
     """Applies the verdicts to the claims of one target; remembers what it made, by identity."""
 
-    __slots__ = ("_base", "_last")
+    __slots__ = ("_base", "_judged")
 
     def __init__(self) -> None:
-        self._last: dict[GroupKey, tuple[tuple[object, ...], Judged]] = {}
-        self._base: dict[GroupKey, tuple[tuple[object, ...], Mapping[str, Endpoint]]] = {}
+        self._judged: Memo[GroupKey, Judged] = Memo()
+        self._base: Memo[GroupKey, Mapping[str, Endpoint]] = Memo()
 
     def judge(self, claim: Claim, watch: Watch, verdicts: Verdicts, *, remove: bool) -> None:
         """Change what a claim wants to what its verdicts leave of it.
@@ -93,13 +94,14 @@ class Judge:
         """
         known = verdicts.get(watch.check, _NOTHING)
         inputs = (watch.addresses, watch.published, watch.check, known, remove)
-        last = self._last.get(claim.key)
-        if last is None or not same_objects(last[0], inputs):
-            old = last[1].wanted if last is not None else EMPTY
-            last = self._last[claim.key] = (inputs, _judged(watch, known, old, remove=remove))
-        claim.judged = last[1]
+        judged = self._judged.get(claim.key, inputs)
+        if judged is None:
+            last = self._judged.last(claim.key)
+            old = last.wanted if last is not None else EMPTY
+            judged = self._judged.put(claim.key, inputs, _judged(watch, known, old, remove=remove))
+        claim.judged = judged
         claim.plain = claim.wanted
-        claim.wanted = last[1].wanted
+        claim.wanted = judged.wanted
 
     def base(self, claim: Claim, good: Mapping[str, Endpoint], *, checked: bool) -> None:
         """Take out of an unknown claim what verdicts, or policies, once made of it.
@@ -113,16 +115,17 @@ class Judge:
             checked: its addresses are checked now.
         """
         inputs = (claim.wanted, good, checked)
-        last = self._base.get(claim.key)
-        if last is None or not same_objects(last[0], inputs):
+        base = self._base.get(claim.key, inputs)
+        if base is None:
             made = {address: _cured(each, good, checked=checked) for address, each in claim.wanted.items()}
             same = same_objects(tuple(made.values()), tuple(claim.wanted.values()))
-            last = self._base[claim.key] = (inputs, claim.wanted if same else made)
-        claim.wanted = last[1]
+            base = self._base.put(claim.key, inputs, claim.wanted if same else made)
+        claim.wanted = base
 
-    def forget_base(self, key: GroupKey) -> None:
-        """The source of a claim says again what it has: what was made without it is not needed any more."""
-        self._base.pop(key, None)
+    def sweep(self) -> None:
+        """Forget what was not asked for since the last time."""
+        self._judged.sweep()
+        self._base.sweep()
 
 
 def _judged(watch: Watch, known: Mapping[str, Verdict], old: Mapping[str, Endpoint], *, remove: bool) -> Judged:

@@ -12,7 +12,7 @@ from weakref import ref
 
 import msgspec
 
-from hub.model import Endpoint, GroupKey, Offered, PublishedSlice, Slice
+from hub.model import Endpoint, Endpoints, GroupKey, PublishedSlice, Slice
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class Published:
     def __init__(self, slices: tuple[PublishedSlice, ...] = (), before: Published | None = None) -> None:
         self.slices = slices
         self.duplicates: bool = _repeats(slices, () if before is None or before.duplicates else before.slices)
-        self._endpoints: ref[Offered] | None = None
+        self._endpoints: ref[Endpoints] | None = None
         self._compared: tuple[Mapping[str, Endpoint], Difference] | None = None
 
     @property
@@ -57,10 +57,13 @@ class Published:
         """
         known = self._endpoints() if self._endpoints is not None else None
         if known is None:
-            known = Offered()
+            known = Endpoints()
             for each in self.slices:
-                fresh = dict(zip(each.addresses, each.endpoints, strict=True))
-                known.update(fresh | known if self.duplicates else fresh)
+                if self.duplicates:
+                    for address, endpoint in zip(each.addresses, each.endpoints, strict=True):
+                        known.setdefault(address, endpoint)
+                else:
+                    known.update(zip(each.addresses, each.endpoints, strict=True))
             self._endpoints = ref(known)
         return known
 
@@ -87,16 +90,23 @@ class Published:
                     removed[address] = before
                 elif after != before:
                     changed[address] = (before, after)
-        missing = () if present == len(wanted) and not self.duplicates else self._missing(wanted, len(wanted) - present)
-        return Difference(removed, changed, missing)
+        return Difference(removed, changed, self._missing(wanted, present))
 
-    def _missing(self, wanted: Mapping[str, Endpoint], count: int) -> tuple[str, ...]:
-        """What is wanted and not published, sorted: ``count`` addresses, where none is published twice."""
-        if isinstance(wanted, Offered) and not self.duplicates:
-            recent = wanted.changed.intersection(wanted).difference(*(each.addresses for each in self.slices))
-            if len(recent) == count:
-                return tuple(sorted(recent))
-        return tuple(sorted(set(wanted).difference(*(each.addresses for each in self.slices))))
+    def _missing(self, wanted: Mapping[str, Endpoint], present: int) -> tuple[str, ...]:
+        """What is wanted and not published, sorted; so many of its addresses are present, counted in every slice.
+
+        Where none is in two of them, the number of what is missing is known. If as many of those that came last
+        are missing, these are all of it.
+        """
+        published = [each.addresses for each in self.slices]
+        if not self.duplicates:
+            if present == len(wanted):
+                return ()
+            if isinstance(wanted, Endpoints):
+                recent = wanted.changed.intersection(wanted).difference(*published)
+                if present + len(recent) == len(wanted):
+                    return tuple(sorted(recent))
+        return tuple(sorted(set(wanted).difference(*published)))
 
     def __bool__(self) -> bool:
         """Whether any endpoint is published."""
@@ -125,7 +135,6 @@ class Index:
         """
         if same_objects(observed, self._observed) and renames == self._renames:
             return self._groups
-        self._observed, self._renames = tuple(observed), renames
         entries: dict[str, PublishedSlice] = {}
         grouped: dict[GroupKey, list[PublishedSlice]] = {}
         for i in self._by_number(observed):
@@ -140,6 +149,7 @@ class Index:
             grouped.setdefault(key, []).append(entry)
         self._entries = entries
         self._groups = {key: self._group(key, tuple(members)) for key, members in grouped.items()}
+        self._observed, self._renames = tuple(observed), renames
         return self._groups
 
     def _by_number(self, observed: Sequence[Slice]) -> list[int]:

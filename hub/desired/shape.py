@@ -37,9 +37,13 @@ class Shaper:
             self._last = {}
             return
         shared = _shared_hostnames(claims) if service.headless else frozenset()
+        done: dict[GroupKey, tuple[Mapping[str, Endpoint], Mapping[str, Endpoint]]] = {}
         for claim in claims:
             if claim.known and not claim.untouched and not claim.yielding:
-                claim.wanted = self._shaped(service, claim, shared)
+                shaped = self._shaped(service, claim, shared)
+                done[claim.key] = (claim.wanted, shaped)
+                claim.wanted = shaped
+        self._last = done
 
     def _shaped(self, service: Service, claim: Claim, shared: frozenset[str]) -> Mapping[str, Endpoint]:
         base, last = self._last.get(claim.key, ({}, {}))
@@ -63,9 +67,7 @@ class Shaper:
             new = _with(endpoint, hostname, ready=service.publish_not_ready)
             made[address] = old if old is not None and old == new else new
             changed = changed or made[address] is not old
-        shaped = made if changed else last
-        self._last[claim.key] = (claim.wanted, shaped)
-        return shaped
+        return made if changed else last
 
 
 def _shared_hostnames(claims: Sequence[Claim]) -> frozenset[str]:

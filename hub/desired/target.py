@@ -19,6 +19,7 @@ import msgspec
 from hub.desired.claims import EMPTY, Claim, Move, Moves, Overlaps, filtered, node_of, settle, standing, step_aside
 from hub.desired.failover import FailoverMemory, choose
 from hub.desired.health import Judge, NoPort, check_for, findings, panics, passing
+from hub.desired.memo import Memo
 from hub.desired.ports import NO_READINGS, PortProblem, PortReading, Ports, named, of_published, ports
 from hub.desired.published import Index, Published, same_objects
 from hub.desired.shape import Shaper
@@ -129,9 +130,15 @@ class Cache:
         self.shaper = Shaper()
         self.judge = Judge()
         self.overlaps: dict[str, Overlaps] = {}
-        self.ports: dict[str, tuple[tuple[object, ...], Ports | PortProblem]] = {}
-        self.kept: dict[GroupKey, tuple[tuple[object, ...], Mapping[str, Endpoint]]] = {}
+        self.ports: Memo[str, Ports | PortProblem] = Memo()
+        self.kept: Memo[GroupKey, Mapping[str, Endpoint]] = Memo()
         self.last: _Pass | None = None
+
+    def sweep(self) -> None:
+        """Forget what a pass had no use for: of a source that is not silent any more, or none at all."""
+        self.ports.sweep()
+        self.kept.sweep()
+        self.judge.sweep()
 
 
 class _Pass(msgspec.Struct, frozen=True):
@@ -289,6 +296,7 @@ class _Decision:
             failover = self._fail_over(by_source)
         panic = self._believe(claims)
         moves = self._settle(claims)
+        self._cache.sweep()
         self._findings.extend(self._families())
         self._findings.extend(self._local(claims))
         memory = self._memory
@@ -327,12 +335,10 @@ class _Decision:
         last = self._last_ports(cluster) if reads or view.unknown is not None else NO_PORTS
         sets = view.port_sets or None
         inputs = (self._target, self._service, source.allowed_ports, view.ports, sets, last)
-        known = self._cache.ports.get(cluster)
-        if known is not None and not reads and same_objects(known[0], inputs):
-            return known[1]
+        if not reads and (known := self._cache.ports.get(cluster, inputs)) is not None:
+            return known
         found = ports(self._target, self._service, source.allowed_ports, view.ports, sets, source.node_ports, last)
-        self._cache.ports[cluster] = (inputs, found)
-        return found
+        return self._cache.ports.put(cluster, inputs, found)
 
     def _last_ports(self, cluster: str) -> tuple[Port, ...]:
         """What is published of a source, of whatever family."""
@@ -346,7 +352,6 @@ class _Decision:
             wanted = self._last_known(published, view.endpoints.get(key.family, EMPTY))
             claim = Claim(key, published, wanted, found.ports, view, known=False, sets=found.sets)
             return self._unknown(source, claim)
-        self._cache.judge.forget_base(key)
         base = view.endpoints.get(key.family, EMPTY)
         wanted = self._with_kept(key, published, base, view)
         claim = Claim(key, published, wanted, found.ports, view, sets=found.sets)
@@ -447,12 +452,10 @@ class _Decision:
         """What the view offers, and what is published and must not go for want of a statement about it."""
         upsert_only = self._target.policy == "upsert-only"
         if not (upsert_only or view.unknown_nodes or not view.complete or self._refused):
-            self._cache.kept.pop(key, None)
             return base
         inputs = (published, base, view, self._target, self._refused)
-        known = self._cache.kept.get(key)
-        if known is not None and same_objects(known[0], inputs):
-            return known[1]
+        if (known := self._cache.kept.get(key, inputs)) is not None:
+            return known
         removed = published.difference(base).removed
         everything = upsert_only or not view.complete
         kept = {
@@ -467,8 +470,7 @@ class _Decision:
             there = published.endpoints
             old = {address: there[address] for address in refused if address in there}
             wanted = {**{address: each for address, each in base.items() if address not in refused}, **old, **kept}
-        self._cache.kept[key] = (inputs, wanted)
-        return wanted
+        return self._cache.kept.put(key, inputs, wanted)
 
     def _untouched(self, key: GroupKey) -> Claim:
         published = self._published[key]
@@ -510,9 +512,11 @@ class _Decision:
             families.setdefault(claim.key.family, []).append(claim)
         moves: dict[tuple[str, str], Move] = {}
         conflicts: list[str] = []
-        for family, members in families.items():
-            overlaps = self._cache.overlaps.setdefault(family, Overlaps())
-            settled = settle(members, self._memory.moves, overlaps, self._now)
+        known = self._cache.overlaps
+        shared = {family: members for family, members in families.items() if len(members) > 1}
+        self._cache.overlaps = {family: known.get(family) or Overlaps() for family in shared}
+        for family, members in shared.items():
+            settled = settle(members, self._memory.moves, self._cache.overlaps[family], self._now)
             moves.update(settled.moves)
             conflicts.extend(settled.conflicts)
             if settled.wake_at is not None:

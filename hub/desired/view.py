@@ -26,11 +26,11 @@ from hub.model import (
     Absent,
     Conditions,
     Endpoint,
+    Endpoints,
     Finding,
     Found,
     Node,
     ObjectReference,
-    Offered,
     Resolution,
     SourceView,
     Unknown,
@@ -141,7 +141,7 @@ class ViewBuilder:
         self._claims: dict[str, tuple[str, ...]] = {}
         """Address -> names of the nodes that claim it, the one that has it first."""
         self._conflicts: set[str] = set()
-        self._endpoints: dict[str, Offered] = {family: Offered() for family in FAMILIES}
+        self._endpoints: dict[str, Endpoints] = {family: Endpoints() for family in FAMILIES}
         self._last_now = float("-inf")
         self._result: ViewResult | None = None
 
@@ -371,7 +371,7 @@ class ViewBuilder:
                     grown = grown or address not in old
                     new[address] = wanted
             if new is not None:
-                self._endpoints[family] = Offered(in_order(new) if grown else new, old, frozenset(changed))
+                self._endpoints[family] = Endpoints(in_order(new) if grown else new, old, frozenset(changed))
 
     def _endpoint(self, address: str) -> Endpoint | None:
         names = self._claims.get(address)

@@ -155,13 +155,11 @@ class SliceEncoder:
 
     def _encode_endpoints(self, endpoints: tuple[Endpoint, ...]) -> list[bytes]:
         encoded = self._encoded
-        try:  # nearly always all of them are known
-            return list(map(encoded.__getitem__, map(id, endpoints)))
-        except KeyError:
+        if not all(map(encoded.__contains__, map(id, endpoints))):
             for each in endpoints:
                 if id(each) not in encoded:
-                    self._endpoints[id(each)] = each
                     encoded[id(each)] = _endpoint(each)
+                    self._endpoints[id(each)] = each
         return list(map(encoded.__getitem__, map(id, endpoints)))
 
     def _forget_unused(self) -> None:

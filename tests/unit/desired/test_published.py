@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.desired.published import Index, Published, prepare
-from hub.model import DRAINING, PUBLISHED, Endpoint, GroupKey, Offered
+from hub.model import DRAINING, PUBLISHED, Endpoint, Endpoints, GroupKey
 from tests.support import build
 
 EU, US = GroupKey("eu", "IPv4"), GroupKey("us", "IPv4")
@@ -54,10 +54,12 @@ def test_another_name_for_a_cluster_regroups() -> None:
 
 
 def test_the_first_of_duplicates_counts() -> None:
-    """An address in two slices is the one of the lower-numbered."""
+    """An address in two slices is the one of the lower-numbered; in one slice, the one that comes first."""
     one, other = build.endpoint("10.0.0.1", "a"), build.endpoint("10.0.0.1", "b")
-    found = Published((prepare(build.slice("s-0", [one])), prepare(build.slice("s-1", [other]))))
-    assert (found.duplicates, found.endpoints) == (True, {"10.0.0.1": one})
+    two_slices = (build.slice("s-0", [one]), build.slice("s-1", [other]))
+    for slices in (two_slices, (build.slice("s-0", [one, other]),)):
+        found = Published(tuple(map(prepare, slices)))
+        assert (found.duplicates, found.endpoints) == (True, {"10.0.0.1": one})
 
 
 def test_difference() -> None:
@@ -115,7 +117,7 @@ def test_history_does_not_matter(steps: list[dict[str, tuple[list[Endpoint], str
 # --- mappings that know what they were made from ------------------------------------------------------
 
 
-class Untouched(Offered):
+class Untouched(Endpoints):
     """Endpoints nobody may look at."""
 
     def get(self, address: str, default: object = None) -> Endpoint:  # type: ignore[override]
@@ -124,21 +126,21 @@ class Untouched(Offered):
 
 def test_only_slices_with_a_changed_address_are_looked_at() -> None:
     """The others hold what they held; so they do for the next change after that."""
-    wanted = Offered(build.endpoints(4))
+    wanted = Endpoints(build.endpoints(4))
     first, second = published(1).slices[0], prepare(build.slice("s-1", build.endpoints(2, 1)))
     assert (first.holds(wanted), second.holds(wanted)) == (True, True)
     other = Untouched({**wanted, build.address(3): build.endpoint("10.9.9.9")}, wanted, frozenset([build.address(3)]))
     assert (first.holds(other), second.holds(other)) == (True, True)
     last = Untouched(other, other, frozenset([build.address(0)]))
     assert second.holds(last)
-    assert first.holds(Offered(other, other, frozenset([build.address(0)])))
+    assert first.holds(Endpoints(other, other, frozenset([build.address(0)])))
 
 
 def test_what_changed_is_known_of_the_last_step_only() -> None:
     """Two steps back nobody knows; nor where what came before is gone."""
-    one = Offered(build.endpoints(1))
-    two = Offered(build.endpoints(2), one, frozenset([build.address(1)]))
-    three = Offered(build.endpoints(3), two, frozenset([build.address(2)]))
+    one = Endpoints(build.endpoints(1))
+    two = Endpoints(build.endpoints(2), one, frozenset([build.address(1)]))
+    three = Endpoints(build.endpoints(3), two, frozenset([build.address(2)]))
     assert (two.since(one), three.since(two)) == ({build.address(1)}, {build.address(2)})
     assert (three.since(one), one.since(None), two.since({})) == (None, None, None)
     before = dict(one)
@@ -154,7 +156,7 @@ def test_steps_lead_where_a_fresh_comparison_does(
     steps: list[tuple[dict[int, object], dict[str, tuple[list[Endpoint], str]] | None, bool]],
 ) -> None:
     """Whatever changes in between, asked after every step or not: the difference is that of plain mappings."""
-    index, wanted = Index(), Offered()
+    index, wanted = Index(), Endpoints()
     observed = [build.slice("s-0", [])]
     for edits, seen, asked in steps:
         new = dict(wanted)
@@ -165,7 +167,7 @@ def test_steps_lead_where_a_fresh_comparison_does(
             else:
                 new[address] = build.endpoint(address, conditions=conditions)
         changed = frozenset(each for each in new.keys() | wanted.keys() if new.get(each) is not wanted.get(each))
-        wanted = Offered(new, wanted, changed)
+        wanted = Endpoints(new, wanted, changed)
         if seen is not None:
             observed = [build.slice(name, content) for name, (content, _) in seen.items()]
         found = index.groups(observed, {}).get(EU)

@@ -16,10 +16,10 @@ from hub.model import (
     DRAINING,
     PUBLISHED,
     Endpoint,
+    Endpoints,
     Finding,
     GroupKey,
     ObjectReference,
-    Offered,
     Port,
     Service,
     ServicePort,
@@ -229,8 +229,8 @@ def test_what_stood_for_a_source_is_forgotten_when_it_speaks_again() -> None:
     it.run(build.view("eu", unknown="list failed"))
     assert it.desired is not None
     (group,) = it.desired.groups
-    assert (dict(group.endpoints), isinstance(group.endpoints, Offered)) == (eps("a", "b"), True)
-    stood = ref(cast("Offered", group.endpoints))
+    assert (dict(group.endpoints), isinstance(group.endpoints, Endpoints)) == (eps("a", "b"), True)
+    stood = ref(cast("Endpoints", group.endpoints))
     del group
     it.run(view("eu", "abc"))
     assert stood() is None
@@ -242,9 +242,37 @@ def test_what_is_kept_for_want_of_a_statement_is_forgotten_after_it() -> None:
     it.run(view("eu", "ab"))
     it.run(view("eu", "a", unknown_nodes=frozenset("b")))
     assert names(it.published()) == {"eu": "ab"}
-    assert it.memory.cache.kept
+    assert len(it.memory.cache.kept) == 1
     it.run(view("eu", "ab"))
-    assert not it.memory.cache.kept
+    assert len(it.memory.cache.kept) == 0
+
+
+@pytest.mark.parametrize("end", ["standby", "removed"])
+def test_what_stood_for_a_source_is_forgotten_when_nobody_asks_for_it(end: str) -> None:
+    """It may never speak again: its cluster is on standby, or none of the target's any more."""
+    it = two()
+    known = view("us", "cd")
+    it.run(view("eu", "ab"), known)
+    it.run(build.view("eu", unknown="list failed"), known)
+    assert it.desired is not None
+    stood = ref(cast("Endpoints", it.desired.groups[0].endpoints))
+    offers: list[SourceView | SourceInput] = [known]
+    if end == "removed":
+        it.target = build.target("us")
+    else:
+        offers.insert(0, SourceInput(it.target.sources[0], build.view("eu", unknown="list failed"), "standby"))
+    for _ in range(2):
+        it.run(*offers)
+    assert stood() is None
+
+
+def test_duplicates_of_a_silent_source_stay_as_the_first_is() -> None:
+    """A slice that somebody wrote has an address twice, ready and draining: one stays, and it is the ready one."""
+    it = Pipeline(guarded=True)
+    both = [build.endpoint(where("a"), "a"), build.endpoint(where("a"), "a", DRAINING)]
+    it.slices = (build.slice("payments-00000000-0", both),)
+    it.run(build.view("eu", unknown="list failed"))
+    assert [each for one in it.slices for each in one.endpoints] == both[:1]
 
 
 def test_unknown_nodes_keep_what_is_published_for_them() -> None:

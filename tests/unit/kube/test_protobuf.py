@@ -80,6 +80,16 @@ def test_endpoints_that_somebody_holds_are_kept() -> None:
     assert all(encoder._endpoints[id(each)] is known for each, known in zip(held, before, strict=True))
 
 
+def test_an_endpoint_that_cannot_be_encoded_hurts_no_other_slice() -> None:
+    """It ends its own slice's request, and leaves nothing in the tables."""
+    encoder = SliceEncoder()
+    bad = Endpoint(("10.0.0.1",), PUBLISHED, hostname="\ud800")
+    with pytest.raises(UnicodeEncodeError):
+        encoder.encode(Slice("edge", "a", "IPv4", (bad,)))
+    for number in range(2 * SPARE_ENDPOINTS):
+        encoder.encode(Slice("edge", "b", "IPv4", (Endpoint((build.address(number),), PUBLISHED),)))
+
+
 def test_long_fields_have_long_lengths() -> None:
     """More than 127 bytes take a second byte of length."""
     name = "n" * 200
