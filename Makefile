@@ -45,10 +45,14 @@ demo: .venv/.stamp
 servers: .venv/.stamp
 	@$(BIN)/python tests/support/apiserver/binaries.py || test -z "$$CI"
 
+# Whole files go to whoever is free, in their order: those that wait for API servers first. Each has servers of its own.
+TESTERS ?= 2
+SIDE_BY_SIDE = -n $(TESTERS) --dist loadfile --no-loadscope-reorder
+
 # CI cannot build the image: it runs its steps.
 test: servers
 	@test -z "$$CI" || $(MAKE) --no-print-directory image-steps
-	@$(BIN)/python tools/run_tests.py $(ARGS)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 test-nightly: servers
 	@$(BIN)/python -m pytest --nightly $(ARGS)
