@@ -353,25 +353,16 @@ class ViewBuilder:
         """Bring the endpoints of the addresses concerned up to date, in fresh mappings, in order."""
         for family in FAMILIES:
             old = self._endpoints[family]
-            new: dict[str, Endpoint] | None = None
-            changed: set[str] = set()
-            grown = False
-            for address in concerned:
-                if (":" in address) != (family == "IPv6"):
-                    continue
-                wanted = self._endpoint(address)
-                if wanted is old.get(address):
-                    continue
-                if new is None:
-                    new = old.copy()
-                changed.add(address)
-                if wanted is None:
+            mine = [address for address in concerned if (":" in address) == (family == "IPv6")]
+            changed = {address: each for address in mine if (each := self._endpoint(address)) is not old.get(address)}
+            if not changed:
+                continue
+            new = {**old, **{address: each for address, each in changed.items() if each is not None}}
+            for address in changed:
+                if changed[address] is None:
                     del new[address]
-                else:
-                    grown = grown or address not in old
-                    new[address] = wanted
-            if new is not None:
-                self._endpoints[family] = Endpoints(in_order(new) if grown else new, old, frozenset(changed))
+            grown = not changed.keys() <= old.keys()
+            self._endpoints[family] = Endpoints(in_order(new) if grown else new, old, frozenset(changed))
 
     def _endpoint(self, address: str) -> Endpoint | None:
         names = self._claims.get(address)
