@@ -13,6 +13,7 @@ import socket
 import uuid
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,7 @@ from hub.passes.adopting import Adopting
 from hub.passes.reconcile import Reconciler
 from hub.passes.workers import WORKERS, Passes
 from hub.registry import isolated
+from hub.registry.diff import reuse
 from hub.registry.file import Loaded
 from hub.registry.removals import RegistryHeld
 from hub.registry.spec import Registry
@@ -297,6 +299,15 @@ class Hub:
         self._refreshing = False
         self._use(self.copying.merged(self._written))
 
+    def _load_registry(self, content: bytes, path: str) -> Loaded:
+        """Check a changed file, in a thread; what is as it was is the same object.
+
+        Raises:
+            RegistryError: it cannot be used at all.
+        """
+        loaded = isolated.loads(content, path)
+        return replace(loaded, registry=reuse(self._written, loaded.registry))
+
     def _registry_changed(self, outcome: Loaded | RegistryError) -> None:
         if isinstance(outcome, RegistryError):
             self.rejected = outcome
@@ -388,7 +399,9 @@ class Hub:
             if self.options.content is None:
                 # A file that was rejected is looked at once more: it says why, and may have been mended meanwhile.
                 seen = self.registry.digest if self.rejected is None else ""
-                watcher = RegistryWatcher(self.options.registry, self.clock, self._registry_changed, seen)
+                watcher = RegistryWatcher(
+                    self.options.registry, self.clock, self._registry_changed, seen, self._load_registry
+                )
                 tasks.append(spawn(group, "registry", watcher.run, self.clock))
             leading = group.create_task(self._lead(), name="leader")
             workers = [group.create_task(self.passes.work(), name=f"worker {n}") for n in range(WORKERS)]

@@ -1,4 +1,4 @@
-"""What changed between two registries: a pure comparison of specs."""
+"""What changed between two registries, and what did not: a pure comparison of specs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Generic, TypeVar
 import msgspec
 
 from hub.model import TargetKey
-from hub.registry.spec import Registry
+from hub.registry.spec import Registry, TargetSpec
 
 K = TypeVar("K")
+T = TypeVar("T")
 
 
 class Changes(msgspec.Struct, Generic[K], frozen=True):
@@ -59,6 +60,28 @@ def diff(old: Registry, new: Registry) -> RegistryDiff:
         settings=(old.owner, old.previous_owners, old.denied_cidrs, old.folder)
         != (new.owner, new.previous_owners, new.denied_cidrs, new.folder),
     )
+
+
+def reuse(old: Registry, new: Registry) -> Registry:
+    """The new registry made of the old one's specs wherever they are equal.
+
+    What was computed from them holds by identity, and no earlier registry stays in memory for one target of it.
+    """
+    clusters = {name: _same(old.clusters.get(name), each) for name, each in new.clusters.items()}
+    targets = {key: _same_target(old.targets.get(key), each) for key, each in new.targets.items()}
+    return msgspec.structs.replace(new, clusters=clusters, targets=targets)
+
+
+def _same_target(old: TargetSpec | None, new: TargetSpec) -> TargetSpec:
+    if old is None:
+        return new
+    before = {each.cluster: each for each in old.sources}
+    sources = tuple([_same(before.get(each.cluster), each) for each in new.sources])
+    return _same(old, msgspec.structs.replace(new, sources=sources))
+
+
+def _same(old: T | None, new: T) -> T:
+    return old if old is not None and old == new else new
 
 
 def _changes(

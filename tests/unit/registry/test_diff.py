@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hub.model import TargetKey
-from hub.registry.diff import Changes, RegistryDiff, diff
+from hub.registry.diff import Changes, RegistryDiff, diff, reuse
 from hub.registry.load import loads
 from hub.registry.spec import Registry
 
@@ -65,3 +65,33 @@ def test_settings_concern_everything() -> None:
 
     assert found.settings
     assert not found.targets
+
+
+# --- what did not change -------------------------------------------------------------------------------
+
+
+def test_what_is_equal_is_the_same_object() -> None:
+    """What was computed from it holds, and nothing of the earlier registry stays but that."""
+    old, new = read(), read("version: 1\n", "# hello\nversion: 1\n")
+    found = reuse(old, new)
+    assert found == new
+    for one, other in ((found.clusters, old.clusters), (found.targets, old.targets)):
+        assert all(one[key] is other[key] for key in one)
+
+
+def test_what_changed_is_the_new_one() -> None:
+    """Of a target with a source more, the source it had is the same object; of one with other ports, all are."""
+    old = read()
+    found = reuse(old, read("sources: [{cluster: a}]", "sources: [{cluster: b}, {cluster: a}]"))
+    assert [each.cluster for each in found.targets[S].sources] == ["b", "a"]
+    assert found.targets[S].sources[1] is old.targets[S].sources[0]
+    assert found.targets[T] is old.targets[T]
+    found = reuse(old, read("name: t, namespace: n", "name: t, namespace: n, ports: [{port: 1}]"))
+    assert found.targets[T].ports is not None
+    assert found.targets[T].sources[0] is old.targets[T].sources[0]
+
+
+def test_what_is_new_or_gone_is_as_the_file_says() -> None:
+    """Only names that are in both have anything in common."""
+    new = read("name: t", "name: u")
+    assert reuse(read(), new) == new
