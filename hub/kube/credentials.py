@@ -28,9 +28,9 @@ from hub.aio.clock import Clock, rfc3339
 from hub.aio.process import ProcessError, redact, run_program
 from hub.aio.rounds import own_round
 from hub.errors import CredentialError
+from hub.files import read_regular
 from hub.kube import tls
 from hub.kube.cluster_access import ClientCertificate, ClusterAccess, Exec, Token, TokenFile, usable_token
-from hub.kube.files import read_regular
 from hub.kube.secret import Secret
 from hub.kube.tokens import Life, token_life
 
@@ -234,7 +234,7 @@ class _File:
             status = self._path.stat()  # follows symlinks: a mounted Secret is rotated by moving one
             seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
             if force or seen != self._seen:
-                self._data = read_regular(self._path, FILE_LIMIT)
+                self._data = read_regular(self._path, FILE_LIMIT).data
                 self._seen = seen
         except OSError as error:
             raise CredentialError(f"{self._what} {self._path}: cannot be read: {error.strerror}") from None

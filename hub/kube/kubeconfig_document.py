@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hub.errors import KubeconfigError
-from hub.kube.files import read_regular
+from hub.files import read_regular
 from hub.kube.kubeconfig_yaml import MAX_BYTES, Map, parse_yaml
 
 
@@ -41,7 +41,7 @@ def read_kubeconfig(path: Path) -> bytes:
         KubeconfigError: it cannot be read, is no regular file or is too large.
     """
     try:
-        return read_regular(path, MAX_BYTES)
+        return read_regular(path, MAX_BYTES).data
     except OSError as error:
         raise KubeconfigError(f"kubeconfig {path}: cannot be read: {error.strerror}; check its path and mode") from None
 

@@ -6,17 +6,17 @@ Imports neither YAML nor pydantic: the running hub has the content checked in a 
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from hub.errors import Problem, RegistryError
+from hub.files import read_regular
 from hub.registry.spec import Registry
 
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""A larger file is refused unread: 10,000 services take about 2 MiB."""
+"""A larger file is refused: 10,000 services take about 2 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +52,12 @@ def read(path: str | os.PathLike[str]) -> bytes:
     """
     file = os.fspath(path)
     try:
-        status = Path(file).stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise refusal(file, "is not a regular file")
-        if status.st_size > MAX_BYTES:
-            raise refusal(file, f"is too large: {status.st_size:,} bytes, at most {MAX_BYTES:,} are read")
-        with Path(file).open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
+        return read_regular(file, MAX_BYTES).data
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EFBIG:
+            raise refusal(file, f"is too large: at most {MAX_BYTES:,} bytes are read") from error
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise refusal(file, f"cannot be read: {reason}") from error
-    if len(content) > MAX_BYTES:
-        raise refusal(file, f"is too large: at most {MAX_BYTES:,} bytes are read")
-    return content
 
 
 def refusal(file: str, message: str) -> RegistryError:

@@ -7,15 +7,14 @@ it out of error texts.
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
 from hub.aio.clock import Clock
 from hub.errors import CredentialError, HubError
+from hub.files import read_regular
 from hub.plugin.spec import TerminalProviderError
 
 MAX_BYTES: Final = 65_536
@@ -113,19 +112,7 @@ class Place:
             OSError: it cannot be read, is no regular file (EINVAL) or has more than ``limit`` bytes (EFBIG).
             TerminalProviderError: outside.
         """
-        # O_NONBLOCK: a pipe nobody writes to must not stop the hub.
-        handle = os.open(self.real(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode):
-                raise OSError(errno.EINVAL, "not a regular file")
-            data = b""
-            while len(data) <= limit and (piece := os.read(handle, limit + 1 - len(data))):
-                data += piece
-            if len(data) > limit:
-                raise OSError(errno.EFBIG, f"larger than {limit} bytes")
-        finally:
-            os.close(handle)
+        data, status = read_regular(self.real(), limit, follow=False)
         return (status.st_ino, status.st_mtime_ns, status.st_size), data
 
 
