@@ -1,21 +1,18 @@
-"""``hub import``: from another tool's configuration to clusters.yaml; and the environment ``hub run`` runs."""
+"""``hub import``: from another tool's configuration to clusters.yaml."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import click
 
+from hub.cli.environment import PSEUDO_FILE, checked
 from hub.cli.options import kubeconfig as kubeconfig_option
 from hub.cli.options import service, verbose
-from hub.cli.run import Environment
-from hub.errors import RegistryError, UsageError
+from hub.errors import UsageError
 
 if TYPE_CHECKING:
     from hub.importers.document import Document
@@ -26,8 +23,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 """As for a registry."""
-PSEUDO_FILE: Final = "environment"
-"""Stands for the file in messages and paths."""
 
 
 def files(text: str) -> Callable[[F], F]:
@@ -154,47 +149,5 @@ def _texts(files: Sequence[TextIO]) -> list[tuple[str, str]]:
 
 def _print(document: Document) -> None:
     """Print what 'hub check' accepts, or say what is wrong with what it was made from."""
-    _check(document, PSEUDO_FILE)
+    checked(document, PSEUDO_FILE)
     click.echo(document.text, nl=False)
-
-
-def _check(document: Document, name: str) -> bytes:
-    """The document's content.
-
-    Raises:
-        UsageError: a registry cannot be this; names the variables.
-    """
-    from hub.registry import isolated
-
-    content = document.text.encode()
-    try:
-        problems = isolated.loads(content, name).problems
-    except isolated.Unchecked:
-        raise
-    except RegistryError as error:
-        problems = error.problems
-    if problems:
-        raise document.error(problems)
-    return content
-
-
-# --- hub run --from-env --------------------------------------------------------------------------------
-
-
-def environment() -> Environment:
-    """The registry that this process's variables come to, checked.
-
-    Raises:
-        UsageError: it cannot be used; names the variables.
-    """
-    from hub.importers.environment import build
-    from hub.importers.variables import Variables
-
-    imported = build(Variables(os.environ), complete=True)
-    name = str(Path(imported.folder or Path.cwd()) / PSEUDO_FILE)
-    content = _check(imported.document, name)
-    program = imported.program
-    if program and "/" not in program:
-        with suppress(OSError):
-            program = shutil.which(program) or program
-    return Environment(name, content, imported.dry_run, (program,) if program else ())

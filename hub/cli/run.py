@@ -14,10 +14,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-import msgspec
 
 from hub.cli import logs
 from hub.cli.election import Election, leader_election
+from hub.cli.environment import Environment, environment
 from hub.cli.exits import Exit, leave_within
 from hub.cli.limits import raise_limit
 from hub.cli.listen import listen_of, listener
@@ -36,22 +36,6 @@ STOP_WITHIN: Final = 4.7
 SWITCH_INTERVAL: Final = 0.0005
 """Seconds for which a thread may keep Python from the event loop: at Python's own 5 ms each answer that the loop reads
 while kubeconfigs are parsed would take that much longer."""
-
-
-class Environment(msgspec.Struct, frozen=True):
-    """A registry to be run.
-
-    Attributes:
-        registry: its path; a name in its folder where it is in no file.
-        content: itself, where it is in no file.
-        dry_run: nothing is to be written.
-        programs: what may be run for it.
-    """
-
-    registry: str
-    content: bytes | None = None
-    dry_run: bool = False
-    programs: tuple[str, ...] = ()
 
 
 @click.command(short_help="Keep the hub cluster's Services up to date.")
@@ -149,12 +133,7 @@ def run(
         logs.follow(log_format, verbose)
     from hub.model import TargetKey
 
-    if registry is not None:
-        found = Environment(registry)
-    else:
-        from hub.cli.imports import environment
-
-        found = environment()
+    found = Environment(registry) if registry is not None else environment()
     listen = listen_of(ctx, given)
     given["allow_exec"] = (*given["allow_exec"], *found.programs)
     dry_run = dry_run or found.dry_run

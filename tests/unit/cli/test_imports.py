@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hub.cli import cli
-from hub.cli.imports import environment
+from hub.cli.environment import environment
 from hub.errors import UsageError
 from hub.importers.environment import PASSED
 from hub.importers.script import VARIABLES as SCRIPT
