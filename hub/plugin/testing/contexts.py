@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from hub.aio import process
 from hub.aio.clock import Clock, SystemClock
 from hub.errors import CredentialError
+from hub.files import read_regular
 from hub.model import Service, Slice
 from hub.plugin import rules
 from hub.plugin.http import SharedHttp
@@ -235,12 +236,9 @@ def _read(folder: Path, path: str, limit: int) -> bytes:
     if not place.is_relative_to(folder.resolve()):
         raise TerminalProviderError(f"file {path} lies outside {folder}")
     try:
-        data = place.read_bytes()
+        return read_regular(place, limit, follow=False).data
     except OSError as error:
         raise TransientProviderError(f"file {path}: {error.strerror}") from error
-    if len(data) > limit:
-        raise TransientProviderError(f"file {path}: larger than {limit} bytes")
-    return data
 
 
 class _LocalSecret:

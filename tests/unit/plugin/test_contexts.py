@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -133,6 +134,9 @@ async def test_files(cluster: ClusterContext, tmp_path: Path) -> None:
         await cluster.read_file("inside", limit=2)
     with pytest.raises(TransientProviderError, match="No such file"):
         await cluster.read_file("missing", limit=2)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TransientProviderError, match="not a regular file"):
+        await cluster.read_file("pipe", limit=2)
 
 
 def test_names_and_api(cluster: ClusterContext, tmp_path: Path) -> None:
