@@ -14,14 +14,13 @@ from sys import getrefcount
 from typing import Final
 
 from hub.registry.spec import Network
+from hub.spare import room
 
 IPV4: Final = "IPv4"
 IPV6: Final = "IPv6"
 
 LONGEST_ADDRESS: Final = 45
 """Characters of the longest textual IP address (an IPv6 one that ends in dotted decimal)."""
-SPARE_TEXTS: Final = 100
-"""Texts that nobody else holds and that a policy remembers, beside a quarter of the others: a sweep looks at all."""
 
 _METADATA: Final[tuple[Network, ...]] = tuple(
     ip_network(text)
@@ -111,14 +110,14 @@ class _Memo(dict[str, Accepted | Rejected]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._room = SPARE_TEXTS
+        self._room = room(0)
 
     def note(self, text: str, found: Accepted | Rejected) -> None:
         """Remember what was decided."""
         if len(self) > self._room:
             for each in [entry[0] for entry in self.items() if _unused(entry)]:
                 del self[each]
-            self._room = len(self) * 5 // 4 + SPARE_TEXTS
+            self._room = room(len(self))
         self[text] = found
 
 

@@ -16,12 +16,10 @@ from sys import getrefcount
 from typing import Final, NamedTuple
 
 from hub.model import Conditions, Endpoint, OwnerReference, Port, Slice
+from hub.spare import room
 
 CONTENT_TYPE: Final = "application/vnd.kubernetes.protobuf"
 MAGIC: Final = b"k8s\x00"
-
-SPARE_ENDPOINTS: Final = 100
-"""Endpoints that nobody else holds and whose bytes are kept, beside a quarter of the others: a sweep looks at all."""
 
 
 class ProtobufError(ValueError):
@@ -127,7 +125,7 @@ class SliceEncoder:
         self._endpoints: dict[int, Endpoint] = {}
         """By id, which is theirs alone for as long as they are kept here."""
         self._encoded: dict[int, bytes] = {}
-        self._room = SPARE_ENDPOINTS
+        self._room = room(0)
 
     def encode(self, value: Slice) -> bytes:
         """The body of a POST (no resourceVersion) or PUT; a PUT ends the tracking of managedFields (docs/adr/0016)."""
@@ -168,7 +166,7 @@ class SliceEncoder:
         # Two references are its own: the table's, and the argument's.
         self._endpoints = {key: known[key] for key in known if getrefcount(known[key]) > 2}
         self._encoded = {key: self._encoded[key] for key in self._endpoints}
-        self._room = len(self._endpoints) * 5 // 4 + SPARE_ENDPOINTS
+        self._room = room(len(self._endpoints))
 
 
 # --- reading -----------------------------------------------------------------------------------

@@ -14,12 +14,11 @@ from typing import Any
 import msgspec
 
 from hub.model import Conditions, Endpoint, ObjectKey, Service, Slice, TargetKey
+from hub.spare import room
 
 log = logging.getLogger(__name__)
 
 NO_SLICES: Mapping[str, Slice] = {}
-POOL_SPARE = 1000
-"""Endpoints of no slice that the pool may hold, and writes between two sweeps, beside a quarter of those in use."""
 
 
 def newer(version: str, than: str) -> bool:
@@ -59,9 +58,9 @@ class SliceStore:
         self._deferred: dict[ObjectKey, list[Callable[[], None]]] = {}
         """Slices with a write under way -> events on them that wait for its end."""
         self._pool: dict[Endpoint, Endpoint] = {}
-        self._pool_room = POOL_SPARE
+        self._pool_room = room(0)
         self._writes = 0
-        """Since the pool was swept: each may have replaced what is in it."""
+        """Of slices, since the pool was swept: each may have replaced what is in it."""
         self._listed = ""
         """resourceVersion of the last list: whatever is not newer is in it, or was gone by then."""
         self._seen = ""
@@ -212,7 +211,7 @@ class SliceStore:
         self._thin.discard(ObjectKey(value.namespace, value.name))
         self._put(ObjectKey(value.namespace, value.name), value)
         self._writes += 1
-        if self._writes > len(self._pool) // 4 + POOL_SPARE:
+        if self._writes > room(len(self._pool)) - len(self._pool):
             self._forget_unused()
 
     def deleted(self, value: Slice) -> None:
@@ -293,7 +292,7 @@ class SliceStore:
         # Five references are our own: the pool's two, those of its entry and the argument's.
         for each in [entry[0] for entry in self._pool.items() if getrefcount(entry[0]) <= 5]:
             del self._pool[each]
-        self._pool_room = len(self._pool) * 5 // 4 + POOL_SPARE
+        self._pool_room = room(len(self._pool))
         self._writes = 0
 
     def _keeps(self, value: Slice) -> bool:

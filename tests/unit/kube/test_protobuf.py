@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.kube import protobuf
-from hub.kube.protobuf import MAGIC, SPARE_ENDPOINTS, ProtobufError, SliceEncoder
+from hub.kube.protobuf import MAGIC, ProtobufError, SliceEncoder
 from hub.model import PUBLISHED, Endpoint, Slice
+from hub.spare import SPARE, room
 from tests.support import build
 
 
@@ -60,13 +61,13 @@ def test_an_endpoint_is_encoded_once_however_many_slices_hold_it() -> None:
 
 
 def test_endpoints_that_nobody_holds_are_forgotten() -> None:
-    """A Service whose nodes are replaced again and again leaves a quarter of them, and a few more, behind."""
+    """A Service whose nodes are replaced again and again leaves a few of them behind."""
     encoder = SliceEncoder()
     held = [Endpoint((build.address(number),), PUBLISHED) for number in range(200)]
     for number in range(200, 3000):
         held[number % 200] = Endpoint((build.address(number),), PUBLISHED)
         encoder.encode(Slice("edge", "a", "IPv4", tuple(held)))
-        assert len(encoder._endpoints) <= 200 * 5 // 4 + SPARE_ENDPOINTS + 1
+        assert len(encoder._endpoints) <= room(200) + 1
 
 
 def test_endpoints_that_somebody_holds_are_kept() -> None:
@@ -86,7 +87,7 @@ def test_an_endpoint_that_cannot_be_encoded_hurts_no_other_slice() -> None:
     bad = Endpoint(("10.0.0.1",), PUBLISHED, hostname="\ud800")
     with pytest.raises(UnicodeEncodeError):
         encoder.encode(Slice("edge", "a", "IPv4", (bad,)))
-    for number in range(2 * SPARE_ENDPOINTS):
+    for number in range(2 * SPARE):
         encoder.encode(Slice("edge", "b", "IPv4", (Endpoint((build.address(number),), PUBLISHED),)))
 
 

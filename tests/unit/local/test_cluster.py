@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from hub.local.stores import POOL_SPARE, SliceStore
+from hub.local.stores import SliceStore
 from hub.model import ObjectKey, Slice, TargetKey
+from hub.spare import room
 from tests.support import build
 
 TARGET = TargetKey("edge", "payments")
@@ -257,7 +258,7 @@ def test_endpoints_of_replaced_nodes_are_forgotten(store: SliceStore) -> None:
             changed = msgspec.structs.replace(published(version, name=name, uid=name), endpoints=tuple(endpoints))
             store.upsert(key(changed), changed, str(version))
 
-    assert len(store._pool) <= 20 * 5 // 4 + POOL_SPARE + 20
+    assert len(store._pool) <= room(20) + 20
     first, second = (store.of(TARGET)[name].endpoints for name in ("payments-1", "payments-2"))
     assert all(one is other for one, other in zip(first, second, strict=True))
 
@@ -271,6 +272,6 @@ def test_endpoints_that_our_writes_replaced_are_forgotten(store: SliceStore) -> 
 
     store.replace(store.lean({key(holding(200, 2000)): holding(200, 2000)}), "200")
     assert len(store._pool) == 2000
-    for version in range(201, 202 + 2000 // 4 + POOL_SPARE):
+    for version in range(201, 202 + room(2000) - 2000):
         store.wrote(holding(version, 1))
     assert not store._pool
