@@ -40,10 +40,10 @@ def promised(row: Row) -> str:
 
 def measured(row: Row, found: Mapping[str, Any]) -> tuple[str, str]:
     """What was measured, and how many endpoints were lost; dashes where it did not come to that."""
-    if found["failure"] or found["recover"] is None or found["others"] == float("inf"):
+    others = found["others"] if row.promise.others is not None else None
+    if found["failure"] or found["recover"] is None or others == float("inf"):
         return "–", "–"
     noticed = found["detect"] if row.promise.detect is not None else None
-    others = found["others"] if row.promise.others is not None else None
     lost = sum(each.startswith("lost:") for each in found["offences"])
     return " · ".join(map(seconds, (noticed, found["recover"], others))), str(lost)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tests.faults.rows import ROWS
-from tests.faults.table import PAGE, in_page, known, table
+from tests.faults.table import PAGE, in_page, known, measured, table
 
 
 def test_the_page_has_the_rows_of_the_tests() -> None:
@@ -24,3 +24,11 @@ def test_there_are_enough_rows_and_each_has_a_name_of_its_own() -> None:
     assert len(ROWS) >= 40
     assert [name for name, count in Counter(row.name for row in ROWS).items() if count > 1] == []
     assert 10 <= sum(row.always for row in ROWS) <= 20
+
+
+def test_what_nobody_promised_is_no_failure_of_a_row() -> None:
+    """Where all wait, that others waited for ever says nothing of the row."""
+    found = {"failure": "", "detect": 0.4, "recover": 0.8, "others": float("inf"), "offences": []}
+    rows = {row.promise.others is None: row for row in ROWS if row.promise.detect is not None}
+    assert measured(rows[True], found) == ("0.4 s · 0.8 s · –", "0")
+    assert measured(rows[False], found) == ("–", "–")
