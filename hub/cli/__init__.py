@@ -80,7 +80,7 @@ class Cli(click.Group):
         _never_fail_to_print()
         try:
             code = super().main(*args, **extra)
-            sys.stdout.flush()
+            click.echo(nl=False)  # flushes; there is no sys.stdout where the shell has closed it
         except Exception as error:  # noqa: BLE001 - the last resort
             code = _failed(error, verbose=settings.verbose > 0)
         except KeyboardInterrupt:

@@ -58,7 +58,7 @@ def _summary(found: Any) -> str:
     if found.warnings:
         verdict += f", {count(len(found.warnings), 'warning')}"
     if found.registry is None:
-        return f"{verdict}; the file cannot be used"
+        return f"{verdict}; the file cannot be used, and its providers were not checked"
     clusters = len(found.registry.clusters) - 1 + len(found.registry.broken_clusters)
     services = len(found.registry.targets) + len(found.registry.broken_targets)
     return f"{verdict}; {count(clusters, 'cluster')}, {count(services, 'service')}"

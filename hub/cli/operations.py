@@ -15,7 +15,7 @@ import msgspec
 from hub.aio.clock import SystemClock, rfc3339
 from hub.cli.observe import meant
 from hub.cli.render import count, table, warn
-from hub.errors import ApiError, Conflict, HubError, NotFound
+from hub.errors import ApiError, ClusterUnreachable, Conflict, HubError, NotFound
 from hub.kube.client import MERGE_PATCH, Client
 from hub.kube.credentials import Credentials
 from hub.kube.hub_access import load_hub_access
@@ -45,12 +45,16 @@ async def hub_cluster(kubeconfig: str | None) -> AsyncIterator[Client]:
 
     Raises:
         KubeconfigError: there is no access.
+        ClusterUnreachable: nobody answers there.
     """
     access = await asyncio.to_thread(load_hub_access, kubeconfig)
     pool = LookupPool()
     try:
         async with Client(Credentials(access, SystemClock()), pool) as client:
             yield client
+    except ClusterUnreachable as error:
+        given = f"--kubeconfig {kubeconfig}" if kubeconfig else "no --kubeconfig"
+        raise ClusterUnreachable(f"hub cluster ({given}): {error}; is it the one you mean?", error.kind) from error
     finally:
         pool.close()
 

@@ -38,7 +38,7 @@ def providers(verbose: bool, output: Output) -> None:
     if output == "json":
         click.echo(document("Providers", {"providers": [_data(each) for each in entries]}, output))
     elif not entries:
-        click.echo("no providers are installed; try: pip install endpointslice-hub-node-addresses", err=True)
+        click.echo("no providers are installed; install those you use beside the hub", err=True)
     else:
         rows = [(each.name, each.distribution, each.version, each.state) for each in entries]
         click.echo(table(("NAME", "DISTRIBUTION", "VERSION", "STATE"), rows))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -13,6 +12,7 @@ import click
 import msgspec
 
 from hub.errors import HubError, UsageError
+from hub.files import read_regular
 from hub.report.values import API_VERSION
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -21,6 +21,8 @@ T = TypeVar("T")
 TIMEOUT: Final = 30.0
 LIMIT: Final = 64 << 20
 """Bytes of an answer; a fleet of 500 clusters and 2,000 Services needs one or two million."""
+FILE_LIMIT: Final = 1 << 20
+"""Bytes of a token or of certificates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,27 @@ async def fetch(server: Server, path: str, type_: type[T]) -> T:
 def _credentials(server: Server) -> tuple[dict[str, str], ssl.SSLContext | bool]:
     headers = {"Accept": "application/json"}
     if server.token_file is not None:
-        headers["Authorization"] = f"Bearer {Path(server.token_file).read_text('utf-8').strip()}"
-    return headers, True if server.ca_file is None else ssl.create_default_context(cafile=server.ca_file)
+        headers["Authorization"] = f"Bearer {_text('--server-token-file', server.token_file).strip()}"
+    if server.ca_file is None:
+        return headers, True
+    try:
+        return headers, ssl.create_default_context(cadata=_text("--server-ca-file", server.ca_file))
+    except ssl.SSLError as error:
+        raise UsageError(f"--server-ca-file {server.ca_file}: holds no usable PEM certificate") from error
+
+
+def _text(flag: str, file: str) -> str:
+    """What a flag's file says.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        return read_regular(file, FILE_LIMIT).data.decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"{flag} {file}: is not text") from None
+    except OSError as error:
+        raise UsageError(f"{flag} {file}: cannot be read: {error.strerror}") from error
 
 
 class _Document(msgspec.Struct, rename="camel"):

@@ -154,8 +154,11 @@ async def stand_in(client: Client, namespace: str, path: str, owner: str) -> tup
         loaded = await asyncio.to_thread(isolated.loads, kept.content, path)
     except NotFound:
         return None, ""
-    except HubError as error:
+    except RegistryError as error:
         log.warning("the last accepted registry in %s is of no use: %s", where, error)
+        return None, ""
+    except HubError as error:
+        log.warning("the last accepted registry in %s cannot be read: %s", where, error)
         return None, ""
     if loaded.registry.owner != owner:
         log.warning("the registry in %s is that of owner %s: not used", where, loaded.registry.owner)

@@ -149,7 +149,7 @@ class HubSide:
             case ApiError(status=409):
                 hint = "it changed meanwhile: run the command again"
             case ClusterUnreachable():
-                hint = "give --kubeconfig, or leave --apply out and apply what is printed"
+                hint = "is --kubeconfig that of the hub cluster, and can it be reached from here?"
             case _:
                 hint = "give --kubeconfig of the hub cluster"
         return HubError(f"{self.where}: {error}; {hint}")

@@ -10,11 +10,15 @@ from typing import Final
 
 from hub.aio.clock import Clock
 from hub.errors import UsageError
+from hub.files import read_regular
 
 log = logging.getLogger(__name__)
 
 LOOK: Final = 10.0
 """Seconds between looks; a mounted Secret takes a minute to change."""
+FLAGS: Final = ("--tls-cert-file", "--tls-private-key-file")
+LIMIT: Final = 1 << 20
+"""Bytes of a file: a chain of certificates has a few thousand."""
 
 
 class Certificate:
@@ -34,7 +38,7 @@ class Certificate:
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._seen = self._stamp()
         if problem := self._load():
-            raise UsageError(f"--tls-cert-file {cert_file}, --tls-private-key-file {key_file}: {problem}")
+            raise UsageError(problem)
 
     async def follow(self, clock: Clock) -> None:
         """Read the files again when they change; until cancelled. What cannot be used leaves all as it was."""
@@ -49,17 +53,24 @@ class Certificate:
             return
         self._seen = stamp
         if problem := self._load():
-            log.warning("the new certificate in %s is not used: %s", self._files[0], problem)
+            log.warning("the new certificate is not used: %s", problem)
         else:
             log.info("certificate read again from %s", self._files[0])
 
     def _load(self) -> str:
+        for flag, file, part in zip(FLAGS, self._files, (b"CERTIFICATE-----", b"PRIVATE KEY-----"), strict=True):
+            try:
+                if part not in read_regular(file, LIMIT).data:
+                    return f"{flag} {file}: holds no PEM {part.decode().strip('-').lower()}"
+            except (OSError, ValueError) as error:
+                return f"{flag} {file}: cannot be read: {getattr(error, 'strerror', error)}"
         try:
             # A context of its own first: one that fails half-way would pair the new chain with the old key.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._files, password=_no_password)
             self.context.load_cert_chain(*self._files, password=_no_password)
         except (OSError, ValueError) as error:
-            return str(error) or type(error).__name__
+            pair = ", ".join(f"{flag} {file}" for flag, file in zip(FLAGS, self._files, strict=True))
+            return f"{pair}: {str(error) or type(error).__name__}"
         return ""
 
     def _stamp(self) -> tuple[tuple[int, int, int] | None, ...]:

@@ -180,7 +180,7 @@ class Catalog:
         points = self._index().get(name)
         if not points:
             close = difflib.get_close_matches(name, self._index(), n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"try: pip install endpointslice-hub-{name}"
+            hint = f"did you mean {close[0]!r}?" if close else "install it; hub providers lists what is there"
             raise ProviderUnavailable(name, f"no installed distribution provides it ({hint})")
         if len(points) > 1:
             raise ProviderUnavailable(name, _duplicates(points))

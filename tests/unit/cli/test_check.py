@@ -62,7 +62,8 @@ def test_check_of_a_file_that_is_no_registry() -> None:
     """What costs the whole file says so."""
     result = check("version: 2\n")
 
-    assert result.stdout.splitlines()[-1] == "f.yaml: 1 problem; the file cannot be used"
+    said = "f.yaml: 1 problem; the file cannot be used, and its providers were not checked"
+    assert result.stdout.splitlines()[-1] == said
     assert result.exit_code == 1
 
 

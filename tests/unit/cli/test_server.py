@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import click
@@ -117,3 +118,16 @@ def test_a_server_and_a_registry_exclude_each_other() -> None:
         chosen(dict(given), "clusters.yaml")
     with pytest.raises(click.UsageError, match="Missing option"):
         chosen({**given, "server": None}, None)
+
+
+async def test_files_that_are_none_are_named(tmp_path: Path) -> None:
+    """By flag; a pipe is not waited for."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "text").write_text("no certificate")
+    for server, said in (
+        (Server("http://127.0.0.1:9", str(tmp_path / "pipe")), "--server-token-file .*pipe: .*not a regular file"),
+        (Server("https://127.0.0.1:9", None, str(tmp_path / "pipe")), "--server-ca-file .*pipe: .*not a regular file"),
+        (Server("https://127.0.0.1:9", None, str(tmp_path / "text")), "--server-ca-file .*text: holds no usable PEM"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            await fetch(server, "/api/v1/status", Status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -361,9 +362,18 @@ def names(certificate: Certificate) -> list[str]:
 
 
 def test_a_certificate_that_cannot_be_used_is_named_at_the_start(tmp_path: Path) -> None:
-    """With both files and the reason."""
-    with pytest.raises(UsageError, match=r"--tls-cert-file .*nosuch"):
-        Certificate(str(tmp_path / "nosuch"), str(tmp_path / "nosuch"))
+    """With its flag and the reason; a pipe is not waited for."""
+    written(tmp_path, "first.example.com")
+    good, key = str(tmp_path / "tls.crt"), str(tmp_path / "tls.key")
+    os.mkfifo(tmp_path / "pipe")
+    for cert_file, key_file, said in (
+        (str(tmp_path / "nosuch"), key, "--tls-cert-file .*nosuch: cannot be read: No such file"),
+        (good, str(tmp_path / "pipe"), "--tls-private-key-file .*pipe: cannot be read: not a regular file"),
+        (key, key, "--tls-cert-file .*tls.key: holds no PEM certificate"),
+        (good, good, "--tls-private-key-file .*tls.crt: holds no PEM private key"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            Certificate(cert_file, key_file)
 
 
 # --- documents ---------------------------------------------------------------------------------------------
