@@ -27,6 +27,7 @@ _EXPECTED: Final[Mapping[str, str]] = {
     "model_type": "a mapping",
 }
 _NUMBER_AS_TEXT = re.compile(r"[0-9]{1,18}")
+_WORD = re.compile(r"[A-Za-z0-9./_-]{1,64}")
 
 
 def validate(model: type[M], data: object, path: KeyPath, report: Report, known: Iterable[str] = ()) -> M | None:
@@ -76,7 +77,8 @@ def _explain(
         message = f"must be {_one_of(options)}, not {kind(value)}"
         report.add(path, message, _literal_hint(value, options))
     elif code in _EXPECTED:
-        report.add(path, f"must be {_EXPECTED[code]}, not {kind(value)}", _type_hint(code, value))
+        hint = _type_hint(code, value) or _section_hint(_model_at(model, inside), value)
+        report.add(path, f"must be {_EXPECTED[code]}, not {kind(value)}", hint)
     else:
         report.add(path, *_limit(code, value, context))
 
@@ -121,6 +123,11 @@ def _type_hint(code: str, value: object) -> str:
     if code == "list_type" and isinstance(value, (str, int, dict)):
         return "start each entry with a dash, or write [ ] around it"
     return ""
+
+
+def _section_hint(model: type[BaseModel] | None, value: object) -> str:
+    key = getattr(model, "usual_key", "")
+    return f"write {{{key}: {value}}}" if key and isinstance(value, str) and _WORD.fullmatch(value) else ""
 
 
 def _in_data(data: object, loc: tuple[str | int, ...], *, missing: bool) -> KeyPath:

@@ -7,7 +7,7 @@ several keys are in :mod:`hub.registry.checks`, keys of later versions in :mod:`
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PlainValidator, WithJsonSchema
 from pydantic.alias_generators import to_camel
@@ -124,6 +124,8 @@ class Section(BaseModel):
     """Base of all: nothing coerced, nothing unknown, camelCase outside."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=to_camel, defer_build=True)
+    usual_key: ClassVar[str] = ""
+    """The one that is meant where somebody wrote a text instead of the section."""
 
 
 class Exclude(Section):
@@ -221,6 +223,8 @@ class Kubeconfig(Section):
         }
     )
 
+    usual_key = "path"
+
     path: FilePath | None = optional("A kubeconfig file, relative to this file.")
     secret: Subdomain | None = optional("A Secret in the hub's --secrets-namespace.")
     key: SecretKey | None = optional("Key inside the Secret.", "kubeconfig")
@@ -229,6 +233,8 @@ class Kubeconfig(Section):
 
 class Provider(Section):
     """Who knows the addresses."""
+
+    usual_key = "name"
 
     name: ProviderName = required("Name of an installed provider (see `hub providers`).")
     config: dict[str, Any] | None = optional("The provider's own configuration.", {})
@@ -256,6 +262,8 @@ class Source(Layer):
     model_config = ConfigDict(
         json_schema_extra={"oneOf": [{"required": ["cluster"]}, {"required": ["clusterSelector"]}]}
     )
+
+    usual_key = "cluster"
 
     cluster: Label | None = optional("Name of a cluster, or `local`.")
     cluster_selector: dict[LabelKey, LabelValue] | None = optional("All clusters with these labels, in file order.")

@@ -362,7 +362,11 @@ ENTRY = [
         "{path: alpha, key: k}",
         ["f:4:31: clusters[0].kubeconfig.key: belongs to a kubeconfig from a Secret"],
     ),
-    ("{path: alpha}", "alpha", ['f:4:17: clusters[0].kubeconfig: must be a mapping, not the text "alpha"']),
+    (
+        "{path: alpha}",
+        "alpha",
+        ['f:4:17: clusters[0].kubeconfig: must be a mapping, not the text "alpha" (write {path: alpha})'],
+    ),
     (
         "{path: alpha}",
         "{path: ~/x}",
@@ -377,7 +381,9 @@ ENTRY = [
     (
         "{name: node-addresses}",
         "node-addresses",
-        ['f:7:15: clusters[0].provider: must be a mapping, not the text "node-addresses"'],
+        [
+            'f:7:15: clusters[0].provider: must be a mapping, not the text "node-addresses" (write {name: node-addresses})'
+        ],
     ),
     (
         "{name: node-addresses}",
@@ -417,7 +423,11 @@ ENTRY = [
         ['f:14:43: services[0].sources[1].cluster: "alpha" is a source already'],
     ),
     ("{cluster: alpha}", "{}", ["f:14:15: services[0].sources[0]: needs cluster or clusterSelector"]),
-    ("{cluster: alpha}", "alpha", ['f:14:15: services[0].sources[0]: must be a mapping, not the text "alpha"']),
+    (
+        "{cluster: alpha}",
+        "alpha",
+        ['f:14:15: services[0].sources[0]: must be a mapping, not the text "alpha" (write {cluster: alpha})'],
+    ),
     ("[{cluster: alpha}]", "[]", ["f:14:14: services[0].sources: must not be empty"]),
     (SOURCES, "", ["f:12:5: services[0].sources: is required"]),
     (
