@@ -166,7 +166,7 @@ class Run:
     async def dead(self) -> None:
         """A tenth of the clusters freezes, refuses connections, comes back, while nodes of the others are replaced.
 
-        Compared with the same replacements while all live.
+        Compared with the same replacements while all live, before and after.
         """
         if len(self.fleet.remotes) < 2:
             return
@@ -187,6 +187,7 @@ class Run:
             figures["right_s"] = round(time.perf_counter() - begin, 2)
             figures["right"] = back
             await asyncio.sleep(SETTLE)
+        await self._churn("others, while all live again", REPLACED, others, seconds)
 
     async def edits(self) -> None:
         """The registry changes: first where it concerns one Service, then where it concerns every one."""

@@ -20,6 +20,7 @@ PHASES = (
     report.ALL_LIVE,
     *report.DEAD,
     report.BACK,
+    report.LIVE_AGAIN,
     report.REPLACED_OFTEN,
     report.EDIT,
     report.EDIT_ALL,
@@ -40,7 +41,7 @@ def test_a_small_fleet_has_all_phases(tmp_path: Path) -> None:
     phases = run["phases"]
     assert tuple(phases) == PHASES
     # Two replacements a second, each a node that comes and one that goes.
-    for name in (report.REPLACED, report.ALL_LIVE, *report.DEAD, report.REPLACED_OFTEN):
+    for name in (report.REPLACED, report.ALL_LIVE, *report.DEAD, report.LIVE_AGAIN, report.REPLACED_OFTEN):
         assert phases[name]["changes"] >= 16
         assert (phases[name]["missed"], phases[name].get("wrong", 0)) == (0, 0)
     assert [phases[name]["writes"] for name in ("idle", report.OFTEN, report.EDIT_ALL)] == [0, 0, 0]

@@ -240,6 +240,16 @@ class TestGoals:
         assert {line.name for line in found if line.met is False} == set()
         assert sum(line.met is True for line in found) == 9
 
+    def test_dead_clusters_are_compared_with_before_and_after(self) -> None:
+        """What becomes slower in the meantime is not their doing."""
+        again = {report.LIVE_AGAIN: phase(p50_s=0.07, p99_s=0.3, changes=100, missed=0)}
+        name = f"change → slices, p50, {report.DEAD[0]}"
+        for value, met in ((0.066, True), (0.067, False)):
+            found = report.goals(phases(**again, **{report.DEAD[0]: {"p50_s": value}}))
+            [line] = [each for each in found if each.name == name]
+            assert line.met is met
+        assert line.measured == "1.12 × (0.050, 0.070 → 0.067 s; p99 0.200, 0.300 → 0.200 s)"
+
     @pytest.mark.parametrize(
         ("name", "change", "line"),
         [
