@@ -453,13 +453,13 @@ def test_a_role_of_somebody_else_is_left_alone(world: World, hub: Hub) -> None:
 
 
 def test_a_hub_cluster_that_is_away_leaves_the_remote_untouched(world: World, hub: Hub) -> None:
-    """With --apply the hub cluster is asked first; what to do without it is said."""
+    """With --apply the hub cluster is asked first; what to look at is said."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         edit(world.folder / "hub-admin", f"https://127.0.0.1:{closed.getsockname()[1]}")
         said = hub(*APPLY)
     assert said.code == 3
-    assert "connection refused; give --kubeconfig, or leave --apply out and apply what is printed" in said.err
+    assert "connection refused; is --kubeconfig that of the hub cluster, and can it be reached" in said.err
     assert not world.remotes["eu"].api.exists(ACCOUNT)
 
 
