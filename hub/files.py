@@ -31,10 +31,11 @@ def read_regular(path: str | os.PathLike[str], limit: int, *, follow: bool = Tru
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(limit + 1)
+        if status.st_size <= limit:  # else it is refused unread
+            with open(descriptor, "rb", closefd=False) as file:
+                data = file.read(limit + 1)
+            if len(data) <= limit:
+                return Content(data, status)
+        raise OSError(errno.EFBIG, f"larger than {limit} bytes", str(path))
     finally:
         os.close(descriptor)
-    if len(data) > limit:
-        raise OSError(errno.EFBIG, f"larger than {limit} bytes", str(path))
-    return Content(data, status)

@@ -399,7 +399,7 @@ class GroupKey(NamedTuple):
 
 
 class Endpoints(dict[str, Endpoint]):
-    """Endpoints by address, by no strong reference of whoever may do without; they may know what they were made from.
+    """Endpoints by address that may be referenced weakly and know what they were made from.
 
     Who has compared that with something looks at the rest only.
 

@@ -92,9 +92,9 @@ def _dead(phases: Phases) -> Iterable[Goal]:
         value = phases.get(phase, {}).get("p50_s")
         if live and value:
             base = statistics.fmean(each["p50_s"] for each in live)
-            before = ", ".join(f"{each['p50_s']:.3f}" for each in live)
+            medians = ", ".join(f"{each['p50_s']:.3f}" for each in live)
             tails = ", ".join(f"{each['p99_s']:.3f}" for each in live)
-            text = f"{value / base:.2f} × ({before} → {value:.3f} s; p99 {tails} → {phases[phase]['p99_s']:.3f} s)"
+            text = f"{value / base:.2f} × ({medians} → {value:.3f} s; p99 {tails} → {phases[phase]['p99_s']:.3f} s)"
             yield Goal(f"change → slices, p50, {phase}", text, "≤ 1.1 ×", value / base <= 1.1)
     if BACK in phases:
         yield Goal("until they are followed again", f"{phases[BACK]['right_s']:.1f} s", "stated", None)

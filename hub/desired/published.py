@@ -98,14 +98,13 @@ class Published:
         Where none is in two of them, the number of what is missing is known. If as many of those that came last
         are missing, these are all of it.
         """
+        if present == len(wanted) and not self.duplicates:
+            return ()
         published = [each.addresses for each in self.slices]
-        if not self.duplicates:
-            if present == len(wanted):
-                return ()
-            if isinstance(wanted, Endpoints):
-                recent = wanted.changed.intersection(wanted).difference(*published)
-                if present + len(recent) == len(wanted):
-                    return tuple(sorted(recent))
+        if isinstance(wanted, Endpoints) and not self.duplicates:
+            recent = wanted.changed.intersection(wanted).difference(*published)
+            if present + len(recent) == len(wanted):
+                return tuple(sorted(recent))
         return tuple(sorted(set(wanted).difference(*published)))
 
     def __bool__(self) -> bool:

@@ -16,7 +16,7 @@ from hub.files import read_regular
 from hub.registry.spec import Registry
 
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""A larger file is refused: 10,000 services take about 2 MiB."""
+"""A larger file is refused unread: 10,000 services take about 2 MiB."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -719,7 +719,7 @@ def test_shortest_registry_has_local_only() -> None:
 
 
 def test_large_file_is_refused(tmp_path: Path) -> None:
-    """10 MB are refused, and not read beyond the limit."""
+    """10 MB are refused before they are read."""
     path = tmp_path / "clusters.yaml"
     with path.open("wb") as stream:
         stream.truncate(10 * 1024 * 1024)
