@@ -304,6 +304,7 @@ class Connection(asyncio.Protocol):
         if not self._refusal():
             raise ProtocolError(f"a body above {self._limit} bytes")
         assert self._head is not None  # noqa: S101 - of a refusal
+        del self._content[self._limit :]
         self._head.close = True
         raise _Enough
 
