@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from hub.aio.watchdog import TICK, Stall, Watchdog
 
 ROOT = Path(__file__).parents[3]
@@ -62,16 +64,13 @@ async def test_code_that_holds_the_interpreters_lock_is_named() -> None:
 
     stalls: list[Stall] = []
     with Watchdog(stalls.append):
-        for _ in range(5):  # a machine with other work may take the core away meanwhile, and that is said then
-            stalls.clear()
+        for _ in range(5):  # a machine with other work may keep the core from either thread meanwhile
             await asyncio.sleep(TICK)
             hold()
             await asyncio.sleep(2 * TICK + 0.1)
-            named = [stall for stall in stalls if "hold" in functions(stall)]
-            assert named
-            if not all(stall.starved for stall in named):
-                break
-    assert not all(stall.starved for stall in named)
+            if any("hold" in functions(stall) and not stall.starved for stall in stalls):
+                return
+    pytest.fail(f"nobody named the function: {stalls}")
 
 
 def test_a_process_that_was_stopped_blames_nobody() -> None:
