@@ -29,6 +29,7 @@ LABEL_EXCLUDE_LB: Final = "node.kubernetes.io/exclude-from-external-load-balance
 ANNOTATION_LEASE: Final = "endpointslice-hub/lease"
 ANNOTATION_STATE: Final = "endpointslice-hub/state"
 ANNOTATION_PAUSED: Final = "endpointslice-hub/paused"
+ANNOTATION_WITHHELD: Final = "endpointslice-hub/removals-withheld"
 ANNOTATION_CLUSTER_UID: Final = "endpointslice-hub/cluster-uid"
 """Of the source cluster: its kube-system Namespace's UID."""
 

@@ -136,6 +136,7 @@ class Hub:
             elects=options.leader_elect,
             count=options.shards,
             timing=options.timing,
+            withheld=self._withheld,
         )
         self.local = LocalCluster(
             client,
@@ -172,6 +173,7 @@ class Hub:
             lease=self.lease,
             removal_grace=options.removal_grace,
             approvals=self.approvals.valid,
+            warned=lambda: self.leading.warned,
             flags=approving,
             take_over=options.take_over,
             uid=self.identities.uid,
@@ -236,6 +238,11 @@ class Hub:
     def withheld(self) -> RegistryHeld | None:
         """What the registry in force would remove, and may not."""
         return self.reconciler.withheld()
+
+    def _withheld(self) -> str:
+        """The hash of it as it was last judged; "" = nothing."""
+        found = self.reconciler.last_withheld()
+        return found.hash if found is not None else ""
 
     # --- what wakes targets ------------------------------------------------------------------------
 
@@ -367,7 +374,8 @@ class Hub:
         self.adopting.follow(self.registry)
         self.identities.keep(self.registry.clusters.keys() | self.registry.broken_clusters.keys())
         self.leading.use(registry)
-        self._forget_strangers()
+        if self.leading.count > 1:
+            self._forget_strangers()
         self.fleet.update(self.leading.part(), self.own_networks.networks)
         self._follow_views()
         noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
@@ -451,7 +459,7 @@ class Hub:
     async def restore(self) -> None:
         """Go on withholding what the process before this one withheld."""
         if await accepted.withheld(self.client, self.options.namespace, self.registry.owner):
-            self.reconciler.restore()
+            self.reconciler.reread(withheld=True)
 
     def _rights_changed(self) -> None:
         """Other targets are written here than before."""
@@ -469,19 +477,18 @@ class Hub:
             self.recorder.clear()
         if gained:
             self.keeper.led()
-            self.reconciler.reread()
+            self.reconciler.reread(withheld=self.leading.inherit())
             self.identities.reread()
             self.fleet.reconsider()
         some = gained and self.leading.count > 1
         self._wake(key for key in self.everything() if not some or self.leading.shard(key) in gained)
 
     def _forget_strangers(self) -> None:
-        """What is known of targets that another replica writes is known better there."""
-        if self.leading.count > 1:
-            for key in self.leading.strangers(self.everything()):
-                self.reconciler.forget(key)
-                self.recorder.standing(key, ())
-            self.local.slices.thin_out()
+        """What is known of targets that another replica writes is known better there, and here soon of long ago."""
+        for key in self.leading.strangers(self.everything()):
+            self.reconciler.forget(key)
+            self.recorder.standing(key, ())
+        self.local.slices.thin_out()
 
     # --- Secrets ---------------------------------------------------------------------------------------
 

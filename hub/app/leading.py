@@ -35,6 +35,7 @@ class Leading:
         elects: take part in the election; else everything is ours from :meth:`begin` on.
         count: of shards.
         timing: of the election.
+        withheld: hash of the removal that is withheld here, for the others; "" = none is.
     """
 
     def __init__(
@@ -49,12 +50,14 @@ class Leading:
         elects: bool = True,
         count: int = 1,
         timing: Timing | None = None,
+        withheld: Callable[[], str] = str,
     ) -> None:
         self.count = count if elects else 1
         self.elects = elects
         self._assignment = Assignment(registry, self.count)
         self._under_way = under_way
         self._on_change = on_change
+        self.withheld = withheld
         self._free = Free()
         self._moving: set[TargetKey] = set()
         """Targets that another registry brought to our shards: another replica may write them yet."""
@@ -136,6 +139,15 @@ class Leading:
         """Those of these targets that are not written here."""
         return [key for key in keys if not self.writes(key)]
 
+    @property
+    def warned(self) -> bool:
+        """Whether another replica that writes withholds a removal: it may have judged before there was more to lose."""
+        return self.shards.warned
+
+    def inherit(self) -> bool:
+        """Whether who wrote before withheld a removal; said once."""
+        return self.shards.inherit()
+
     # --- the election's side -------------------------------------------------------------------------
 
     def changed(self) -> None:
@@ -148,7 +160,8 @@ class Leading:
 
     def busy(self, shard: int) -> bool:
         """See :class:`hub.election.shards.Holder`."""
-        return any(self._assignment.of(key) == shard for key in self._under_way())
+        # What a registry moved while it was being written is in another shard by now: it holds up all of them.
+        return self.leaving() or any(self._assignment.of(key) == shard for key in self._under_way())
 
     def leaving(self) -> bool:
         """See :class:`hub.election.shards.Holder`."""

@@ -18,9 +18,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from hub.model import LOCAL, TargetKey
-from hub.registry.spec import Registry
+from hub.registry.spec import Registry, TargetSpec
 
-SCHEME: Final = "1"
+SCHEME: Final = "2"
 """Of this module: replicas with different ones do not share targets. To be changed with what :func:`shard` says."""
 DIGITS: Final = 16
 COMMON: Final = 0.25
@@ -62,7 +62,7 @@ class Assignment:
 
     def _anchor(self, key: TargetKey) -> str:
         spec = self.registry.targets.get(key)
-        if spec is None or not spec.sources or spec.sources[0].cluster == LOCAL:
+        if spec is None or not spec.sources or _copies(spec):
             return f"service {key}"
         names = [each.cluster for each in spec.sources]
         return f"cluster {min((name for name in names if name not in self._common), default=min(names))}"
@@ -70,8 +70,10 @@ class Assignment:
     @cached_property
     def _common(self) -> frozenset[str]:
         """Clusters that so many targets need that these had better not all be in one shard."""
-        found: Counter[str] = Counter(name for _, name in self._needs(self.registry.targets, shared=False))
-        most = COMMON * len(self.registry.targets)
+        # Copies do not count: replicas hear at different times of what annotations ask for, and no Lease says it.
+        keys = [key for key, spec in self.registry.targets.items() if not _copies(spec)]
+        found: Counter[str] = Counter(name for _, name in self._needs(keys, shared=False))
+        most = COMMON * len(keys)
         return frozenset(name for name, number in found.items() if number > most)
 
     def minder(self, cluster: str) -> int:
@@ -112,7 +114,11 @@ class Assignment:
                 yield key, source.cluster
 
     def moved(self, before: Assignment) -> set[TargetKey]:
-        """Targets that were in another shard."""
-        old, new = before.registry.targets, self.registry.targets
-        changed = {key for key in old.keys() | new.keys() if old.get(key) is not new.get(key)}
-        return {key for key in changed if before.of(key) != self.of(key)}
+        """Targets that were in another shard, be it only since a cluster has become common, or ceased to be."""
+        keys = before.registry.targets.keys() | self.registry.targets.keys()
+        return {key for key in keys if before.of(key) != self.of(key)}
+
+
+def _copies(spec: TargetSpec) -> bool:
+    """Whether any source of a target is within the hub cluster: annotations may change it, or make a loop of it."""
+    return any(each.cluster == LOCAL for each in spec.sources)

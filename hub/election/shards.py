@@ -33,6 +33,7 @@ from hub.aio.supervise import supervise
 from hub.election import MOST_SHARDS
 from hub.election.elector import Elector, LeaseRecord, LeaseStore, Terms, Timing
 from hub.errors import HubError, NotLeader
+from hub.model import ANNOTATION_WITHHELD
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ WANTED: Final = "endpointslice-hub/wanted-by"
 """Annotation on a Lease that is held: the identity of who asks for it."""
 HANDED: Final = "endpointslice-hub/handed-to"
 """Annotation on a Lease that was released: the identity of who may take it first."""
+WITHHELD: Final = ANNOTATION_WITHHELD
+"""Annotation: the holder withholds the removal with this hash, which whoever comes after it must not carry out."""
 WHOLE: Final = 3.0
 """Seconds in which one replica alone takes all shards, at most."""
 BUSY: Final = 0.02
@@ -63,6 +66,10 @@ class Holder(Protocol):
 
     def leaving(self) -> bool:
         """Whether one is under way for a target that this process does not write any more."""
+        ...
+
+    def withheld(self) -> str:
+        """Hash of the removal that is withheld here (hub.registry.removals); "" = none is."""
         ...
 
 
@@ -92,6 +99,7 @@ class _Shard(msgspec.Struct, eq=False):
         handed_to: who gets it then; "" = whoever takes it.
         free: version of the Lease nobody holds, and since when it was seen so.
         again: when it is worth another look; None = its elector's own looks do.
+        inherited: whoever held it before withheld a removal, and nobody here has heard of it yet.
         quit: set to give it back and stand by.
     """
 
@@ -102,6 +110,7 @@ class _Shard(msgspec.Struct, eq=False):
     handed_to: str = ""
     free: tuple[str, float] | None = None
     again: float | None = None
+    inherited: bool = False
     quit: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
@@ -188,6 +197,21 @@ class Shards:
         found = next((each.elector.problem for each in self._shards if each.elector.problem), "")
         return found or (self._obstacle() if self.count > 1 or self._others else "")
 
+    @property
+    def warned(self) -> bool:
+        """Whether another replica that writes withholds a removal."""
+        return any(
+            each.taken and not each.leading and each.seen is not None and WITHHELD in each.seen.notes
+            for each in self.electors
+        )
+
+    def inherit(self) -> bool:
+        """Whether who held a Lease of ours before withheld a removal; said once."""
+        found = [each for each in self._shards if each.inherited and self._is_held(each)]
+        for each in found:
+            each.inherited = False
+        return bool(found)
+
     def remaining(self) -> float:
         """Seconds until somebody else may hold one of ours; 0 where we hold none."""
         return min((each.elector.remaining() for each in self._shards if self._is_held(each)), default=0.0)
@@ -257,7 +281,12 @@ class Shards:
             finally:
                 run.cancel()
                 quit_.cancel()
-                await asyncio.gather(run, quit_, return_exceptions=True)
+                ended = asyncio.gather(run, quit_, return_exceptions=True)
+                try:
+                    await asyncio.shield(ended)
+                except asyncio.CancelledError:  # the Lease is being given back already: that goes on
+                    await ended
+                    raise
             shard.quit.clear()
             shard.leaving, shard.handed_to = False, ""
 
@@ -329,9 +358,9 @@ class Shards:
 
     def notes(self, number: int) -> Mapping[str, str]:
         """What our writes put on a Lease."""
-        if self.count == 1:
-            return {}
-        said = {SHARDS: str(self.count), REGISTRY: self._mark}
+        said = {SHARDS: str(self.count), REGISTRY: self._mark} if self.count > 1 else {}
+        if withheld := self._holder.withheld():
+            said[WITHHELD] = withheld
         if to := self._shards[number].handed_to:
             said[HANDED] = to
         return said
@@ -340,7 +369,9 @@ class Shards:
         """A Lease was read."""
         self._widen(record)
         shard = self._shards[number]
-        if shard.elector.leading and (who := record.notes.get(WANTED)):
+        if not shard.elector.leading:
+            shard.inherited = WITHHELD in record.notes
+        elif who := record.notes.get(WANTED):
             self._asked(shard, who)
 
     def admits(self, number: int, record: LeaseRecord | None) -> bool:

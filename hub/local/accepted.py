@@ -27,7 +27,7 @@ from hub.aio.clock import Clock, rfc3339
 from hub.errors import ApiError, BadAnswer, Forbidden, HubError, NotFound, RegistryError
 from hub.kube.client import Client
 from hub.local.config_maps import TIMEOUT, collection, fetch
-from hub.model import LABEL_OWNER, MANAGED_BY
+from hub.model import ANNOTATION_WITHHELD, LABEL_OWNER, MANAGED_BY
 from hub.registry import isolated
 from hub.registry.file import MAX_BYTES, Loaded
 from hub.registry.file import read as read_file
@@ -38,8 +38,8 @@ RULE: Final = "configmaps: get, create, update"
 PLAIN: Final = "clusters.yaml"
 PACKED: Final = "clusters.yaml.gz"
 ACCEPTED_AT: Final = "endpointslice-hub/accepted-at"
-WITHHELD: Final = "endpointslice-hub/removals-withheld"
-"""Annotation: hash of what the registry lacks and is withheld; a restart goes by it."""
+WITHHELD: Final = ANNOTATION_WITHHELD
+"""Hash of what the registry lacks and is withheld; a restart goes by it."""
 ROOM: Final = 1_000_000
 """Bytes of content: a ConfigMap takes 1 MiB of them, keys included (k8s.io/api/core/v1 MaxSecretSize)."""
 LEGIBLE: Final = 500_000

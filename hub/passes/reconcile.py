@@ -138,6 +138,7 @@ class Reconciler:
         lease: name of the lease that allows this hub to write, as put on every slice.
         removal_grace: seconds before slices go that the registry no longer asks for.
         approvals: the hashes that are approved now.
+        warned: whether another replica withholds a removal.
         flags: what ``hub approve`` needs to find them, for messages.
         take_over: targets whose slices are ours although another lease of our owner wrote them.
         uid: of a source cluster, by name; "" where it is not known.
@@ -157,6 +158,7 @@ class Reconciler:
         lease: str,
         removal_grace: float = 60.0,
         approvals: Callable[[], Collection[str]] = lambda: NO_APPROVALS,
+        warned: Callable[[], bool] = bool,
         flags: str = "",
         take_over: frozenset[TargetKey] = frozenset(),
         uid: Callable[[str], str] = lambda _: "",
@@ -169,7 +171,7 @@ class Reconciler:
         self._local = local
         self._take_over = take_over
         self._uid = uid
-        self._removals = Removals(self._owned, approvals, flags)
+        self._removals = Removals(self._owned, approvals, flags, warned)
         self._inputs = Inputs(fleet, clock, removal_grace, self._removals)
         self._guarding = Guarding(fleet, clock, approvals, flags)
         self._writer = writer
@@ -222,13 +224,9 @@ class Reconciler:
         """What the registry in force would remove, and may not."""
         return self._removals.judge(self._registry())
 
-    def restore(self) -> None:
-        """A removal was withheld when this hub ended."""
-        self._removals.restore()
-
-    def reread(self) -> None:
-        """This process begins to write: another one may have written until now."""
-        self._removals.reread()
+    def reread(self, *, withheld: bool) -> None:
+        """This process begins to write: another one may have written until now, and withheld a removal."""
+        self._removals.reread(withheld=withheld)
 
     def forget(self, key: TargetKey) -> None:
         """A target is neither in the registry nor has it slices."""

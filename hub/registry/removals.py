@@ -5,8 +5,8 @@ template that came out half empty, the file of another environment) than an inte
 such a file stays as it is, without end; everything else in the file takes effect. What was dropped is read
 off the slices of ours: they name a Service or a source cluster that the registry does not. So a hub that
 starts judges as one that reloads, and the hash of an approval is the same in every replica. That something is
-withheld is also noted beside the last accepted registry: the endpoints that came with the same file must not
-make its share small enough to go after a restart.
+withheld is also noted, beside the last accepted registry and on the Lease: the endpoints that came with the same
+file must not make its share small enough to go after a restart, or for a replica that judges later.
 """
 
 from __future__ import annotations
@@ -129,6 +129,7 @@ class Removals:
         slices: those of ours, for a registry.
         approvals: the hashes that are approved now.
         flags: what ``hub approve`` needs to find the approvals of this hub.
+        warned: whether another replica withholds something now.
     """
 
     def __init__(
@@ -136,26 +137,31 @@ class Removals:
         slices: Callable[[Registry], Iterable[Slice]],
         approvals: Callable[[], Collection[str]],
         flags: str = "",
+        warned: Callable[[], bool] = bool,
     ) -> None:
         self._slices = slices
         self._approvals = approvals
         self._flags = flags
+        self._warned = warned
+        self._heeded = False
+        """Whether the last judgement was under a warning."""
         self._registry: Registry | None = None
         self._known: set[str] = set()
         self._allowed: set[str] = set()
         self._issued: tuple[tuple[str, frozenset[str]], ...] = ()
         self._withheld: RegistryHeld | None = None
-        self._restored = False
+        self._inherited = False
 
-    def restore(self) -> None:
-        """A removal was withheld when this hub ended: what is dropped now stays so, whatever its share is by now."""
-        self._registry = None
-        self._allowed.clear()
-        self._restored = True
+    def reread(self, *, withheld: bool = False) -> None:
+        """Another hub may have written since: judge anew when asked.
 
-    def reread(self) -> None:
-        """Another hub may have written since: judge anew when asked."""
+        Args:
+            withheld: it withheld a removal. What is dropped now stays so, whatever its share is by now.
+        """
         self._registry = None
+        if withheld:
+            self._allowed.clear()
+            self._inherited = True
 
     @property
     def found(self) -> RegistryHeld | None:
@@ -165,6 +171,9 @@ class Removals:
     def judge(self, registry: Registry) -> RegistryHeld | None:
         """What is withheld under this registry. Called before anything is decided under it."""
         withheld = self._withheld
+        if (warned := self._warned()) and not self._heeded:
+            self.reread(withheld=True)
+        self._heeded = warned
         if registry is not self._registry or (withheld is not None and self._approved() & {*withheld.entries}):
             self._look(registry)
         return self._withheld
@@ -197,8 +206,8 @@ class Removals:
         rest -= approved
         endpoints = sum(found.entries[each] for each in rest)
         before = set(self._withheld.entries if self._withheld is not None else ())
-        much = endpoints > SHARE * found.total or bool(before & rest) or self._restored
-        self._restored = False
+        much = endpoints > SHARE * found.total or bool(before & rest) or self._inherited or self._heeded
+        self._inherited = False
         if len(rest) <= ENTRIES or not much:
             self._allowed |= gone
             self._withheld = None

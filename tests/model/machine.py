@@ -321,6 +321,11 @@ class HubMachine(RuleBasedStateMachine):
         """Somebody else holds it, and never renews."""
         self.it.steal_lease()
 
+    @rule()
+    def the_lease_is_out_of_reach(self) -> None:
+        """For whoever writes, until another one does, or it does itself again."""
+        self.it.cut_off_lease()
+
     # --- what holds ---------------------------------------------------------------------------------
 
     @invariant()

@@ -86,3 +86,106 @@ def test_a_switch_leaves_nothing_before_the_new_source_is_published(machine: Hub
     assert machine.it.judge.published(("one", "b", "IPv4")) != set()
     machine.time_goes_by(seconds=12.0)
     assert machine.it.judge.published(("one", "a", "IPv4")) == set()
+
+
+THREE = ("three", "c", "IPv4")
+
+
+def hand_over(machine: HubMachine) -> None:
+    """Whoever stands by writes from now on; the one before does not end."""
+    before = machine.it.writer()
+    machine.it.cut_off_lease()
+    machine.time_goes_by(seconds=5.0)
+    assert machine.it.writer() not in (None, before)
+
+
+def test_a_hub_that_leads_again_guards_what_the_other_published(machine: HubMachine) -> None:
+    """What it remembers is of long ago: what came since is no drift that may go without being counted."""
+    machine.begin(seed=0, size=4)
+    machine.a_replica_is_started()
+    machine.time_goes_by(seconds=12.0)
+    hand_over(machine)
+    for number in range(4):  # all nodes have other addresses, one after the other
+        machine.a_node_comes(cluster="c", node=f"n{number}", number=6 + number, kind="own")
+        machine.time_goes_by(seconds=30.0)
+    machine.it.advance(700.0)  # longer than maxRemovalWindow
+    before = machine.it.judge.published(THREE)
+    assert len(before) == 4
+    machine.it.crash("hub-2")
+    for number in (1, 2, 3):
+        machine.a_node_goes(cluster="c", node=f"n{number}")
+    machine.time_goes_by(seconds=30.0)
+    assert machine.it.writer() is machine.it.processes["hub-1"]
+    assert machine.it.judge.published(THREE) == before
+
+
+def test_a_hub_that_leads_again_holds_anew(machine: HubMachine) -> None:
+    """A hold of before does not count for a loss of now, though it be of the same endpoints."""
+    machine.begin(seed=0, size=4)
+    machine.a_replica_is_started()
+    machine.time_goes_by(seconds=12.0)
+    for number in (1, 2, 3):
+        machine.a_node_goes(cluster="c", node=f"n{number}")
+    machine.time_goes_by(seconds=30.0)
+    hand_over(machine)
+    for number in (1, 2, 3):
+        machine.it.set_node("c", f"n{number}")
+    machine.it.advance(700.0)
+    before = machine.it.judge.published(THREE)
+    assert len(before) == 4
+    machine.it.crash("hub-2")
+    for number in (1, 2, 3):
+        machine.a_node_goes(cluster="c", node=f"n{number}")
+    machine.time_goes_by(seconds=30.0)
+    assert machine.it.judge.published(THREE) == before
+
+
+def test_a_hub_that_leads_again_adopts_what_is_published_now(machine: HubMachine) -> None:
+    """Of a source that says nothing: addresses of long ago do not come back."""
+    machine.begin(seed=0, size=4)
+    it = machine.it
+    machine.a_cluster_breaks(cluster="c", how="503")
+    it.crash("hub-1")
+    it.start()
+    machine.time_goes_by(seconds=45.0)  # it adopts what the first one published
+    it.start()
+    machine.time_goes_by(seconds=12.0)
+    hand_over(machine)
+    it.heal_cluster("c")
+    machine.time_goes_by(seconds=90.0)
+    for number in range(4):
+        it.clouds["c"].addresses[f"n{number}"] = f"10.3.0.{7 + number}"
+        it.set_node("c", f"n{number}")
+        machine.time_goes_by(seconds=30.0)
+    it.advance(700.0)
+    before = it.judge.published(THREE)
+    assert len(before) == 4
+    machine.a_cluster_breaks(cluster="c", how="503")
+    it.advance(100.0)
+    it.crash("hub-3")
+    it.advance(60.0)
+    assert it.judge.published(THREE) == before
+
+
+def test_a_standby_goes_on_withholding(machine: HubMachine) -> None:
+    """A mass removal that the one before withheld is none any more by its share, since its file added endpoints."""
+    machine.begin(seed=0, size=2)
+    it = machine.it
+    it.sources = {"one": ["a"], "two": ["b"], "copy": ["local"]}
+    it.write_registry()
+    it.advance(60.0)
+    for number in range(16):
+        it.clouds["c"].addresses[f"m{number}"] = f"10.3.1.{number + 1}"
+        it.set_node("c", f"m{number}")
+    machine.a_replica_is_started()
+    machine.time_goes_by(seconds=12.0)
+    lost = [("one", "a", "IPv4"), ("two", "b", "IPv4")]
+    before = [it.judge.published(each) for each in lost]
+    assert all(before)
+    it.sources = {"three": ["c"], "copy": ["local"]}
+    it.write_registry()
+    it.advance(120.0)
+    it.crash("hub-1")
+    it.advance(90.0)
+    assert it.writer() is it.processes["hub-2"]
+    assert [it.judge.published(each) for each in lost] == before

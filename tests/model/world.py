@@ -10,7 +10,7 @@ import random
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import hub_provider_service_copy  # noqa: F401 - here, so that no history is the
 
 from hub.aio.clock import rfc3339
 from hub.app.hub import Hub, Options, assemble
-from hub.errors import HubError
+from hub.errors import ClusterUnreachable, HubError
 from hub.local.approvals import config_map
 from hub.model import TargetKey
 from hub.plugin.testing import SimulatedCluster, make_node, make_service
@@ -440,6 +440,17 @@ class World:
         for each in self.hub.leases.list(namespace="default"):
             self.hub.leases.update(each["metadata"]["name"], steal, namespace="default")
 
+    def cut_off_lease(self) -> None:
+        """The one that writes cannot reach its Lease, and nothing else is wrong, until it has lost it."""
+        process = self.writer()
+        if process is None or process.hub is None:
+            return
+        self.trouble()
+        elector = process.hub.elector
+        store, elector._store = elector._store, _OutOfReach()  # type: ignore[assignment]
+        self.advance(20.0)
+        elector._store = store
+
     def heal(self) -> None:
         """Everything answers again, every Service is there, the file can be read; one hub is left at least."""
         self._crash = None
@@ -548,6 +559,16 @@ class World:
         sim.heal()
         self.down.pop(cluster, None)
         self.judge.observe()
+
+
+class _OutOfReach:
+    """A Lease that no request arrives at."""
+
+    def __getattr__(self, _: str) -> Callable[..., Awaitable[Any]]:
+        async def refused(*_: object) -> Any:
+            raise ClusterUnreachable("connection refused", "refused")
+
+        return refused
 
 
 def _source(cluster: str) -> dict[str, Any]:

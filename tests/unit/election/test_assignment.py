@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from hub.election.assignment import Assignment, shard
 from hub.model import LOCAL, TargetKey
+from hub.registry.diff import reuse
 from hub.registry.spec import ClusterSpec, ProviderRef, Registry, SourceSpec, TargetSpec, ViewsSpec
 
 NODES = ProviderRef("node-addresses")
@@ -97,7 +98,33 @@ def test_moved_are_those_whose_shard_differs() -> None:
     one, other = registry({"a": ["c1"], "b": ["c2"]}), registry({"a": ["c3"], "b": ["c2"], "new": ["c1"]})
     before, after = Assignment(one, 64), Assignment(other, 64)
     assert after.moved(before) == {key("a"), key("new")} == before.moved(after)
-    assert before.mark == after.mark == f"1-{'a' * 16}"
+    assert before.mark == after.mark == f"2-{'a' * 16}"
+
+
+def test_a_cluster_that_ceases_to_be_common_moves_what_the_file_did_not_change() -> None:
+    """A file that only adds Services: those of the cluster that is no quarter of them any more move, and it is said."""
+    few = {
+        **{f"t{each}": [f"x{each}", "a-spare"] for each in range(6)},
+        **{f"o{each}": [f"y{each}"] for each in range(12)},
+    }
+    more = {**few, **{f"new{each}": [f"z{each}"] for each in range(12)}}
+    old = registry(few)
+    before, after = Assignment(old, 6), Assignment(reuse(old, registry(more, digest="b" * 64)), 6)
+    moved = {each for each in map(key, more) if before.of(each) != after.of(each)}
+    assert any(key(each) in moved for each in few)
+    assert after.moved(before) == moved
+
+
+def test_copies_that_services_ask_for_move_nothing() -> None:
+    """Replicas hear of annotations at different times, and their marks are the same."""
+    copy = (SourceSpec(LOCAL, ProviderRef("service-copy", '{"name":"a"}')),)
+    found = registry(
+        {**{f"t{each}": [f"x{each}", "a-spare"] for each in range(3)}, **{f"o{each}": ["y"] for each in range(8)}}
+    )
+    copies = {key(f"copy{each}"): TargetSpec(key(f"copy{each}"), copy) for each in range(4)}
+    one, other = Assignment(found, 6), Assignment(replace(found, targets={**found.targets, **copies}), 6)
+    assert one.mark == other.mark
+    assert {each: one.of(each) for each in found.targets} == {each: other.of(each) for each in found.targets}
 
 
 def test_what_is_needed_beside_the_targets() -> None:

@@ -115,6 +115,8 @@ class Process:
     paused_until: float = 0.0
     longest: float = 0.5
     """Seconds a write takes at most."""
+    withheld: str = ""
+    """Hash of the removal that it withholds."""
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.name)
@@ -129,6 +131,7 @@ class Process:
             lambda: self.under_way,
             lambda: self.changes.append((real(), self.leading.held)),
             count=self.count,
+            withheld=lambda: self.withheld,
         )
 
     # its clock
@@ -362,6 +365,76 @@ def test_the_holder_ends_the_writes_under_way_first() -> None:
     simulate(main())
 
 
+@pytest.mark.parametrize(
+    "seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(6, 150))]
+)
+def test_a_shard_that_is_given_away_waits_for_what_a_reload_moved(seed: int) -> None:
+    """A write under way for a target that another registry puts elsewhere still holds up the shard it began in."""
+
+    async def main() -> None:
+        rng = random.Random(seed)
+        world = World()
+        first = Process(world, "first", longest=9.0).start()
+        await watch(8 + rng.uniform(0, 3), first)
+        second = Process(world, "second", longest=9.0).start()
+        for _ in range(400):
+            await asyncio.sleep(0.02)
+            if second.calls and first.under_way and first.held < 6:
+                break
+        await asyncio.sleep(rng.uniform(0, 0.3))
+        first.reload(1)
+        await watch(20, first, second)
+
+    simulate(main())
+
+
+# -- what is withheld ---------------------------------------------------------------------------------------------
+
+
+def test_others_hear_that_a_removal_is_withheld() -> None:
+    """A renewal and a look later, and of its end; whoever says so is not warned by itself."""
+
+    async def main() -> None:
+        world = World()
+        first, second = await pair(world)
+        assert [each.leading.warned for each in (first, second)] == [False, False]
+        first.withheld = "0123456789ab"
+        await watch(8, first, second)
+        assert [each.leading.warned for each in (first, second)] == [False, True]
+        first.withheld = ""
+        await watch(8, first, second)
+        assert not second.leading.warned
+
+    simulate(main())
+
+
+@pytest.mark.parametrize("count", [1, 6])
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_who_comes_after_inherits_what_is_withheld(count: int, end: str) -> None:
+    """The Lease says it, however its holder has ended; it is said once, and never of what was withheld here."""
+
+    async def main() -> None:
+        world = World()
+        first = Process(world, "first", count=count).start()
+        await watch(10, first)
+        assert not first.leading.inherit()
+        first.withheld = "0123456789ab"
+        await watch(5, first)
+        second = Process(world, "second", count=count).start()
+        await watch(0.5, first, second)
+        if end == "stopped":
+            await first.stop()
+        else:
+            first.kill()
+        await watch(30, second)
+        assert second.held == count
+        assert [second.leading.inherit() for _ in range(2)] == [True, False]
+        await watch(5, second)
+        assert (second.leading.inherit(), second.leading.warned) == (False, False)
+
+    simulate(main())
+
+
 # -- ends ---------------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +448,26 @@ def test_sigterm_gives_all_shards_back() -> None:
         assert "first" not in world.holders(6)
         await watch(3, second)
         assert second.held == 6
+
+    simulate(main())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sigterm_lets_a_shard_be_given_back_to_its_end(seed: int) -> None:
+    """The request that releases the Lease is under way already: it is not cut off."""
+
+    async def main() -> None:
+        rng = random.Random(seed)
+        world = World()
+        first = Process(world, "first", latency=0.4).start()
+        await watch(12, first)
+        second = Process(world, "second", latency=0.05).start()
+        while not any(each.quit.is_set() for each in first.leading.shards._shards):  # noqa: ASYNC110 - the test's own
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(rng.uniform(0, 0.1))
+        await first.stop()
+        assert "first" not in world.holders(6)
+        await second.stop()
 
     simulate(main())
 

@@ -36,7 +36,8 @@ class World:
         self.slices = slices
         self.approved: set[str] = set()
         self.looks = 0
-        self.removals = Removals(self._slices, lambda: self.approved, " --owner x")
+        self.warned = False
+        self.removals = Removals(self._slices, lambda: self.approved, " --owner x", lambda: self.warned)
 
     def _slices(self, _: Registry) -> list[Slice]:
         self.looks += 1
@@ -173,7 +174,7 @@ def test_a_restart_does_not_release_what_is_withheld() -> None:
     """What the same file added makes the share small; that something was withheld is known all the same."""
     world, asked = World(published("abcdnopqrst", "x")), registry("abnopqrst", "x")
     assert world.held(asked) == []
-    world.removals.restore()
+    world.removals.reread(withheld=True)
     assert world.held(asked) == ["service edge/c", "service edge/d"]
     world.removals.reread()
     assert len(world.held(asked)) == 2
@@ -182,9 +183,26 @@ def test_a_restart_does_not_release_what_is_withheld() -> None:
 def test_what_was_withheld_once_does_not_count_for_later_files() -> None:
     """Nothing is dropped at the start: the next file is judged by itself."""
     world = World(published("abcdnopqrst", "x"))
-    world.removals.restore()
+    world.removals.reread(withheld=True)
     assert world.held(registry("abcdnopqrst", "x")) == []
     assert world.held(registry("abnopqrst", "x")) == []
+
+
+@pytest.mark.parametrize("heard", ["before the file", "after it"])
+def test_what_another_replica_withholds_does_not_go_here(heard: str) -> None:
+    """It judged before the file's new endpoints were published; the file came later here, or the news did."""
+    world, asked = World(published("abcdnopqrst", "x")), registry("abnopqrst", "x")
+    world.held(registry("abcdnopqrst", "x"))
+    if heard == "after it":
+        assert world.held(asked) == []
+    world.warned = True
+    if heard == "before the file":
+        assert world.held(registry("abcdnopqrst", "x")) == []
+    assert world.held(asked) == ["service edge/c", "service edge/d"]
+    world.warned = False
+    assert len(world.held(asked)) == 2
+    looks = world.looks
+    assert (len(world.held(asked)), world.looks) == (2, looks)
 
 
 def test_one_entry_that_is_left_is_no_mass_removal() -> None:
