@@ -22,7 +22,8 @@ TOLD_LATEST: Final = SILENCE_TIMEOUT + 10.0
 class NodeStore:
     """A reflector's store that keeps objects identical as long as they are equal.
 
-    A heartbeat decodes to an equal Node: it changes nothing here and reaches nobody.
+    A heartbeat decodes to an equal Node: it changes nothing here and reaches nobody. Of a Node that has changed, what
+    is as it was is the same object: endpoints and keys made of it live on, and would be in memory twice.
 
     A watch that stood still, because the network or the API server did, delivers its backlog in order: that a node
     is not Ready may arrive long after it is Ready again, with that event a moment behind. So the time a node is not
@@ -54,7 +55,7 @@ class NodeStore:
         self.lists += 1
         self._told_late.clear()
         old = self.nodes
-        self.nodes = {name: kept if (kept := old.get(name)) == node else node for name, node in objects.items()}
+        self.nodes = {node.name: node for node in (_kept(old.get(name), each) for name, each in objects.items())}
         changed = [node for name, node in self.nodes.items() if old.get(name) is not node]
         gone = [name for name in old if name not in self.nodes]
         if changed or gone:
@@ -63,8 +64,9 @@ class NodeStore:
 
     def upsert(self, key: Any, value: Node, resource_version: str) -> None:  # noqa: ARG002 - a Store
         """One node is new or changed."""
-        value = self._as_told(key, value)
-        if self.nodes.get(key) != value:
+        before = self.nodes.get(key)
+        value = _kept(before, self._as_told(key, value))
+        if value is not before:
             self.nodes[key] = value
             self.version += 1
             self._on_change((value,), ())
@@ -98,3 +100,13 @@ class NodeStore:
         except (ValueError, OverflowError):
             return False
         return moment.tzinfo is not None and TOLD_LATE < behind <= TOLD_LATEST
+
+
+def _kept(old: Node | None, new: Node) -> Node:
+    """``old`` where nothing has changed, else ``new`` with those fields of ``old`` that are equal."""
+    if old is None:
+        return new
+    if old == new:
+        return old
+    fields = zip(msgspec.structs.astuple(old), msgspec.structs.astuple(new), strict=True)
+    return Node(*[before if before == now else now for before, now in fields])

@@ -48,6 +48,23 @@ def test_an_equal_list_changes_nothing(store: NodeStore, changes: list[Change]) 
     assert (changes, store.lists) == ([], 2)
 
 
+@pytest.mark.parametrize("how", ["list", "watch"])
+def test_a_changed_node_keeps_what_is_as_it_was(store: NodeStore, how: str) -> None:
+    """Its name and addresses are in keys and endpoints that live on."""
+    before = store.nodes["n1"]
+    name = "".join(["n", "1"])
+    after = msgspec.structs.replace(build.node(name, ".".join(["10", "0.0.1"])), ready="False")
+    assert after.name is not before.name
+    if how == "watch":
+        store.upsert(name, after, "2")
+    else:
+        store.replace({name: after}, "2")
+    (key, kept), *_ = store.nodes.items()
+    assert (kept.ready, kept == after) == ("False", True)
+    assert key is kept.name is before.name
+    assert kept.addresses is before.addresses
+
+
 def test_a_list_reports_what_it_changes(store: NodeStore, changes: list[Change]) -> None:
     """New, changed and gone, once."""
     store.replace({"n2": build.node("n2", "10.0.0.9"), "n3": build.node("n3")}, "3")
