@@ -39,6 +39,7 @@ _OWNER_LIMIT: Final = 63
 def owner(variables: Variables) -> Noted:
     """One for each target: controllers of one owner would take each other's slices for leftovers."""
     name = f"{variables.values.get('TARGET_NAMESPACE')}.{variables.values.get('TARGET_SERVICE_NAME')}"
+    name = name.lower().replace("_", "-")  # a name that needs it is refused as the Service's, and once is enough
     if len(name) > _OWNER_LIMIT:
         name = f"{name[:50].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     note = (

@@ -226,6 +226,7 @@ def test_static_cannot_be_run_as_it_is() -> None:
         ({"TARGET_PORT": ""}, "TARGET_PORT: is required: the port of every endpoint"),
         ({"TARGET_PORT": "70000"}, "TARGET_PORT: must be at most 65535, not 70000"),
         ({"TARGET_NAMESPACE": "Edge"}, 'TARGET_NAMESPACE: is not a DNS label (a-z, 0-9 and - inside): "Edge"'),
+        ({"TARGET_NAMESPACE": "edge_1"}, 'TARGET_NAMESPACE: is not a DNS label (a-z, 0-9 and - inside): "edge_1"'),
         ({"EMPTY_RESULT_THRESHOLD": "-1"}, "EMPTY_RESULT_THRESHOLD: must be at least 0, not -1"),
         ({"SECURED_SUBNET_CIDR": "10.0.0."}, 'SECURED_SUBNET_CIDR: is not a network: "10.0.0."'),
         ({"SECURED_SUBNET_CIDR": "10.0.0.0/40"}, 'SECURED_SUBNET_CIDR: is not a network: "10.0.0.0/40"'),
