@@ -15,6 +15,7 @@ from hub.cli.options import (
     kubeconfig,
     lease_namespace,
     own_namespace,
+    previous_owner,
     service,
     verbose,
     withheld_hash,
@@ -97,7 +98,7 @@ def _annotate(ctx: click.Context, target: str, kubeconfig: str | None, *, paused
 
 @click.command(short_help="Delete all slices of an owner.")
 @click.option(
-    "--owner", type=owner_label, metavar="OWNER", required=True, help="The owner whose slices go: all of them."
+    "--owner", type=previous_owner, metavar="OWNER", required=True, help="The owner whose slices go: all of them."
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="List them, delete nothing.")

@@ -76,8 +76,13 @@ def cidr(text: str) -> Any:
 
 
 def owner(text: str) -> str:
-    """A value of the owner label."""
+    """The owner of a hub."""
     return str(_checked("owner", text))
+
+
+def previous_owner(text: str) -> str:
+    """The owner of slices, also of a hub from before owners were part of names."""
+    return str(_checked("previous_owner", text))
 
 
 def approvable(text: str) -> str:

@@ -24,6 +24,7 @@ def _schema(pattern: str, example: str, *, longest: int | None = None) -> WithJs
 _TEXT = WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 1024})
 _QUALIFIED = r"([a-z0-9][-.a-z0-9]*/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
 _VALUE = r"([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)"
+_SUBDOMAIN = rf"{values.LABEL_PATTERN}(\.{values.LABEL_PATTERN})*"
 _GLOB = "[a-z0-9*][-.a-z0-9*]*/[a-z0-9*][-.a-z0-9*]*"
 
 Duration = Annotated[float, PlainValidator(values.duration), _schema(values.DURATION_PATTERN, "1h30m")]
@@ -40,7 +41,7 @@ Label = Annotated[str, PlainValidator(values.label), _schema(values.LABEL_PATTER
 Subdomain = Annotated[
     str,
     PlainValidator(values.subdomain),
-    _schema(rf"{values.LABEL_PATTERN}(\.{values.LABEL_PATTERN})*", "worker-1.example.com", longest=253),
+    _schema(_SUBDOMAIN, "worker-1.example.com", longest=253),
 ]
 ProviderName = Annotated[
     str,
@@ -50,7 +51,8 @@ ProviderName = Annotated[
 SecretKey = Annotated[str, PlainValidator(values.secret_key), _schema("[-._a-zA-Z0-9]+", "kubeconfig", longest=253)]
 LabelKey = Annotated[str, PlainValidator(values.label_key), _schema(_QUALIFIED, "region")]
 LabelValue = Annotated[str, PlainValidator(values.label_value), _schema(f"{_VALUE}?", "eu")]
-Owner = Annotated[str, PlainValidator(values.owner), _schema(_VALUE, "default")]
+Owner = Annotated[str, PlainValidator(values.owner), _schema(_SUBDOMAIN, "default", longest=63)]
+PreviousOwner = Annotated[str, PlainValidator(values.previous_owner), _schema(_VALUE, "default")]
 ManagedBy = Annotated[str, PlainValidator(values.managed_by), _schema(_VALUE, "old-controller", longest=63)]
 Selector = Annotated[
     tuple[SelectorTerm, ...],
@@ -355,8 +357,10 @@ class Head(Section):
     """The file without its entries."""
 
     version: Literal[1] = required("Version of this format.")
-    owner: Owner | None = optional("Whose slices these are; a label of all of them.", "default")
-    previous_owners: list[Owner] | None = optional("Their slices are adopted.", [])
+    owner: Owner | None = optional(
+        "Whose slices these are: a label of all of them, and the end of the Lease's name.", "default"
+    )
+    previous_owners: list[PreviousOwner] | None = optional("Their slices are adopted; any label value.", [])
     denied_cidrs: list[Cidr] | None = optional(
         "Never published, beside what is always denied and the hub cluster's own networks.", [], alias="deniedCIDRs"
     )

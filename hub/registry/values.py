@@ -224,7 +224,15 @@ def label_value(value: object) -> str:
 
 
 def owner(value: object) -> str:
-    """The value of the owner label: a label value that is not empty."""
+    """The value of the owner label, with which the names of the Lease and of the ConfigMaps end: a DNS subdomain."""
+    written = previous_owner(value)
+    if not _SUBDOMAIN.fullmatch(written):
+        raise BadValue(f"cannot end the name of a Lease: {shown(written)}", "a-z, 0-9, - and . inside")
+    return written
+
+
+def previous_owner(value: object) -> str:
+    """A value of the owner label: a label value that is not empty."""
     return label_value(text(value))
 
 

@@ -41,6 +41,8 @@ USAGE_MISTAKES = [
     (["approve", "edge/payments", "ABCDEF012345"], "is not a hash"),
     (["approve", "registry", "abc"], "is not a hash"),
     (["approve", "registry", "abcdef012345", "--owner", "a/b"], "is not a label value"),
+    (["approve", "registry", "abcdef012345", "--owner", "Edge_1"], "cannot end the name of a Lease"),
+    (["run", "--owner", "Edge_1"], "cannot end the name of a Lease"),
     (["pause", "payments"], "is not a Service"),
     (["resume"], "Error: Missing argument 'NAMESPACE/SERVICE'"),
     (["purge"], "Error: Missing option '--owner'"),

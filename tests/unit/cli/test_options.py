@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
-from hub.cli.options import BindAddress, Given, bind_address, duration, own_namespace
+from hub.cli import cli
+from hub.cli.options import BindAddress, Given, bind_address, duration, own_namespace, previous_owner
 
 
 @pytest.mark.parametrize(
@@ -55,3 +56,11 @@ def test_options_take_absolute_folders(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
 
     assert Given(credentials_dir="tokens").options("f").credentials_dir == str(tmp_path / "tokens")
+
+
+def test_slices_of_any_owner_can_be_purged() -> None:
+    """`hub purge` takes what an owner may not be any more."""
+    command = cli.get_command(click.Context(cli), "purge")
+    assert command is not None
+    [option] = [each for each in command.params if each.name == "owner"]
+    assert option.type.convert("Edge_1", option, None) == previous_owner("Edge_1") == "Edge_1"

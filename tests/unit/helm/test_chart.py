@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from hub.desired import addresses
+from hub.registry import values
 from tests.support.helm import CHART, EXAMPLES
 from tools import chart
 
@@ -77,6 +78,26 @@ def test_schema_of_the_registry_leaves_out_what_the_chart_writes() -> None:
     assert {"clusters", "services", "deniedCIDRs"} <= registry["properties"].keys()
     assert not {"version", "owner"} & registry["properties"].keys()
     assert registry["additionalProperties"] is False
+
+
+def test_owner_is_one_that_clusters_yaml_takes() -> None:
+    """The chart asks of an owner what the registry asks; of the owners before it, as little."""
+    owner, old = (
+        SCHEMA["properties"]["owner"],
+        SCHEMA["properties"]["admission"]["properties"]["previousOwners"]["items"],
+    )
+    for text in ("default", "ops.rel", "a" * 63, "Edge", "a_b", "a..b", "a-.b", "a" * 64):
+        allowed = len(text) <= owner["maxLength"] and bool(re.search(owner["pattern"], text))
+        assert allowed == _taken(values.owner, text), text
+        assert bool(re.search(old["pattern"], text)) == _taken(values.previous_owner, text), text
+
+
+def _taken(read: Callable[[object], str], text: str) -> bool:
+    try:
+        read(text)
+    except values.BadValue:
+        return False
+    return True
 
 
 def test_every_template_is_shown_by_an_example() -> None:

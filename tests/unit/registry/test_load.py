@@ -48,6 +48,11 @@ WHOLE = [
     ),
     (
         "version: 1\n",
+        "version: 1\nowner: Edge_1\npreviousOwners: [Edge_2]\n",
+        ['f:2:8: owner: cannot end the name of a Lease: "Edge_1" (a-z, 0-9, - and . inside)'],
+    ),
+    (
+        "version: 1\n",
         "version: 1\npreviousOwners: [default]\n",
         ['f:2:18: previousOwners[0]: "default" is the present owner'],
     ),

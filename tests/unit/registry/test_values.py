@@ -221,3 +221,29 @@ def test_address_is_canonical() -> None:
 def test_a_long_value_is_quoted_in_part() -> None:
     """A message stays readable whatever was written."""
     assert len(values.shown("x" * 10_000)) == 60
+
+
+@pytest.mark.parametrize("written", ["default", "a", "ops.edge-1", "9", "a" * 63])
+def test_owner_ends_the_name_of_a_lease(written: str) -> None:
+    """A DNS subdomain that is a label value as well."""
+    assert values.owner(written) == written
+
+
+@pytest.mark.parametrize("written", ["Edge", "a_b", "a..b", "a-.b", "a.-b", "-a", "a.", "", "a" * 64, 5, None])
+def test_owner_refuses_what_no_lease_can_be_named(written: object) -> None:
+    """The API server would refuse each write of the Lease."""
+    with pytest.raises(BadValue):
+        values.owner(written)
+
+
+@pytest.mark.parametrize("written", ["Edge", "a_b", "a..b", "default", "A" * 63])
+def test_previous_owner_is_any_label_value(written: str) -> None:
+    """Slices may carry what an owner may not be any more."""
+    assert values.previous_owner(written) == written
+
+
+@pytest.mark.parametrize("written", ["", "a/b", "-a", "a" * 64, 5])
+def test_previous_owner_is_a_label_value_that_is_not_empty(written: object) -> None:
+    """No slice carries anything else."""
+    with pytest.raises(BadValue):
+        values.previous_owner(written)
