@@ -2,15 +2,16 @@
 {{ .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
+{{/* 55 characters: a Service's name has 63, and some of these names end in -metrics. */}}
 {{- define "hub.fullname" -}}
 {{- if .Values.fullnameOverride -}}
-{{ .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{ .Values.fullnameOverride | trunc 55 | trimSuffix "-" }}
 {{- else -}}
 {{- $name := include "hub.name" . -}}
 {{- if contains $name .Release.Name -}}
-{{ .Release.Name | trunc 63 | trimSuffix "-" }}
+{{ .Release.Name | trunc 55 | trimSuffix "-" }}
 {{- else -}}
-{{ printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" }}
+{{ printf "%s-%s" .Release.Name $name | trunc 55 | trimSuffix "-" }}
 {{- end -}}
 {{- end -}}
 {{- end }}
@@ -21,8 +22,8 @@
 {{- end }}
 
 {{- define "hub.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "hub.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "hub.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "hub.labels" -}}
