@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.support.api import Object
-from tests.support.helm import CHART, Helm
+from tests.support.helm import CHART, Helm, find
 
 EU: Object = {"name": "eu", "allowedCIDRs": ["10.7.0.0/16"], "provider": {"name": "node-addresses"}}
 WEB: Object = {"name": "web", "namespace": "edge", "sources": [{"cluster": "eu"}]}
@@ -24,6 +24,30 @@ def helm(tmp_path: Path) -> Helm:
 def registry(cluster: Object | None = None, service: Object | None = None, **more: object) -> Object:
     """Values with a registry of one cluster and one Service, each with more keys."""
     return {"registry": {"data": {"clusters": [EU | (cluster or {})], "services": [WEB | (service or {})], **more}}}
+
+
+def probed(objects: list[Object]) -> list[str]:
+    """The CIDRs that any TCP port of may be reached."""
+    rules = find(objects, "NetworkPolicy")["spec"]["egress"]
+    return [to["ipBlock"]["cidr"] for rule in rules for to in rule.get("to", ())]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        registry(service={"health": {"mode": "tcp"}}),
+        registry(defaults={"unreachable": {"after": "1m", "probe": "tcp"}}),
+        registry({"unreachable": {"after": "1m", "probe": "tcp"}}),
+    ],
+)
+def test_probed_nodes_can_be_reached(helm: Helm, given: Object) -> None:
+    """By health checks, and by the probe of a cluster that is unreachable."""
+    assert probed(helm.template(given)) == ["10.7.0.0/16"]
+
+
+def test_nodes_that_nobody_probes_are_not_reached(helm: Helm) -> None:
+    """Nor is something called health a health check."""
+    assert probed(helm.template(registry(service={"name": "health"}))) == []
 
 
 @pytest.mark.parametrize("given", [{"fullnameOverride": "f" * 63}, {"nameOverride": "n" * 63}])
