@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
+from click import Context
 
+from hub.cli import cli
 from tests.support.api import Object
-from tests.support.helm import CHART, Helm, find
+from tests.support.helm import CHART, Helm, HelmFailed, find
 
 EU: Object = {"name": "eu", "allowedCIDRs": ["10.7.0.0/16"], "provider": {"name": "node-addresses"}}
 WEB: Object = {"name": "web", "namespace": "edge", "sources": [{"cluster": "eu"}]}
@@ -48,6 +52,57 @@ def test_probed_nodes_can_be_reached(helm: Helm, given: Object) -> None:
 def test_nodes_that_nobody_probes_are_not_reached(helm: Helm) -> None:
     """Nor is something called health a health check."""
     assert probed(helm.template(registry(service={"name": "health"}))) == []
+
+
+REF = {"secret": "token", "key": "token"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        registry({"provider": {"name": "acme", "config": {"token": REF}}}),
+        registry({"provider": {"name": "acme", "config": {"logins": [{"deep": {"token": REF}}]}}}),
+        registry(service={"sources": [{"cluster": "eu", "provider": {"name": "acme", "config": {"token": REF}}}]}),
+    ],
+)
+def test_secrets_of_providers_are_found_wherever_they_are(helm: Helm, given: Object) -> None:
+    """Anywhere in the configuration, of a cluster's provider and of a source's."""
+    with pytest.raises(HelmFailed, match=r"registry\.data names the Secrets token, and the hub may read none"):
+        helm.template(given)
+
+
+def test_a_provider_s_own_key_is_no_secret(helm: Helm) -> None:
+    """A Secret is named with one of its keys."""
+    assert helm.template(registry({"provider": {"name": "acme", "config": {"secret": "text"}}}))
+
+
+def notes(helm: Helm, folder: Path, values: Object) -> str:
+    """NOTES.txt, which helm renders only for a cluster: so as a template of a copied chart."""
+    copy, given = folder / "chart", folder / "values.json"
+    shutil.copytree(CHART, copy)
+    text = (copy / "templates" / "NOTES.txt").read_text()
+    (copy / "templates" / "_notes.tpl").write_text(f'{{{{ define "notes" }}}}{text}{{{{ end }}}}')
+    (copy / "templates" / "notes.yaml").write_text('{kind: Notes, text: {{ include "notes" . | toJson }}}')
+    given.write_text(json.dumps(values))
+    rendered = helm.run("template", "rel", str(copy), "--values", str(given), "--show-only", "templates/notes.yaml")
+    return str(yaml.safe_load(rendered)["text"])
+
+
+@pytest.mark.parametrize("wheels", [{}, {"volume": {"emptyDir": {}}, "install": ["acme"]}])
+def test_command_in_the_notes_is_the_hub_of_the_pod(helm: Helm, tmp_path: Path, wheels: Object) -> None:
+    """With the providers that were installed, and with what `hub run` is allowed."""
+    given = {"providers": {"wheels": wheels}, "hub": {"allowExec": ["aws"], "allowApiHosts": ["api.example.com"]}}
+    values = registry() | given
+    [container] = find(helm.template(values), "Deployment")["spec"]["template"]["spec"]["containers"]
+    [line] = [each for each in notes(helm, tmp_path, values).splitlines() if " exec deployment/" in each]
+    words = shlex.split(line)
+    command = words[words.index("--") + 1 :]
+    plan = command.index("plan")
+    assert command[:plan] == container.get("command", ["hub"])
+    assert command[plan + 3 :] == ["--allow-exec", "aws", "--allow-api-host", "api.example.com"]
+    known = cli.get_command(Context(cli), "plan")
+    assert known is not None
+    known.make_context("plan", command[plan + 1 :], resilient_parsing=True)
 
 
 @pytest.mark.parametrize("given", [{"fullnameOverride": "f" * 63}, {"nameOverride": "n" * 63}])

@@ -85,6 +85,11 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- end }}
 
+{{/* Python that is `hub` with the providers of the init container. */}}
+{{- define "hub.withWheels" -}}
+import sys; sys.path.append("/providers/site-packages"); from hub.cli import main; main()
+{{- end }}
+
 {{/* Arguments of `hub run`, as a YAML list. */}}
 {{- define "hub.args" -}}
 - run
@@ -246,16 +251,19 @@ seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 {{- end }}
 
-{{/* Secrets that registry.data names: kubeconfigs, and {secret: …} anywhere in a provider's configuration. */}}
+{{/* Secrets that registry.data names: kubeconfigs, and {secret: …, key: …} anywhere in a provider's configuration. */}}
 {{- define "hub.namedSecrets" -}}
 {{- $found := list -}}
+{{- $providers := list -}}
 {{- range .Values.registry.data.clusters -}}
 {{- if kindIs "map" .kubeconfig }}{{ with .kubeconfig.secret }}{{ $found = append $found . }}{{ end }}{{ end -}}
-{{- if kindIs "map" .provider -}}
-{{- range $value := (.provider.config | default dict) -}}
-{{- if kindIs "map" $value }}{{ with $value.secret }}{{ $found = append $found . }}{{ end }}{{ end -}}
+{{- $providers = append $providers .provider -}}
 {{- end -}}
+{{- range .Values.registry.data.services -}}
+{{- range .sources }}{{ $providers = append $providers .provider }}{{ end -}}
 {{- end -}}
+{{- range regexFindAll "{\"key\":\"[^\"]*\",\"secret\":\"[^\"]+\"}" (toJson $providers) -1 -}}
+{{- $found = append $found (fromJson .).secret -}}
 {{- end -}}
 {{- $found | uniq | sortAlpha | toYaml -}}
 {{- end }}
