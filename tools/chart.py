@@ -3,8 +3,8 @@
 ``python tools/chart.py`` writes, ``python tools/chart.py --check`` says what is out of date (tests/unit/helm holds it):
 
 - README.md: the table of values, from the comments of values.yaml that start with ``# --``
-- values.schema.json: descriptions, from the same comments, and the schema of ``registry.data``, which is that of
-  clusters.yaml
+- values.schema.json: descriptions, from the same comments; which keys cannot be null; and the schema of
+  ``registry.data``, which is that of clusters.yaml
 - files/: the alerts and the dashboard, copies of what is in monitoring/, since a chart reads no files around it
 """
 
@@ -28,6 +28,8 @@ CHART = ROOT / "helm" / "endpointslice-hub"
 MONITORING = ROOT / "monitoring"
 BEGIN, END = "<!-- values: begin -->", "<!-- values: end -->"
 MARK = "# -- "
+NEVER_NULL = ("registry.data", "registry.key")
+"""Values that templates look into or write as a key. Of null helm makes a key that is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +94,12 @@ def _cell(value: Any) -> str:
 
 
 def values_schema(known: Mapping[str, Any], found: list[Value]) -> dict[str, Any]:
-    """The schema with its descriptions and its ``$defs`` written anew."""
+    """The schema with its descriptions, what it requires and its ``$defs`` written anew."""
     made = deepcopy(dict(known))
     for each in found:
-        node = made
-        for name in each.path.split("."):
-            node = node["properties"][name]
-        node["description"] = each.text
+        _at(made, each.path)["description"] = each.text
+    for section, names in _required(found).items():
+        _at(made, section)["required"] = names
     registry = schema.schema()
     definitions = registry.pop("$defs")
     # What the chart writes itself.
@@ -111,6 +112,24 @@ def values_schema(known: Mapping[str, Any], found: list[Value]) -> dict[str, Any
     }
     made.pop("$defs", None)
     return {**made, "$defs": {name: definitions[name] for name in sorted(definitions)}}
+
+
+def _at(node: dict[str, Any], path: str) -> dict[str, Any]:
+    """The schema of a value or a section; of everything for ""."""
+    for name in path.split(".") if path else ():
+        node = node["properties"][name]
+    return node
+
+
+def _required(found: list[Value]) -> dict[str, list[str]]:
+    """Section -> what it must have: its sections, and the values that are never null."""
+    sections = {each.path.rpartition(".")[0] for each in found} - {""}
+    whole = {parent for each in sections for parent in (each, each.rpartition(".")[0])} - {""}
+    made: dict[str, list[str]] = {}
+    for path in sorted({*whole, *NEVER_NULL}):
+        section, _, name = path.rpartition(".")
+        made.setdefault(section, []).append(name)
+    return made
 
 
 def generated() -> dict[Path, str]:

@@ -13,7 +13,7 @@ from click import Context
 
 from hub.cli import cli
 from tests.support.api import Object
-from tests.support.helm import CHART, Helm, HelmFailed, find
+from tests.support.helm import CHART, FULLNAME, NAMESPACE, Helm, HelmFailed, find
 
 EU: Object = {"name": "eu", "allowedCIDRs": ["10.7.0.0/16"], "provider": {"name": "node-addresses"}}
 WEB: Object = {"name": "web", "namespace": "edge", "sources": [{"cluster": "eu"}]}
@@ -152,3 +152,55 @@ def leaves(node: object, *where: str) -> list[tuple[tuple[str, ...], object]]:
     if isinstance(node, list):
         return [leaf for n, each in enumerate(node) for leaf in leaves(each, *where, str(n))]
     return [(where, node)]
+
+
+SECTIONS = {
+    **dict.fromkeys(("admission", "hub", "metrics", "pdb", "rbac", "registry", "serviceAccount"), ""),
+    "wheels": "providers",
+    "podMonitor": "metrics",
+    "data": "registry",
+}
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_a_section_that_is_null_is_named(helm: Helm, name: str) -> None:
+    """By the schema, where it is missing."""
+    section = SECTIONS[name]
+    with pytest.raises(HelmFailed, match=rf"at '{f'/{section}' * bool(section)}': missing property '{name}'"):
+        helm.template({section: {name: None}} if section else {name: None})
+
+
+@pytest.mark.parametrize("path", ["admission.deniedCIDRs", "admission.previousOwners", "networkPolicy.probeCIDRs"])
+def test_a_list_that_is_null_is_empty(helm: Helm, path: str) -> None:
+    """As without the key."""
+    section, _, name = path.partition(".")
+    assert helm.template({section: {name: None}}) == helm.template()
+
+
+@pytest.mark.parametrize("path", ["commonLabels", "podLabels"])
+def test_selected_labels_stay(helm: Helm, path: str) -> None:
+    """Other labels are added; these two are refused, with the value's name."""
+    pods = find(helm.template({path: {"team": "edge"}}), "Deployment")["spec"]["template"]
+    assert pods["metadata"]["labels"]["team"] == "edge"
+    with pytest.raises(HelmFailed, match=f"at '/{path}/app.kubernetes.io~1instance': false schema"):
+        helm.template({path: {"app.kubernetes.io/instance": "other"}})
+
+
+def test_owner_of_long_names_ends_the_name_of_a_lease(helm: Helm) -> None:
+    """What the chart makes itself is what the registry takes."""
+    command = cli.get_command(Context(cli), "run")
+    assert command is not None
+    [option] = [each for each in command.params if each.name == "owner"]
+    for namespace, release in (
+        (NAMESPACE, FULLNAME),
+        ("n" * 53, "r" * 53),
+        ("n" * 52 + "-n", "r.s"),
+        ("n" * 63, "r-1"),
+    ):
+        text = helm.run("template", release, str(CHART), "-n", namespace)
+        [owner] = {
+            line.strip().partition("=")[2] for line in text.splitlines() if line.strip().startswith("- --owner=")
+        }
+        assert option.type.convert(owner, option, None) == owner
+    with pytest.raises(HelmFailed, match="at '/owner'"):
+        helm.template({"owner": "Edge_1"})

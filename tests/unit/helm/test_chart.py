@@ -100,6 +100,54 @@ def _taken(read: Callable[[object], str], text: str) -> bool:
     return True
 
 
+def property_of(path: str) -> Any:
+    """The schema of a value or a section."""
+    node = SCHEMA
+    for name in path.split("."):
+        node = node["properties"][name]
+    return node
+
+
+def test_no_section_can_be_null() -> None:
+    """Of null helm makes a key that is missing, and templates look into sections."""
+    tops = {each.path.partition(".")[0] for each in chart.values(VALUES) if "." in each.path}
+    assert set(SCHEMA["required"]) == tops
+    assert property_of("registry")["required"] == ["data", "key"]
+    assert property_of("providers")["required"] == ["wheels"]
+    assert property_of("metrics")["required"] == ["dashboard", "podMonitor", "prometheusRule", "serviceMonitor"]
+
+
+@pytest.mark.parametrize("path", ["admission.cidrs", "admission.deniedCIDRs", "networkPolicy.probeCIDRs"])
+def test_what_is_no_cidr_is_refused_by_the_schema(path: str) -> None:
+    """The API server would refuse the whole object, without the value's name."""
+    pattern = property_of(path)["items"]["pattern"]
+    good = [
+        "0.0.0.0/0",
+        "10.0.0.0/8",
+        "255.255.255.255/32",
+        "::/0",
+        "fd00::/8",
+        "2001:db8:0:1::5/128",
+        "1::2:3:4:5:6:7/9",
+    ]
+    assert [each for each in good if not re.search(pattern, each)] == []
+    bad = ["10.0.0.0", "10.0.0/8", "256.0.0.0/8", "10.0.0.0/33", "010.0.0.0/8", "10.0.0.0/08", "fd00::/129", "fd00/8"]
+    assert [each for each in [*bad, "../8", ":/8", "12345::/8"] if re.search(pattern, each)] == []
+
+
+@pytest.mark.parametrize("path", ["commonLabels", "podLabels"])
+def test_labels_by_which_pods_are_selected_are_the_charts(path: str) -> None:
+    """A Deployment whose Pods it does not select is refused."""
+    text = (CHART / "templates" / "_helpers.tpl").read_text()
+    block = re.search(r'define "hub.selectorLabels" -}}\n(.*?){{- end', text, re.DOTALL)
+    assert block is not None
+    [(pattern, allowed)] = property_of(path)["patternProperties"].items()
+    assert allowed is False
+    names = re.findall(r"^(\S+):", block[1], re.MULTILINE)
+    assert [name for name in names if re.search(pattern, name)] == names
+    assert not re.search(pattern, "app.kubernetes.io/part-of")
+
+
 def test_every_template_is_shown_by_an_example() -> None:
     """Whatever can be switched on is on in one of the examples."""
     used = "\n".join(path.read_text() for path in EXAMPLES)
