@@ -23,6 +23,9 @@ from hub.resolution.status import Health, ProviderStatus
 FIRST_DEADLINE: Final = 30.0
 """Seconds from ``watch()`` to its first snapshot; later ones may take as long as nothing changes."""
 
+PACE: Final = 0.02
+"""Seconds between two snapshots, at least: a stream that never waits takes neither the loop nor a core."""
+
 
 class EndpointWatch:
     """What one EndpointProvider offers.
@@ -119,6 +122,7 @@ class EndpointWatch:
                     async for snapshot in stream:
                         self._accept(read_snapshot(snapshot, self._checked))
                         seen.set()
+                        await asyncio.sleep(PACE)
                 finally:
                     close = getattr(stream, "aclose", None)
                     if close is not None:
@@ -160,7 +164,8 @@ class EndpointWatch:
         if changed:
             self._checked = {each.name: each for each in snapshot.endpoints}
         self._first.set()
-        if self._health.succeeded() or changed or not snapshot.endpoints:
+        # A stream that fails after each snapshot has failed in a row: its backoff ends in peace, not here.
+        if self._health.succeeded(forget=False) or changed or not snapshot.endpoints:
             self._on_change()
 
 

@@ -20,7 +20,7 @@ from hub.registry.spec import ProviderRef
 from hub.resolution.calls import Calls, Held
 from hub.resolution.host import CLOSE_DEADLINE, Prepared, ProviderHost
 from hub.resolution.memory import Memory
-from hub.resolution.status import Health, ProviderStatus
+from hub.resolution.status import RETRY_CAP, Health, ProviderStatus
 
 RESOLVE_DEADLINE: Final = 30.0
 """Seconds one ``resolve`` may take."""
@@ -87,6 +87,7 @@ class Resolver:
         self._prepared: Prepared | None = None
         self._held: Held[Any] | None = None
         self._provider: NodeProvider | None = None
+        self._opened_at = 0.0
         self._reads: tuple[str, ...] | None = None
 
     @property
@@ -238,7 +239,8 @@ class Resolver:
         self.ignored += ignored
         self.version += changed
         self._host.calls_of(self.ref.name).answered()
-        if self._health.succeeded() or changed:
+        lasting = now - self._opened_at >= RETRY_CAP  # one that dies soon after each answer is opened ever less often
+        if self._health.succeeded(forget=lasting) or changed:
             self._on_change()
 
     def _failed(self, batch: Sequence[Node], error: Exception) -> None:
@@ -269,6 +271,7 @@ class Resolver:
             self._memory.window = max(MIN_CONFIRM, prepared.poll or 0.0)
             held, provider = await self._host.open(prepared)
             self._held, self._provider = held, provider
+            self._opened_at = self._clock.now()
             assert held.task is not None  # noqa: S101 - open() made it
             held.task.add_done_callback(lambda _: self._wake.set())
             if prepared.poll is not None and self._poll_at is None:

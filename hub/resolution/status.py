@@ -65,9 +65,14 @@ class Health:
         self.blocked_until = float("-inf")
         self.failures = 0
 
-    def succeeded(self) -> bool:
-        """An answer arrived; True where that changes the state."""
-        self._backoff.reset()
+    def succeeded(self, *, forget: bool = True) -> bool:
+        """An answer arrived; True where that changes the state.
+
+        Args:
+            forget: failures before it count no more; else two minutes without one are needed for that.
+        """
+        if forget:
+            self._backoff.reset()
         self.blocked_until = float("-inf")
         if self.status.state == "ready":
             return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -111,6 +112,56 @@ async def test_a_watch_that_ends_is_an_error() -> None:
         await asyncio.sleep(0.5)
         assert watch.snapshot == AB
         assert watch.status.error == "watch() ended, but a watch never ends by itself"
+
+
+async def test_a_watch_that_fails_after_each_snapshot_is_started_ever_less_often(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A snapshot ends no backoff: after 1 s, doubling to 60 s; two minutes in peace end it."""
+    started: list[float] = []
+
+    class CutOff(Streamed):
+        async def watch(self, /) -> AsyncIterator[Snapshot]:
+            started.append(asyncio.get_running_loop().time())
+            yield AB
+            await asyncio.sleep(121.0 if len(started) == 9 else 0.5)
+            raise TransientProviderError("cut off")
+
+    bench = Bench(CutOff().type())
+    async with bench.running() as watch:
+        await asyncio.sleep(500)
+        assert watch.snapshot == AB
+    said = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert len(said) == watch.failures == len(started)
+    waits = [later - earlier - 0.5 for earlier, later in pairwise(started)]
+    waits[8] -= 120.5
+    expected = (1, 2, 4, 8, 16, 32, 60, 60, 1, 2, 4)
+    assert all(base <= wait <= base * 1.25 for base, wait in zip(expected, waits, strict=False)), waits
+    assert len(waits) >= len(expected)
+
+
+async def test_a_watch_that_never_waits_stops_nobody() -> None:
+    """Snapshots without an ``await`` between them: other tasks have their turn, and most of the time."""
+    given = 0
+
+    class Flood(Streamed):
+        async def watch(self, /) -> AsyncIterator[Snapshot]:
+            nonlocal given
+            while given < 5000:
+                given += 1
+                yield AB
+            await asyncio.sleep(1e9)
+
+    flood, good = Bench(Flood().type("flood")), Bench(Streamed([Snapshot((B,)), 1e9]).type("good"))
+    async with flood.running() as flooding, good.running() as watch:
+        await within(1, watch.settled())
+        assert (watch.snapshot, flooding.snapshot) == (Snapshot((B,)), AB)
+        assert given <= 2
+        before, answers = given, flooding.answers
+        await asyncio.sleep(10)
+        assert 400 <= given - before <= 510
+        assert flooding.answers - answers == given - before
+        assert flood.changes == 1
 
 
 async def test_a_watch_without_a_first_snapshot_is_started_again() -> None:

@@ -472,6 +472,46 @@ async def test_a_provider_whose_background_task_dies_is_opened_again(make: Make)
     assert resolver.status.state == "ready"
 
 
+async def test_a_provider_that_dies_after_each_answer_is_opened_ever_less_often(make: Make) -> None:
+    """An answer of one that was opened a moment ago ends no backoff."""
+    opened: list[float] = []
+
+    @asynccontextmanager
+    async def open_provider(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
+        opened.append(asyncio.get_running_loop().time())
+
+        async def die() -> None:
+            await asyncio.sleep(0.5)
+            raise RuntimeError("lost the stream")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(die())
+            yield Scripted()
+
+    resolver = await make(ProviderType("scripted", open_provider))
+    resolver.update([node("a")])
+    await asyncio.sleep(300)
+    gaps = [later - earlier - 0.5 for earlier, later in pairwise(opened)]
+    assert 8 <= len(gaps) <= 9
+    assert all(base <= gap <= base * 1.25 for base, gap in zip((1, 2, 4, 8, 16, 32, 60, 60), gaps, strict=False)), gaps
+    assert resolver.resolutions == {"a": Found(("10.0.0.1",))}
+
+
+async def test_an_answer_of_a_provider_that_lasts_ends_the_backoff(make: Make) -> None:
+    """An API that fails now and then is asked again a second later each time, not a minute."""
+    failure = TransientProviderError("hiccup")
+    provider = Scripted(found, *[failure, found] * 5)
+    resolver = await make(provider)
+    resolver.update([node("a")])
+    await asyncio.sleep(70)
+    for number in range(5):
+        resolver.update([node("a", f"10.0.1.{number}")])
+        await asyncio.sleep(10)
+    assert resolver.failures == 5
+    gaps = [later - earlier for (earlier, _), (later, _) in list(pairwise(provider.asked))[1::2]]
+    assert all(1 <= gap <= 1.2 for gap in gaps), gaps
+
+
 @pytest.mark.parametrize("broken", [RuntimeError("no"), TransientProviderError("no"), SystemExit(1), "hang"])
 async def test_a_provider_that_does_not_open_is_tried_again(make: Make, broken: Any) -> None:
     """Opening fails like a call fails."""
