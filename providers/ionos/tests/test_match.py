@@ -142,6 +142,15 @@ def test_the_nodes_own_address_comes_before_a_services() -> None:
     assert resolve(node("", "", "n1", "10.7.0.1"), place(server(A, "n1", nic)), RULES) == Found(("10.7.0.1",))
 
 
+@pytest.mark.parametrize("reported", ["fd00::1", "FD00::1", "fd00:0:0:0:0:0:0:1", "fd00:0000::0001"])
+def test_the_nodes_own_address_counts_in_any_spelling(reported: str) -> None:
+    """Kubernetes takes every spelling of an IPv6 address; the lists have the shortest."""
+    nic = Nic(2, ("fd00::99", "fd00::1"))
+    assert resolve(node("", "", "n1", reported, "no address"), place(server(A, "n1", nic)), RULES) == Found(
+        ("fd00::1",)
+    )
+
+
 def test_what_a_node_reports_is_no_address_of_its_server() -> None:
     """A Node may claim anything; only addresses of its server's NICs count."""
     assert resolve(node("", "", "n1", "10.9.9.9"), place(server()), RULES) == Found(("10.7.0.1",))

@@ -118,7 +118,15 @@ def _one_per_family(ips: Iterable[str], own: Collection[str], rules: Rules) -> l
 
 
 def _reported(node: Node) -> frozenset[str]:
-    return frozenset(entry.address for entry in node.addresses if entry.type in ("InternalIP", "ExternalIP"))
+    return frozenset(_normal(entry.address) for entry in node.addresses if entry.type in ("InternalIP", "ExternalIP"))
+
+
+def _normal(text: str) -> str:
+    """As the lists have it: an IPv6 address may be written in many ways."""
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        return text
 
 
 def _inside(ip: str, rules: Rules) -> bool:
