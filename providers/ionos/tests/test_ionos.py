@@ -270,6 +270,16 @@ async def test_contract_and_password_are_sent(world: World) -> None:
     assert await answer(provider) == Found(("10.7.0.1",))
 
 
+@pytest.mark.parametrize("password", ["sécret", "пароль", "p€ss:word", "🔑"])
+async def test_a_password_may_have_any_letters(world: World, password: str) -> None:
+    """Basic authentication goes out as UTF-8 (RFC 7617), also for letters that Latin-1 lacks."""
+    world.ionos.username, world.ionos.password = "mé@example.com", password
+    world.hub.secrets["PW"] = password
+    world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
+    provider, _ = await world.open(token=None, username="mé@example.com", password={"env": "PW"})
+    assert await answer(provider) == Found(("10.7.0.1",))
+
+
 # --- two lists that agree --------------------------------------------------------------------------------
 
 

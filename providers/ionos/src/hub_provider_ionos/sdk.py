@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import importlib
 import logging
@@ -31,6 +32,9 @@ class Sdk:
                 password=login.password or None,
             )
             configuration.max_retries = 1  # its waiting times are meant to be seconds, and are 100 of them
+            if login.username:  # the SDK's own writes Latin-1, and fails on what that lacks
+                basic = base64.b64encode(f"{login.username}:{login.password}".encode()).decode("ascii")
+                configuration.get_basic_auth_token = lambda: f"Basic {basic}"
             configuration.proxy = None  # as everywhere in the hub: none from the environment
             client = self.package.ApiClient(configuration)
         client.rest_client = self._transport
