@@ -601,6 +601,41 @@ async def test_a_failing_second_page_is_an_error() -> None:
             await answer(provider)
 
 
+async def test_a_full_page_that_names_no_next_one_is_not_the_last() -> None:
+    """Without the link, how full a page is says whether there may be more."""
+    async with a_world(max_limit=10) as world:
+        world.ionos.names_next = False
+        servers = fill(world.ionos, 25)
+        provider, _ = await world.open()
+        said = await provider.resolve([node(f"n{n}", server) for n, server in enumerate(servers)])
+        assert {type(each) for each in said.values()} == {Found}
+        assert world.cloud.stats()[0].size == 25
+
+
+@pytest.mark.parametrize(("servers", "requests"), [(0, 1), (1, 1), (9, 1), (10, 2), (11, 2)])
+async def test_an_exactly_full_page_costs_one_request_more(servers: int, requests: int) -> None:
+    """A page with room is the last one; after a full one there is a look behind it."""
+    async with a_world(max_limit=10) as world:
+        fill(world.ionos, servers)
+        provider, _ = await world.open()
+        await answer(provider)
+        assert (world.cloud.stats()[0].size, world.lists) == (servers, requests)
+
+
+@pytest.mark.parametrize("pools", [1, 2])
+async def test_a_part_of_managed_kubernetes_is_an_error(world: World, pools: int) -> None:
+    """Node pools and their nodes have no pages; should an answer name one, the rest is not taken for gone."""
+    for pool in range(pools):
+        for number in range(3 - pools):
+            identity = f"40000000-0000-4000-8000-00000000000{pool}"
+            world.ionos.add_pool_node(K8S, f"p{pool}-{number}", f"10.7.{pool}.{number + 1}", pool=identity)
+    world.ionos.pages_nodes = 1
+    provider, _ = await world.open(k8sClusterId=K8S)
+    what = "the node pools" if pools == 2 else "the nodes of pool .*"
+    with pytest.raises(TransientProviderError, match=f"{what} of Kubernetes cluster {K8S}: the answer is a part"):
+        await answer(provider, node("p0-0", ""))
+
+
 async def test_a_set_that_shrinks_between_pages_is_read_again() -> None:
     """A server deleted meanwhile shifts the others; none of them is taken for gone."""
     async with a_world(max_limit=10) as world:

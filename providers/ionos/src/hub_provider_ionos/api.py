@@ -97,7 +97,7 @@ class Api:
         where = f"of Kubernetes cluster {cluster}"
         about = Call(f"the node pools {where}", "KubernetesApi", "k8s_nodepools_get", (cluster,), {"depth": 1})
         found: list[PoolNode] = []
-        for pool, _ in (await self._page(about, inventory.uuid_of, _keep, PAGE))[1]:
+        for pool, _ in await self._whole(about, _keep):
             nodes = Call(
                 f"the nodes of pool {pool} {where}",
                 "KubernetesApi",
@@ -105,7 +105,7 @@ class Api:
                 (cluster, pool),
                 {"depth": 1},
             )
-            found += (await self._page(nodes, inventory.uuid_of, inventory.pool_node, PAGE))[1]
+            found += await self._whole(nodes, inventory.pool_node)
         return tuple(sorted(found))
 
     def close(self) -> None:
@@ -125,8 +125,8 @@ class Api:
     ) -> list[T]:
         """Every item of a paged list.
 
-        Pages overlap by one item: where the item at the seam was not seen before, the list has shrunk and others
-        slipped past. Then it is read again.
+        A full page is never the last one, whatever it says of a next one. Pages overlap by one item: where the item at
+        the seam was not seen before, the list has shrunk and others slipped past. Then it is read again.
         """
         for _ in range(READS):
             found = await self._read_through(call, identify, read)
@@ -147,12 +147,21 @@ class Api:
                 return None
             before = len(found)
             found.update(zip(ids, items, strict=True))
-            if not page.more and (page.more is False or len(ids) < page.full):
+            if not page.more and len(ids) < page.full:
                 return list(found.values())
             if len(found) == before or len(found) > inventory.MAX_ITEMS:
                 raise TransientProviderError(f"{call.about}: the pages do not end (after {len(found)} items)")
             offset += len(ids) - 1
         raise TransientProviderError(f"{call.about}: more than {MAX_PAGES} pages")
+
+    async def _whole(self, call: Call, read: Callable[[str, Mapping[str, object]], T]) -> list[T]:
+        """Every item of a list that the API does not page; should it name a next page, there is no answer."""
+        page, items = await self._page(call, inventory.uuid_of, read, PAGE)
+        if page.more:
+            raise TransientProviderError(
+                f"{call.about}: the answer is a part, and this list cannot be asked for by page"
+            )
+        return items
 
     async def _page(
         self,

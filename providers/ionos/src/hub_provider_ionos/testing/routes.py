@@ -28,6 +28,8 @@ class Routes(Contents):
 
     Attributes:
         on_page: called before each page of servers with its offset.
+        names_next: a page that is not the last one names the next.
+        pages_nodes: node pools and their nodes come in pages of this size, which nobody can ask for; None = whole.
         busy_for: requests to ``requests/ID/status`` until a change is done.
         fail_changes: changes end as FAILED.
     """
@@ -36,6 +38,8 @@ class Routes(Contents):
         super().__init__(tls)
         self.max_limit = max_limit
         self.on_page: Callable[[int], None] | None = None
+        self.names_next = True
+        self.pages_nodes: int | None = None
         self.busy_for = 1
         self.fail_changes = False
         self._pending: dict[str, tuple[int, Object, Object]] = {}
@@ -128,7 +132,7 @@ class Routes(Contents):
         limit = min(int(request.query.get("limit", DEFAULT_LIMIT)), self.max_limit)
         depth = int(request.query.get("depth", 0))
         links = {"self": str(request.url)}
-        if offset + limit < len(items):
+        if self.names_next and offset + limit < len(items):
             links["next"] = f"{self.url}{request.path.removeprefix(BASE)}?offset={offset + limit}&limit={limit}"
         body: Object = {"id": "list", "type": "collection", "href": str(request.url)}
         if depth > 0:
@@ -137,7 +141,10 @@ class Routes(Contents):
 
     def _unpaged(self, request: web.Request, items: list[Object]) -> web.Response:
         depth = int(request.query.get("depth", 0))
-        listed = {"items": [shapes.expanded(item, depth) for item in items]} if depth > 0 else {}
+        shown = items[: self.pages_nodes]
+        listed: Object = {"items": [shapes.expanded(item, depth) for item in shown]} if depth > 0 else {}
+        if len(shown) < len(items):
+            listed["_links"] = {"next": f"{self.url}{request.path.removeprefix(BASE)}?offset={len(shown)}"}
         return web.json_response({"id": "list", "type": "collection", **listed})
 
 
