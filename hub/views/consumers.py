@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.metadata
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ HOOKS: Final = ("hub_endpoint_upserted", "hub_endpoint_deleted", "hub_endpoints_
 
 
 class ConsumerUnavailable(UsageError):
-    """A consumer cannot be used: not installed, ambiguous, or it implements no hook."""
+    """A consumer cannot be used: not installed, ambiguous, or its hooks are none that can be called."""
 
 
 def installed() -> Iterable[importlib.metadata.EntryPoint]:
@@ -34,7 +35,7 @@ def load(name: str, find: Find = installed) -> Any:
     """The hooks of a consumer; imports it, which may block or raise anything.
 
     Raises:
-        ConsumerUnavailable: there is none, or several, or it has none of our hooks.
+        ConsumerUnavailable: there is none, or several, or it has none of our hooks or one that is async.
     """
     points = list(find())
     mine = [point for point in points if point.name == name]
@@ -45,7 +46,7 @@ def load(name: str, find: Find = installed) -> Any:
         )
         raise ConsumerUnavailable(f"no installed distribution has it in group {VIEWS_ENTRY_POINT_GROUP} ({hint})")
     if len(mine) > 1:
-        owners = ", ".join(sorted(point.dist.name if point.dist else point.value for point in mine))
+        owners = ", ".join(sorted(map(_owner, mine)))
         raise ConsumerUnavailable(f"several distributions have it: {owners}; uninstall all but one")
     manager = pluggy.PluginManager(NAMESPACE)
     manager.add_hookspecs(spec)
@@ -54,6 +55,20 @@ def load(name: str, find: Find = installed) -> Any:
         manager.check_pending()
     except pluggy.PluginValidationError as error:
         raise ConsumerUnavailable(f"wrong hook: {error}") from error
-    if not any(getattr(manager.hook, hook).get_hookimpls() for hook in HOOKS):
+    found = {hook: [each.function for each in getattr(manager.hook, hook).get_hookimpls()] for hook in HOOKS}
+    for hook in [hook for hook, functions in found.items() if any(map(_never_runs, functions))]:
+        raise ConsumerUnavailable(
+            f"{_owner(mine[0])}/{name}: {hook} is async and would never run; "
+            "make it a plain function, which may block: it is called in a thread of its own"
+        )
+    if not any(found.values()):
         raise ConsumerUnavailable(f"{mine[0].value} implements none of {', '.join(HOOKS)} (is @hookimpl missing?)")
     return manager.hook
+
+
+def _never_runs(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _owner(point: importlib.metadata.EntryPoint) -> str:
+    return point.dist.name if point.dist else point.value

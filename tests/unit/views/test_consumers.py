@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import AsyncIterator, Callable, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -87,6 +88,26 @@ def test_a_module_without_hooks_is_an_error() -> None:
     """A forgotten @hookimpl looks like this."""
     with pytest.raises(ConsumerUnavailable, match="is @hookimpl missing"):
         load("none", lambda: [point("none", hub_endpoint_upserted=lambda view: None)])
+
+
+@hookimpl
+async def hub_endpoint_deleted(view: EndpointView) -> None:
+    """Would never run."""
+
+
+@hookimpl
+async def hub_endpoints_listed(cluster: str, views: Sequence[EndpointView]) -> AsyncIterator[None]:
+    """Would never run, either."""
+    yield
+
+
+@pytest.mark.parametrize("hook", [hub_endpoint_deleted, hub_endpoints_listed])
+def test_an_async_hook_is_an_error(hook: Callable[..., object]) -> None:
+    """Nobody would await it: named with its distribution, itself, and what to do."""
+    found = point("late", hub_endpoint_upserted=hub_endpoint_upserted, **{hook.__name__: hook})
+    says = f"^in_memory_views_late/late: {hook.__name__} is async and would never run; make it a plain function"
+    with pytest.raises(ConsumerUnavailable, match=says):
+        load("late", lambda: [found])
 
 
 @pytest.mark.parametrize("hook", HOOKS)
