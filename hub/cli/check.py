@@ -21,7 +21,7 @@ from hub.cli.render import count, one_line
 @verbose
 @click.pass_context
 def check(ctx: click.Context, /, file: str, online: bool, **given: Any) -> int:
-    """Check a registry file: syntax, references, installed providers and their configuration.
+    """Check a registry file: syntax, references, installed providers and their configuration, consumers.
 
     Prints every problem as FILE:LINE:COLUMN: KEY: MESSAGE. Reads nothing but the file, unless --online is
     given; the options below are for --online.

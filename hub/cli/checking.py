@@ -1,13 +1,16 @@
 """What ``hub check`` finds in a file, beyond what the loader itself refuses.
 
 The loader knows nothing of plugins: here every named provider is looked up and its configuration checked
-by the plugin's own model, with the place of each key. Warnings are about what works and is seldom meant.
+by the plugin's own model, with the place of each key; every named consumer of endpoint views is loaded.
+Warnings are about what works and is seldom meant.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +23,7 @@ from hub.registry.load import loads
 from hub.registry.positions import parse
 from hub.registry.report import KeyPath, Place, Report, written
 from hub.registry.spec import Network, Registry
-from hub.resolution.catalog import Catalog, ProviderUnavailable
+from hub.resolution.catalog import IMPORT_DEADLINE, Catalog, ProviderUnavailable
 from hub.resolution.config import check_config
 
 MAX_OVERLAPS: Final = 20
@@ -46,7 +49,7 @@ class Examined:
 
 
 def examine(file: str) -> Examined:
-    """Check a registry file and the providers it names.
+    """Check a registry file, and the providers and consumers it names.
 
     Raises:
         UsageError: the file cannot be read.
@@ -65,7 +68,7 @@ def examine(file: str) -> Examined:
     warnings = Report(file, report.places)
     _overlaps(data, loaded.registry, warnings)
     _files(loaded.registry, warnings)
-    every = sorted({*loaded.problems, *problems})
+    every = sorted({*loaded.problems, *problems, *_hooks(data, loaded.registry, report.places, file)})
     return Examined(loaded.registry, tuple(every), warnings.problems)
 
 
@@ -129,6 +132,44 @@ def _load(names: set[str]) -> dict[str, ProviderType | ProviderUnavailable]:
         return dict(zip(order, await asyncio.gather(*map(load, order)), strict=True))
 
     return asyncio.run(load_all())
+
+
+# --- consumers of endpoint views ---------------------------------------------------------------------
+
+
+def _hooks(data: Any, registry: Registry, places: Mapping[KeyPath, Place], file: str) -> Iterator[Problem]:
+    if registry.views is None or not registry.views.hooks:
+        return
+    wrong = _unusable(registry.views.hooks)
+    for index, name in enumerate(data["views"]["hooks"]):
+        if message := wrong.get(name):
+            path: KeyPath = ("views", "hooks", index)
+            yield Problem(file, *places.get(path, (0, 0))[:2], written(path), f"consumer {name!r}: {message}")
+
+
+def _unusable(names: Iterable[str]) -> dict[str, str]:
+    """Why consumers cannot be used, imported side by side, each in a thread that nobody can be kept by."""
+    from hub.views import consumers
+
+    def load(name: str, said: Future[str]) -> None:
+        try:
+            consumers.load(name)
+        except consumers.ConsumerUnavailable as error:
+            said.set_result(str(error))
+        except BaseException as error:  # noqa: BLE001 - foreign code
+            said.set_result(f"cannot be loaded: {type(error).__name__}: {error}")
+        else:
+            said.set_result("")
+
+    loads: dict[str, Future[str]] = {name: Future() for name in names}
+    for name, said in loads.items():
+        threading.Thread(target=load, args=(name, said), name=f"import consumer {name}", daemon=True).start()
+    wait(loads.values(), IMPORT_DEADLINE)
+    late = f"its import did not end within {IMPORT_DEADLINE:g} s"
+    return {name: said.result() if said.done() else late for name, said in loads.items()}
+
+
+# --- places ------------------------------------------------------------------------------------------
 
 
 def _place(text: str, known: Mapping[str, Place], *, on_key: bool = False) -> tuple[int, int]:

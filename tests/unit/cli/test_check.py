@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -158,6 +160,64 @@ def test_a_hub_takes_as_many_files_as_it_may(monkeypatch: pytest.MonkeyPatch) ->
     limits.raise_limit()
 
     assert asked == [(resource.RLIMIT_NOFILE, (limits.ENOUGH, 1 << 20))]
+
+
+@pytest.fixture
+def consumer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
+    """Install code as a consumer of endpoint views."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def install(name: str, code: str) -> None:
+        (tmp_path / f"views_{name}.py").write_text(f"from hub.plugin import hookimpl\n{code}\n")
+        info = tmp_path / f"views_{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: views-{name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[hub.views]\n{name} = views_{name}\n")
+
+    yield install
+    for module in [each for each in sys.modules if each.startswith("views_")]:
+        del sys.modules[module]
+
+
+HOOK = "@hookimpl\ndef hub_endpoint_upserted(view): ..."
+
+
+def test_check_loads_consumers(consumer: Callable[[str, str], None]) -> None:
+    """A good one is nothing to speak of; what is not installed or cannot be loaded is named with its place."""
+    consumer("good", HOOK)
+    consumer("broken", "import no_such_module")
+    consumer("leaves", "raise SystemExit(0)")
+    consumer("late", f"@hookimpl\nasync {HOOK.splitlines()[1]}")
+    assert check(f"{GOOD}views: {{hooks: [good]}}\n").exit_code == 0
+
+    result = check(f"{GOOD}views:\n  hooks: [good, godo, broken, leaves, late, godo]\n")
+
+    found = [line.split(": ", 2) for line in result.stdout.splitlines()]
+    missing = "consumer 'godo': no installed distribution has it in group hub.views (did you mean good?)"
+    assert [each[:2] for each in found[:-1]] == [
+        ["f.yaml:14:17", "views.hooks[1]"],
+        ["f.yaml:14:23", "views.hooks[2]"],
+        ["f.yaml:14:31", "views.hooks[3]"],
+        ["f.yaml:14:39", "views.hooks[4]"],
+        ["f.yaml:14:45", "views.hooks[5]"],
+    ]
+    assert found[0][2] == found[4][2] == missing
+    assert found[1][2].startswith("consumer 'broken': cannot be loaded: ModuleNotFoundError: No module named")
+    assert found[2][2] == "consumer 'leaves': cannot be loaded: SystemExit: 0"
+    assert found[3][2].startswith("consumer 'late': views-late/late: hub_endpoint_upserted is async")
+    assert result.exit_code == 1
+
+
+def test_check_does_not_wait_for_a_consumer_for_ever(
+    consumer: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import that hangs is a finding."""
+    monkeypatch.setattr("hub.cli.checking.IMPORT_DEADLINE", 0.2)
+    consumer("hangs", "import threading\nthreading.Event().wait(2)")
+
+    result = check(f"{GOOD}views: {{hooks: [hangs]}}\n")
+
+    assert "views.hooks[0]: consumer 'hangs': its import did not end within 0.2 s" in result.stdout
 
 
 def test_check_of_the_example_finds_nothing() -> None:
