@@ -205,9 +205,12 @@ class Watched:
         return 0.0 if before is None else round((nanoseconds - before) / 1e9, 3)
 
     async def _scrape(self, session: aiohttp.ClientSession) -> Counter[str]:
-        async with session.get(self._metrics) as answer:
-            answer.raise_for_status()
-            text = await answer.text()
+        try:
+            text = await _text(session, self._metrics)
+        except (
+            aiohttp.ServerDisconnectedError
+        ):  # a connection that the hub was just closing, 10 s after the last scrape
+            text = await _text(session, self._metrics)
         found = Counter[str]()
         for line in text.splitlines():
             name, _, value = line.rpartition(" ")
@@ -230,3 +233,9 @@ def _level(line: bytes) -> Any:
         return json.loads(line)["level"]
     except (ValueError, KeyError, TypeError):
         return "critical"
+
+
+async def _text(session: aiohttp.ClientSession, url: str) -> str:
+    async with session.get(url) as answer:
+        answer.raise_for_status()
+        return await answer.text()

@@ -142,9 +142,14 @@ def _label(data: bytes) -> tuple[str, str]:
     if known is None:
         if len(_labels) >= CACHED_LABELS:
             _labels.clear()
-        entry = _texts(data, 0, len(data), _FIRST_TWO)
-        known = _labels[data] = (intern(entry.get(1, "")), intern(entry.get(2, "")))
+        key, value = _entry(data)
+        known = _labels[data] = (intern(key), intern(value))
     return known
+
+
+def _entry(data: bytes) -> tuple[str, str]:
+    entry = _texts(data, 0, len(data), _FIRST_TWO)
+    return entry.get(1, ""), entry.get(2, "")
 
 
 def _address(data: bytes, at: int, end: int) -> NodeAddress:
@@ -176,14 +181,19 @@ def _ready(data: bytes, at: int, end: int) -> tuple[str, str] | None:
 
 def _meta(data: bytes, at: int, end: int) -> tuple[str, str, dict[str, str], bool]:
     """Name, creation, labels, and whether it is being deleted."""
-    name, created, deleting = "", "", False
+    name, written, created, deleting = "", b"", "", False
     labels: dict[str, str] = {}
     for number, start, stop in _pick(data, at, end, _META):
         if number == 11:
-            key, value = _label(data[start:stop])
-            labels[key] = value
+            if written and data.endswith(written, start, stop):  # no other Node has this one: kubernetes.io/hostname
+                key, value = _entry(data[start:stop])
+                labels[intern(key)] = name if value == name else value
+            else:
+                key, value = _label(data[start:stop])
+                labels[key] = value
         elif number == 1:
-            name = data[start:stop].decode()
+            written = data[start:stop]
+            name = written.decode()
         elif number == 8:
             created = intern(_time(data, start, stop))
         else:

@@ -167,7 +167,7 @@ def _node(wire: _WireNode) -> Node:
         ready,
         since,
         intern(meta.creation_timestamp or ""),
-        _shared(meta.labels),
+        {intern(key): meta.name if value == meta.name else intern(value) for key, value in (meta.labels or {}).items()},
         tuple([NodeAddress(intern(a.type), a.address) for a in status.addresses or ()]),
         spec.provider_id,
         status.node_info.system_uuid if status.node_info else "",

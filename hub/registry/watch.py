@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from hub.aio.clock import Clock
@@ -108,7 +107,7 @@ class RegistryWatcher:
 def _signature(path: str) -> Signature:
     """Changes whenever the file, its content, or what its path leads to changes."""
     try:
-        status = Path(path).stat()
+        status = os.stat(path)  # noqa: PTH116 - a Path's parts are interned, anew with each look
     except OSError as error:
         return (error.errno,)
     return (

@@ -12,6 +12,7 @@ import contextvars
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -42,6 +43,8 @@ T = TypeVar("T")
 THREADS: Final = 4
 """Blocking calls one provider may have under way: SDK calls are few and shared by clusters."""
 
+PLACES: Final = 16
+"""Paths of files kept for each cluster: a file is read every few seconds, and making a Path interns its parts."""
 ERROR_LIMIT: Final = 256
 """Characters of a foreign error's text that are shown."""
 
@@ -244,7 +247,8 @@ class ProviderCluster:
         self._name = name
         self._folder = folder
         self._changed = changed
-        self._folders = tuple(Path(item) for item in (folder, credentials_dir) if item)
+        folders = tuple(Path(item) for item in (folder, credentials_dir) if item)
+        self._place = lru_cache(PLACES)(lambda path: Place(path, *folders))
         self._api = api or NoApi(name)
 
     @property
@@ -269,7 +273,7 @@ class ProviderCluster:
 
     async def read_file(self, path: str, /, *, limit: int) -> bytes:
         """See :class:`hub.plugin.ClusterContext`."""
-        place = Place(path, *self._folders)
+        place = self._place(path)
         try:
             _, data = await self._hub.run_sync(place.read, limit)
         except OSError as error:

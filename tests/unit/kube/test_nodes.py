@@ -167,6 +167,20 @@ def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
         return
 
 
+def test_a_label_that_is_the_nodes_name_is_no_other_string() -> None:
+    """In a list as in a watch; other labels are one string in all Nodes that have them."""
+    listed = [
+        {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "zone": "a-zone", "pool": f"of-{name}"}}}
+        for name in ("".join(["n", "1"]), "".join(["n", "2"]))
+    ]
+    found = list(NODES.list_page(page(*map(binary, listed)))[0].values())
+    lines = [json.dumps({"type": "ADDED", "object": each}).encode() for each in listed]
+    for one, other in (found, [NODES.event(line).object for line in lines]):
+        assert one.labels == {"kubernetes.io/hostname": "n1", "zone": "a-zone", "pool": "of-n1"}
+        assert one.labels["kubernetes.io/hostname"] is one.name
+        assert one.labels["zone"] is other.labels["zone"]
+
+
 def test_strings_of_nodes_that_are_gone_do_not_pile_up() -> None:
     """Lists of ever other nodes, each with a label and a time of its own, leave no more than a small table behind."""
     for number in range(0, 6000, 100):
