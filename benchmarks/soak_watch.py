@@ -209,7 +209,7 @@ class Watched:
             text = await _text(session, self._metrics)
         except (
             aiohttp.ServerDisconnectedError
-        ):  # a connection that the hub was just closing, 10 s after the last scrape
+        ):  # one that the hub was just closing, 10 s after the last scrape
             text = await _text(session, self._metrics)
         found = Counter[str]()
         for line in text.splitlines():
