@@ -412,7 +412,7 @@ class Hub:
                 )
                 tasks.append(spawn(group, "registry", watcher.run, self.clock))
             leading = group.create_task(self._lead(), name="leader")
-            workers = [group.create_task(self.passes.work(), name=f"worker {n}") for n in range(WORKERS)]
+            workers = [spawn(group, f"worker {n}", self.passes.work, self.clock) for n in range(WORKERS)]
             await stop.wait()
             self.health.stopping = True
             self.leading.end()

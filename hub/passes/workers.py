@@ -56,7 +56,7 @@ class Passes:
         self.durations = Tally(WRITES)
 
     async def work(self) -> None:
-        """Be one of the workers, until cancelled."""
+        """Be one of the workers, until cancelled; to be supervised."""
         while True:
             key = await self._queue.get()
             try:
@@ -64,6 +64,9 @@ class Passes:
                     started = self._clock.now()
                     self.outcomes[await self._pass(key)] += 1
                     self.durations.note(self._clock.now() - started)
+            except asyncio.CancelledError:  # perhaps not ours, but of something it waited for: who supervises us knows
+                self._queue.retry(key)
+                raise
             finally:
                 self._queue.done(key)
             if len(self._queue):  # a pass without a write waits for nothing: two thousand of them take two seconds

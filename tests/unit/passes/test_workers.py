@@ -6,8 +6,11 @@ import asyncio
 import random
 from typing import Any
 
+import pytest
+
 from hub.aio.clock import SystemClock
 from hub.aio.queue import KeyedQueue
+from hub.aio.supervise import spawn
 from hub.model import TargetKey
 from hub.passes.workers import WORKERS, Passes
 
@@ -45,3 +48,36 @@ async def test_passes_that_write_nothing_do_not_stop_the_loop() -> None:
 
     assert most <= WORKERS
     assert passes.outcomes["succeeded"] == MANY
+
+
+class Cancelled:
+    """What the first pass waits for is cancelled, by whoever it belongs to."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+
+    async def reconcile(self, key: TargetKey) -> float | None:
+        self.passes += 1
+        if self.passes == 1:
+            future = asyncio.get_running_loop().create_future()
+            future.cancel()
+            await future
+        return None
+
+
+async def test_a_cancellation_that_is_not_the_workers_ends_neither_it_nor_its_target(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A worker that ended without a word would be missed by nobody but the targets."""
+    clock = SystemClock()
+    queue: KeyedQueue[TargetKey] = KeyedQueue(clock, random.Random(0))
+    reconciler: Any = Cancelled()
+    passes = Passes(reconciler, queue, clock, lambda _: True, dry_run=False)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        worker = spawn(group, "worker 0", passes.work, clock)
+        queue.add(TargetKey("edge", "svc"))
+        while passes.outcomes["succeeded"] == 0:  # noqa: ASYNC110 - a state, not an event
+            await asyncio.sleep(0.01)
+        worker.cancel()
+    assert reconciler.passes == 2
+    assert [each.message for each in caplog.records] == ["worker 0 failed"]
