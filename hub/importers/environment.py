@@ -71,7 +71,7 @@ def build(variables: Variables, *, complete: bool = False) -> Imported:
     entry = service(variables)
     cluster = _cluster(variables, kind)
     variables.check()
-    notes = [_HEADING]
+    notes = [_HEADING, *filter(None, [variables.unread_note])]
     if entry["adopt"] is None:
         notes.append(_UNMANAGED)
     if store == "memory":

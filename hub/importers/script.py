@@ -55,7 +55,7 @@ def build(variables: Variables) -> Document:
         UsageError: variables are missing or wrong; names all of them.
     """
     entry = cluster(variables)
-    notes = [_HEADING]
+    notes = [_HEADING, *filter(None, [variables.unread_note])]
     tree: dict[str, Any] = {"version": 1}
     if variables.has("TARGET_SERVICE_NAME"):
         services = [service(variables)]

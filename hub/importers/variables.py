@@ -37,12 +37,14 @@ class Variables:
         values: those whose value is known.
         references: the others.
         declared: they come from a manifest or file: all of them are the tool's own.
+        unread: what else the container takes variables from, and is not in the files: ``Secret more``.
         problems: what is wrong with them, collected by the methods.
     """
 
     values: Mapping[str, str]
     references: Mapping[str, Reference] = field(default_factory=dict)
     declared: bool = False
+    unread: Sequence[str] = ()
     problems: list[str] = field(default_factory=list)
 
     def has(self, name: str) -> bool:
@@ -91,6 +93,16 @@ class Variables:
             self.problem(name, f"cannot be split into words: {error}")
             return []
 
+    @property
+    def unread_note(self) -> str:
+        """What a reader must know of ``unread``; "" where that is nothing."""
+        if not self.unread:
+            return ""
+        return (
+            f"NOT READ: {', '.join(self.unread)} (envFrom), since the files do not have what is in there: a variable "
+            "that is set only there counts as unset here. Give a ConfigMap's manifest too, or NAME=value lines (-f)."
+        )
+
     def problem(self, name: str, message: str) -> None:
         """Report a mistake."""
         self.problems.append(f"{name}: {message}")
@@ -126,25 +138,21 @@ def from_texts(texts: Sequence[tuple[str, str]], marks: Sequence[str]) -> Variab
         UsageError: there is no such container or assignment.
     """
     known: dict[str, str] = {}
-    references: dict[str, Reference] = {}
     objects: list[Mapping[str, Any]] = []
     for name, text in texts:
         documents = _documents(name, text)
         objects += documents
         if not documents:
             known |= _assignments(name, text)
-    maps = {_name(each): each.get("data") or {} for each in objects if each.get("kind") == "ConfigMap"}
-    containers = [container for each in objects for container in _containers(each)]
-    for container in containers:
-        found, elsewhere = _environment(container, maps)
-        if any(mark in found or mark in elsewhere for mark in marks):
-            known, references = known | found, references | elsewhere
-            break
-    else:
-        if not any(mark in known for mark in marks):
-            names = ", ".join(name for name, _ in texts)
-            raise UsageError(f"{names}: no container has a variable such as {marks[0]}")
-    return Variables(known, references, declared=True)
+    maps = {_name(each): _at(each, "data") for each in objects if each.get("kind") == "ConfigMap"}
+    for container in (container for each in objects for container in _containers(each)):
+        found = _environment(container, maps)
+        if any(mark in found.values or mark in found.references for mark in marks):
+            return Variables(known | dict(found.values), found.references, declared=True, unread=found.unread)
+    if not any(mark in known for mark in marks):
+        names = ", ".join(name for name, _ in texts)
+        raise UsageError(f"{names}: no container has a variable such as {marks[0]}")
+    return Variables(known, declared=True)
 
 
 def documents(name: str, text: str) -> list[Mapping[str, Any]]:
@@ -200,32 +208,40 @@ def _assignments(name: str, text: str) -> dict[str, str]:
 def _containers(each: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     spec = each.get("spec") if each.get("kind") in MANIFESTS else None
     while isinstance(spec, dict):
-        for container in spec.get("containers") or ():
-            if isinstance(container, dict):
-                yield container
+        yield from _dicts(spec.get("containers"))
         outer = spec.get("jobTemplate") or spec.get("template")
         spec = outer.get("spec") if isinstance(outer, dict) else None
 
 
-def _environment(
-    container: Mapping[str, Any], maps: Mapping[str, Mapping[str, Any]]
-) -> tuple[dict[str, str], dict[str, Reference]]:
+def _environment(container: Mapping[str, Any], maps: Mapping[str, Any]) -> Variables:
+    """A container's variables; as in Kubernetes, ``env`` goes before ``envFrom``, and in both the last one counts."""
     known: dict[str, str] = {}
     references: dict[str, Reference] = {}
+    unread: list[str] = []
     for source in _dicts(container.get("envFrom")):
-        content = maps.get(str(_at(source, "configMapRef", "name")), {})
-        known |= {f"{source.get('prefix') or ''}{key}": str(value) for key, value in content.items()}
+        name, secret = str(_at(source, "configMapRef", "name")), _at(source, "secretRef", "name")
+        if name not in maps:
+            unread.append(f"ConfigMap {name}" if secret is None else f"Secret {secret}")
+        content = maps.get(name)
+        for key, value in content.items() if isinstance(content, dict) else ():
+            known[f"{source.get('prefix') or ''}{key}"] = _text(value)
     for entry in _dicts(container.get("env")):
         name, secret = str(entry.get("name")), _at(entry, "valueFrom", "secretKeyRef")
         from_map = _at(entry, "valueFrom", "configMapKeyRef")
-        if isinstance(from_map, dict) and from_map.get("key") in maps.get(str(from_map.get("name")), {}):
-            known[name] = str(maps[str(from_map["name"])][from_map["key"]])
+        content, key = maps.get(str(_at(from_map, "name"))), str(_at(from_map, "key"))
+        known.pop(name, None)
+        references.pop(name, None)
+        if isinstance(content, dict) and key in content:
+            known[name] = _text(content[key])
         elif "valueFrom" in entry:
-            named = secret if isinstance(secret, dict) else {}
-            references[name] = Reference(str(named.get("name", "")), str(named.get("key", "")))
+            references[name] = Reference(str(_at(secret, "name") or ""), str(_at(secret, "key") or ""))
         else:
-            known[name] = str(entry.get("value") or "")
-    return known, references
+            known[name] = _text(entry.get("value"))
+    return Variables(known, references, unread=unread)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
 
 
 def _dicts(listed: Any) -> list[dict[str, Any]]:

@@ -183,6 +183,13 @@ def test_the_controllers_managed_by_is_adopted() -> None:
     assert "TARGET_MANAGED_BY is not set" in imported().document.text
 
 
+def test_what_was_not_read_stands_at_the_top() -> None:
+    """A setting in a Secret of envFrom looks as if it were unset: whoever reads the file knows."""
+    text = build(Variables({**BASE}, declared=True, unread=["Secret hidden"])).document.text
+
+    assert "# NOT READ: Secret hidden (envFrom)" in text.partition("version: 1")[0]
+
+
 def test_a_memory_store_writes_nothing() -> None:
     """As a dry run."""
     assert imported(STORE_KIND="memory").dry_run

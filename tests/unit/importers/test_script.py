@@ -85,6 +85,13 @@ def test_the_controllers_network_counts_too() -> None:
     assert [str(each) for each in found.allowed_cidrs] == ["10.0.7.0/24"]
 
 
+def test_what_was_not_read_stands_at_the_top() -> None:
+    """As for the controller's variables."""
+    found = build(Variables(BASE, declared=True, unread=["ConfigMap settings"])).text
+
+    assert "# NOT READ: ConfigMap settings (envFrom)" in found.partition("version: 1")[0]
+
+
 def test_the_controllers_service_is_printed_where_it_is_known() -> None:
     """Beside the script's variables in one container."""
     more = {"TARGET_NAMESPACE": "edge", "TARGET_SERVICE_NAME": "payments", "TARGET_PORT": "30443"}

@@ -51,6 +51,48 @@ def test_a_manifests_container_is_found_by_its_variables() -> None:
     assert found.declared
 
 
+def test_what_env_from_refers_to_and_nobody_gave_is_named() -> None:
+    """Settings in there are not lost without a word: a Secret's never are known, a ConfigMap's where it is given."""
+    alone = DEPLOYMENT.partition("---")[0]
+
+    found = from_texts([("d.yaml", alone)], ["TARGET_PORT"])
+
+    assert list(found.unread) == ["ConfigMap settings", "Secret hidden"]
+    assert "ConfigMap settings, Secret hidden" in found.unread_note
+    assert list(from_texts([("d.yaml", DEPLOYMENT)], ["TARGET_PORT"]).unread) == ["Secret hidden"]
+    assert Variables({}).unread_note == ""
+
+
+def test_env_wins_over_env_from_where_its_value_is_a_reference_too() -> None:
+    """As in Kubernetes: what a ConfigMap says of the same variable is not the container's."""
+    text = DEPLOYMENT.replace('value: "30443"', "valueFrom: {secretKeyRef: {name: ports, key: port}}")
+
+    found = from_texts([("d.yaml", text)], ["TARGET_PORT"])
+
+    assert "TARGET_PORT" not in found.values
+    assert found.references["TARGET_PORT"] == Reference("ports", "port")
+    assert from_texts([("d.yaml", text), ("x", "TARGET_PORT=5")], ["TARGET_PORT"]).values["TARGET_PORT"] == "5"
+
+
+def test_a_value_that_is_nothing_is_empty_and_a_zero_is_a_zero() -> None:
+    """A ConfigMap's key without a value is an empty text to Kubernetes; numbers somebody forgot to quote are kept."""
+    text = DEPLOYMENT.replace("namespace: edge,", "namespace: ,").replace('value: "30443"', "value: 0")
+
+    found = from_texts([("d.yaml", text)], ["TARGET_PORT"]).values
+
+    assert (found["TARGET_NAMESPACE"], found["TARGET_PORT"]) == ("", "0")
+
+
+@pytest.mark.parametrize(
+    "text", ["kind: Pod\nspec: {containers: 5}", "kind: ConfigMap\nmetadata: {name: a}\ndata: [b]"]
+)
+def test_a_manifest_that_is_none_is_no_defect(text: str) -> None:
+    """It has no container, and no values."""
+    pod = "kind: Pod\nspec: {containers: [{envFrom: [{configMapRef: {name: a}}], env: [{name: B}]}]}"
+
+    assert from_texts([("-", f"{text}\n---\n{pod}")], ["B"]).values == {"B": ""}
+
+
 def test_lists_and_cron_jobs_are_manifests_too() -> None:
     """As kubectl get -o yaml prints them."""
     text = """\
