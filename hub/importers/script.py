@@ -146,7 +146,8 @@ def _refresh(variables: Variables) -> str:
 
 def _cidrs(variables: Variables) -> Noted:
     """What starts with the prefix, and is in the controller's network too where that is given."""
-    prefix = variables.values.get("SECURED_SUBNET_PREFIX", PREFIX)
+    name = "SECURED_SUBNET_PREFIX"  # empty is no default: every address starts with it
+    prefix = variables.text(name) if name in {*variables.values, *variables.references} else PREFIX
     cidr = variables.text("SECURED_SUBNET_CIDR")
     try:
         inside = [IPv4Network(each) for each in networks(prefix)]

@@ -78,6 +78,14 @@ def test_an_empty_prefix_is_every_address() -> None:
     assert [str(each) for each in cluster(SECURED_SUBNET_PREFIX="").allowed_cidrs] == ["0.0.0.0/0"]
 
 
+def test_a_prefix_whose_value_is_elsewhere_is_not_the_default() -> None:
+    """A manifest's reference: the networks would be others than the script's, and nobody would know."""
+    found = Variables(BASE, {"SECURED_SUBNET_PREFIX": Reference()}, declared=True)
+
+    with pytest.raises(UsageError, match="SECURED_SUBNET_PREFIX: its value is not in the manifest"):
+        build(found)
+
+
 def test_the_controllers_network_counts_too() -> None:
     """An address had to pass both."""
     found = cluster(SECURED_SUBNET_PREFIX="10.0.", SECURED_SUBNET_CIDR="10.0.7.0/24")
