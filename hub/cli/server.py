@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ LIMIT: Final = 64 << 20
 """Bytes of an answer; a fleet of 500 clusters and 2,000 Services needs one or two million."""
 FILE_LIMIT: Final = 1 << 20
 """Bytes of a token or of certificates."""
+TOKEN: Final = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ async def fetch(server: Server, path: str, type_: type[T]) -> T:
                 body += more
                 if len(body) > LIMIT:
                     raise HubError(f"{server.url}: the answer is larger than {LIMIT >> 20} MiB")
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+    except (aiohttp.ClientError, TimeoutError, OSError, UnicodeError) as error:  # the last: of a name that is none
         raise HubError(f"{server.url}: {str(error) or type(error).__name__}; is a hub listening there?") from error
     if status == 404:
         raise UsageError(f"{server.url}: {_detail(body) or 'not found'}")
@@ -133,25 +135,30 @@ async def fetch(server: Server, path: str, type_: type[T]) -> T:
 def _credentials(server: Server) -> tuple[dict[str, str], ssl.SSLContext | bool]:
     headers = {"Accept": "application/json"}
     if server.token_file is not None:
-        headers["Authorization"] = f"Bearer {_text('--server-token-file', server.token_file).strip()}"
+        token = _content("--server-token-file", server.token_file).decode("utf-8", "replace").strip()
+        if not TOKEN.fullmatch(token):
+            raise UsageError(f"--server-token-file {server.token_file}: holds no token, which is one word of ASCII")
+        headers["Authorization"] = f"Bearer {token}"
     if server.ca_file is None:
         return headers, True
+    # Bundles name their certificates in comments, in any language.
+    pem = _content("--server-ca-file", server.ca_file).decode("ascii", "ignore")
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody yet: an empty file is not the system's authorities
     try:
-        return headers, ssl.create_default_context(cadata=_text("--server-ca-file", server.ca_file))
-    except ssl.SSLError as error:
+        trust.load_verify_locations(cadata=pem)
+    except (ssl.SSLError, ValueError) as error:
         raise UsageError(f"--server-ca-file {server.ca_file}: holds no usable PEM certificate") from error
+    return headers, trust
 
 
-def _text(flag: str, file: str) -> str:
-    """What a flag's file says.
+def _content(flag: str, file: str) -> bytes:
+    """What is in a flag's file.
 
     Raises:
         UsageError: it cannot be read.
     """
     try:
-        return read_regular(file, FILE_LIMIT).data.decode()
-    except UnicodeDecodeError:
-        raise UsageError(f"{flag} {file}: is not text") from None
+        return read_regular(file, FILE_LIMIT).data
     except OSError as error:
         raise UsageError(f"{flag} {file}: cannot be read: {error.strerror}") from error
 

@@ -14,6 +14,7 @@ from hub.cli.server import Server, chosen, fetch, server_url
 from hub.cli.sources import nodes_of
 from hub.cli.standing import status_of
 from hub.errors import HubError, UsageError
+from hub.plugin.testing.simulator.identity import AUTHORITY
 from hub.report.server import Listen
 from hub.report.values import ServiceDetail, Status
 from tests.unit.report.conftest import Where, watching
@@ -131,3 +132,34 @@ async def test_files_that_are_none_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=said):
             await fetch(server, "/api/v1/status", Status)
+
+
+@pytest.mark.parametrize("content", [b"", b"two\nlines", b"two words", "tök".encode(), b"\xff"])
+async def test_a_file_without_a_token_is_named(tmp_path: Path, content: bytes) -> None:
+    """No header can be made of it; nobody is asked without one instead."""
+    (tmp_path / "token").write_bytes(content)
+
+    with pytest.raises(UsageError, match=r"--server-token-file .*token: holds no token"):
+        await fetch(Server("http://127.0.0.1:9", str(tmp_path / "token")), "/api/v1/status", Status)
+
+
+async def test_an_empty_authority_is_not_the_systems(tmp_path: Path) -> None:
+    """Whoever names a file trusts what is in it, and nobody else."""
+    (tmp_path / "ca").touch()
+
+    with pytest.raises(UsageError, match=r"--server-ca-file .*ca: holds no usable PEM"):
+        await fetch(Server("https://127.0.0.1:9", None, str(tmp_path / "ca")), "/api/v1/status", Status)
+
+
+async def test_an_authority_may_have_comments_in_any_language(tmp_path: Path) -> None:
+    """As the bundles of distributions have them."""
+    (tmp_path / "ca").write_text(f"# Főtanúsítvány\n{AUTHORITY}", encoding="utf-8")
+
+    with pytest.raises(HubError, match="is a hub listening there"):
+        await fetch(Server("https://127.0.0.1:9", None, str(tmp_path / "ca")), "/api/v1/status", Status)
+
+
+async def test_a_name_that_is_none_is_no_defect() -> None:
+    """It cannot be looked up."""
+    with pytest.raises(HubError, match=r"http://\.\.:9: .*is a hub listening there"):
+        await fetch(Server("http://..:9"), "/api/v1/status", Status)
