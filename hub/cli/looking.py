@@ -14,7 +14,7 @@ import msgspec
 from hub.aio.clock import SystemClock
 from hub.app.hub import Options
 from hub.cli.exits import Exit
-from hub.cli.render import table, warn
+from hub.cli.render import one_line, table, warn
 from hub.errors import BadAnswer, HubError, UsageError
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
@@ -76,9 +76,13 @@ async def _follow(channel: Channel, look: Look) -> None:
             continue
         for line in piece.splitlines():
             event = msgspec.json.decode(line)
-            if event["type"] == "Bookmark":
-                continue
-            click.echo("   ".join([event["type"].ljust(7), *(cell or "-" for cell in _row(event["object"]))]))
+            if event["type"] != "Bookmark":
+                click.echo(event_line(event))
+
+
+def event_line(event: Mapping[str, Any]) -> str:
+    """An event of the stream on one line; its texts come from remote clusters."""
+    return one_line("   ".join([event["type"].ljust(7), *(cell or "-" for cell in _row(event["object"]))]))
 
 
 def _row(body: Mapping[str, Any]) -> tuple[str, ...]:
