@@ -82,12 +82,17 @@ def build(found: Iterable[Service], managed: TargetKey, source: TargetKey) -> Do
 
 
 def _rule(service: Service) -> dict[str, Any] | None:
-    """The copy one Service asks for; nothing where it names no source."""
+    """The copy one Service asks for; nothing where it names no source, or none that can be."""
     name = service.annotations.get(NAME)
-    if not name:
+    if not name or _patterned(service):
         return None
     namespace = service.annotations.get(NAMESPACE) or service.namespace
     return {"from": Noted(f"{namespace}/{name}", "", NAME), "to": [str(service.key)]}
+
+
+def _patterned(service: Service) -> bool:
+    """Whether a rule made of its annotations would be one for many sources."""
+    return any("*" in service.annotations.get(each, "") for each in (NAME, NAMESPACE))
 
 
 def _odd(service: Service) -> Sequence[str]:
@@ -95,6 +100,10 @@ def _odd(service: Service) -> Sequence[str]:
     found = []
     if not service.annotations.get(NAME):
         found.append(f"{NAME} is missing, so nothing is copied; endpoint-copier copied nothing either.")
+    elif _patterned(service):
+        found.append(
+            "its annotations have a *, which no Service is named, so nothing was copied, and nothing is allowed."
+        )
     elif not service.annotations.get(NAMESPACE):
         found.append(
             f"{NAMESPACE} is missing: its own namespace is meant here, endpoint-copier took slices of all namespaces."

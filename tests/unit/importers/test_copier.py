@@ -92,6 +92,15 @@ def test_what_has_another_meaning_is_said() -> None:
     assert "edge/c: It has a selector" in words
 
 
+@pytest.mark.parametrize("source", [{"source": "*"}, {"source": "a*"}, {"source": "api", "source_namespace": "*"}])
+def test_an_annotation_is_no_pattern(source: dict[str, str]) -> None:
+    """In a rule a * stands for anything: whoever may annotate a Service would be allowed to copy many."""
+    text, data = printed(service("a", "edge", enabled="true", **source), service("b", enabled="true", source="api"))
+
+    assert [rule["to"] for rule in data["annotations"]["allow"]] == [["default/b"]]
+    assert "edge/a: its annotations have a *" in " ".join(text.replace("# ", "").split())
+
+
 @pytest.mark.parametrize("meta", [None, {}, {"name": 1}, {"name": "a", "annotations": [1]}])
 def test_a_service_that_is_none_is_a_mistake(meta: Any) -> None:
     """One line, never a traceback."""
