@@ -18,6 +18,7 @@ from hub.registry import values
 T = TypeVar("T")
 
 MANIFESTS: Final = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Pod", "Job", "CronJob")
+_EXPANSION = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 
 
@@ -235,9 +236,16 @@ def _environment(container: Mapping[str, Any], maps: Mapping[str, Any]) -> Varia
             known[name] = _text(content[key])
         elif "valueFrom" in entry:
             references[name] = Reference(str(_at(secret, "name") or ""), str(_at(secret, "key") or ""))
+        elif any(each in references for each in _EXPANSION.findall(_text(entry.get("value")))):
+            references[name] = Reference()
         else:
-            known[name] = _text(entry.get("value"))
+            known[name] = _expanded(_text(entry.get("value")), known)
     return Variables(known, references, unread=unread)
+
+
+def _expanded(text: str, known: Mapping[str, str]) -> str:
+    """``$(NAME)`` as Kubernetes reads it: a variable that came before, else the text itself; ``$$`` is one ``$``."""
+    return _EXPANSION.sub(lambda found: "$" if found[0] == "$$" else known.get(found[1], found[0]), text)
 
 
 def _text(value: Any) -> str:

@@ -74,6 +74,33 @@ def test_env_wins_over_env_from_where_its_value_is_a_reference_too() -> None:
     assert from_texts([("d.yaml", text), ("x", "TARGET_PORT=5")], ["TARGET_PORT"]).values["TARGET_PORT"] == "5"
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("--in $(TARGET_NAMESPACE)/$(TARGET_SERVICE_NAME)", "--in edge/payments"),
+        ("$(NOBODY) $$(TARGET_PORT) $", "$(NOBODY) $(TARGET_PORT) $"),
+        ("$(LATER)", "$(LATER)"),
+    ],
+)
+def test_a_variable_may_be_made_of_others(written: str, meant: str) -> None:
+    """As the container gets it: of those that came before it; nobody else will put them together."""
+    more = f"            - {{name: ARGS, value: '{written}'}}\n            - {{name: LATER, value: x}}\n---"
+
+    found = from_texts([("d.yaml", DEPLOYMENT.replace("---", more))], ["TARGET_PORT"])
+
+    assert found.values["ARGS"] == meant
+
+
+def test_what_is_made_of_something_that_is_elsewhere_is_elsewhere() -> None:
+    """Its value is asked for, like that of a reference."""
+    more = "            - {name: ARGS, value: '--token=$(IONOS_TOKEN)'}\n---"
+
+    found = from_texts([("d.yaml", DEPLOYMENT.replace("---", more))], ["TARGET_PORT"])
+
+    assert "ARGS" not in found.values
+    assert found.references["ARGS"] == Reference()
+
+
 def test_a_value_that_is_nothing_is_empty_and_a_zero_is_a_zero() -> None:
     """A ConfigMap's key without a value is an empty text to Kubernetes; numbers somebody forgot to quote are kept."""
     text = DEPLOYMENT.replace("namespace: edge,", "namespace: ,").replace('value: "30443"', "value: 0")
