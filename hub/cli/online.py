@@ -26,6 +26,7 @@ DEADLINE: Final = 20.0
 """Seconds: a connection may take 10, a provider that polls slowly about as long."""
 
 OK: Final = "ok"
+FROZEN: Final = "not tried: state frozen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,12 @@ class Row:
     numbers: tuple[str, ...]
     provider: str
     problem: str = ""
+    note: str = OK
 
     @property
     def result(self) -> str:
         """In words."""
-        return self.problem or OK
+        return self.problem or self.note
 
 
 async def answers(options: Options) -> bool:
@@ -104,7 +106,7 @@ def _clusters(hub: Hub) -> Iterator[Row]:
 def _cluster(hub: Hub, spec: ClusterSpec, policies: dict[SourceKey, NodePolicy]) -> Iterator[Row]:
     """One row per provider the cluster is seen through."""
     if spec.state == "frozen":
-        yield Row(spec.name, ("", ""), "", "")
+        yield Row(spec.name, ("", ""), "", note=FROZEN)
         return
     unit = hub.fleet.clusters.get(spec.name)
     nodes = str(len(unit.nodes)) if unit is not None and unit.synced else ""

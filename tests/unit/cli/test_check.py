@@ -1,4 +1,4 @@
-"""``hub check`` without ``--online``."""
+"""``hub check``, without ``--online`` but for what needs no cluster."""
 
 from __future__ import annotations
 
@@ -218,6 +218,21 @@ def test_check_does_not_wait_for_a_consumer_for_ever(
     result = check(f"{GOOD}views: {{hooks: [hangs]}}\n")
 
     assert "views.hooks[0]: consumer 'hangs': its import did not end within 0.2 s" in result.stdout
+
+
+def test_check_online_does_not_call_a_frozen_cluster_ok(unused_port: int) -> None:
+    """It is not contacted, whatever is wrong with it; that is no failure."""
+    cluster = f"{{name: a, cluster: {{server: 'https://127.0.0.1:{unused_port}'}}}}"
+    context = "contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a, user: {token: t}}]"
+    Path("hub").write_text(f"{{kind: Config, clusters: [{cluster}], {context}, current-context: a}}")
+    Path("f.yaml").write_text(GOOD.partition("  - name: us")[0].replace("path: eu}", "path: eu}\n    state: frozen"))
+
+    result = CliRunner().invoke(cli, ["check", "f.yaml", "--online", "--kubeconfig", "hub"])
+
+    rows = {line.split("  ")[0]: line for line in result.stdout.splitlines()}
+    assert rows["eu"].endswith("not tried: state frozen")
+    assert rows["(hub cluster)"].endswith("connection refused")
+    assert result.stdout.splitlines()[-1] == "online: 1 of 2 failed"
 
 
 def test_check_of_the_example_finds_nothing() -> None:
