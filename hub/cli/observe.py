@@ -24,9 +24,10 @@ async def plan(options: Options, names: Iterable[str], output: Output) -> int:
     """
     async with assemble(options) as hub, observing(hub):
         warn_of_problems(hub)
-        results = [hub.reconciler.decide(key) for key in chosen(hub, names)]
+        keys = chosen(hub, names)
+        results = [hub.reconciler.decide(key) for key in keys]
         changes = print_plan(results, output, approving_flags(hub), hub.reconciler.withheld())
-        unknown = unknown_sources(hub, results)
+        unknown = unknown_sources(hub, results, keys)
     if unknown:
         return Exit.UNKNOWN
     return Exit.CHANGES if changes else Exit.OK

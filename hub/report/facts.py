@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from hub.app.hub import Hub
@@ -134,13 +134,20 @@ def known_targets(hub: Hub) -> set[TargetKey]:
     return {*registry.targets, *registry.broken_targets, *registry.notes, *hub.local.slices.targets()}
 
 
-def unknown_sources(hub: Hub, results: Iterable[Pass]) -> list[str]:
-    """Sources that made no statement, with the reason, each once; not those that are frozen on purpose."""
+def unknown_sources(hub: Hub, results: Iterable[Pass], keys: Collection[TargetKey] | None = None) -> list[str]:
+    """Sources that made no statement, with the reason, each once; not those that are frozen on purpose.
+
+    Args:
+        hub: that has looked.
+        results: of the targets that are asked about.
+        keys: these targets; None = all there are, those with a broken entry included.
+    """
     registry = hub.registry
     found = {name: reason for each in results for name, reason in each.unknown.items()}
     frozen = {name for name, spec in registry.clusters.items() if spec.state == "frozen"}
     lines = {f"cluster {name}: {reason}" for name, reason in found.items() if name not in frozen}
-    broken = {f"service {target}: {problem}" for target, problem in registry.broken_targets.items()}
+    asked = registry.broken_targets.keys() if keys is None else registry.broken_targets.keys() & set(keys)
+    broken = {f"service {target}: {registry.broken_targets[target]}" for target in asked}
     return sorted(lines | broken)
 
 

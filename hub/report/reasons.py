@@ -39,8 +39,9 @@ def prepared(hub: Hub, subject: str, results: Sequence[Pass] | None = None) -> C
     if "/" in subject:
         keys = wanted = [each for each in known if str(each) == subject]
     passes = [decided(hub, key) for key in wanted] if results is None else results
-    facts = kept(gather(hub, [each for each in passes if keys is None or each.target in keys], keys))
-    return partial(_why, subject, facts, tuple(unknown_sources(hub, passes)), known)
+    mine = [each for each in passes if keys is None or each.target in keys]
+    facts = kept(gather(hub, mine, keys))
+    return partial(_why, subject, facts, tuple(unknown_sources(hub, mine, keys)), known)
 
 
 def _why(subject: str, facts: Facts, unknown: tuple[str, ...], targets: Iterable[TargetKey]) -> Why:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 import msgspec
 import pytest
 
 from hub.aio.clock import rfc3339
+from hub.app.hub import Options
 from hub.cli.changes import print_plan, service_change
+from hub.cli.observe import plan
+from hub.cli.reasons import why
 from hub.cli.standing import show, text
 from hub.cli.withheld import lines
 from hub.model import Finding, GroupKey, TargetKey
@@ -19,6 +23,7 @@ from hub.plan.plan import Plan
 from hub.registry.removals import RegistryHeld
 from hub.report.held import held, registry_withheld
 from hub.report.values import Cluster, Noted, RegistryState, Replica, Service, Source, Status
+from tests.unit.report.conftest import watching
 
 ADDRESSES = tuple(f"10.0.0.{number}" for number in range(7))
 WITHHELD = Withheld("RemovalWithheld", "abcdef012345", ADDRESSES, 1_800_000_000.0, "7 of 10 endpoints would go")
@@ -187,3 +192,21 @@ def test_what_is_withheld_names_a_few_addresses() -> None:
     """The first five, and how many more."""
     [found] = held(RESULT, " --owner me")
     assert list(lines(found)) == LINES
+
+
+async def test_what_is_unknown_of_other_services_is_no_part_of_an_answer(tmp_path: Path) -> None:
+    """Of one Service: neither a cluster that is away and none of its sources, nor an entry that is broken."""
+    async with watching(tmp_path):
+        data = json.loads((tmp_path / "clusters.yaml").read_text())
+        data["clusters"] += [{**data["clusters"][0], "name": "us", "kubeconfig": {"path": "away"}}]
+        data["services"] += [
+            {"name": "other", "namespace": "edge", "sources": [{"cluster": "us"}]},
+            {"name": "broken", "namespace": "edge", "sources": [{"cluster": "nosuch"}]},
+        ]
+        (tmp_path / "more.yaml").write_text(json.dumps(data))
+        options = Options(str(tmp_path / "more.yaml"), str(tmp_path / "hub"), dry_run=True, leader_elect=False)
+
+        assert await plan(options, ["edge/payments"], "table") == 0
+        assert await why(options, "edge/payments", "table") == 0
+        assert [await plan(options, [name], "table") for name in ("edge/other", "edge/broken")] == [2, 2]
+        assert [await why(options, name, "table") for name in ("edge/other", "edge/broken", "n1")] == [2, 2, 2]
