@@ -34,8 +34,11 @@ def _scalar(text: str) -> str:
 
 
 def names(text: str) -> dict[str, dict[str, Any]]:
-    """The clusters of a registry by name, as written; those that are no mappings are left out."""
-    data = yaml.safe_load(text)
+    """The clusters of a registry by name, as written; those that are no mappings are left out.
+
+    Every value is its text: ``no`` is one for the hub, and what looks like a date need not be one.
+    """
+    data = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes texts, lists and mappings only
     clusters = data.get("clusters") if isinstance(data, dict) else None
     found = [each for each in clusters if isinstance(each, dict)] if isinstance(clusters, list) else []
     return {str(each.get("name")): each for each in found}

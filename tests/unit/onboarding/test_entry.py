@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.onboarding.entry import NotHere, added, entry, line_of, names, removed
+from hub.onboarding.file import Registered
 
 ITEM = entry("eu", ["10.1.0.0/16"], "node-addresses")
 NAME = st.from_regex(r"[a-z]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True).filter(lambda name: name != "eu")
@@ -28,6 +31,21 @@ def test_a_name_is_read_as_it_was_given(name: str) -> None:
     (read,) = yaml.safe_load(entry(name, ["10.1.0.0/16", "fd00::/64"], "node-addresses"))
     assert (read["name"], read["kubeconfig"]) == (name, {"secret": name})
     assert read["allowedCIDRs"] == ["10.1.0.0/16", "fd00::/64"]
+
+
+def test_names_are_read_as_the_hub_reads_them(tmp_path: Path) -> None:
+    """Not as YAML 1.1 does: a cluster may be called no, and a value need not be the date that it looks like."""
+    file = tmp_path / "clusters.yaml"
+    provider = "{name: inventory, config: {since: 2026-13-45, sign: =}}"
+    file.write_text(
+        "version: 1\nclusters:\n"
+        f"  - {{name: no, kubeconfig: {{secret: no}}, allowedCIDRs: [10.1.0.0/16], provider: {provider}}}\n"
+    )
+
+    found = Registered.read(str(file), "no")
+
+    assert (found.line, found.kubeconfig) == (3, {"secret": "no"})
+    found.check_free()
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
