@@ -846,9 +846,10 @@ async def test_a_host_the_hub_may_not_contact_is_refused(world: World) -> None:
         await world.open(apiUrl="https://evil.example")
 
 
-async def test_a_ca_file_without_a_certificate_is_refused(world: World, tmp_path: Path) -> None:
-    """Named at once, not at the first request."""
-    (tmp_path / "ca.pem").write_text("no certificate")
+@pytest.mark.parametrize("content", ["no certificate", "", "# Főtanúsítvány"])
+async def test_a_ca_file_without_a_certificate_is_refused(world: World, tmp_path: Path, content: str) -> None:
+    """Named at once, not at the first request; an empty one does not mean the public authorities."""
+    (tmp_path / "ca.pem").write_text(content, encoding="utf-8")
     with pytest.raises(TerminalProviderError, match=r"caFile ca\.pem holds no PEM certificate"):
         await world.open(folder=str(tmp_path), caFile="ca.pem")
 
@@ -856,7 +857,7 @@ async def test_a_ca_file_without_a_certificate_is_refused(world: World, tmp_path
 @pytest.mark.parametrize("ca", [True, False])
 async def test_an_api_with_an_authority_of_its_own(ca: bool, tmp_path: Path) -> None:
     """CaFile is who is trusted, for https; without it the public authorities are, and the message names the key."""
-    (tmp_path / "ca.pem").write_text(AUTHORITY)
+    (tmp_path / "ca.pem").write_text(f"# Főtanúsítvány\n{AUTHORITY}", encoding="utf-8")  # as a bundle has it
     async with a_world(tls=server_tls()) as world:
         world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
         assert world.ionos.url.startswith("https://")

@@ -151,7 +151,8 @@ async def _account(cluster: ClusterContext, config: IonosConfig) -> Account:
     cluster.hub.check_api_host(config.api_host, DEFAULT_HOST)
     ca = ""
     if config.ca_file is not None:
-        ca = (await cluster.read_file(config.ca_file, limit=MAX_CA)).decode("ascii", "replace")
+        content = await cluster.read_file(config.ca_file, limit=MAX_CA)
+        ca = content.decode("ascii", "ignore")  # bundles name their certificates in comments
         await cluster.hub.run_sync(_check_ca, config.ca_file, ca)
     secret = config.token or config.password
     assert secret is not None  # noqa: S101 - the configuration has one of them
@@ -169,7 +170,7 @@ def _check_ca(path: str, pem: str) -> None:
     import ssl
 
     try:
-        ssl.create_default_context(cadata=pem)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem)  # refuses an empty one, too
     except (ssl.SSLError, ValueError) as error:
         raise TerminalProviderError(f"caFile {path} holds no PEM certificate") from error
 
