@@ -163,10 +163,10 @@ def handed_over(access: Access, lifetime: str) -> str:
 #| TOKEN=$(kubectl -n {namespace} create token {account} --duration={lifetime})
 #| umask 077
 #| cat > {name}.kubeconfig <<EOF
-#| {{apiVersion: v1, kind: Config, current-context: {name},
-#|  clusters: [{{name: {name}, cluster: {{server: "$SERVER", certificate-authority-data: "$CA"}}}}],
+#| {{apiVersion: v1, kind: Config, current-context: "{name}",
+#|  clusters: [{{name: "{name}", cluster: {{server: "$SERVER", certificate-authority-data: "$CA"}}}}],
 #|  users: [{{name: {account}, user: {{token: "$TOKEN"}}}}],
-#|  contexts: [{{name: {name}, context: {{cluster: {name}, user: {account}}}}}]}}
+#|  contexts: [{{name: "{name}", context: {{cluster: "{name}", user: {account}}}}}]}}
 #| EOF
 #
 # 3. Whoever runs the hub then says:  hub cluster add {name} --from-kubeconfig {name}.kubeconfig{option}

@@ -7,6 +7,7 @@ import copy
 import pytest
 import yaml
 
+from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.kube.wire import NODES, SERVICES
 from hub.onboarding.manifests import Access, agrees, cluster_of, handed_over, is_ours, manifests, place
 from hub.remote.identity import RULE
@@ -75,3 +76,18 @@ def test_what_is_handed_over_is_what_is_applied(namespace: str) -> None:
     text = handed_over(access, "720h")
     assert list(yaml.safe_load_all(text)) == manifests(access)
     assert ("--namespace edge-hub" in text) == (namespace == "edge-hub")
+
+
+@pytest.mark.parametrize("name", ["eu", "no", "123"])
+def test_what_is_sent_back_can_be_read_whatever_the_cluster_is_called(name: str) -> None:
+    """The kubeconfig that the script writes is one, also where the name would be no text without quotes."""
+    lines = [line[3:] for line in handed_over(Access(name), "720h").splitlines() if line.startswith("#| ")]
+    written = "\n".join(lines[lines.index(f"cat > {name}.kubeconfig <<EOF") + 1 : -1])
+
+    found = parse_kubeconfig(
+        written.replace("$SERVER", "https://eu:6443").replace("$CA", "").replace("$TOKEN", "t").encode(),
+        origin="sent back",
+        policy=KubeconfigPolicy(),
+    )
+
+    assert (found.server, found.origin) == ("https://eu:6443", f'sent back, context "{name}"')
