@@ -155,6 +155,8 @@ class Reviews:
 
 def token_of(authorization: str) -> str:
     """The token in a header: a bearer's, or the password of basic authentication; "" where there is none."""
+    if not authorization.isascii():  # no token has such letters, and not all of them can be sent on
+        return ""
     scheme, _, rest = authorization.strip().partition(" ")
     rest = rest.strip()
     if len(rest) > 2 * TOKEN_LIMIT:

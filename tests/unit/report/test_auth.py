@@ -96,6 +96,17 @@ def test_a_token_comes_as_bearer_or_as_a_browsers_password(header: str, token: s
     assert token_of(header) == token
 
 
+@pytest.mark.parametrize("header", ["Bearer \udc80", "Bearer g\xf6\xf6d", "Basic \udcff"])
+async def test_bytes_that_are_no_text_are_no_token(header: str) -> None:
+    """As aiohttp hands on what is not UTF-8: a refusal, no defect that stands in the log for each of them."""
+    api = Api()
+
+    with pytest.raises(Unauthenticated):
+        await Reviews(api, Clock()).check(header, "/metrics")
+
+    assert not api.asked
+
+
 async def test_who_is_known_and_may_is_let_in() -> None:
     """The account is asked about with everything the TokenReview said of it."""
     api = Api()
