@@ -373,6 +373,8 @@ class SourceView(msgspec.Struct, frozen=True):
     """Address -> ports, for endpoints that serve others than ``ports``."""
     copied: bool = False
     """The endpoints are another Service's and carry their hostnames themselves."""
+    adopted: bool = False
+    """Unknown, and ``endpoints`` are what a target published, verdicts and all: no word of the source's."""
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -392,7 +392,8 @@ class _Decision:
     def _unknown(self, source: SourceInput, claim: Claim) -> Claim:
         """A source without a statement: what is published stays, unless verdicts or its policy say otherwise."""
         checked = source.spec.health.mode != "off"
-        self._cache.judge.base(claim, source.view.endpoints.get(claim.key.family, EMPTY), checked=checked)
+        stated = EMPTY if source.view.adopted else source.view.endpoints.get(claim.key.family, EMPTY)
+        self._cache.judge.base(claim, stated, checked=checked)
         watch = self._watch(source, claim)
         if watch is not None and checked:
             self._judge(source, claim, watch)

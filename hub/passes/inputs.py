@@ -207,7 +207,7 @@ def _stand_in(view: SourceView, ours: tuple[Slice, ...], memory: Remembered, *, 
             return view  # it is all there
     known = memory.stand_ins.get(name)
     if known is None or known[0] is not view or known[1] is not kept:
-        instead = msgspec.structs.replace(view, endpoints=_endpoints(kept))
+        instead = msgspec.structs.replace(view, endpoints=_endpoints(kept), adopted=True)
         known = memory.stand_ins[name] = (view, kept, instead)
     return known[2]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hub.model import SourceView
-from hub.passes.inputs import _policy_stands
-from hub.registry.spec import UnreachablePolicy
+from hub.health.spec import Check
+from hub.model import FAILED, PUBLISHED, SourceView
+from hub.passes.inputs import Remembered, _policy_stands, _stand_in
+from hub.registry.spec import HealthPolicy, UnreachablePolicy
 from tests.support import build
 
 SOURCE = build.source("eu", unreachable=UnreachablePolicy(600.0, "remove"))
@@ -31,3 +32,20 @@ def test_a_statement_ends_it() -> None:
     given_up = {"eu"}
     assert _policy_stands(SOURCE, KNOWN, None, given_up) is None
     assert _policy_stands(SOURCE, UNKNOWN, None, given_up) is None
+
+
+def test_what_failed_before_a_restart_comes_back_while_its_source_is_silent() -> None:
+    """What the slices said of an address at the start was a verdict: no word of the source's that stands."""
+    good, bad = build.address(1), build.address(2)
+    pipeline = build.Pipeline(build.target(sources=(build.source("eu", health=HealthPolicy("tcp")),)))
+    check = Check("tcp", 30443)
+    for verdict in (True, False):
+        pipeline.health = {check: {good: True, bad: verdict}}
+        pipeline.run(build.view("eu", build.endpoints(2, 1)))
+    assert pipeline.endpoint(bad).conditions == FAILED
+    pipeline.restart()
+    memory = Remembered()
+    for verdict, conditions in ((False, FAILED), (True, PUBLISHED), (True, PUBLISHED)):
+        pipeline.health = {check: {good: True, bad: verdict}}
+        pipeline.run(_stand_in(UNKNOWN, pipeline.slices, memory, left=False))
+        assert pipeline.endpoint(bad).conditions == conditions
