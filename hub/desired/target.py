@@ -405,7 +405,7 @@ class _Decision:
             return claim
         claim.exempt_all = True
         answering = passing(watch, self._verdicts) if watch is not None else frozenset()
-        remove = policy.policy == "remove"
+        remove = policy.policy == "remove" and self._target.policy == "sync"
         claim.wanted = _given_up(claim.wanted, answering, remove=remove)
         claim.plain = _given_up(claim.plain, answering, remove=remove)
         return claim

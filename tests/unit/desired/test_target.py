@@ -337,6 +337,17 @@ def test_unreachable_policies(policy: str, seconds: float | None, expected: dict
     assert unreachable(policy, seconds) == expected
 
 
+def test_upsert_only_drains_what_an_unreachable_cluster_may_not_lose() -> None:
+    """A target that never removes does not start to for a cluster that cannot be reached."""
+    spec = build.source(unreachable=UnreachablePolicy(600.0, "remove"))
+    it = Pipeline(build.target(sources=(spec,), policy="upsert-only"), guarded=True)
+    it.run(offer(view("eu", "ab"), spec))
+    it.run(offer(build.view("eu", unknown="unreachable"), spec, unreachable_for=600.0))
+    assert {each.address: each for slice_ in it.slices for each in slice_.endpoints} == eps(
+        "a", "b", conditions=DRAINING
+    )
+
+
 def test_unreachable_wakes_when_the_policy_begins() -> None:
     """A pass is due when ``after`` is over."""
     spec = build.source(unreachable=UnreachablePolicy(600.0, "remove"))
