@@ -181,7 +181,7 @@ class EventSeries:
         for key in list(self._unsaid):
             self._say(key, self._standing[key], now)
         self._say_due(now)
-        for series in self._series.values():
+        for series in list(self._series.values()):  # a full queue drops the oldest, here too
             if series.news and not series.queued and now - series.sent_at >= UPDATE:
                 self._send(series, now)
         if now - self._swept_at >= 60.0:

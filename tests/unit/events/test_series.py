@@ -219,6 +219,22 @@ def test_the_queue_is_bounded_and_drops_the_oldest() -> None:
     assert (first.reason, second.key.regarding.name) == (PORTS, "s7")
 
 
+def test_a_full_queue_does_not_end_the_look_at_what_is_due() -> None:
+    """What a fleet has to say at once drops the oldest; what came back meanwhile is sent all the same."""
+    events = EventSeries()
+    back = [HOLD._replace(regarding=SERVICE._replace(name=f"back{number}")) for number in range(3)]
+    events.standing("back", back, 0.0)
+    sent(events)
+    events.standing("back", [], 1.0)
+    events.standing("back", back, 2.0)
+    late = REASONS["NodeUnresolved"]
+    for number in range(PENDING + 7):
+        events.standing(number, [Held(late, SERVICE._replace(name=f"s{number}"), "eu", "eu: n1")], 2.0)
+    events.tick(2.0 + late.after)
+    assert (events.pending, events.suppressed) == (PENDING, 10)
+    assert counts(events)[-3:] == [2, 2, 2]
+
+
 def test_an_event_that_was_not_taken_is_made_anew() -> None:
     """There is none to be updated."""
     events = EventSeries()
