@@ -15,6 +15,7 @@ import random
 import select
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 from typing import Final
 
@@ -277,7 +278,8 @@ class Prober:
         flying.over = True
         del self._flying[flying.descriptor]
         # By hand: between fork and exec a child holds the descriptor too, and closing alone would not take it out.
-        self._epoll.unregister(flying.descriptor)
+        with suppress(OSError):  # ssl closes a socket itself that was reset just before it is wrapped
+            self._epoll.unregister(flying.descriptor)
         flying.flight.sock.close()
         held, of_lane = self._held, flying.probe.lane.held
         for level in range(flying.kind + 1):

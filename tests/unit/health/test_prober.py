@@ -339,6 +339,30 @@ async def test_removed_probes_are_not_reported() -> None:
     assert answers == []
 
 
+async def test_an_address_is_probed_again_after_its_socket_was_closed_by_tls() -> None:
+    """As ssl does with a connection that was reset between the look at it and the handshake."""
+
+    class Closed(TcpFlight):
+        def step(self) -> str | None:
+            self.sock.close()
+            return "connection reset by peer"
+
+    answers: list[str] = []
+    prober = Prober(SystemClock(), lambda _, text, __: answers.append(text))
+    async with serving(replying(OK)) as port:
+        check, lane = Check("https", port, interval=0.1, timeout=1.0), Lane("eu")
+        prober.add(Probe(HOST, check, lane, lambda sock, _: Closed(sock), verdict=True), 0.0)
+        task = asyncio.create_task(prober.run())
+        try:
+            async with asyncio.timeout(5):
+                while len(answers) < 3:  # noqa: ASYNC110 - a state of the subject
+                    await asyncio.sleep(0.005)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    assert (set(answers), lane.held) == ({"connection reset by peer"}, [0, 0, 0])
+
+
 async def test_ipv6_addresses_are_probed() -> None:
     """As any other."""
     try:
