@@ -56,6 +56,8 @@ def check_for(
     port = policy.port or next((each.port for each in ports if each.protocol == "TCP"), None)
     if policy.service is not None:
         port, problem = readings.get(NodePortRef(policy.service, HEALTH_CHECK), NOT_READ)
+        if port is not None and not 1 <= port <= 65535:  # whatever a remote cluster says
+            port, problem = None, f"its healthCheckNodePort {port} is no port"
         if port is None:
             return NoPort(f"{source.cluster}: Service {policy.service}: {problem}; the checks rest")
     if port is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from hub.desired.health import NoPort, check_for
 from hub.desired.ports import PortReading
 from hub.health.spec import Check
@@ -34,6 +36,14 @@ def test_without_a_port_the_checks_rest() -> None:
     found = check_for(SOURCE, PUBLISHED, {REF: PortReading(None, "it does not exist")}, unreachable=False)
     assert found == NoPort("eu: Service ingress/envoy: it does not exist; the checks rest")
     assert isinstance(check_for(SOURCE, PUBLISHED, unreachable=False), NoPort)
+
+
+@pytest.mark.parametrize("number", [-1, 70000])
+def test_what_is_no_port_is_not_probed(number: int) -> None:
+    """A socket would raise, and with it the probes of every other cluster would end."""
+    found = check_for(SOURCE, PUBLISHED, {REF: PortReading(number)}, unreachable=False)
+    message = f"eu: Service ingress/envoy: its healthCheckNodePort {number} is no port; the checks rest"
+    assert found == NoPort(message)
 
 
 def registry(health: str) -> Registry:
