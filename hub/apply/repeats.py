@@ -81,7 +81,10 @@ class Repeats:
                     wakes.append(last.at + last.delay)
             return tuple(passed)
 
-        allowed = Plan(due(plan.creates), due(plan.updates), due(plan.deletes, deletes=True), plan.unchanged)
+        creates, updates = due(plan.creates), due(plan.updates)
+        # What goes may be on its way to what is not there yet: never away before that.
+        deletes = () if wakes else due(plan.deletes, deletes=True)
+        allowed = Plan(creates, updates, deletes, plan.unchanged)
         return Held(allowed, min(wakes, default=None)) if wakes else Held(plan, None)
 
     def done(self, name: str, value: Slice | None, now: float, *, refused: bool = False) -> None:

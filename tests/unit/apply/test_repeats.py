@@ -77,6 +77,15 @@ def test_one_contended_slice_holds_up_no_other() -> None:
     assert (held.plan.updates, held.wake_at) == ((fine,), 1015.0)
 
 
+def test_nothing_is_deleted_while_another_write_waits() -> None:
+    """What the API server refuses may be where the endpoints of the slice that goes are to be."""
+    repeats = Repeats()
+    plan = Plan(creates=(ONE,), deletes=(build.slice("s-1", build.endpoints(1)),))
+    repeats.done("s-0", ONE, 0.0, refused=True)
+    assert repeats.allow(plan, 0.5) == (Plan(), 1.0)
+    assert repeats.allow(plan, 1.0).plan is plan
+
+
 def test_a_refusal_delays_the_very_first_repetition() -> None:
     """What the API server would not take is tried again after 1, 2, 4 s."""
     repeats = Repeats()
