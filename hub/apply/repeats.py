@@ -14,6 +14,7 @@ import msgspec
 
 from hub.model import Slice
 from hub.plan.plan import OUR_ANNOTATIONS, Plan
+from hub.plan.split import exchange
 
 FIRST: Final = 1.0
 CAP: Final = 60.0
@@ -69,6 +70,7 @@ class Repeats:
     def allow(self, plan: Plan, now: float) -> Held:
         """Leave out what was done before, did not last, and is not due again."""
         wakes: list[float] = []
+        held: list[Slice] = []
 
         def due(values: Iterable[Slice], *, deletes: bool = False) -> tuple[Slice, ...]:
             passed = []
@@ -79,10 +81,12 @@ class Repeats:
                     passed.append(each)
                 else:
                     wakes.append(last.at + last.delay)
+                    held.append(each)
             return tuple(passed)
 
         creates, updates = due(plan.creates), due(plan.updates)
         # What goes may be on its way to what is not there yet: never away before that.
+        updates = tuple(each for each in updates if not any(exchange(each, other) for other in held))
         deletes = () if wakes else due(plan.deletes, deletes=True)
         allowed = Plan(creates, updates, deletes, plan.unchanged)
         return Held(allowed, min(wakes, default=None)) if wakes else Held(plan, None)

@@ -17,6 +17,7 @@ import msgspec
 from hub.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeader
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, ObjectKey, Slice, TargetKey
 from hub.plan.plan import Plan
+from hub.plan.split import exchange
 
 IN_FLIGHT = 16
 """Writes under way per hub: one API server's throughput no longer grows beyond (measured: 4 to 16)."""
@@ -114,11 +115,12 @@ class Writer:
             ClusterUnreachable, CredentialError, …: the hub cluster's API is away.
         """
         outcome = Outcome()
-        for each in plan.creates:
-            await self._one("create", self._api.create, each, outcome)
+        undone = [each for each in plan.creates if not await self._one("create", self._api.create, each, outcome)]
         # What did not arrive may be what let the guard allow a departure: that is decided anew first.
         for each in () if outcome.again else plan.updates:
-            await self._one("update", self._api.update, each, outcome)
+            moving = any(exchange(each, other) for other in undone)
+            if moving or not await self._one("update", self._api.update, each, outcome):
+                undone.append(each)
         if not (outcome.blocked or outcome.again or outcome.ended):  # never away before it is there
             for each in plan.deletes:
                 await self._one("delete", self._api.delete, each, outcome)
@@ -126,9 +128,10 @@ class Writer:
 
     async def _one(
         self, operation: str, send: Callable[[Slice, float], Awaitable[None]], value: Slice, outcome: Outcome
-    ) -> None:
+    ) -> bool:
+        """Whether it was done."""
         if outcome.ended:
-            return
+            return False
         async with self._slots:
             try:
                 await send(value, self._time(value.target))
@@ -144,8 +147,9 @@ class Writer:
             else:
                 outcome.done.append((operation, value))
                 self.writes[operation] += 1
-                return
+                return True
         self.failures[operation] += 1
+        return False
 
     async def _otherwise(self, operation: str, value: Slice, error: ApiError, outcome: Outcome) -> None:
         """The slice is not as it was known: read it again, for the next plan."""

@@ -57,6 +57,11 @@ def _home(published: PublishedSlice, known: Sequence[Ports]) -> Ports:
     return published.slice.ports if published.slice.ports in known else known[0]
 
 
+def exchange(one: Slice, other: Slice) -> bool:
+    """Whether an address may be on its way from one slice to the other: they are of one group, and have other ports."""
+    return one.cluster == other.cluster and one.address_type == other.address_type and one.ports != other.ports
+
+
 def gaining_first(updates: Sequence[Slice], parts: Sequence[EndpointGroup]) -> list[Slice]:
     """Updates in an order in which an address that moves between two slices is never in neither."""
     published = {address for part in parts for each in part.slices for address in each.addresses}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from hub.apply.repeats import CAP, QUIET, Repeats
-from hub.model import Slice
+from hub.model import Port, Slice
 from hub.plan.plan import Plan
 from tests.support import build
 
@@ -84,6 +84,15 @@ def test_nothing_is_deleted_while_another_write_waits() -> None:
     repeats.done("s-0", ONE, 0.0, refused=True)
     assert repeats.allow(plan, 0.5) == (Plan(), 1.0)
     assert repeats.allow(plan, 1.0).plan is plan
+
+
+def test_an_endpoint_stays_while_the_slice_with_its_new_ports_waits() -> None:
+    """Slices of one source with other ports may exchange endpoints."""
+    repeats = Repeats()
+    repeats.done("s-0", ONE, 0.0, refused=True)
+    gives = msgspec.structs.replace(build.slice("s-1", build.endpoints(1, 5)), ports=(Port("https", 30444),))
+    assert repeats.allow(Plan(updates=(ONE, gives)), 0.5).plan.updates == ()
+    assert repeats.allow(Plan(updates=(ONE, gives)), 1.0).plan.updates == (ONE, gives)
 
 
 def test_a_refusal_delays_the_very_first_repetition() -> None:

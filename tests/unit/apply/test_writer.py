@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from hub.apply.writer import REQUEST_TIMEOUT, Free, Writer
 from hub.errors import AlreadyExists, ApiError, ClusterUnreachable, Conflict, Forbidden, Invalid, NotFound, NotLeader
-from hub.model import LABEL_OWNER, ObjectKey, Slice, TargetKey
+from hub.model import LABEL_OWNER, ObjectKey, Port, Slice, TargetKey
 from hub.plan.plan import Plan
 from tests.support import build
 
@@ -83,6 +84,16 @@ async def test_updates_wait_where_a_create_did_not_work_out() -> None:
         outcome = await Writer(api, Free()).apply(FULL)
         assert [call for call in api.calls if not call.startswith("reread")] == ["create s-0"]
         assert outcome.again
+
+
+@pytest.mark.parametrize("answer", [Conflict(409), Invalid(422, "Invalid", "a policy says no")])
+async def test_an_endpoint_stays_until_it_is_where_its_new_ports_are(answer: ApiError) -> None:
+    """Two port sets of a source: the slice that is to lose an endpoint waits for the one that gains it."""
+    other = msgspec.structs.replace(B, ports=(Port("https", 30444),))
+    api = Api(answer)
+    outcome = await Writer(api, Free()).apply(Plan(updates=(other, A)))
+    assert [call for call in api.calls if not call.startswith("reread")] == ["update s-1"]
+    assert outcome.done == []
 
 
 async def test_a_name_somebody_else_has_is_foreign() -> None:
