@@ -203,30 +203,31 @@ class Prober:
             if probe.active:
                 self._start(probe, now)
 
-    def _start(self, probe: Probe, now: float) -> None:
+    def _start(self, probe: Probe, now: float) -> bool:
+        """Whether it has a socket now."""
         kind, lane = probe.kind(), probe.lane
         if not self._room(lane, kind):
             lane.waiting[kind].append(probe)
             if not lane.hungry:
                 lane.hungry = True
                 self._hungry.append(lane)
-            return
+            return False
         assert self._epoll is not None  # noqa: S101 - ticks come from run()
         probe.started = now
         try:
             sock, error = connection(probe.address, probe.check.port)
         except OSError as none_left:
             self._refused(probe, none_left.errno or errno.ENOMEM, now)
-            return
+            return False
         if error not in (0, errno.EINPROGRESS):
             sock.close()
             self._refused(probe, error, now)
-            return
+            return False
         flight = probe.open(sock, probe.address)
         if flight is None:
             sock.close()
             self._again(probe, now)
-            return
+            return False
         descriptor = sock.fileno()
         flying = self._flying[descriptor] = _Flying(probe, kind, flight, descriptor)
         for level in range(kind + 1):
@@ -234,6 +235,7 @@ class Prober:
             lane.held[level] += 1
         self._deadlines.put(flying, now + probe.check.timeout)
         self._epoll.register(descriptor, _EVENTS)
+        return True
 
     def _refused(self, probe: Probe, error: int, now: float) -> None:
         """There is no connection to wait for."""
@@ -298,11 +300,10 @@ class Prober:
                 lane = self._hungry[0]
                 self._hungry.rotate(-1)
                 waiting = lane.waiting[kind]
-                while waiting and not waiting[0].active:
-                    waiting.popleft()
-                if waiting and self._room(lane, kind):
-                    self._start(waiting.popleft(), now)
-                    return
+                while waiting and (not waiting[0].active or self._room(lane, kind)):
+                    probe = waiting.popleft()
+                    if probe.active and self._start(probe, now):  # else the socket is still free
+                        return
         for lane in [lane for lane in self._hungry if not any(lane.waiting)]:
             lane.hungry = False
             self._hungry.remove(lane)

@@ -300,6 +300,26 @@ class JumpingClock(SystemClock):
         return super().now() + self.ahead
 
 
+async def test_what_waits_for_a_socket_gets_one_that_others_have_no_use_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that is refused at once gives its socket back without ever having been one."""
+    answered: set[int] = set()
+    prober = Prober(SystemClock(), lambda probe, _, __: answered.add(id(probe)))
+    connect = engine.connection
+    async with dead_end() as dead:
+        check, lane = Check("tcp", dead, interval=0.2, timeout=0.2), Lane("eu")
+        for _ in range(3 * CLUSTER[0]):
+            prober.add(Probe(HOST, check, lane, lambda sock, _: TcpFlight(sock), verdict=True, passing=True), 0.0)
+        task = asyncio.create_task(prober.run())
+        async with asyncio.timeout(5):
+            while prober.sockets < CLUSTER[0]:  # noqa: ASYNC110 - a state of the subject
+                await asyncio.sleep(0.005)
+            monkeypatch.setattr(engine, "connection", lambda *where: (connect(*where)[0], errno.ENETUNREACH))
+            while len(answered) < 3 * CLUSTER[0]:  # noqa: ASYNC110 - likewise
+                await asyncio.sleep(0.005)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_stall_of_the_hub_is_no_answer() -> None:
     """What could not be heard because the hub itself stood still gets its time again."""
     clock, answered = JumpingClock(), asyncio.Event()
