@@ -20,6 +20,10 @@ SETTLE: Final = 5.0
 the watch that tells it takes its time (RELIABILITY.md 1.6)."""
 
 
+FAILED_OVER: Final = "FailedOver"
+"""Reason of the finding of a switch: of the pass that decided it, and of no other."""
+
+
 class Standing(msgspec.Struct, frozen=True):
     """How one source stands.
 
@@ -97,7 +101,7 @@ def choose(policy: FailoverPolicy, standings: Sequence[Standing], memory: Failov
     switched_to = _successor(policy, standings, active, down_since, held, now, wakes)
     settled = memory.settled_since if active == memory.active else None
     if switched_to is not None:
-        findings = (Finding("FailedOver", f"failed over from {active} to {switched_to}", (active, switched_to)),)
+        findings = (Finding(FAILED_OVER, f"failed over from {active} to {switched_to}", (active, switched_to)),)
         active, down_since, settled = switched_to, None, None
         held = _timers(standings, active, FailoverMemory(), now)[1]
     current = by_name[active]

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from hub.desired.claims import EMPTY, Claim, Move, Moves, Overlaps, filtered, node_of, settle, standing, step_aside
-from hub.desired.failover import FailoverMemory, choose
+from hub.desired.failover import FAILED_OVER, FailoverMemory, choose
 from hub.desired.health import Judge, NoPort, check_for, findings, panics, passing
 from hub.desired.memo import Memo
 from hub.desired.ports import NO_READINGS, PortProblem, PortReading, Ports, named, of_published, ports
@@ -228,7 +228,11 @@ def desire(
     decision = _Decision(target, service, sources, observed, memory, now, refused, verdicts)
     desired = decision.desired()
     looked_at = _looked_at(desired, verdicts)
-    memory.cache.last = _Pass(target, service, tuple(sources), tuple(observed), refused, looked_at, desired)
+    outcome = desired
+    if any(each.reason == FAILED_OVER for each in desired.findings):  # once, however long it takes to be written
+        lasting = tuple(each for each in desired.findings if each.reason != FAILED_OVER)
+        outcome = msgspec.structs.replace(desired, findings=lasting)
+    memory.cache.last = _Pass(target, service, tuple(sources), tuple(observed), refused, looked_at, outcome)
     return desired
 
 

@@ -862,6 +862,20 @@ def test_failover_switches() -> None:
     assert it.plan(*drained).writes == 0
 
 
+def test_a_switch_is_told_of_once() -> None:
+    """Also where what it comes to cannot be written for a while."""
+    it = failing()
+    it.run(view("eu", "ab"), view("us", "cd"))
+    empty = view("eu"), view("us", "cd")
+    it.run(*empty)
+    it.now += 30
+    told = []
+    for _ in range(3):
+        it.plan(*empty)
+        told.append("FailedOver" in it.reasons())
+    assert told == [True, False, False]
+
+
 def test_failover_of_an_unknown_source() -> None:
     """For an unknown source the published conditions count: it stays active."""
     it = failing()
