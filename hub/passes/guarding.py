@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from hub.aio.clock import Clock
 from hub.model import EndpointGroup, Finding, GroupKey, TargetKey
-from hub.plan.guard import GuardMemory, Withheld, guard
+from hub.plan.guard import GuardMemory, Withheld, guard, rest
 from hub.plan.plan import state_of
 from hub.plan.record import decode, encode
 from hub.plugin.spec import GuardDefaults
@@ -115,6 +115,11 @@ class Guarding:
         for key in memories.keys() - {group.key for group in groups}:
             del memories[key]
         return Guarded(tuple(passed), states, withheld, tuple(findings), tuple(wakes))
+
+    def rest(self, memories: dict[GroupKey, GuardMemory]) -> None:
+        """Nothing is decided for a target now, since it is paused, say. Updates ``memories``."""
+        now = self._clock.now()
+        memories.update({key: rest(memory, now) for key, memory in memories.items()})
 
     def _policy(self, source: SourceSpec) -> tuple[GuardPolicy, int]:
         """The policy in force for a source, and the number of its last complete answer."""

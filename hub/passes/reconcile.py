@@ -256,6 +256,8 @@ class Reconciler:
         else:
             state.orphan_since = None
             result = self._desire(key, spec, state, observed, ours, registry)
+        if result.desired is None:
+            self._guarding.rest(state.guards)
         if (note := registry.notes.get(key)) is not None:
             status = note.message if result.status == "gone" else result.status
             result = replace(result, status=status, findings=(*result.findings, note))

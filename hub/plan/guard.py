@@ -40,7 +40,7 @@ class GuardMemory:
         levels: (valid until, level) of earlier passes within the window.
         withheld: of the addresses that ``record.hash`` stands for, those that have been at stake ever since.
         since: since when they are withheld, by the clock of ``now``.
-        paused: since when the source is unknown; that time does not count.
+        paused: since when the source is unknown, or nobody looks; that time does not count.
         issued: (hash, addresses) withheld lately, for approvals.
         granted: addresses that may go, and are still published.
         forgiven: exempt addresses that the level does not contain any more, and are still published.
@@ -155,6 +155,11 @@ def guard(
     pass_ = _Pass(target, group, policy, memory, answer, approvals, now, wall, flags)
     verdict = pass_.calm() if not pass_.leaving else pass_.judge()
     return replace(verdict, record=record) if record.foreign else verdict
+
+
+def rest(memory: GuardMemory, now: float) -> GuardMemory:
+    """The memory of a group that nobody looks at from now on: whether an answer stands meanwhile is not known."""
+    return memory if memory.paused is not None else replace(memory, paused=now)
 
 
 def _counts(endpoint: Endpoint) -> bool:

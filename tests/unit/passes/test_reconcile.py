@@ -16,6 +16,7 @@ from hub.local.stores import ServiceStore, SliceStore
 from hub.model import (
     ANNOTATION_CLUSTER_UID,
     ANNOTATION_LEASE,
+    ANNOTATION_PAUSED,
     LABEL_OWNER,
     Finding,
     ObjectKey,
@@ -340,6 +341,34 @@ async def test_a_source_unknown_since_the_start_keeps_what_was_published(hub: Hu
     await hub.reconciler.reconcile(KEY)
     assert len(hub.sent) == 1
     assert list(hub.published().values()) == [[build.address(0), build.address(1)]]
+
+
+@pytest.mark.parametrize("how", ["paused", "broken"])
+async def test_the_time_in_which_nobody_looks_is_none_that_an_answer_stood(hub: Hub, how: str) -> None:
+    """Whoever pauses a Service to look at a withheld removal does not let it happen by resuming."""
+    few = build.view("eu", build.endpoints(3), nodes=["n0", "n1", "n2"])
+    hub.offer(build.view("eu", build.endpoints(10)))
+    await hub.reconciler.reconcile(KEY)
+    hub.offer(few)
+    for seconds in (1.0, 100.0):
+        hub.clock.time += seconds
+        await hub.reconciler.reconcile(KEY)
+    registry, service = hub.registry, build.service()
+    if how == "paused":
+        hub.services.replace({KEY: build.service(annotations={ANNOTATION_PAUSED: "true"})}, "2")
+    else:
+        hub.registry = msgspec.structs.replace(registry, targets={}, broken_targets={KEY: "no such key"})
+    await hub.reconciler.reconcile(KEY)
+    hub.clock.time += 3600.0
+    await hub.reconciler.reconcile(KEY)
+    hub.services.replace({KEY: service}, "3")
+    hub.registry = registry
+    published = []
+    for seconds in (0.0, 199.0, 1.0):
+        hub.clock.time += seconds
+        await hub.reconciler.reconcile(KEY)
+        published.append(sum(map(len, hub.published().values())))
+    assert published == [10, 10, 3]
 
 
 async def test_a_failed_write_is_raised_and_remembered(hub: Hub) -> None:
