@@ -297,7 +297,7 @@ class _Decision:
         self._cache.shaper.shape(self._service, claims)
         failover = self._memory.failover
         if self._target.strategy == "failover":
-            failover = self._fail_over(by_source)
+            failover = self._fail_over(by_source, claims)
         panic = self._believe(claims)
         moves = self._settle(claims)
         self._cache.sweep()
@@ -491,7 +491,7 @@ class _Decision:
 
     # --- which source is active -------------------------------------------------------------------
 
-    def _fail_over(self, by_source: Mapping[str, list[Claim]]) -> FailoverMemory:
+    def _fail_over(self, by_source: Mapping[str, list[Claim]], everything: Iterable[Claim]) -> FailoverMemory:
         candidates = {
             source.spec.cluster: [claim for claim in by_source[source.spec.cluster] if not claim.yielding]
             for source in self._sources
@@ -507,6 +507,10 @@ class _Decision:
             if cluster != choice.active:
                 for claim in claims:
                     step_aside(claim, healthy=choice.healthy, remove=choice.remove_others)
+        if choice.memory.waiting_since is not None:  # until there is a source, what is to go is all there is
+            for claim in everything:
+                if claim.drop:
+                    claim.wanted = claim.current
         return choice.memory
 
     # --- whose address it is ------------------------------------------------------------------------

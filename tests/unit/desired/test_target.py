@@ -951,6 +951,22 @@ def test_failover_leaves_a_source_on_standby_at_once() -> None:
     assert names(it.published()) == {"us": "cd"}
 
 
+@pytest.mark.parametrize("how", ["removed", "standby"])
+def test_failover_keeps_what_leaves_while_it_waits_for_an_unknown_source(how: str) -> None:
+    """The first choice waits ``after`` for an earlier source that says nothing; until then there is nothing else."""
+    it = Pipeline(build.target("eu", "asia", "us", strategy="failover"), guarded=True)
+    eu, asia, us = view("eu", "ab"), build.view("asia", unknown="x"), view("us", "cd")
+    it.run(eu, asia, us)
+    if how == "standby":
+        left: SourceView | SourceInput = offer(eu, it.target.sources[0], state="standby")
+        offers = (left, asia, us)
+    else:
+        it.target = build.target("asia", "us", strategy="failover")
+        offers = (asia, us)
+    assert [names(it.run(*offers, after=15)) for _ in range(3)] == [{"eu": "ab"}, {"eu": "ab"}, {"us": "cd"}]
+    assert it.plan(*offers).writes == 0
+
+
 def test_failover_of_a_shared_address_before_anything_may_go() -> None:
     """What the new source publishes and the old one has as well is in both places alike."""
     it = failing()
