@@ -247,6 +247,8 @@ class Reconciler:
         ours = self._ours(observed, registry)
         spec = registry.targets.get(key)
         service = self._local.services.get(key)
+        if spec is not None or key in registry.broken_targets:
+            state.orphan_since = None
         if key in registry.broken_targets:
             result = Pass(key, status=f"frozen: {registry.broken_targets[key]}", observed=observed)
         elif service is not None and service.annotations.get(ANNOTATION_PAUSED) == "true":
@@ -254,7 +256,6 @@ class Reconciler:
         elif spec is None:
             result = self._orphan(key, state, ours, registry)
         else:
-            state.orphan_since = None
             result = self._desire(key, spec, state, observed, ours, registry)
         if result.desired is None:
             self._guarding.rest(state.guards)

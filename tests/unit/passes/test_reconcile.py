@@ -307,6 +307,21 @@ async def test_an_orphan_that_returns_in_time_stays(hub: Hub) -> None:
     assert hub.sent == []
 
 
+@pytest.mark.parametrize("how", ["broken", "paused"])
+async def test_an_orphans_grace_starts_anew_also_where_its_entry_was_not_acted_upon(hub: Hub, how: str) -> None:
+    """An entry that came back, and cannot be used or is paused, is one that came back."""
+    full, gone = hub.registry, hub.registry_of(clusters=hub.registry.clusters)
+    back = msgspec.structs.replace(gone, broken_targets={KEY: "no such key"}) if how == "broken" else full
+    hub.observe(ours())
+    for registry, paused in ((gone, False), (back, how == "paused"), (gone, False)):
+        hub.registry = registry
+        hub.services.replace({KEY: build.service(annotations={ANNOTATION_PAUSED: "true"} if paused else {})}, "2")
+        await hub.reconciler.reconcile(KEY)
+        hub.clock.time += 59.0
+    await hub.reconciler.reconcile(KEY)
+    assert hub.sent == []
+
+
 async def test_a_source_that_is_none_any_more_goes_after_the_grace(hub: Hub) -> None:
     """Its slices are not even written meanwhile."""
     hub.observe(ours(), ours("s-1", cluster="us", endpoints=build.endpoints(1, 7)))
