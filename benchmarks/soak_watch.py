@@ -207,9 +207,7 @@ class Watched:
     async def _scrape(self, session: aiohttp.ClientSession) -> Counter[str]:
         try:
             text = await _text(session, self._metrics)
-        except (
-            aiohttp.ServerDisconnectedError
-        ):  # one that the hub was just closing, 10 s after the last scrape
+        except aiohttp.ServerDisconnectedError:  # one that the hub was just closing, 10 s after the last scrape
             text = await _text(session, self._metrics)
         found = Counter[str]()
         for line in text.splitlines():
