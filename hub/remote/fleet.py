@@ -119,6 +119,7 @@ class Fleet:
         self._drop_services(self.services.keys() - services)
         for name, spec in specs.items():
             if spec.kubeconfig is not None and name not in self.clusters:
+                self._drop_sources(list(self._by_cluster.get(name, ())))  # started while there was none to give them
                 self._start_cluster(spec)
         for key, spec in wanted.items():
             if key in self.sources:

@@ -95,6 +95,18 @@ async def test_another_kubeconfig_starts_that_cluster_anew(fleet: Fleet) -> None
     assert fleet.clusters["us"] is us
 
 
+async def test_a_kubeconfig_that_is_added_reaches_the_sources(fleet: Fleet) -> None:
+    """A provider that had asked for one gets to work with it, without a restart of the hub."""
+    fleet.update(registry(replace(cluster("eu"), kubeconfig=None), cluster("us")))
+    await fleet.sources[KEY].settled()
+    assert fleet.sources[KEY].problem == "provider node-addresses resolves nodes: give the cluster a kubeconfig"
+    us = fleet.sources[SourceKey("us", PROVIDER)]
+    fleet.update(registry(cluster("eu"), cluster("us")))
+    source = await lists(fleet, [build.node("n1", "10.0.0.1")])
+    assert (source.problem, list(source.view(NodePolicy()).view.endpoints["IPv4"])) == ("", ["10.0.0.1"])
+    assert fleet.sources[SourceKey("us", PROVIDER)] is us
+
+
 async def test_a_frozen_cluster_is_not_contacted(fleet: Fleet) -> None:
     """Its units are stopped."""
     fleet.update(registry(cluster("eu")))
