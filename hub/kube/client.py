@@ -438,7 +438,8 @@ class Client:
                 self._discard(each)
             self._idle.clear()
             self._generation = generation
-        now = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        now = loop.time()
         while self._idle and not fresh:
             connection = self._idle.pop()
             if connection.usable and now - connection.idle_since < KEEP_IDLE:
@@ -446,7 +447,8 @@ class Client:
             self._discard(connection)
         async with asyncio.timeout(CONNECT_TIMEOUT):
             addresses = await self._addresses()
-            connection = await connect(addresses, self.access.ssl_context(), self.access.server_hostname or self._host)
+        within, name = now + CONNECT_TIMEOUT - loop.time(), self.access.server_hostname or self._host
+        connection = await connect(addresses, self.access.ssl_context(), name, within)
         try:
             self._check_open()  # still
         except ConnectionAbortedError:

@@ -19,26 +19,30 @@ from hub.kube.http1 import Connection
 from hub.kube.tls_stream import TlsStream
 
 ADDRESS_TIMEOUT: Final = 3.0
-"""Seconds for one of several addresses; the last one has all the time the caller gives."""
+"""Seconds for one of several addresses, at most; the last one has all that is left."""
 
 
 async def connect(
     addresses: Sequence[tuple[socket.AddressFamily, str, int]],
     context: ssl.SSLContext,
     server_hostname: str,
+    within: float,
 ) -> Connection:
-    """Connect to the first address that answers; the caller sets the deadline.
+    """Connect to the first address that answers, within so many seconds.
 
-    An address that does not answer leaves time for the next one.
+    An address that does not answer leaves time for each that comes after it, however many these are.
 
     Raises:
         OSError, ssl.SSLError: none of them did; the last one's error.
     """
     last: OSError = OSError("the name has no address")
+    now = asyncio.get_running_loop().time
+    end = now() + within
     try:
-        for count, (family, host, port) in enumerate(addresses, 1):
+        for others, (family, host, port) in zip(reversed(range(len(addresses))), addresses, strict=True):
+            share = (end - now()) / (others + 1)
             try:
-                async with asyncio.timeout(ADDRESS_TIMEOUT if count < len(addresses) else None):
+                async with asyncio.timeout(min(share, ADDRESS_TIMEOUT) if others else share):
                     return await _connect(family, host, port, context, server_hostname)
             except OSError as error:  # TimeoutError is one
                 last = error

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -910,11 +910,26 @@ async def test_next_address_is_tried_where_one_is_silent(
             assert await client.request("GET", NODES, timeout=2) == b"{}"
 
 
+async def test_the_last_of_many_addresses_is_tried_where_all_others_are_silent(
+    server: RawServer, pool: LookupPool, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has its share of the time, so that half a dozen dead ones leave some for the one that lives."""
+    monkeypatch.setattr(client_module, "CONNECT_TIMEOUT", 2.0)
+    monkeypatch.setattr(dial, "ADDRESS_TIMEOUT", 0.6)
+    silent = [f"127.0.0.{number}" for number in range(2, 8)]
+    names.addresses["api.test"] = [*silent, "127.0.0.1"]
+    with ExitStack() as listening:
+        for each in silent:
+            listening.enter_context(socket.create_server((each, server.port)))
+        async with made(f"https://api.test:{server.port}", pool) as client:
+            assert await client.request("GET", NODES) == b"{}"
+
+
 async def test_address_of_a_family_without_sockets_is_passed_over(server: RawServer) -> None:
     """A host without IPv6 skips the addresses it cannot use."""
     context = ssl.create_default_context(cadata=AUTHORITY.pem)
     strange = (socket.AF_ASH, "127.0.0.1", server.port)
-    connection = await dial.connect([strange, (socket.AF_INET, "127.0.0.1", server.port)], context, "127.0.0.1")
+    connection = await dial.connect([strange, (socket.AF_INET, "127.0.0.1", server.port)], context, "127.0.0.1", 10)
     assert connection.usable
     connection.abort()
 
@@ -1125,7 +1140,7 @@ async def test_handshake_that_is_given_up_keeps_its_socket_to_its_end(
 
     monkeypatch.setattr(loop, "create_connection", slow)
     context = ssl.create_default_context(cadata=AUTHORITY.pem)
-    attempt = asyncio.create_task(dial.connect([(socket.AF_INET, "127.0.0.1", server.port)], context, "127.0.0.1"))
+    attempt = asyncio.create_task(dial.connect([(socket.AF_INET, "127.0.0.1", server.port)], context, "127.0.0.1", 10))
     await begun.wait()
     attempt.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -1205,7 +1220,7 @@ def test_a_reset_before_tls_closes_no_other_connection(
         context = ssl.create_default_context()
         for _ in range(10):
             with pytest.raises((ConnectionError, ssl.SSLError)):
-                await dial.connect([(socket.AF_INET, "127.0.0.1", port)], context, "server")
+                await dial.connect([(socket.AF_INET, "127.0.0.1", port)], context, "server", 10)
             await asyncio.sleep(0)
 
     with socket.create_server(("127.0.0.1", 0)) as listener, asyncio.Runner(loop_factory=loop_factory) as runner:
