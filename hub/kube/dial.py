@@ -33,7 +33,8 @@ async def connect(
     An address that does not answer leaves time for each that comes after it, however many these are.
 
     Raises:
-        OSError, ssl.SSLError: none of them did; the last one's error.
+        OSError, ssl.SSLError: none of them did; the last one's error, but that of TLS before all others: where a
+            certificate is refused somebody is there, be it that the other addresses are dead.
     """
     last: OSError = OSError("the name has no address")
     now = asyncio.get_running_loop().time
@@ -45,7 +46,8 @@ async def connect(
                 async with asyncio.timeout(min(share, ADDRESS_TIMEOUT) if others else share):
                     return await _connect(family, host, port, context, server_hostname)
             except OSError as error:  # TimeoutError is one
-                last = error
+                if isinstance(error, ssl.SSLError) or not isinstance(last, ssl.SSLError):
+                    last = error
         raise last
     finally:
         del last  # its traceback leads to this frame

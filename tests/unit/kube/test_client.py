@@ -910,6 +910,28 @@ async def test_next_address_is_tried_where_one_is_silent(
             assert await client.request("GET", NODES, timeout=2) == b"{}"
 
 
+@pytest.mark.parametrize("addresses", [["127.0.0.1", "127.0.0.2"], ["127.0.0.2", "127.0.0.1"]])
+@pytest.mark.parametrize("silent", [False, True])
+async def test_refused_certificate_is_said_whatever_the_other_addresses_do(
+    server: RawServer,
+    pool: LookupPool,
+    names: Names,
+    monkeypatch: pytest.MonkeyPatch,
+    addresses: list[str],
+    *,
+    silent: bool,
+) -> None:
+    """It is no outage: as one it would count towards ``unreachable``, which may take the endpoints away."""
+    monkeypatch.setattr(client_module, "CONNECT_TIMEOUT", 1.0)
+    names.addresses["other.test"] = addresses
+    with ExitStack() as listening:
+        if silent:
+            listening.enter_context(socket.create_server(("127.0.0.2", server.port)))
+        async with made(f"https://other.test:{server.port}", pool) as client:
+            with pytest.raises(errors.CertificateRejected, match="is not accepted: Hostname mismatch"):
+                await client.request("GET", NODES)
+
+
 async def test_the_last_of_many_addresses_is_tried_where_all_others_are_silent(
     server: RawServer, pool: LookupPool, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
