@@ -200,6 +200,8 @@ class Resolver:
         now = self._clock.now()
         batch, everything = self._batch(now)
         self._pending.difference_update(node.name for node in batch)
+        if everything and self._changed_at is not None:  # what changes from here on, the answer may not know of
+            self._changed_at, self._last_changed = None, now
         self._asking = True
         try:
             provider = await self._open()
@@ -229,11 +231,8 @@ class Resolver:
             if current is None or self.needs(node, current):
                 continue  # gone, or another record by now: that one is asked about next
             changed |= self._memory.answer(node.name, said.get(node.name), now)
-        if everything:
-            if self._changed_at is not None:
-                self._changed_at, self._last_changed = None, now
-            if poll is not None:
-                self._poll_at = now + poll * self._rng.uniform(1 - POLL_JITTER, 1 + POLL_JITTER)
+        if everything and poll is not None:
+            self._poll_at = now + poll * self._rng.uniform(1 - POLL_JITTER, 1 + POLL_JITTER)
         if everything or poll is None:
             self.answers += 1
         self.ignored += ignored

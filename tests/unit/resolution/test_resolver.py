@@ -572,6 +572,26 @@ async def test_an_idle_resolver_opens_nothing(make: Make) -> None:
     assert provider.opened == 0
 
 
+async def test_a_change_told_while_it_is_asked_means_another_pass(make: Make) -> None:
+    """The answer under way may have been put together before it: without a poll nobody would ever ask again."""
+    address = "10.0.0.1"
+
+    async def slow(nodes: Sequence[Node]) -> Any:
+        answer = {each.name: Found((address,)) for each in nodes}
+        await asyncio.sleep(5)
+        return answer
+
+    provider = Scripted(slow, slow)
+    resolver = await make(provider)
+    resolver.update([node("a")])
+    await asyncio.sleep(1)
+    address = "10.0.0.2"
+    resolver.changed()
+    await asyncio.sleep(60)
+    assert said(resolver, "a") == Found(("10.0.0.2",))
+    assert len(provider.asked) == 2
+
+
 async def test_changed_is_rate_limited(make: Make) -> None:
     """A provider that asks for a new pass from within resolve does not spin."""
     resolver: Resolver | None = None
