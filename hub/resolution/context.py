@@ -120,6 +120,7 @@ class ProviderHub:
 
         Raises:
             Exception: whatever the call raised; SystemExit and the like arrive as ProviderError.
+            TransientProviderError: the system gives no more threads.
         """
         await self._slots.acquire()
         loop = asyncio.get_running_loop()
@@ -148,7 +149,11 @@ class ProviderHub:
                 self._logger.debug("a blocking call outlived the hub")
 
         context = contextvars.copy_context()
-        threading.Thread(target=work, name=f"provider {self._name}", daemon=True).start()
+        try:
+            threading.Thread(target=work, name=f"provider {self._name}", daemon=True).start()
+        except RuntimeError as error:
+            self._slots.release()
+            raise TransientProviderError(f"no thread for a blocking call: {error}") from error
         return await done
 
     def secret(self, ref: Mapping[str, str]) -> SecretValue:

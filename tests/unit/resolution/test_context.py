@@ -57,6 +57,21 @@ async def test_run_sync_is_bounded() -> None:
     assert most == 2
 
 
+async def test_a_thread_that_cannot_be_started_takes_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the system has room again, so has the provider."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    context = hub(threads=1)
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(TransientProviderError, match="no thread for a blocking call: can't start new thread"):
+            await context.run_sync(int)
+    async with asyncio.timeout(1):
+        assert await context.run_sync(int) == 0
+
+
 async def test_a_hanging_call_does_not_hold_its_caller() -> None:
     """Cancelling stops waiting at once, and the thread is a daemon: it cannot hold the hub's end either."""
     release = threading.Event()
