@@ -95,6 +95,7 @@ class Credentials:
             else _Files(access.origin, access.auth, ca)
         )
         self._lock = asyncio.Lock()
+        self._renewing: asyncio.Task[None] | None = None
         self._backoff = Backoff(base=2.0, cap=60.0, jitter=0.2)
         self._material: _Material | None = None
         self._headers: Mapping[str, str] = {}
@@ -130,14 +131,24 @@ class Credentials:
         """
         if self._clock.now() < self._check_at and self._usable():
             return self._headers
-        if self._lock.locked() and self._usable():
+        if not self._usable():
+            await self._renew()
+        elif self._lock.locked():
             return self._headers  # somebody else is renewing; what we have still holds
+        else:
+            if self._renewing is None or self._renewing.done():
+                self._renewing = asyncio.create_task(self._renew(), name=f"credentials of {self.access.origin}")
+            # Whoever is in a hurry gives up and leaves it be: a Lease has 3 s for each call, and a program that needs
+            # longer would be started and killed for each of them.
+            await asyncio.shield(self._renewing)
+        if not self._usable():
+            raise CredentialError(self._problem)
+        return self._headers
+
+    async def _renew(self) -> None:
         async with self._lock:
             if self._clock.now() >= self._check_at:
                 await self._refresh(force=False)
-            if not self._usable():
-                raise CredentialError(self._problem)
-        return self._headers
 
     def ssl_context(self) -> ssl.SSLContext:
         """The TLS context of the current generation; :meth:`headers` must have succeeded before.

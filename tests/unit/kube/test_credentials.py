@@ -440,6 +440,24 @@ async def test_exec_renewal_does_not_hold_up_requests(clock: FakeClock, plugin: 
         await renewing
 
 
+async def test_exec_renewal_outlives_the_request_that_began_it(clock: FakeClock, plugin: Plugin) -> None:
+    """Requests in a hurry, such as a Lease's, would else start a slow plugin again and again and never see its end."""
+    plugin.answers(token="t1", expirationTimestamp=stamp(clock.wall() + 900))
+    credentials = of(plugin.auth(), clock)
+    await credentials.headers()
+    plugin.script(
+        f"sleep 0.5\necho '{json.dumps({'apiVersion': V1, 'kind': 'ExecCredential', 'status': {'token': 't2'}})}'"
+    )
+    clock.pass_(700)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await credentials.headers()
+    async with asyncio.timeout(0.1):
+        assert await token(credentials) == "t1"
+    await until(lambda: credentials._headers == {"Authorization": "Bearer t2"})
+    assert plugin.runs == 2
+
+
 async def test_exec_gets_its_info_and_nothing_else(
     clock: FakeClock, plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
