@@ -217,9 +217,10 @@ class Reflector(Generic[T]):
                     raise BadAnswer(200, "", "the watch ended at once without anything new", what=self._path)
             except Expired as error:
                 log.info("%s: %s; listing anew", self._name, error)
-                self.resource_version = ""
-                if self._recently_expired():
-                    await self._clock.sleep(self._backoff.next(self._clock.now()))
+                while_listing, self.resource_version = not self.resource_version, ""
+                if self._recently_expired():  # again: of a list somebody must hear, or it is missing without a reason
+                    delay = self._failed(error) if while_listing else self._backoff.next(self._clock.now())
+                    await self._clock.sleep(delay)
             except (ApiError, ClusterUnreachable, CertificateRejected, CredentialError, UsageError) as error:
                 await self._clock.sleep(self._failed(error))
 

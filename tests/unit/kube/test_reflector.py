@@ -353,6 +353,18 @@ async def test_versions_that_expire_again_and_again_are_waited_for(sim: Simulate
         assert sim.requests["list", "nodes"] <= 6
 
 
+async def test_lists_that_expire_again_and_again_are_a_failure(sim: SimulatedCluster, pool: LookupPool) -> None:
+    """Somebody must hear why there is no list; the store keeps what it has, and the next good list ends it."""
+    async with following(sim, pool) as follower:
+        sim.refuse(410, verb="list")
+        sim.cut_stream(how="expire")
+        await until(lambda: len(follower.clock.slept) >= 3)
+        assert follower.failed_with(errors.Expired)
+        assert (follower.kept.replaced, len(follower.names)) == (1, 5)
+        sim.heal()
+        await until(lambda: follower.kept.replaced == 2 and follower.kept.told[-1] == "answered")
+
+
 async def test_restored_backup_is_noticed_by_its_silence(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
