@@ -15,10 +15,10 @@ import logging
 import os
 import shutil
 import ssl
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -35,6 +35,8 @@ from hub.kube.secret import Secret
 from hub.kube.tokens import Life, token_life
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 CHECK_INTERVAL: Final = 5.0
 """Seconds between looks at files that somebody rotates: one stat each."""
@@ -95,7 +97,7 @@ class Credentials:
             else _Files(access.origin, access.auth, ca)
         )
         self._lock = asyncio.Lock()
-        self._renewing: asyncio.Task[None] | None = None
+        self._under_way: set[asyncio.Task[Any]] = set()
         self._backoff = Backoff(base=2.0, cap=60.0, jitter=0.2)
         self._material: _Material | None = None
         self._headers: Mapping[str, str] = {}
@@ -133,17 +135,26 @@ class Credentials:
             return self._headers
         if not self._usable():
             await self._renew()
-        elif self._lock.locked():
+        elif self._under_way or self._lock.locked():
             return self._headers  # somebody else is renewing; what we have still holds
         else:
-            if self._renewing is None or self._renewing.done():
-                self._renewing = asyncio.create_task(self._renew(), name=f"credentials of {self.access.origin}")
-            # Whoever is in a hurry gives up and leaves it be: a Lease has 3 s for each call, and a program that needs
-            # longer would be started and killed for each of them.
-            await asyncio.shield(self._renewing)
+            await self._to_its_end(self._renew())
         if not self._usable():
             raise CredentialError(self._problem)
         return self._headers
+
+    async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """What ``work`` gives; who is in a hurry gives up and leaves it be.
+
+        A Lease has 3 s for each call: a program that needs longer would be started and killed for each of them.
+        """
+        task = asyncio.create_task(work, name=f"credentials of {self.access.origin}")
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            del task  # it keeps the error that may be on its way, whose traceback leads to this frame
 
     async def _renew(self) -> None:
         async with self._lock:
@@ -170,6 +181,9 @@ class Credentials:
         Raises:
             CredentialError: the credential has expired by its own date, which explains the 401.
         """
+        return await self._to_its_end(self._reload(used))
+
+    async def _reload(self, used: Mapping[str, str] | None) -> bool:
         async with self._lock:
             if used is not None and dict(used) != dict(self._headers):
                 return True

@@ -648,6 +648,34 @@ async def test_exec_does_not_run_for_every_401(clock: FakeClock, plugin: Plugin)
     assert plugin.runs <= 6
 
 
+async def test_exec_reload_outlives_the_request_that_began_it(clock: FakeClock, plugin: Plugin) -> None:
+    """As a renewal: after a 401 a Lease's requests must not kill the program that would end it."""
+    credentials = of(plugin.auth(), clock)
+    used = await credentials.headers()
+    answer = {"apiVersion": V1, "kind": "ExecCredential", "status": {"token": "t2"}}
+    plugin.script(f"sleep 0.5\necho '{json.dumps(answer)}'")
+    clock.pass_(60)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await credentials.reload(used)
+    assert await credentials.reload(used)
+    assert (await token(credentials), plugin.runs) == ("t2", 2)
+
+
+async def test_exec_requests_at_once_are_not_held_up_by_a_renewal(clock: FakeClock, plugin: Plugin) -> None:
+    """All but the one that began it go on with what still holds."""
+    plugin.answers(token="t1", expirationTimestamp=stamp(clock.wall() + 900))
+    credentials = of(plugin.auth(), clock)
+    await credentials.headers()
+    plugin.script("sleep 1000")
+    clock.pass_(700)
+    requests = [asyncio.create_task(token(credentials)) for _ in range(3)]
+    _, waiting = await asyncio.wait(requests, timeout=0.2)
+    assert waiting == {requests[0]}
+    requests[0].cancel()
+    await asyncio.wait(requests)
+
+
 async def test_server_identity_comes_from_the_kubeconfig(clock: FakeClock) -> None:
     """The client reads server and verified name here."""
     access = ClusterAccess("https://api:6443", Token(Secret("x")), "x", tls_server_name="api.internal")
