@@ -46,8 +46,7 @@ class RemoteService:
         while True:
             try:
                 async with aclosing(self._reader.services(*self._key)) as states:
-                    async for service in states:
-                        backoff.reset()
+                    async for service in states:  # no reset: a list without a watch is half of a success
                         self._set(service, "" if service is not None else "it does not exist")
             except HubError as error:
                 self._set(self.service, str(error))

@@ -162,6 +162,31 @@ async def test_an_api_that_fails_keeps_the_port(sim: SimulatedCluster, remote: R
     assert remote.node_port("https").number == 30500
 
 
+class Impatient(SystemClock):
+    """Waits for next to nothing, and remembers for how long it should have."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        """As short as may be."""
+        self.slept.append(seconds)
+        await asyncio.sleep(0)
+
+
+async def test_lists_without_watches_are_read_ever_less_often(sim: SimulatedCluster, reader: ClusterReader) -> None:
+    """An account that may list and not watch is no reason to list, and to warn, every second."""
+    sim.services.add(node_port(30443))
+    sim.refuse(403, verb="watch", resource="services")
+    clock = Impatient()
+    unit = RemoteService("eu", KEY, reader, clock, lambda: None)
+    task = asyncio.create_task(unit.run())
+    await soon(lambda: len(clock.slept) >= 3)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert clock.slept[2] >= 4  # were each list a success, no more than 2
+
+
 async def test_a_service_without_node_ports_says_so(sim: SimulatedCluster, remote: RemoteService) -> None:
     """With its type, which is the usual cause."""
     sim.put(make_service("edge", "web"))
