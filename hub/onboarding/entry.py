@@ -38,7 +38,7 @@ def names(text: str) -> dict[str, dict[str, Any]]:
 
     Every value is its text: ``no`` is one for the hub, and what looks like a date need not be one.
     """
-    data = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes texts, lists and mappings only
+    data = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - only texts, lists, mappings  # nosec B506
     clusters = data.get("clusters") if isinstance(data, dict) else None
     found = [each for each in clusters if isinstance(each, dict)] if isinstance(clusters, list) else []
     return {str(each.get("name")): each for each in found}
