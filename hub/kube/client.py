@@ -25,7 +25,7 @@ from hub.kube import protobuf
 from hub.kube.dial import connect
 from hub.kube.hosts import address_refusal
 from hub.kube.http1 import ERROR_LIMIT, Connection, Head, ProtocolError
-from hub.kube.resolver import ClusterResolver, LookupPool
+from hub.kube.resolver import Address, ClusterResolver, LookupPool
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -227,6 +227,8 @@ class Client:
         self._port = parts.port or 443
         self._prefix = parts.path
         self._resolver = ClusterResolver(pool)
+        self._answered: Address | None = None
+        """The address of the name that answered last."""
         self._idle: list[Connection] = []
         self._tidying: asyncio.TimerHandle | None = None
         self._open: dict[Connection, int] = {}
@@ -446,9 +448,10 @@ class Client:
                 return connection
             self._discard(connection)
         async with asyncio.timeout(CONNECT_TIMEOUT):
-            addresses = await self._addresses()
+            # The one that answered last comes first: behind a silent one a call with 3 s would never get to it.
+            addresses = sorted(await self._addresses(), key=lambda each: each != self._answered)
         within, name = now + CONNECT_TIMEOUT - loop.time(), self.access.server_hostname or self._host
-        connection = await connect(addresses, self.access.ssl_context(), name, within)
+        connection, self._answered = await connect(addresses, self.access.ssl_context(), name, within)
         try:
             self._check_open()  # still
         except ConnectionAbortedError:
@@ -461,7 +464,7 @@ class Client:
         if self._closed:
             raise ConnectionAbortedError("the client is closed")
 
-    async def _addresses(self) -> list[tuple[socket.AddressFamily, str, int]]:
+    async def _addresses(self) -> list[Address]:
         with suppress(ValueError):
             version = ipaddress.ip_address(self._host).version
             return [(socket.AF_INET6 if version == 6 else socket.AF_INET, self._host, self._port)]

@@ -16,6 +16,7 @@ from typing import Final
 
 from hub.aio.rounds import own_round
 from hub.kube.http1 import Connection
+from hub.kube.resolver import Address
 from hub.kube.tls_stream import TlsStream
 
 ADDRESS_TIMEOUT: Final = 3.0
@@ -23,12 +24,12 @@ ADDRESS_TIMEOUT: Final = 3.0
 
 
 async def connect(
-    addresses: Sequence[tuple[socket.AddressFamily, str, int]],
+    addresses: Sequence[Address],
     context: ssl.SSLContext,
     server_hostname: str,
     within: float,
-) -> Connection:
-    """Connect to the first address that answers, within so many seconds.
+) -> tuple[Connection, Address]:
+    """Connect to the first address that answers, within so many seconds; the connection, and which one did.
 
     An address that does not answer leaves time for each that comes after it, however many these are.
 
@@ -40,11 +41,11 @@ async def connect(
     now = asyncio.get_running_loop().time
     end = now() + within
     try:
-        for others, (family, host, port) in zip(reversed(range(len(addresses))), addresses, strict=True):
+        for others, address in zip(reversed(range(len(addresses))), addresses, strict=True):
             share = (end - now()) / (others + 1)
             try:
                 async with asyncio.timeout(min(share, ADDRESS_TIMEOUT) if others else share):
-                    return await _connect(family, host, port, context, server_hostname)
+                    return await _connect(*address, context, server_hostname), address
             except OSError as error:  # TimeoutError is one
                 if isinstance(error, ssl.SSLError) or not isinstance(last, ssl.SSLError):
                     last = error

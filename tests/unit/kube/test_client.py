@@ -947,12 +947,30 @@ async def test_the_last_of_many_addresses_is_tried_where_all_others_are_silent(
             assert await client.request("GET", NODES) == b"{}"
 
 
+async def test_the_address_that_answered_last_is_tried_first(
+    server: RawServer, pool: LookupPool, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call with little time, a Lease's say, never gets past a silent address; a list does, and then both know."""
+    monkeypatch.setattr(dial, "ADDRESS_TIMEOUT", 0.5)
+    monkeypatch.setattr(client_module, "KEEP_IDLE", 0.0)
+    names.addresses["api.test"] = ["127.0.0.2", "127.0.0.1"]
+    with socket.create_server(("127.0.0.2", server.port)):
+        async with made(f"https://api.test:{server.port}", pool) as client:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.4):
+                    await client.request("GET", NODES)
+            assert await client.request("GET", NODES) == b"{}"
+            async with asyncio.timeout(0.4):
+                assert await client.request("GET", NODES) == b"{}"
+
+
 async def test_address_of_a_family_without_sockets_is_passed_over(server: RawServer) -> None:
     """A host without IPv6 skips the addresses it cannot use."""
     context = ssl.create_default_context(cadata=AUTHORITY.pem)
     strange = (socket.AF_ASH, "127.0.0.1", server.port)
-    connection = await dial.connect([strange, (socket.AF_INET, "127.0.0.1", server.port)], context, "127.0.0.1", 10)
-    assert connection.usable
+    living = (socket.AF_INET, "127.0.0.1", server.port)
+    connection, address = await dial.connect([strange, living], context, "127.0.0.1", 10)
+    assert (connection.usable, address) == (True, living)
     connection.abort()
 
 

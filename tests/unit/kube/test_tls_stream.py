@@ -309,7 +309,7 @@ def test_refusal_is_heard_although_a_reset_follows(run: Callable[[Coroutine[Any,
 
     async def ask() -> None:
         ours = ssl.create_default_context(cadata=AUTHORITY.pem)
-        connection = await connect([(socket.AF_INET, "127.0.0.1", port)], ours, "127.0.0.1", 10)
+        connection, _ = await connect([(socket.AF_INET, "127.0.0.1", port)], ours, "127.0.0.1", 10)
         server.join()  # nothing is read meanwhile: the refusal and the end of the connection are both there
         with pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"):
             await connection.start(b"GET / HTTP/1.1\r\n\r\n", 1000)
