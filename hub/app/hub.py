@@ -375,7 +375,7 @@ class Hub:
         self.identities.keep(self.registry.clusters.keys() | self.registry.broken_clusters.keys())
         self.leading.use(registry)
         if self.leading.count > 1:
-            self._forget_strangers()
+            self._forget(self.leading.strangers(self.everything()))
         self.fleet.update(self.leading.part(), self.own_networks.networks)
         self._follow_views()
         noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
@@ -469,13 +469,15 @@ class Hub:
             self.views.lead(leading=self.leads and not self.options.dry_run)
         if self.leading.count > 1 and not self.health.stopping:
             self.fleet.update(self.leading.part(), self.own_networks.networks)
-        if before - self._held:
-            self._forget_strangers()
+        if before - self._held and self.leading.count > 1:  # what another replica writes is known better there
+            self._forget(self.leading.strangers(self.everything()))
         if not self._held:
             self.board.clear()
             self.reconciler.latency.clear()
             self.recorder.clear()
         if gained:
+            if self.leading.count == 1 and not self.elector.continued:  # what is known is of long ago
+                self._forget((*self.everything(), *self.reconciler.known()))
             self.keeper.led()
             self.reconciler.reread(withheld=self.leading.inherit())
             self.identities.reread()
@@ -483,9 +485,9 @@ class Hub:
         some = gained and self.leading.count > 1
         self._wake(key for key in self.everything() if not some or self.leading.shard(key) in gained)
 
-    def _forget_strangers(self) -> None:
-        """What is known of targets that another replica writes is known better there, and here soon of long ago."""
-        for key in self.leading.strangers(self.everything()):
+    def _forget(self, keys: Iterable[TargetKey]) -> None:
+        """Begin anew with targets that another replica writes, or has written."""
+        for key in keys:
             self.reconciler.forget(key)
             self.recorder.standing(key, ())
         self.local.slices.thin_out()

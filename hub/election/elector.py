@@ -129,6 +129,9 @@ class Elector:
         clock: ``now`` must count through suspend.
         terms: what else it is held by.
         label: what log lines begin with, where there are several Leases.
+
+    Attributes:
+        continued: when this process began to lead last, nobody else had held the Lease since it did before.
     """
 
     def __init__(
@@ -153,6 +156,9 @@ class Elector:
         self._observed_at = 0.0
         self._missing: tuple[float, float] | None = None  # first and latest look that found no Lease
         self._leading = False
+        self.continued = False
+        self._over_another = False
+        """A record that was not ours was written over since we began to lead."""
         self._renewed_at = float("-inf")
         self._sent: deque[LeaseRecord] = deque(maxlen=REMEMBERED)
         self._kept = False
@@ -265,6 +271,7 @@ class Elector:
         try:
             while True:
                 await self._acquire()
+                self.continued, self._over_another = not self._over_another, False
                 self._leading = True
                 log.info("%s%s leads", self._label, self.identity)
                 on_change(True)  # noqa: FBT003 - the callback's only argument
@@ -405,6 +412,7 @@ class Elector:
         else:
             transitions, version = (before.transitions + 1, before.version) if before is not None else (0, "")
             record = LeaseRecord(self.identity, self._timing.duration, stamp, stamp, transitions, version, notes)
+            self._over_another = True  # whether or not its answer arrives
         self._sent.append(replace(record, version=""))
         stored = await self._call(operation(record))
         self._sent.clear()

@@ -228,8 +228,12 @@ class Reconciler:
         """This process begins to write: another one may have written until now, and withheld a removal."""
         self._removals.reread(withheld=withheld)
 
+    def known(self) -> list[TargetKey]:
+        """Targets of which something is remembered."""
+        return list(self._targets)
+
     def forget(self, key: TargetKey) -> None:
-        """A target is neither in the registry nor has it slices."""
+        """A target is neither in the registry nor has it slices, or somebody else writes it."""
         self._targets.pop(key, None)
         self.latency.forget(key)
         self._checking.forget(key)

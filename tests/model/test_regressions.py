@@ -189,3 +189,24 @@ def test_a_standby_goes_on_withholding(machine: HubMachine) -> None:
     it.advance(90.0)
     assert it.writer() is it.processes["hub-2"]
     assert [it.judge.published(each) for each in lost] == before
+
+
+def test_a_hub_that_lost_its_lease_to_nobody_goes_on(machine: HubMachine) -> None:
+    """What it knows is of now: a hold that has begun is not begun anew."""
+    machine.begin(seed=0, size=4)
+    for number in (1, 2, 3):
+        machine.a_node_goes(cluster="c", node=f"n{number}")
+    machine.time_goes_by(seconds=30.0)
+    writer = machine.it.writer()
+    assert writer is not None
+    assert writer.hub is not None
+    before = dict(writer.hub.reconciler._targets)
+    machine.it.cut_off_lease()
+    machine.time_goes_by(seconds=12.0)
+    assert machine.it.writer() is writer
+    assert writer.hub.elector.continued
+    after = writer.hub.reconciler._targets
+    assert after.keys() == before.keys()
+    assert all(after[key] is known for key, known in before.items())
+    machine.time_goes_by(seconds=640.0)
+    assert len(machine.it.judge.published(THREE)) == 1

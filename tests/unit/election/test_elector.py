@@ -395,13 +395,38 @@ def test_leader_returns_after_an_outage_of_everybody() -> None:
 
     async def main() -> None:
         server, first, second = await pair()
+        assert not first.elector.continued
         first.refuse = second.refuse = True
         await asyncio.sleep(12)
         first.refuse = False
         await asyncio.sleep(5)
+        assert first.elector.continued
         assert (first.leads, [leads for _, leads in first.changes]) == (True, [True, False, True])
         assert server.record is not None
         assert server.record.transitions == 0
+
+    simulate(main())
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_leader_that_had_a_successor_begins_anew(*, lost: bool) -> None:
+    """Somebody else has led in between; that is so too where the answer to taking the Lease back was lost."""
+
+    async def main() -> None:
+        server, first, second = await pair()
+        first.refuse = True
+        await asyncio.sleep(30)
+        assert second.leads
+        second.paused_until = 1e9
+        first.refuse, first.latency = False, (0.1, 0.1)
+        while server.holder != "first":  # noqa: ASYNC110 - the test's own state
+            await asyncio.sleep(0.01)
+        assert not first.leads  # the answer is on its way
+        first.lose_answers = lost
+        await asyncio.sleep(1)
+        first.lose_answers = False
+        await asyncio.sleep(10)
+        assert (first.leads, first.elector.continued) == (True, False)
 
     simulate(main())
 
