@@ -30,6 +30,7 @@ ANNOTATION_LEASE: Final = "endpointslice-hub/lease"
 ANNOTATION_STATE: Final = "endpointslice-hub/state"
 ANNOTATION_PAUSED: Final = "endpointslice-hub/paused"
 ANNOTATION_WITHHELD: Final = "endpointslice-hub/removals-withheld"
+"""Of a Lease, and of the last accepted registry: hash of the removal that is withheld; who comes after goes by it."""
 ANNOTATION_CLUSTER_UID: Final = "endpointslice-hub/cluster-uid"
 """Of the source cluster: its kube-system Namespace's UID."""
 

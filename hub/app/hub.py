@@ -173,7 +173,7 @@ class Hub:
             lease=self.lease,
             removal_grace=options.removal_grace,
             approvals=self.approvals.valid,
-            warned=lambda: self.leading.warned,
+            warned=lambda: self.leading.shards.warned,
             flags=approving,
             take_over=options.take_over,
             uid=self.identities.uid,
@@ -374,8 +374,7 @@ class Hub:
         self.adopting.follow(self.registry)
         self.identities.keep(self.registry.clusters.keys() | self.registry.broken_clusters.keys())
         self.leading.use(registry)
-        if self.leading.count > 1:
-            self._forget(self.leading.strangers(self.everything()))
+        self._forget(self.leading.strangers(self.everything()))
         self.fleet.update(self.leading.part(), self.own_networks.networks)
         self._follow_views()
         noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
@@ -469,7 +468,7 @@ class Hub:
             self.views.lead(leading=self.leads and not self.options.dry_run)
         if self.leading.count > 1 and not self.health.stopping:
             self.fleet.update(self.leading.part(), self.own_networks.networks)
-        if before - self._held and self.leading.count > 1:  # what another replica writes is known better there
+        if before - self._held:  # what another replica writes is known better there
             self._forget(self.leading.strangers(self.everything()))
         if not self._held:
             self.board.clear()
@@ -479,7 +478,7 @@ class Hub:
             if self.leading.count == 1 and not self.elector.continued:  # what is known is of long ago
                 self._forget((*self.everything(), *self.reconciler.known()))
             self.keeper.led()
-            self.reconciler.reread(withheld=self.leading.inherit())
+            self.reconciler.reread(withheld=self.leading.shards.inherit())
             self.identities.reread()
             self.fleet.reconsider()
         some = gained and self.leading.count > 1

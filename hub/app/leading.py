@@ -136,17 +136,8 @@ class Leading:
         return self._assignment.registry if self.count == 1 else self._assignment.part(self.held)
 
     def strangers(self, keys: Iterable[TargetKey]) -> list[TargetKey]:
-        """Those of these targets that are not written here."""
-        return [key for key in keys if not self.writes(key)]
-
-    @property
-    def warned(self) -> bool:
-        """Whether another replica that writes withholds a removal: it may have judged before there was more to lose."""
-        return self.shards.warned
-
-    def inherit(self) -> bool:
-        """Whether who wrote before withheld a removal; said once."""
-        return self.shards.inherit()
+        """Those of these targets that another replica writes, or may: without shards none is, until one has written."""
+        return [key for key in keys if not self.writes(key)] if self.count > 1 else []
 
     # --- the election's side -------------------------------------------------------------------------
 

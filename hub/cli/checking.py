@@ -157,7 +157,7 @@ def _unusable(names: Iterable[str]) -> dict[str, str]:
         except consumers.ConsumerUnavailable as error:
             said.set_result(str(error))
         except BaseException as error:  # noqa: BLE001 - foreign code
-            said.set_result(f"cannot be loaded: {type(error).__name__}: {error}")
+            said.set_result(f"cannot be loaded: {consumers.describe(error)}")
         else:
             said.set_result("")
 

@@ -45,8 +45,6 @@ WANTED: Final = "endpointslice-hub/wanted-by"
 """Annotation on a Lease that is held: the identity of who asks for it."""
 HANDED: Final = "endpointslice-hub/handed-to"
 """Annotation on a Lease that was released: the identity of who may take it first."""
-WITHHELD: Final = ANNOTATION_WITHHELD
-"""Annotation: the holder withholds the removal with this hash, which whoever comes after it must not carry out."""
 WHOLE: Final = 3.0
 """Seconds in which one replica alone takes all shards, at most."""
 BUSY: Final = 0.02
@@ -199,9 +197,9 @@ class Shards:
 
     @property
     def warned(self) -> bool:
-        """Whether another replica that writes withholds a removal."""
+        """Whether another replica that writes withholds a removal: it may have judged before there was more to lose."""
         return any(
-            each.taken and not each.leading and each.seen is not None and WITHHELD in each.seen.notes
+            each.taken and not each.leading and each.seen is not None and ANNOTATION_WITHHELD in each.seen.notes
             for each in self.electors
         )
 
@@ -360,7 +358,7 @@ class Shards:
         """What our writes put on a Lease."""
         said = {SHARDS: str(self.count), REGISTRY: self._mark} if self.count > 1 else {}
         if withheld := self._holder.withheld():
-            said[WITHHELD] = withheld
+            said[ANNOTATION_WITHHELD] = withheld
         if to := self._shards[number].handed_to:
             said[HANDED] = to
         return said
@@ -370,7 +368,7 @@ class Shards:
         self._widen(record)
         shard = self._shards[number]
         if not shard.elector.leading:
-            shard.inherited = WITHHELD in record.notes
+            shard.inherited = ANNOTATION_WITHHELD in record.notes
         elif who := record.notes.get(WANTED):
             self._asked(shard, who)
 

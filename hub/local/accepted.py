@@ -38,8 +38,6 @@ RULE: Final = "configmaps: get, create, update"
 PLAIN: Final = "clusters.yaml"
 PACKED: Final = "clusters.yaml.gz"
 ACCEPTED_AT: Final = "endpointslice-hub/accepted-at"
-WITHHELD: Final = ANNOTATION_WITHHELD
-"""Hash of what the registry lacks and is withheld; a restart goes by it."""
 ROOM: Final = 1_000_000
 """Bytes of content: a ConfigMap takes 1 MiB of them, keys included (k8s.io/api/core/v1 MaxSecretSize)."""
 LEGIBLE: Final = 500_000
@@ -82,7 +80,7 @@ async def withheld(client: Client, namespace: str, owner: str) -> bool:
     except HubError as error:
         log.warning("what was withheld before cannot be read: %s; it counts as if something was", error)
         return True
-    return WITHHELD in (found.metadata.annotations or {})
+    return ANNOTATION_WITHHELD in (found.metadata.annotations or {})
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -232,14 +230,14 @@ class Keeper:
             known = None
         noted = (known.metadata.annotations or {}) if known is not None else {}
         notes = {ACCEPTED_AT: rfc3339(self._at)}
-        held = noted.get(WITHHELD, "") if self._withheld is None else self._withheld
+        held = noted.get(ANNOTATION_WITHHELD, "") if self._withheld is None else self._withheld
         with suppress(binascii.Error, OSError, EOFError, ValueError, zlib.error):
             if known is not None and _content(known) == content:
-                if noted.get(WITHHELD, "") == held:
+                if noted.get(ANNOTATION_WITHHELD, "") == held:
                     return
                 notes[ACCEPTED_AT] = noted.get(ACCEPTED_AT, "")
         if held:
-            notes[WITHHELD] = held
+            notes[ANNOTATION_WITHHELD] = held
         body = await asyncio.to_thread(packed, content)
         if body is None:
             log.warning("the registry is too large to be kept for a restart: more than 1 MB when compressed")

@@ -72,3 +72,9 @@ def _never_runs(function: Callable[..., Any]) -> bool:
 
 def _owner(point: importlib.metadata.EntryPoint) -> str:
     return point.dist.name if point.dist else point.value
+
+
+def describe(error: BaseException) -> str:
+    """What a consumer raised, for logs and messages."""
+    text = " ".join(str(error).split())[:256]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -17,6 +17,7 @@ from typing import Any, Final
 from hub.aio.backoff import Backoff
 from hub.model import EndpointView
 from hub.views.board import Owner
+from hub.views.consumers import describe
 from hub.views.join import Views
 
 log = logging.getLogger(__name__)
@@ -144,7 +145,7 @@ class Delivery:
             self._calling = ("its import", time.monotonic())
             hooks = self._load()
         except BaseException as error:  # noqa: BLE001 - foreign code
-            self.problem = f"cannot be loaded: {_describe(error)}"
+            self.problem = f"cannot be loaded: {describe(error)}"
             log.warning("views: consumer %r %s; it is not called", self.name, self.problem)
             return
         finally:
@@ -215,7 +216,7 @@ class Delivery:
         self.problem = ""
 
     def _complain(self, error: BaseException, delay: float) -> None:
-        self.problem = f"{error}: {_describe(error.__cause__ or error)}"
+        self.problem = f"{error}: {describe(error.__cause__ or error)}"
         now = time.monotonic()
         if now < self._quiet_until:
             self._unsaid += 1
@@ -228,8 +229,3 @@ class Delivery:
 
 class _Failed(Exception):
     """A call raised; the message says which."""
-
-
-def _describe(error: BaseException) -> str:
-    text = " ".join(str(error).split())[:256]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from hub.cli import cli
 from hub.local import accepted
+from hub.model import ANNOTATION_WITHHELD
 from hub.remote import cluster as remote_cluster
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
@@ -146,7 +147,7 @@ def test_a_restart_does_not_make_a_withheld_share_smaller(world: World) -> None:
 
     def noted() -> str | None:
         found = world.hub_cluster.api.find(path)
-        return found["metadata"]["annotations"].get(accepted.WITHHELD) if found is not None else None
+        return found["metadata"]["annotations"].get(ANNOTATION_WITHHELD) if found is not None else None
 
     with RunningHub(world):
         awaits(world, ALL)

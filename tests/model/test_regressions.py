@@ -91,6 +91,13 @@ def test_a_switch_leaves_nothing_before_the_new_source_is_published(machine: Hub
 THREE = ("three", "c", "IPv4")
 
 
+def three_nodes_go(machine: HubMachine) -> None:
+    """Of four, more than may go at once."""
+    for number in (1, 2, 3):
+        machine.a_node_goes(cluster="c", node=f"n{number}")
+    machine.time_goes_by(seconds=30.0)
+
+
 def hand_over(machine: HubMachine) -> None:
     """Whoever stands by writes from now on; the one before does not end."""
     before = machine.it.writer()
@@ -112,9 +119,7 @@ def test_a_hub_that_leads_again_guards_what_the_other_published(machine: HubMach
     before = machine.it.judge.published(THREE)
     assert len(before) == 4
     machine.it.crash("hub-2")
-    for number in (1, 2, 3):
-        machine.a_node_goes(cluster="c", node=f"n{number}")
-    machine.time_goes_by(seconds=30.0)
+    three_nodes_go(machine)
     assert machine.it.writer() is machine.it.processes["hub-1"]
     assert machine.it.judge.published(THREE) == before
 
@@ -124,9 +129,7 @@ def test_a_hub_that_leads_again_holds_anew(machine: HubMachine) -> None:
     machine.begin(seed=0, size=4)
     machine.a_replica_is_started()
     machine.time_goes_by(seconds=12.0)
-    for number in (1, 2, 3):
-        machine.a_node_goes(cluster="c", node=f"n{number}")
-    machine.time_goes_by(seconds=30.0)
+    three_nodes_go(machine)
     hand_over(machine)
     for number in (1, 2, 3):
         machine.it.set_node("c", f"n{number}")
@@ -134,9 +137,7 @@ def test_a_hub_that_leads_again_holds_anew(machine: HubMachine) -> None:
     before = machine.it.judge.published(THREE)
     assert len(before) == 4
     machine.it.crash("hub-2")
-    for number in (1, 2, 3):
-        machine.a_node_goes(cluster="c", node=f"n{number}")
-    machine.time_goes_by(seconds=30.0)
+    three_nodes_go(machine)
     assert machine.it.judge.published(THREE) == before
 
 
@@ -194,9 +195,7 @@ def test_a_standby_goes_on_withholding(machine: HubMachine) -> None:
 def test_a_hub_that_lost_its_lease_to_nobody_goes_on(machine: HubMachine) -> None:
     """What it knows is of now: a hold that has begun is not begun anew."""
     machine.begin(seed=0, size=4)
-    for number in (1, 2, 3):
-        machine.a_node_goes(cluster="c", node=f"n{number}")
-    machine.time_goes_by(seconds=30.0)
+    three_nodes_go(machine)
     writer = machine.it.writer()
     assert writer is not None
     assert writer.hub is not None

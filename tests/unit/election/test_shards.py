@@ -397,13 +397,13 @@ def test_others_hear_that_a_removal_is_withheld() -> None:
     async def main() -> None:
         world = World()
         first, second = await pair(world)
-        assert [each.leading.warned for each in (first, second)] == [False, False]
+        assert [each.leading.shards.warned for each in (first, second)] == [False, False]
         first.withheld = "0123456789ab"
         await watch(8, first, second)
-        assert [each.leading.warned for each in (first, second)] == [False, True]
+        assert [each.leading.shards.warned for each in (first, second)] == [False, True]
         first.withheld = ""
         await watch(8, first, second)
-        assert not second.leading.warned
+        assert not second.leading.shards.warned
 
     simulate(main())
 
@@ -417,7 +417,7 @@ def test_who_comes_after_inherits_what_is_withheld(count: int, end: str) -> None
         world = World()
         first = Process(world, "first", count=count).start()
         await watch(10, first)
-        assert not first.leading.inherit()
+        assert not first.leading.shards.inherit()
         first.withheld = "0123456789ab"
         await watch(5, first)
         second = Process(world, "second", count=count).start()
@@ -428,9 +428,9 @@ def test_who_comes_after_inherits_what_is_withheld(count: int, end: str) -> None
             first.kill()
         await watch(30, second)
         assert second.held == count
-        assert [second.leading.inherit() for _ in range(2)] == [True, False]
+        assert [second.leading.shards.inherit() for _ in range(2)] == [True, False]
         await watch(5, second)
-        assert (second.leading.inherit(), second.leading.warned) == (False, False)
+        assert (second.leading.shards.inherit(), second.leading.shards.warned) == (False, False)
 
     simulate(main())
 

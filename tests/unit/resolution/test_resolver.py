@@ -444,23 +444,28 @@ async def test_cancelling_the_resolver_ends_a_call_and_closes_the_provider(make:
     assert (provider.opened, provider.closed) == (1, 1)
 
 
-async def test_a_provider_whose_background_task_dies_is_opened_again(make: Make) -> None:
-    """A TaskGroup inside ``open`` may fail at any time: degraded, then opened anew."""
-    opened: list[float] = []
+def dying(seconds: float, opened: list[float]) -> ProviderType:
+    """A provider whose background task fails so long after each opening; when it was opened."""
 
     @asynccontextmanager
     async def open_provider(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
         opened.append(asyncio.get_running_loop().time())
 
         async def die() -> None:
-            await asyncio.sleep(100)
+            await asyncio.sleep(seconds)
             raise RuntimeError("lost the stream")
 
         async with asyncio.TaskGroup() as group:
             group.create_task(die())
             yield Scripted()
 
-    resolver = await make(ProviderType("scripted", open_provider))
+    return ProviderType("scripted", open_provider)
+
+
+async def test_a_provider_whose_background_task_dies_is_opened_again(make: Make) -> None:
+    """A TaskGroup inside ``open`` may fail at any time: degraded, then opened anew."""
+    opened: list[float] = []
+    resolver = await make(dying(100, opened))
     resolver.update([node("a")])
     await asyncio.sleep(99)
     assert resolver.status.state == "ready"
@@ -475,20 +480,7 @@ async def test_a_provider_whose_background_task_dies_is_opened_again(make: Make)
 async def test_a_provider_that_dies_after_each_answer_is_opened_ever_less_often(make: Make) -> None:
     """An answer of one that was opened a moment ago ends no backoff."""
     opened: list[float] = []
-
-    @asynccontextmanager
-    async def open_provider(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
-        opened.append(asyncio.get_running_loop().time())
-
-        async def die() -> None:
-            await asyncio.sleep(0.5)
-            raise RuntimeError("lost the stream")
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(die())
-            yield Scripted()
-
-    resolver = await make(ProviderType("scripted", open_provider))
+    resolver = await make(dying(0.5, opened))
     resolver.update([node("a")])
     await asyncio.sleep(300)
     gaps = [later - earlier - 0.5 for earlier, later in pairwise(opened)]
