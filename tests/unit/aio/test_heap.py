@@ -31,6 +31,35 @@ async def main():
 asyncio.run(main())
 """
 
+THREADS = """
+import asyncio, ctypes, os
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from hub.aio.heap import trimming
+
+def arenas():
+    libc = ctypes.CDLL(None)
+    libc.open_memstream.restype = ctypes.c_void_p
+    text, size = ctypes.c_char_p(), ctypes.c_size_t()
+    stream = ctypes.c_void_p(libc.open_memstream(ctypes.byref(text), ctypes.byref(size)))
+    assert libc.malloc_info(0, stream) == 0
+    libc.fclose(stream)
+    return text.value.count(b"<heap nr=")
+
+def threads():
+    together = Barrier(6)
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda number: (together.wait(), bytes(2000 + number)), range(6)))
+
+async def main():
+    async with trimming():
+        before = arenas()
+        threads()
+        print(before, arenas())
+
+asyncio.run(main())
+"""
+
 
 def test_memory_that_was_needed_for_a_moment_is_given_back() -> None:
     """Also what lies below something that stays; in a process of its own, whose memory is known."""
@@ -40,6 +69,18 @@ def test_memory_that_was_needed_for_a_moment_is_given_back() -> None:
     assert grown > 24
     assert freed_by_itself < 8  # or there is nothing to be done
     assert kept == 2000
+
+
+def test_threads_share_their_arenas() -> None:
+    """Six at once; each would have one of its own."""
+    ended = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    before, after = map(int, ended.stdout.split())
+    assert after <= before
+    alone = THREADS.replace("trimming():", "asyncio.timeout(None):")
+    ended = subprocess.run([sys.executable, "-c", alone], capture_output=True, text=True, timeout=60, check=False)
+    before, after = map(int, ended.stdout.split())
+    assert after > before + 3  # or there is nothing to be done
 
 
 async def test_it_ends_with_its_context() -> None:
