@@ -4,7 +4,7 @@ glibc gives back only what lies at the end of its heap. What a long list needed 
 would stay as large as it ever was for a moment. Asking for it takes a millisecond or a few, in a thread; what is needed
 again later costs page faults again.
 
-It also gives each thread an arena of its own, so that they need not wait for each other; Python's threads do that anyway.
+It also gives each thread an arena of its own, so that none waits for another; Python's threads do that anyway.
 What one of them has freed, a page of metrics or a file's content, serves none of the others, and each arena finds its
 size for itself, over hours.
 
