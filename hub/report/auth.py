@@ -13,8 +13,9 @@ import base64
 import binascii
 import hashlib
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -22,6 +23,8 @@ from hub.aio.clock import Clock
 from hub.errors import HubError
 
 log = logging.getLogger(__name__)
+K = TypeVar("K")
+V = TypeVar("V")
 
 REMEMBERED: Final = 60.0
 """Seconds; a token that is withdrawn reads for so long."""
@@ -69,6 +72,30 @@ class _User:
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
+class _Answers(Generic[K, V]):
+    """What the hub cluster answered, each for its time; a false value is a refusal.
+
+    Values only: an exception that is raised again and again holds the frames of all its callers, with their tokens.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[K, tuple[float, V]] = {}
+
+    async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
+        """What is known of ``key``, or else what ``ask`` gives."""
+        now = self._clock.now()
+        known = self._known.get(key)
+        if known is not None and now < known[0]:
+            return known[1]
+        found = await ask()
+        self._known = {each: answer for each, answer in self._known.items() if now < answer[0]}
+        if len(self._known) >= LIMIT:
+            self._known.clear()
+        self._known[key] = now + (REMEMBERED if found else REFUSED), found
+        return found
+
+
 class Reviews:
     """Asks the hub cluster who calls and what he may do.
 
@@ -79,8 +106,8 @@ class Reviews:
 
     def __init__(self, api: Api, clock: Clock) -> None:
         self._api = api
-        self._clock = clock
-        self._known: dict[tuple[bytes, str], tuple[float, HubError | None]] = {}
+        self._users: _Answers[bytes, _User | None] = _Answers(clock)
+        self._rights: _Answers[tuple[_User, str], bool] = _Answers(clock)
 
     async def check(self, authorization: str, path: str) -> None:
         """Return where the caller may read ``path``.
@@ -96,24 +123,14 @@ class Reviews:
         token = token_of(authorization)
         if not token:
             raise Unauthenticated("a token of the hub cluster is needed")
-        key = (hashlib.sha256(token.encode()).digest(), path)
-        now = self._clock.now()
-        known = self._known.get(key)
-        if known is None or now >= known[0]:
-            verdict = await self._ask(token, path)
-            if len(self._known) >= LIMIT:
-                self._known = {each: found for each, found in self._known.items() if now < found[0]}
-                if len(self._known) >= LIMIT:
-                    self._known.clear()
-            seconds = REMEMBERED if verdict is None else REFUSED
-            known = self._known[key] = (now + seconds, verdict)
-        if known[1] is not None:
-            raise known[1]
-
-    async def _ask(self, token: str, path: str) -> HubError | None:
-        user = await self._who(token)
+        user = await self._users.get(hashlib.sha256(token.encode()).digest(), lambda: self._who(token))
         if user is None:
-            return Unauthenticated("the hub cluster does not know this token")
+            raise Unauthenticated("the hub cluster does not know this token")
+        if not await self._rights.get((user, path), lambda: self._may(user, path)):
+            right = right_of(path)
+            raise Unauthorized(f"{user.name} may not get {right}: grant it with nonResourceURLs in a ClusterRole")
+
+    async def _may(self, user: _User, path: str) -> bool:
         spec: dict[str, Any] = {
             "user": user.name,
             "uid": user.uid,
@@ -122,9 +139,7 @@ class Reviews:
             "nonResourceAttributes": {"path": right_of(path), "verb": "get"},
         }
         answer = await self._review(ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
-        if answer.get("allowed") is True and answer.get("denied") is not True:
-            return None
-        return Unauthorized(f"{user.name} may not get {right_of(path)}: grant it with nonResourceURLs in a ClusterRole")
+        return answer.get("allowed") is True and answer.get("denied") is not True
 
     async def _who(self, token: str) -> _User | None:
         answer = await self._review(TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", {"token": token})
@@ -133,7 +148,8 @@ class Reviews:
             return None
         try:
             extra = tuple((str(key), tuple(map(str, values))) for key, values in (user.get("extra") or {}).items())
-            return _User(str(user["username"]), str(user.get("uid") or ""), tuple(user.get("groups") or ()), extra)
+            groups = tuple(map(str, user.get("groups") or ()))
+            return _User(str(user["username"]), str(user.get("uid") or ""), groups, extra)
         except (AttributeError, TypeError):
             return None
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import gc
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -177,14 +180,60 @@ async def test_an_answer_counts_for_a_minute_and_a_refusal_for_ten_seconds() -> 
         assert len(api.asked) == questions
 
 
+async def test_a_refusal_keeps_nothing_of_whoever_was_refused() -> None:
+    """What is remembered is no exception: its traceback would hold every caller's frames, tokens and all."""
+
+    class Caller:
+        """Something of a request."""
+
+    callers: weakref.WeakSet[Caller] = weakref.WeakSet()
+    reviews = Reviews(Api(), Clock())
+
+    async def call() -> None:
+        caller = Caller()
+        callers.add(caller)
+        with contextlib.suppress(Unauthenticated):
+            await reviews.check("Bearer bad", "/metrics")
+
+    for _ in range(100):
+        await call()
+    gc.collect()
+    assert len(callers) == 0
+
+
+async def test_who_calls_is_asked_once_whatever_is_read() -> None:
+    """A token is reviewed once, the right once for each path; a stranger is not reviewed anew for each path either."""
+    api = Api()
+    reviews = Reviews(api, Clock())
+    await reviews.check("Bearer good", "/metrics")
+    for path in ("/", "/api/v1/status", "/api/v1/status"):
+        with pytest.raises(Unauthorized):
+            await reviews.check("Bearer good", path)
+        with pytest.raises(Unauthenticated):
+            await reviews.check("Bearer bad", path)
+    asked = [path for path, _ in api.asked]
+    assert (asked.count(TOKEN_REVIEWS), asked.count(ACCESS_REVIEWS)) == (2, 3)
+
+
+async def test_an_answer_whose_time_is_over_is_forgotten() -> None:
+    """With the next one that comes in."""
+    clock = Clock()
+    reviews = Reviews(Api(), clock)
+    for token in ("bad", "worse"):
+        with pytest.raises(Unauthenticated):
+            await reviews.check(f"Bearer {token}", "/metrics")
+        assert len(reviews._users._known) == 1
+        clock.time += auth.REFUSED
+
+
 async def test_a_flood_of_tokens_does_not_fill_the_memory() -> None:
     """What is remembered is bounded, and no token is kept."""
     reviews = Reviews(Api(), Clock())
     for number in range(auth.LIMIT + 10):
         with pytest.raises(Unauthenticated):
             await reviews.check(f"Bearer bad{number}", "/metrics")
-    assert len(reviews._known) <= auth.LIMIT
-    assert "bad" not in repr(list(reviews._known)[-1])
+    assert len(reviews._users._known) <= auth.LIMIT
+    assert "bad" not in repr(list(reviews._users._known)[-1])
 
 
 async def test_the_listener_asks_before_it_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
