@@ -9,6 +9,7 @@ minute, by a digest of the token. No answer is a refusal.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -16,6 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -31,7 +33,9 @@ REMEMBERED: Final = 60.0
 REFUSED: Final = 10.0
 """Seconds a refusal is remembered: whoever was just granted a role need not wait long."""
 LIMIT: Final = 1024
-"""Answers remembered."""
+"""Answers of a kind remembered."""
+AT_ONCE: Final = 4
+"""Reviews of a kind under way: each is a connection of the hub, and strangers could open one with each of theirs."""
 TOKEN_LIMIT: Final = 8192
 """Characters; a service account's token has about 1,000."""
 TIMEOUT: Final = 10.0
@@ -81,19 +85,28 @@ class _Answers(Generic[K, V]):
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[K, tuple[float, V]] = {}
+        self._asking: WeakValueDictionary[K, asyncio.Lock] = WeakValueDictionary()
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """What is known of ``key``, or else what ``ask`` gives."""
-        now = self._clock.now()
-        known = self._known.get(key)
-        if known is not None and now < known[0]:
-            return known[1]
-        found = await ask()
-        self._known = {each: answer for each, answer in self._known.items() if now < answer[0]}
+        """What is known of ``key``, or else what ``ask`` gives: asked once, however many wait for it."""
+        async with self._asking.setdefault(key, asyncio.Lock()):
+            known = self._known.get(key)
+            if known is not None and self._clock.now() < known[0]:
+                return known[1]
+            async with self._slots:
+                now = self._clock.now()
+                found = await ask()
+            self._keep(key, found, now)
+            return found
+
+    def _keep(self, key: K, found: V, now: float) -> None:
+        """Remember it; of too many, the oldest refusal goes: strangers do not make it forget who may."""
+        self._known = {each: known for each, known in self._known.items() if now < known[0]}
         if len(self._known) >= LIMIT:
-            self._known.clear()
+            refusals = (each for each, (_, answer) in self._known.items() if not answer)
+            del self._known[next(refusals, next(iter(self._known)))]
         self._known[key] = now + (REMEMBERED if found else REFUSED), found
-        return found
 
 
 class Reviews:

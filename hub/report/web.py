@@ -43,7 +43,7 @@ LINE_LIMIT: Final = 4096
 FIELD_LIMIT: Final = 16384
 """Bytes of a header: a token has a thousand, a browser's cookies for localhost may have some more."""
 PATIENCE: Final = 20.0
-"""Seconds an answer may take to be made."""
+"""Seconds an answer may take to be made, and before that, to find out who asks."""
 
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -191,7 +191,8 @@ async def _answered(
         return problem(404)
     if reviews is not None:
         try:
-            await reviews.check(request.headers.get("Authorization", ""), request.path)
+            async with asyncio.timeout(PATIENCE):
+                await reviews.check(request.headers.get("Authorization", ""), request.path)
         except Unauthenticated as error:
             return problem(401, str(error), {"WWW-Authenticate": CHALLENGE})
         except Unauthorized as error:

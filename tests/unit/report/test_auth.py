@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import gc
 import json
 import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +228,80 @@ async def test_an_answer_whose_time_is_over_is_forgotten() -> None:
         clock.time += auth.REFUSED
 
 
+class Slow(Api):
+    """A hub cluster that does not answer until it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may = asyncio.Event()
+        self.under_way = self.most = 0
+
+    async def request(self, *args: Any, **more: Any) -> bytes:
+        """Later."""
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            await self.may.wait()
+            return await super().request(*args, **more)
+        finally:
+            self.under_way -= 1
+
+
+async def asked_together(api: Slow, *tokens: str) -> list[BaseException | None]:
+    """What becomes of callers who come at once while the hub cluster is slow."""
+    reviews = Reviews(api, Clock())
+    calls = [asyncio.create_task(reviews.check(f"Bearer {token}", "/metrics")) for token in tokens]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    api.may.set()
+    return await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def test_strangers_open_few_connections_to_the_hub_cluster() -> None:
+    """However many come with however many tokens; each is refused in the end."""
+    api = Slow()
+    found = await asked_together(api, *(f"bad{number}" for number in range(100)))
+    assert {type(each) for each in found} == {Unauthenticated}
+    assert (api.most, len(api.asked)) == (auth.AT_ONCE, 100)
+
+
+async def test_callers_with_one_token_are_asked_about_once() -> None:
+    """A page asks for several things at once: whoever waits hears what the first one does."""
+    api = Slow()
+    assert await asked_together(api, *["good"] * 100) == [None] * 100
+    assert [path for path, _ in api.asked] == [TOKEN_REVIEWS, ACCESS_REVIEWS]
+
+
+async def test_strangers_do_not_make_it_forget_who_may() -> None:
+    """Their refusals go first; of those who may, the oldest makes room for another."""
+    api = Api()
+    reviews = Reviews(api, Clock())
+    await reviews.check("Bearer good", "/metrics")
+    for number in range(auth.LIMIT + 10):
+        with pytest.raises(Unauthenticated):
+            await reviews.check(f"Bearer bad{number}", "/metrics")
+    api.asked.clear()
+    await reviews.check("Bearer good", "/metrics")
+    with pytest.raises(Unauthenticated):
+        await reviews.check(f"Bearer bad{auth.LIMIT + 9}", "/metrics")
+    assert not api.asked
+
+
+async def test_who_may_is_forgotten_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fifth caller costs the oldest of four his place, and nobody else."""
+    monkeypatch.setattr(auth, "LIMIT", 4)
+    answers: auth._Answers[int, str] = auth._Answers(Clock())
+    asked: list[int] = []
+
+    async def answer(key: int) -> str:
+        asked.append(key)
+        return "may"
+
+    for key in (1, 2, 3, 4, 5, 2, 3, 4, 5, 1):
+        await answers.get(key, partial(answer, key))
+    assert asked == [1, 2, 3, 4, 5, 1]
+
+
 async def test_a_flood_of_tokens_does_not_fill_the_memory() -> None:
     """What is remembered is bounded, and no token is kept."""
     reviews = Reviews(Api(), Clock())
@@ -258,3 +334,14 @@ async def test_the_listener_asks_before_it_tells(tmp_path: Path, monkeypatch: py
         status, text, _ = await watched.get("/metrics", headers={"Authorization": "Bearer other"})
         assert status == 503
         assert "10.0.0.1" not in text
+
+
+async def test_who_cannot_be_found_out_in_time_may_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers may have to wait for each other, and nobody waits for ever."""
+    api = Slow()
+    monkeypatch.setattr("hub.report.web.Reviews", lambda _, clock: Reviews(api, clock))
+    monkeypatch.setattr("hub.report.web.PATIENCE", 0.1)
+    async with watching(tmp_path, Listen(Where(), authenticate=True)) as watched:
+        async with asyncio.timeout(10):
+            status, text, _ = await watched.get("/metrics", headers={"Authorization": "Bearer good"})
+    assert (status, json.loads(text)["detail"]) == (503, "this took too long; try again")
