@@ -102,23 +102,23 @@ class _Connections:
     def __init__(self, answer: Answer, *, closed: bool) -> None:
         self._answer = answer
         self._closed = closed
-        self._open: set[asyncio.StreamWriter] = set()
+        self._open: dict[asyncio.StreamWriter, bool] = {}  # the oldest first; whether its request has come
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request and close."""
-        self._open.add(writer)
         try:
             # Whoever has to wait fails, and that is better than to serve a flood.
-            if len(self._open) <= AT_ONCE:
+            if self._make_room():
+                self._open[writer] = False
                 async with asyncio.timeout(PATIENCE):
-                    writer.write(await self._respond(reader))
+                    writer.write(await self._respond(reader, writer))
                     await writer.drain()
                     writer.close()
                     await writer.wait_closed()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             log.debug("somebody went away before his answer")
         finally:
-            self._open.discard(writer)
+            self._open.pop(writer, None)
             writer.transport.abort()
 
     def abort(self) -> None:
@@ -126,11 +126,23 @@ class _Connections:
         for writer in self._open:
             writer.transport.abort()
 
-    async def _respond(self, reader: asyncio.StreamReader) -> bytes:
+    def _make_room(self) -> bool:
+        """Whether one more can be served; the oldest that asks for nothing goes, lest silence lock others out."""
+        if len(self._open) < AT_ONCE:
+            return True
+        silent = next((each for each, asks in self._open.items() if not asks), None)
+        if silent is None:
+            return False
+        del self._open[silent]
+        silent.transport.abort()
+        return True
+
+    async def _respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
             return _response(Reply(431, b"too large\n"))
+        self._open[writer] = True
         found = REQUEST.match(head)
         if found is None:
             return _response(Reply(400, b"not a request\n"))

@@ -61,6 +61,14 @@ async def until(check: Callable[[], bool], seconds: float = 10.0) -> None:
             await asyncio.sleep(0.01)
 
 
+async def nothing(reader: asyncio.StreamReader) -> bool:
+    """Whether a connection ends without a word."""
+    try:
+        return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
 @asynccontextmanager
 async def watching(folder: Path, listen: Listen | None = None, **options: Any) -> AsyncIterator[Watched]:
     """A hub with the cluster ``eu`` and the Service ``edge/payments``, whose three nodes are published."""

@@ -10,6 +10,7 @@ import pytest
 from hub.cli.options import BindAddress
 from hub.errors import UsageError
 from hub.report.listener import Reply, Request, listening
+from tests.unit.report.conftest import nothing
 
 BIG = b"x" * (8 << 20)
 
@@ -65,6 +66,38 @@ async def test_a_reader_that_is_dead_is_cut_off(port: int, monkeypatch: pytest.M
             async with asyncio.timeout(5):
                 with pytest.raises(OSError, match=r"Broken pipe|reset"):
                     await said_until_cut_off(dead)
+
+
+async def test_the_silent_lock_nobody_out(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are too many, the oldest that has not asked for anything goes, and a kubelet's probe is answered."""
+    monkeypatch.setattr("hub.report.listener.AT_ONCE", 1)
+    async with listening(BindAddress("127.0.0.1", port), reply, flag="--x", what="x"):
+        silent, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n")
+        assert (await ask(port, b"GET / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        async with asyncio.timeout(2):
+            assert await nothing(silent)
+        writer.close()
+
+
+async def test_who_has_asked_is_answered_before_others_come(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crowd beyond the limit is refused."""
+    monkeypatch.setattr("hub.report.listener.AT_ONCE", 1)
+    asked, may = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Request) -> Reply:
+        asked.set()
+        await may.wait()
+        return await reply(request)
+
+    async with listening(BindAddress("127.0.0.1", port), slow, flag="--x", what="x"):
+        first = asyncio.create_task(ask(port, b"GET / HTTP/1.1\r\n\r\n"))
+        await asked.wait()
+        late, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await nothing(late)
+        writer.close()
+        may.set()
+        assert (await first).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(("host", "status"), [("127.0.0.1", b"421"), (None, b"200")])

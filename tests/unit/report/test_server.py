@@ -23,7 +23,7 @@ from hub.report.server import Listen, listening
 from hub.report.site import Site
 from hub.report.web import is_own
 from tests.support.apiserver.pki import Authority
-from tests.unit.report.conftest import Watched, Where, until, watching
+from tests.unit.report.conftest import Watched, Where, nothing, until, watching
 
 ROOT = Path(__file__).parents[3]
 AUTHORITY = Authority("test-ca")
@@ -249,14 +249,6 @@ async def test_a_crowd_is_refused_and_the_next_one_is_served(tmp_path: Path, mon
             each.close()
         await asyncio.sleep(0.1)
         assert (await watched.get("/api/v1/status"))[0] == 200
-
-
-async def nothing(reader: asyncio.StreamReader) -> bool:
-    """Whether a connection ends without a word."""
-    try:
-        return await reader.read() == b""
-    except ConnectionError:
-        return True
 
 
 async def test_a_defect_tells_nothing(
