@@ -43,7 +43,7 @@ LINE_LIMIT: Final = 4096
 FIELD_LIMIT: Final = 16384
 """Bytes of a header: a token has a thousand, a browser's cookies for localhost may have some more."""
 PATIENCE: Final = 20.0
-"""Seconds an answer may take to be made, and before that, to find out who asks."""
+"""Seconds an answer may take to be made; before that, to find out who asks; after it, to be sent."""
 
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -126,6 +126,25 @@ class _Connection(web.RequestHandler):
     """A connection that says no more about what went wrong than any other answer does."""
 
     __slots__ = ()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Nothing of an answer may wait here unseen: it is sent once it is with the kernel."""
+        super().connection_made(transport)
+        assert self.transport is not None  # noqa: S101 - just made
+        self.transport.set_write_buffer_limits(1)  # with 0, asyncio's TLS would stop at an empty buffer, too
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send an answer; whoever does not read it is cut off, or it would be kept for him for ever."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await super().finish_response(request, resp, start_time)
+        except TimeoutError:
+            log.debug("an answer was not read")
+            if self.transport is not None:
+                self.transport.abort()
+            return resp, True
 
     def handle_error(
         self,

@@ -1,0 +1,58 @@
+"""The server behind the listener: what it does with those who do not read."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+import aiohttp.web
+import pytest
+
+from hub.report import web
+from hub.report.server import Listen
+from tests.unit.report.conftest import Where
+
+
+@asynccontextmanager
+async def serving(monkeypatch: pytest.MonkeyPatch, size: int) -> AsyncIterator[tuple[str, int]]:
+    """A listener whose answers have so many bytes, of which few fit into the kernel's buffers; gives its address."""
+
+    async def answer(_: aiohttp.web.Request) -> aiohttp.web.Response:
+        return aiohttp.web.Response(body=b"x" * size)
+
+    app = aiohttp.web.Application()
+    app.add_routes([aiohttp.web.get("/", answer)])
+    monkeypatch.setattr(web, "application", lambda *_: app)
+    with socket.socket() as here:
+        here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        here.bind(("127.0.0.1", 0))
+        here.listen()
+        task = asyncio.create_task(web.serve([here], Listen(Where()), cast("Any", None), None))
+        try:
+            yield here.getsockname()
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+@pytest.mark.parametrize("size", [48 << 10, 4 << 20])
+async def test_who_does_not_read_his_answer_is_cut_off(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the answer fits into a transport's buffer, which would be the connection's for ever."""
+    monkeypatch.setattr(web, "PATIENCE", 0.1)
+    monkeypatch.setattr(web, "IDLE", 0.1)
+    loop = asyncio.get_running_loop()
+    async with serving(monkeypatch, size) as address:
+        with socket.socket() as asleep:
+            asleep.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            asleep.settimeout(0.0)
+            await loop.sock_connect(asleep, address)
+            await loop.sock_sendall(asleep, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            received = len(await loop.sock_recv(asleep, 1))
+            await asyncio.sleep(0.3)
+            while found := await loop.sock_recv(asleep, 1 << 16):
+                received += len(found)
+    assert received < size
