@@ -29,7 +29,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 REMEMBERED: Final = 60.0
-"""Seconds; a token that is withdrawn reads for so long."""
+"""Seconds; a token that is withdrawn reads for so long, and what it has open ends within ten minutes."""
 REFUSED: Final = 10.0
 """Seconds a refusal is remembered: whoever was just granted a role need not wait long."""
 LIMIT: Final = 1024

@@ -3,7 +3,7 @@
 The reader's side of :mod:`hub.views.channel`, as functions of a query and headers; :func:`handler` makes an
 aiohttp handler of them. Who may read is decided before, by the listener.
 
-    GET ?gather=true&compat=dcontroller     a snapshot, a bookmark, then deltas, until somebody hangs up
+    GET ?gather=true&compat=dcontroller     a snapshot, a bookmark, then deltas, for ten minutes
         &resume=TOKEN                       deltas after the token only (server-sent events: Last-Event-ID)
         &watch=false                        a list as one JSON document
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
@@ -31,6 +32,10 @@ READERS: Final = 1536
 """At once, over all shapes; a quarter of the listener's connections stays for pages and scrapes."""
 SETTLE: Final = 5.0
 """Seconds a reader waits for clusters that have not said anything yet; the bookmark names those it missed."""
+LONGEST: Final = 600.0
+"""Seconds until a reader has to come back, and to show its token again."""
+EARLIER: Final = 0.1
+"""Part of it by which it may be sooner, by chance: readers that came together do not come back together."""
 KEEP_ALIVE: Final = 30.0
 """Seconds without an event after which a bookmark is sent: it keeps proxies patient and the token fresh."""
 PATIENCE: Final = 30.0
@@ -93,8 +98,9 @@ class Subscription:
     position: int | None
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """What to send, for ever, or until the reader has fallen out of the log."""
-        channel = self.channel
+        """What to send, a bookmark last, unless the reader has fallen out of the log."""
+        channel, loop = self.channel, asyncio.get_running_loop()
+        until = loop.time() + LONGEST * (1 - random.uniform(0, EARLIER))
         channel.readers += 1
         try:
             position = self.position
@@ -104,8 +110,8 @@ class Subscription:
                     yield text[start : start + PIECE]
             else:
                 yield channel.bookmark(self.framing, position)
-            while True:
-                if not await _within(KEEP_ALIVE, channel.news(position)):
+            while (left := until - loop.time()) > 0:
+                if not await _within(min(KEEP_ALIVE, left), channel.news(position)):
                     yield channel.bookmark(self.framing, position)
                     continue
                 try:
@@ -116,6 +122,7 @@ class Subscription:
                     return
                 for start in range(0, len(text), PIECE):
                     yield text[start : start + PIECE]
+            yield channel.bookmark(self.framing, position)
         finally:
             channel.readers -= 1
 

@@ -114,6 +114,29 @@ async def test_an_idle_stream_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> 
     await pieces.aclose()
 
 
+@pytest.mark.parametrize("busy", [False, True])
+async def test_a_stream_ends_in_time_and_is_gone_on_with(busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader has to show its token again; the last bookmark is where the next stream begins."""
+    monkeypatch.setattr(stream, "LONGEST", 0.05)
+    source = Source(World())
+    heard: list[bytes] = []
+    async with asyncio.timeout(5):
+        async for piece in (await asked(source)).pieces():
+            heard.append(piece)
+            if busy:
+                source.world.put("a", f"10.0.0.{len(heard) % 250}")
+        assert source.readers == 0
+        end = json.loads(heard[-1])
+        source.world.put("a", "10.0.0.255")
+        await source.world.settle()
+        again = (await asked(source, resume=end["resourceVersion"])).pieces()
+        begin, news = json.loads(await anext(again)), await anext(again)
+    assert (end["type"], begin) == ("Bookmark", end)
+    assert b'"Added"' in news
+    assert b"10.0.0.255" in news
+    await again.aclose()
+
+
 @asynccontextmanager
 async def listening(source: Source) -> AsyncIterator[str]:
     """A listener on loopback."""
