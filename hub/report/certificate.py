@@ -36,7 +36,8 @@ class Certificate:
         self._files = (Path(cert_file), Path(key_file))
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._seen = self._stamp()
+        self._used = self._stamp()
+        self._said = ""
         if problem := self._load():
             raise UsageError(problem)
 
@@ -47,15 +48,15 @@ class Certificate:
             await asyncio.to_thread(self.refresh)
 
     def refresh(self) -> None:
-        """Read the files if they are others than before."""
+        """Read the files unless they are those in use: unusable ones again and again, since a stamp tells no rights."""
         stamp = self._stamp()
-        if stamp == self._seen:
-            return
-        self._seen = stamp
-        if problem := self._load():
+        problem = "" if stamp == self._used else self._load()
+        if problem and problem != self._said:
             log.warning("the new certificate is not used: %s", problem)
-        else:
+        elif not problem and stamp != self._used:
             log.info("certificate read again from %s", self._files[0])
+            self._used = stamp
+        self._said = problem
 
     def _load(self) -> str:
         for flag, file, part in zip(FLAGS, self._files, (b"CERTIFICATE-----", b"PRIVATE KEY-----"), strict=True):

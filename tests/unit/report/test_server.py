@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import socket
 import subprocess
 import sys
@@ -17,16 +16,13 @@ import pytest
 
 from hub.errors import UsageError
 from hub.report import server, web
-from hub.report.certificate import Certificate
 from hub.report.openapi import document
 from hub.report.server import Listen, listening
 from hub.report.site import Site
 from hub.report.web import is_own
-from tests.support.apiserver.pki import Authority
 from tests.unit.report.conftest import Watched, Where, nothing, until, watching
 
 ROOT = Path(__file__).parents[3]
-AUTHORITY = Authority("test-ca")
 
 
 # --- where ---------------------------------------------------------------------------------------------
@@ -301,71 +297,6 @@ async def test_a_foreign_name_is_refused(tmp_path: Path) -> None:
             found, text, _ = await watched.get("/api/v1/status", headers={"Host": host})
             assert found == status, host
             assert ("edge/payments" in text) is (status == 200)
-
-
-# --- TLS ---------------------------------------------------------------------------------------------------
-
-
-def written(folder: Path, name: str) -> tuple[str, str]:
-    """A certificate and its key, in files."""
-    made = AUTHORITY.server(name, "127.0.0.1")
-    (folder / "tls.crt").write_text(made.pem)
-    (folder / "tls.key").write_text(made.key_pem)
-    return str(folder / "tls.crt"), str(folder / "tls.key")
-
-
-async def test_tls_with_a_certificate_that_is_replaced(tmp_path: Path) -> None:
-    """Connections made after it was read again get the new one; an unusable one changes nothing."""
-    import ssl
-
-    files = written(tmp_path, "first.example.com")
-    certificate = Certificate(*files)
-    first = names(certificate)
-    assert first == ["first.example.com"]
-    (tmp_path / "tls.key").write_text("no key")
-    certificate.refresh()
-    assert names(certificate) == first
-    written(tmp_path, "second.example.com")
-    certificate.refresh()
-    assert names(certificate) == ["second.example.com"]
-    trust = ssl.create_default_context(cadata=AUTHORITY.pem)
-    async with watching(tmp_path, Listen(Where(), *files)) as watched:
-        assert watched.url.startswith("https://")
-        assert (await watched.get("/api/v1/status", ssl=trust))[0] == 200
-
-
-def names(certificate: Certificate) -> list[str]:
-    """The DNS names of the certificate that a handshake shows now."""
-    import ssl
-
-    trust = ssl.create_default_context(cadata=AUTHORITY.pem)
-    trust.check_hostname = False
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ours = trust.wrap_bio(to_client, to_server)
-    theirs = certificate.context.wrap_bio(to_server, to_client, server_side=True)
-    for _ in range(3):
-        for side in (ours, theirs):
-            try:
-                side.do_handshake()
-            except ssl.SSLWantReadError:
-                continue
-    found: Any = ours.getpeercert()
-    return [value for kind, value in found["subjectAltName"] if kind == "DNS"]
-
-
-def test_a_certificate_that_cannot_be_used_is_named_at_the_start(tmp_path: Path) -> None:
-    """With its flag and the reason; a pipe is not waited for."""
-    written(tmp_path, "first.example.com")
-    good, key = str(tmp_path / "tls.crt"), str(tmp_path / "tls.key")
-    os.mkfifo(tmp_path / "pipe")
-    for cert_file, key_file, said in (
-        (str(tmp_path / "nosuch"), key, "--tls-cert-file .*nosuch: cannot be read: No such file"),
-        (good, str(tmp_path / "pipe"), "--tls-private-key-file .*pipe: cannot be read: not a regular file"),
-        (key, key, "--tls-cert-file .*tls.key: holds no PEM certificate"),
-        (good, good, "--tls-private-key-file .*tls.crt: holds no PEM private key"),
-    ):
-        with pytest.raises(UsageError, match=said):
-            Certificate(cert_file, key_file)
 
 
 # --- documents ---------------------------------------------------------------------------------------------
