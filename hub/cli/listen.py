@@ -55,8 +55,8 @@ def listener(function: F) -> F:
             "--allowed-host",
             metavar="NAME",
             multiple=True,
-            help="A name under which the listener may be asked, beside its own addresses, localhost and the host's "
-            "name. May be repeated.",
+            help="A name or address, without a port, under which the listener may be asked, beside its own addresses, "
+            "localhost and the host's name. May be repeated.",
         ),
     )
     for option in reversed(options):

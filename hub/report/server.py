@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from hub.errors import UsageError
+from hub.kube.hosts import DNS_NAME, is_address, same_host
 from hub.report.listener import Address, is_loopback
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Listen(msgspec.Struct, frozen=True):
         cert_file, key_file: PEM, read again when they change; None = plain HTTP.
         authenticate: ask the hub cluster who calls.
         unauthenticated: whoever reaches the address may read, wherever it is.
-        allowed_hosts: names that a request may be for, beside this machine's own.
+        allowed_hosts: names and addresses that a request may be for, beside this machine's own.
         by_default: nobody asked for this address: where it is taken, the hub does without.
     """
 
@@ -60,12 +61,20 @@ class Listen(msgspec.Struct, frozen=True):
         """
         if (self.cert_file is None) != (self.key_file is None):
             raise UsageError("--tls-cert-file and --tls-private-key-file go together")
+        for each in sorted(self.allowed_hosts):
+            if not DNS_NAME.fullmatch(spelled(each)) and not is_address(spelled(each)):
+                raise UsageError(f"--allowed-host {each}: neither name nor address; give it without scheme and port")
         if self.address is None or self.authenticate or self.unauthenticated or is_loopback(self.address.host):
             return
         raise UsageError(
             f"--listen {self.address}: beyond loopback everybody could read what clusters and addresses there are; "
             "give --listen-authenticate, or --listen-unauthenticated where something else keeps strangers out"
         )
+
+
+def spelled(host: str) -> str:
+    """One spelling of a name or an address, for comparing: no brackets, zone, final dot or capitals."""
+    return same_host(host.strip("[]").partition("%")[0])
 
 
 @asynccontextmanager

@@ -13,7 +13,6 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -22,6 +21,8 @@ from aiohttp.typedefs import Middleware
 
 from hub.report import api, page
 from hub.report.auth import Reviews, Unauthenticated, Unauthorized, Unavailable
+from hub.report.listener import is_loopback
+from hub.report.server import spelled
 from hub.report.site import Site
 from hub.report.stream import Broadcaster
 from hub.report.values import Problem
@@ -175,7 +176,7 @@ class _Refused(asyncio.Protocol):
 
 
 def _guarded(allowed: frozenset[str], reviews: Reviews | None) -> Middleware:
-    names = {"localhost", socket.gethostname().lower(), *(each.lower() for each in allowed)}
+    names = set(map(spelled, ("localhost", socket.gethostname(), *allowed)))
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -234,7 +235,7 @@ def _own_address(request: web.Request) -> str:
     """The address a connection came to: this machine's own, by definition."""
     transport = request.transport
     name = transport.get_extra_info("sockname") if transport is not None else None
-    return str(name[0]) if name else ""
+    return spelled(str(name[0])) if name else ""
 
 
 def is_own(host: str, names: set[str], own: str) -> bool:
@@ -242,15 +243,11 @@ def is_own(host: str, names: set[str], own: str) -> bool:
 
     Args:
         host: as sent, with or without a port.
-        names: of ours, in lower case.
-        own: the address the connection came to.
+        names: of ours, as :func:`spelled` gives them.
+        own: the address the connection came to, likewise.
     """
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?", host)
     if found is None:
         return False
-    name = found[1].lower().rstrip(".")
-    try:
-        address = ip_address(name.strip("[]"))
-    except ValueError:
-        return name in names
-    return address.is_loopback or str(address) == own or name in names
+    name = spelled(found[1])
+    return name in names or name == own or is_loopback(name)

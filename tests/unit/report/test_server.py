@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import socket
 import subprocess
 import sys
@@ -57,6 +58,14 @@ def test_a_certificate_comes_with_its_key() -> None:
     """One without the other is a mistake, not plain HTTP."""
     with pytest.raises(UsageError, match="go together"):
         Listen(Where(), cert_file="x").check()
+
+
+@pytest.mark.parametrize("name", ["hub.example.com:443", "10.0.0.1:443", "[fd00::5]:443", "https://hub.example", ""])
+def test_a_host_that_could_never_be_asked_for_is_refused(name: str) -> None:
+    """A port is no part of what is compared; the message names the flag."""
+    with pytest.raises(UsageError, match=re.escape(f"--allowed-host {name}: neither name nor address")):
+        Listen(Where(), allowed_hosts=frozenset({name})).check()
+    Listen(Where(), allowed_hosts=ALLOWED).check()
 
 
 async def test_an_address_in_use_is_an_error_where_somebody_asked_for_it(
@@ -290,10 +299,22 @@ def test_a_host_is_one_of_ours_or_refused(host: str, own: bool) -> None:
     assert is_own(host, {"localhost", "hub.edge.svc"}, "10.1.2.3") is own
 
 
+ALLOWED = frozenset({"Hub.Example.com", "final.example.com.", "fd00::5", "[FD00:0::6]"})
+FOREIGN_AND_OWN = [
+    ("evil.example.com", 421),
+    ("[fd00::4]", 421),
+    ("hub.example.com:8080", 200),
+    ("final.example.com", 200),
+    ("[fd00::5]:8080", 200),
+    ("[fd00:0::6]", 200),
+    (socket.gethostname(), 200),
+]
+
+
 async def test_a_foreign_name_is_refused(tmp_path: Path) -> None:
     """A page of somebody else's whose name leads here learns nothing; --allowed-host lets a name in."""
-    async with watching(tmp_path, Listen(Where(), allowed_hosts=frozenset({"Hub.Example.com"}))) as watched:
-        for host, status in (("evil.example.com", 421), ("hub.example.com:8080", 200), (socket.gethostname(), 200)):
+    async with watching(tmp_path, Listen(Where(), allowed_hosts=ALLOWED)) as watched:
+        for host, status in FOREIGN_AND_OWN:
             found, text, _ = await watched.get("/api/v1/status", headers={"Host": host})
             assert found == status, host
             assert ("edge/payments" in text) is (status == 200)

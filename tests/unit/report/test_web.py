@@ -1,4 +1,4 @@
-"""The server behind the listener: what it does with those who do not read."""
+"""The server behind the listener: those who do not read, and an address of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from types import SimpleNamespace
 from typing import Any, cast
 
 import aiohttp.web
@@ -56,3 +57,10 @@ async def test_who_does_not_read_his_answer_is_cut_off(size: int, monkeypatch: p
             while found := await loop.sock_recv(asleep, 1 << 16):
                 received += len(found)
     assert received < size
+
+
+def test_a_link_local_address_of_ours_is_known_without_its_zone() -> None:
+    """No Host header has one."""
+    transport = SimpleNamespace(get_extra_info=lambda _: ("fe80::1%eth0", 8080, 0, 2))
+    own = web._own_address(cast("Any", SimpleNamespace(transport=transport)))
+    assert web.is_own("[fe80::1]:8080", set(), own)
