@@ -127,10 +127,14 @@ class Noted(_Value, frozen=True):
 
 
 class Checked(_Value, frozen=True):
-    """A health check and what came of it: ``12 healthy, 1 unhealthy``, or ``not probed``."""
+    """A health check.
+
+    Attributes:
+        verdict: whether the hub that answers probes it; what came of that is the condition of each address.
+    """
 
     check: str
-    verdict: str
+    verdict: Literal["probed", "not probed"]
 
 
 class Service(_Value, frozen=True):

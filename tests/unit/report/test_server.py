@@ -20,6 +20,8 @@ from hub.report import server, web
 from hub.report.openapi import document
 from hub.report.server import Listen, listening
 from hub.report.site import Site
+from hub.report.state import PROBED
+from hub.report.values import NOT_PROBED
 from hub.report.web import is_own
 from tests.unit.report.conftest import Watched, Where, nothing, until, watching
 
@@ -398,6 +400,12 @@ async def test_the_description_of_the_api_is_served_and_current(watched: Watched
     """``python -m hub.report.openapi > docs/reference/openapi.json`` after a change."""
     assert (await watched.get("/openapi.json"))[1].encode() == document()
     assert (ROOT / "docs" / "reference" / "openapi.json").read_bytes() == document()
+
+
+def test_a_checks_verdict_is_described_as_it_is_said() -> None:
+    """Whether it is probed, and no count: that is each address's condition."""
+    verdict = json.loads(document())["components"]["schemas"]["Checked"]["properties"]["verdict"]
+    assert verdict["enum"] == [NOT_PROBED, PROBED]
 
 
 async def test_answers_are_as_described(watched: Watched) -> None:
