@@ -1,20 +1,21 @@
-"""The server behind the listener: those who do not read, and an address of its own."""
+"""The server behind the listener: those who do not read, those who are too many, and an address of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
 import aiohttp.web
 import pytest
+import uvloop
 
 from hub.report import web
 from hub.report.server import Listen
-from tests.unit.report.conftest import Where
+from tests.unit.report.conftest import Where, nothing
 
 
 @asynccontextmanager
@@ -57,6 +58,25 @@ async def test_who_does_not_read_his_answer_is_cut_off(size: int, monkeypatch: p
             while found := await loop.sock_recv(asleep, 1 << 16):
                 received += len(found)
     assert received < size
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+def test_a_connection_too_many_is_closed(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In production, too: transports of uvloop are no subclasses of asyncio's."""
+    monkeypatch.setattr(web, "CONNECTIONS", 0)
+
+    async def refused() -> bool:
+        async with asyncio.timeout(5), serving(monkeypatch, 1) as address:
+            reader, writer = await asyncio.open_connection(*address)
+            try:
+                return await nothing(reader)
+            finally:
+                writer.close()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        assert runner.run(refused())
 
 
 def test_a_link_local_address_of_ours_is_known_without_its_zone() -> None:
