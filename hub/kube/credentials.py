@@ -27,6 +27,7 @@ from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock, rfc3339
 from hub.aio.process import ProcessError, redact, run_program
 from hub.aio.rounds import own_round
+from hub.aio.threads import NoAnswer, Reader
 from hub.errors import CredentialError
 from hub.files import read_regular
 from hub.kube import tls
@@ -42,6 +43,9 @@ CHECK_INTERVAL: Final = 5.0
 """Seconds between looks at files that somebody rotates: one stat each."""
 
 FILE_LIMIT: Final = 1 << 20
+
+READ_TIMEOUT: Final = 5.0
+"""Seconds for one file: longer, and the mount it lies on does not answer."""
 
 EXEC_TIMEOUT: Final = 15.0
 EXEC_STDOUT: Final = 64 << 10
@@ -248,13 +252,20 @@ class _File:
         self._what = what
         self._seen: tuple[int, ...] = ()
         self._data = b""
+        self._reader = Reader(READ_TIMEOUT)
 
-    def read(self, *, force: bool) -> bytes:
+    async def read(self, *, force: bool) -> bytes:
         """The content now.
 
         Raises:
-            CredentialError: it is missing, unreadable, empty or too large.
+            CredentialError: it is missing, unreadable, empty or too large, or its mount does not answer.
         """
+        try:
+            return await self._reader.call(self._read, force)
+        except NoAnswer as error:
+            raise CredentialError(f"{self._what} {self._path}: {error}") from None
+
+    def _read(self, force: bool) -> bytes:
         try:
             status = self._path.stat()  # follows symlinks: a mounted Secret is rotated by moving one
             seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
@@ -290,17 +301,18 @@ class _Files:
     async def read(self, *, force: bool) -> tuple[_Material, float]:
         certificate, key, token = self._certificate, self._key, self._token
         if isinstance(certificate, _File):
-            certificate = certificate.read(force=force)
+            certificate = await certificate.read(force=force)
         if isinstance(key, _File):
-            key = Secret(key.read(force=force).decode("ascii", "ignore"))
+            key = Secret((await key.read(force=force)).decode("ascii", "ignore"))
         value = token.value if isinstance(token, Token) else None
         if isinstance(token, _File):
-            text = token.read(force=force).decode("utf-8", "replace").strip()
+            text = (await token.read(force=force)).decode("utf-8", "replace").strip()
             if not usable_token(text):
                 raise CredentialError(f"{self._origin}: token file holds no token (one line of printable characters)")
             value = Secret(text)
+        ca = await _content(self._ca, force=force)
         begins, expires = _earliest(token_life(value), _certificate_life(certificate))
-        return _Material(value, certificate, key, _content(self._ca, force=force), expires, begins), self._interval
+        return _Material(value, certificate, key, ca, expires, begins), self._interval
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -330,7 +342,7 @@ class _Plugin:
         self._ran_at = float("-inf")
 
     async def read(self, *, force: bool) -> tuple[_Material, float]:
-        ca = _content(self._ca, force=force)
+        ca = await _content(self._ca, force=force)
         now = self._clock.now()
         due = now >= self._renew_at or (force and now - self._ran_at >= RELOAD_INTERVAL)
         if self._material is None or due:
@@ -440,8 +452,8 @@ def _certificate_life(certificate: bytes | None) -> Life | None:
     return tls.validity(certificate) if certificate is not None else None
 
 
-def _content(source: bytes | _File | None, *, force: bool) -> bytes | None:
-    return source.read(force=force) if isinstance(source, _File) else source
+async def _content(source: bytes | _File | None, *, force: bool) -> bytes | None:
+    return await source.read(force=force) if isinstance(source, _File) else source
 
 
 def _earliest(*lives: Life | None) -> tuple[float | None, float | None]:

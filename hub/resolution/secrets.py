@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from hub.aio.clock import Clock
+from hub.aio.threads import NoAnswer, Reader, glance
 from hub.errors import CredentialError, HubError
 from hub.files import read_regular
 from hub.plugin.spec import TerminalProviderError
 
 MAX_BYTES: Final = 65_536
 """A credential is small: the largest Secret a mounted file can hold is 1 MiB, tokens stay under 16 KiB."""
+
+READ_TIMEOUT: Final = 5.0
+"""Seconds for a file: longer, and the mount it lies on does not answer."""
 
 SECRET_TTL: Final = 30.0
 """Seconds a Secret's value is used before it is read again, where nobody watches it."""
@@ -70,7 +74,7 @@ def credential(
         if folder is None:
             raise TerminalProviderError("credential files need --credentials-dir")
         place = Place(ref["file"], folder)
-        place.real()  # refused now rather than at the first use
+        glance(place.real)  # refused now rather than at the first use, if its mount answers
         return _FileCredential(place)
     if keys == ["key", "secret"]:
         if read_secret is None:
@@ -144,19 +148,32 @@ class _FileCredential(_Remembered):
         super().__init__()
         self._place = place
         self._seen: tuple[int, ...] = ()
+        self._what = f"credential file {place.path}"
+        self._reader = Reader(READ_TIMEOUT)
 
     async def get(self, *, reload: bool = False) -> str:
         try:
-            if self._value is None or reload or _signature(self._place.real()) != self._seen:
-                seen, data = self._place.read(MAX_BYTES)
-                self._seen, self._value = seen, _clean(data, f"credential file {self._place.path}")
+            seen, value = await self._reader.call(self._read, reload)
+        except NoAnswer as error:
+            if self._value is None or reload:
+                raise CredentialError(f"{self._what}: {error}") from error
+            return self._value
         except OSError as error:
-            raise CredentialError(f"credential file {self._place.path}: {error.strerror}") from error
-        return self._value
+            raise CredentialError(f"{self._what}: {error.strerror}") from error
+        self._seen, self._value = seen, value
+        return value
+
+    def _read(self, reload: bool) -> tuple[tuple[int, ...], str]:
+        """Signature and value as of now; in a thread."""
+        known = self._value
+        if known is not None and not reload and _signature(self._place.real()) == self._seen:
+            return self._seen, known
+        seen, data = self._place.read(MAX_BYTES)
+        return seen, _clean(data, self._what)
 
     async def changed(self) -> bool:
         try:
-            return _signature(self._place.real()) != self._seen
+            return await self._reader.call(lambda: _signature(self._place.real())) != self._seen
         except (OSError, HubError):
             return False
 

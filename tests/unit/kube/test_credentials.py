@@ -6,8 +6,10 @@ import asyncio
 import base64
 import json
 import logging
+import os
 import ssl
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -272,6 +274,69 @@ async def test_a_credential_that_has_most_of_its_life_before_it_is_not_told_of(c
         assert each.expiring() is None
         await each.headers()
         assert each.expiring() is None
+
+
+class Hung:
+    """A mount: a path on it whose ``stat`` waits until the test lets it go on."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answers = threading.Event()
+        self.answers.set()
+        self.asked = 0
+        stat = Path.stat
+
+        def slow(this: Path, **more: Any) -> os.stat_result:
+            if this == path:
+                self.asked += 1
+                self.answers.wait(10)
+            return stat(this, **more)
+
+        monkeypatch.setattr(Path, "stat", slow)
+
+
+@pytest.fixture
+def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hung]:
+    """Where the file ``token`` lies."""
+    monkeypatch.setattr(module, "READ_TIMEOUT", 0.3)
+    made = Hung(tmp_path / "token", monkeypatch)
+    yield made
+    made.answers.set()
+
+
+async def test_token_file_on_a_hung_mount_stops_nobody(clock: FakeClock, tmp_path: Path, mount: Hung) -> None:
+    """The event loop goes on; the token in use stays, and is asked for by one thread until the mount answers."""
+    path = tmp_path / "token"
+    path.write_text("one")
+    credentials = of(TokenFile(path), clock)
+    await credentials.headers()
+    path.write_text("two!")
+    mount.answers.clear()
+    clock.pass_(5)
+    asking = asyncio.create_task(token(credentials))
+    for _ in range(5):
+        async with asyncio.timeout(0.2):
+            await asyncio.sleep(0.01)
+            assert not asking.done()
+    async with asyncio.timeout(5):
+        assert await asking == "one"
+    for _ in range(10):
+        clock.pass_(100)
+        async with asyncio.timeout(0.2):
+            assert await token(credentials) == "one"
+    assert mount.asked == 2
+    mount.answers.set()
+    await until(lambda: credentials._source._token._reader._running is None)  # type: ignore[attr-defined]
+    clock.pass_(100)
+    assert await token(credentials) == "two!"
+
+
+async def test_token_file_that_never_answered_is_an_error(clock: FakeClock, tmp_path: Path, mount: Hung) -> None:
+    """In time, which names the file."""
+    (tmp_path / "token").write_text("one")
+    mount.answers.clear()
+    with pytest.raises(CredentialError, match=rf"token file {tmp_path}/token: does not answer within 0.3 s"):
+        async with asyncio.timeout(5):
+            await of(TokenFile(tmp_path / "token"), clock).headers()
 
 
 # -- certificates ---------------------------------------------------------------------------------------------

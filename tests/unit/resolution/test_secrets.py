@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from hub.errors import ApiError, CredentialError
 from hub.plugin import TerminalProviderError
-from hub.resolution.secrets import credential
+from hub.resolution import secrets
+from hub.resolution.secrets import Place, credential
 from tests.unit.resolution.virtual import LoopClock
 
 
@@ -104,6 +107,35 @@ async def test_a_file_that_becomes_a_link_to_elsewhere_is_refused_when_read(tmp_
     with pytest.raises(TerminalProviderError, match="lies outside"):
         await value.get()
     assert not await value.changed()
+
+
+async def test_a_file_on_a_hung_mount_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read stays in use, a reload says so in time, and the event loop goes on meanwhile."""
+    monkeypatch.setattr(secrets, "READ_TIMEOUT", 0.3)
+    path, answers, real = tmp_path / "token", threading.Event(), Place.real
+    path.write_text("one")
+    value = credential({"file": "token"}, tmp_path, None, LoopClock())
+    assert await value.get() == "one"
+
+    def slow(place: Place) -> str:
+        answers.wait(10)
+        return real(place)
+
+    monkeypatch.setattr(Place, "real", slow)
+    try:
+        async with asyncio.timeout(5):
+            asking = asyncio.create_task(value.get())
+            await asyncio.sleep(0.01)
+            assert not asking.done()
+            assert await asking == "one"
+            assert not await value.changed()
+            with pytest.raises(CredentialError, match=r"credential file .*/token: does not answer within 0.3 s"):
+                await value.get(reload=True)
+            never_read = credential({"file": "other"}, tmp_path, None, LoopClock())
+            with pytest.raises(CredentialError, match=r"credential file .*/other: does not answer within 0.3 s"):
+                await never_read.get()
+    finally:
+        answers.set()
 
 
 def test_files_need_a_folder() -> None:
