@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeVar
+from weakref import WeakValueDictionary
 
 from hub.aio.clock import Clock
+from hub.aio.threads import NoAnswer, Reader
 from hub.errors import Forbidden, HubError, KubeconfigError, NotFound
 from hub.kube.client import Client
 from hub.kube.cluster_access import ClusterAccess
@@ -16,6 +19,11 @@ from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, load_kubeconfig, parse_kubeconfig
 from hub.kube.resolver import LookupPool
 from hub.registry.spec import ClusterSpec, KubeconfigPath, KubeconfigSecret
+
+T = TypeVar("T")
+
+READ_TIMEOUT: Final = 10.0
+"""Seconds for a kubeconfig: longer, and the mount it lies on does not answer."""
 
 ReadSecretData = Callable[[str], Awaitable[Mapping[str, str]]]
 """Name -> base64 values of a Secret in the hub's --secrets-namespace; raises NotFound and the like."""
@@ -46,12 +54,16 @@ class Connector:
     read_secret: ReadSecretData | None = None
     secrets_namespace: str = "default"
     secret_version: Callable[[str], str | None] = _untold
+    _readers: WeakValueDictionary[str, Reader] = field(
+        default_factory=WeakValueDictionary, init=False, repr=False, compare=False
+    )
+    """By path, for as long as one reads: a file that hangs has one thread, however often its cluster begins anew."""
 
     async def access(self, spec: ClusterSpec) -> ClusterAccess:
         """Read the entry's kubeconfig.
 
         Raises:
-            KubeconfigError: it is missing, unusable, or asks for what is not allowed.
+            KubeconfigError: it is missing, unusable, or asks for what is not allowed; its mount does not answer.
             ApiError, ClusterUnreachable: the Secret could not be read.
         """
         source = spec.kubeconfig
@@ -59,7 +71,7 @@ class Connector:
             raise KubeconfigError(f"cluster {spec.name} has no kubeconfig")
         if isinstance(source, KubeconfigPath):
             policy = KubeconfigPolicy(allow_exec=self.allow_exec, allow_files=True, denied_servers=self.denied_servers)
-            return await asyncio.to_thread(load_kubeconfig, source.path, policy=policy, context=source.context)
+            return await self._read(source.path, partial(load_kubeconfig, policy=policy, context=source.context))
         content = await self._secret(spec.name, source)
         policy = KubeconfigPolicy(allow_exec=self.allow_exec, allow_files=False, denied_servers=self.denied_servers)
         return parse_kubeconfig(content, origin=f"Secret {source.secret}", policy=policy, context=source.context)
@@ -88,12 +100,24 @@ class Connector:
             raise KubeconfigError(f"{where} cannot be read: {error}") from error
 
     async def stamp(self, spec: ClusterSpec) -> object:
-        """Something cheap that differs once the entry's kubeconfig may say something else; None = cannot be told."""
+        """Something cheap that differs once the entry's kubeconfig may say something else; None = cannot be told.
+
+        Raises:
+            KubeconfigError: its mount does not answer.
+        """
         if isinstance(spec.kubeconfig, KubeconfigSecret):
             return self.secret_version(spec.kubeconfig.secret)
         if spec.kubeconfig is None:
             return None
-        return await asyncio.to_thread(_stamp, spec.kubeconfig.path)
+        return await self._read(spec.kubeconfig.path, _stamp)
+
+    async def _read(self, path: str, function: Callable[[str], T]) -> T:
+        """What a function of the file gives, in a thread."""
+        reader = self._readers.setdefault(path, Reader(READ_TIMEOUT))
+        try:
+            return await reader.call(function, path)
+        except NoAnswer as error:
+            raise KubeconfigError(f"kubeconfig {path}: {error}") from None
 
     def client(self, access: ClusterAccess) -> Client:
         """A client with its own session, credentials and resolver."""

@@ -152,8 +152,8 @@ class RemoteCluster:
         """Follow until cancelled."""
         backoff = Backoff(cap=ACCESS_RETRY, jitter=0.2)
         while True:
-            stamp = await self._connector.stamp(self.spec)  # before reading: a change meanwhile is seen later
             try:
+                stamp = await self._connector.stamp(self.spec)  # before reading: a change meanwhile is seen later
                 access = await self._connector.access(self.spec)
             except HubError as error:
                 self.failed(error)
@@ -193,14 +193,14 @@ class RemoteCluster:
         read_at = self._clock.now()
         while True:
             await self._clock.sleep(ACCESS_CHECK)
-            now = await self._connector.stamp(self.spec)
-            if now is None:
-                if self.status.state is State.READY and self._clock.now() - read_at < SECRET_CHECK:
-                    continue
-            elif now == stamp:
-                continue
-            read_at = self._clock.now()
             with suppress(HubError):
+                now = await self._connector.stamp(self.spec)
+                if now is None:
+                    if self.status.state is State.READY and self._clock.now() - read_at < SECRET_CHECK:
+                        continue
+                elif now == stamp:
+                    continue
+                read_at = self._clock.now()
                 if await self._connector.access(self.spec) != access:
                     return
                 stamp = now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -12,8 +13,11 @@ import yaml
 
 from hub.aio.clock import SystemClock
 from hub.errors import ClusterUnreachable, Forbidden, HubError, KubeconfigError, NotFound
+from hub.kube.reflector import RelistSlots
 from hub.registry.spec import ClusterSpec, KubeconfigPath, KubeconfigSecret
+from hub.remote import cluster as module
 from hub.remote.access import Connector
+from hub.remote.cluster import RemoteCluster
 from hub.remote.status import State, state_after
 
 KUBECONFIG = yaml.safe_dump(
@@ -89,3 +93,25 @@ async def test_a_secret_is_stamped_by_whoever_watches_it() -> None:
     assert await made.stamp(SECRET) is None
     versions["eu-access"] = "7"
     assert await made.stamp(SECRET) == "7"
+
+
+async def test_a_mount_that_does_not_answer_ends_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in use stays as long as it cannot be told whether the kubeconfig has changed."""
+
+    class Silent(Connector):
+        asked = 0
+
+        async def stamp(self, spec: ClusterSpec) -> object:
+            Silent.asked += 1
+            raise KubeconfigError("kubeconfig /mnt/eu: does not answer within 10 s")
+
+    monkeypatch.setattr(module, "ACCESS_CHECK", 0.001)
+    unit = RemoteCluster(
+        SECRET, Silent(SystemClock(), cast("Any", None)), SystemClock(), RelistSlots(), lambda *_: None, lambda: None
+    )
+    following = asyncio.create_task(unit._replaced(cast("Any", None), (1, 2)))
+    async with asyncio.timeout(5):
+        while Silent.asked < 3:  # noqa: ASYNC110 - another task's
+            await asyncio.sleep(0.001)
+    assert not following.done()
+    following.cancel()

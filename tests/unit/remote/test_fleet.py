@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -14,8 +17,11 @@ from hub.desired.addresses import Accepted, Rejected
 from hub.errors import ClusterUnreachable, KubeconfigError
 from hub.kube.cluster_access import ClusterAccess
 from hub.kube.reflector import STEADY
+from hub.kube.resolver import LookupPool
 from hub.model import LOCAL, Node, TargetKey
+from hub.plugin.testing import SimulatedCluster
 from hub.registry.spec import ClusterSpec, KubeconfigPath, NodePolicy, ProviderRef, Registry, TargetSpec
+from hub.remote import access
 from hub.remote.access import Connector
 from hub.remote.fleet import Fleet, SourceKey
 from hub.remote.source import Source
@@ -253,3 +259,41 @@ async def test_two_names_of_one_cluster_are_twins(fleet: Fleet, changed: list[st
     fleet.update(registry(cluster("eu"), cluster("ap")))
     assert fleet.twins == {}
     assert "eu" in changed
+
+
+async def test_kubeconfigs_on_a_hung_mount_hold_up_nobody(
+    changed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their clusters say so; another one is followed, and what is done in asyncio's own threads goes on."""
+    answers, stat = threading.Event(), os.stat
+
+    def slow(path: Any, **more: Any) -> os.stat_result:
+        if str(path).startswith("/hung/"):
+            answers.wait(20)
+        return stat(path, **more)
+
+    monkeypatch.setattr(access, "READ_TIMEOUT", 0.3)
+    monkeypatch.setattr(os, "stat", slow)
+    clock, pool = SystemClock(), LookupPool()
+    host = ProviderHost(Catalog(), clock=clock, folder="/")
+    fleet = Fleet(Connector(clock, pool), host, clock, changed.append)
+    hung = [f"c{number}" for number in range(min(32, (os.cpu_count() or 1) + 4))]  # as many as asyncio has threads
+    try:
+        async with SimulatedCluster("eu") as sim:
+            sim.write_kubeconfig(tmp_path / "eu")
+            good = cluster("eu", str(tmp_path / "eu"))
+            fleet.update(registry(*(cluster(name, f"/hung/{name}") for name in hung), good))
+            async with asyncio.timeout(15):
+                await asyncio.gather(*(each.settled() for each in fleet.clusters.values()))
+                assert await asyncio.to_thread(max, 1, 2) == 2  # metrics, the status page, the registry's watcher
+            assert fleet.clusters["eu"].status.state is State.READY
+            for name in hung:
+                status = fleet.clusters[name].status
+                said = f"kubeconfig /hung/{name}: does not answer within 0.3 s"
+                assert (status.state, status.error) == (State.DEGRADED, said)
+            await fleet.close()
+    finally:
+        answers.set()
+        await fleet.close()
+        await host.close()
+        pool.close()
