@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from hub.aio.clock import Clock
+from hub.aio.supervise import supervise
 from hub.health.flights import Flight, HttpFlight, HttpsFlight, Opener, TcpFlight
 from hub.health.prober import TIMED_OUT, Lane, Probe, Prober, passed
 from hub.health.spec import NO_VERDICTS, Check, Policy, Verdict, Verdicts, Watch, starting_verdict
@@ -326,18 +327,27 @@ class Board:
         while True:
             await self._needed.wait()
             probing = asyncio.create_task(self._prober.run(), name="prober")
+            certificates = "certificates of https checks"
+            trusting = asyncio.create_task(supervise(certificates, self._trust, self._clock), name=certificates)
             try:
                 while self._followed and not probing.done():
-                    await self._trusts.refresh(self._clock.now())
                     self._look(self._clock.now())
                     self._tell_rest()
                     await self._clock.sleep(LOOK if self._doubtful or self.suspected else ROUND)
                 if not self._followed:
                     self._needed.clear()
             finally:
+                trusting.cancel()
                 probing.cancel()
+                await asyncio.wait({trusting})
                 with suppress(asyncio.CancelledError):
                     await probing
+
+    async def _trust(self) -> None:
+        """Look after the certificates: beside the verdicts, which wait for no file."""
+        while True:
+            await self._trusts.refresh(self._clock.now())
+            await self._clock.sleep(ROUND)
 
     async def judge(self, ask: Callable[[], object], seconds: float) -> None:
         """Probe what ``ask`` has followed until there is a verdict on every address, at most ``seconds``."""

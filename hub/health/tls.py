@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from hub.aio.threads import NoAnswer, Reader
 from hub.errors import HubError
 from hub.health.spec import Check
 
@@ -19,9 +20,11 @@ log = logging.getLogger(__name__)
 MAX_BYTES: Final = 1_048_576
 """A file of certificates; the system's own bundle has 220 KB."""
 
-
 LOOK_AGAIN: Final = 10.0
 """Seconds between looks at the files."""
+
+READ_TIMEOUT: Final = 5.0
+"""Seconds for a file: longer, and the mount it lies on does not answer."""
 
 
 class TrustError(HubError):
@@ -49,14 +52,16 @@ class Trusted:
 
     Attributes:
         problem: why it could not be made, or made anew; "" where it could.
+        stamp: of the file it is made of; None where that is to be read.
     """
 
-    __slots__ = ("context", "problem", "stamp")
+    __slots__ = ("context", "problem", "reader", "stamp")
 
     def __init__(self) -> None:
         self.context: ssl.SSLContext | None = None
         self.problem = ""
         self.stamp: tuple[int, ...] | None = None
+        self.reader = Reader(READ_TIMEOUT)
 
 
 class Trusts:
@@ -84,17 +89,28 @@ class Trusts:
         if now - self._looked_at < LOOK_AGAIN or not self._known:
             return
         self._looked_at = now
-        for trust, trusted in list(self._known.items()):
-            found = await asyncio.to_thread(stamp, trust)
-            if found == trusted.stamp and (trusted.context is not None or trusted.problem):
-                continue
-            trusted.stamp = found
-            try:
-                trusted.context = await asyncio.to_thread(context, trust, self._folder)
-                trusted.problem = ""
-            except TrustError as error:
-                trusted.problem = str(error)
-                log.warning("https checks: %s", error)
+        await asyncio.gather(*(self._look(trust, trusted) for trust, trusted in self._known.items()))
+
+    async def _look(self, trust: Trust, trusted: Trusted) -> None:
+        try:
+            found, made = await trusted.reader.call(_changed, trust, self._folder, trusted.stamp)
+        except HubError as error:
+            what = f"health.ca {trust.ca}" if trust.ca else "the system's certificates"
+            problem = f"{what}: {error}" if isinstance(error, NoAnswer) else str(error)
+            if problem != trusted.problem:
+                log.warning("https checks: %s", problem)
+            trusted.stamp, trusted.problem = None, problem
+        else:
+            trusted.stamp, trusted.problem = found, ""
+            trusted.context = made or trusted.context
+
+
+def _changed(
+    trust: Trust, folder: str, before: tuple[int, ...] | None
+) -> tuple[tuple[int, ...], ssl.SSLContext | None]:
+    """The stamp now, and a context where it is another one than before."""
+    found = stamp(trust)
+    return found, context(trust, folder) if found != before else None
 
 
 def stamp(trust: Trust) -> tuple[int, ...]:
@@ -103,7 +119,7 @@ def stamp(trust: Trust) -> tuple[int, ...]:
         return ()
     try:
         status = os.stat(trust.ca)  # noqa: PTH116 - follows symlinks, as mounted Secrets need
-    except OSError:
+    except (OSError, ValueError):
         return ()
     return status.st_ino, status.st_mtime_ns, status.st_size
 
@@ -131,10 +147,10 @@ def context(trust: Trust, folder: str) -> ssl.SSLContext:
 
 
 def _certificates(path: str, folder: str) -> str:
-    real, root = Path(path).resolve(), Path(folder).resolve()
-    if not real.is_relative_to(root):
-        raise TrustError(f"health.ca {path} lies outside {folder}; move it there or set --credentials-dir")
     try:
+        real, root = Path(path).resolve(), Path(folder).resolve()
+        if not real.is_relative_to(root):
+            raise TrustError(f"health.ca {path} lies outside {folder}; move it there or set --credentials-dir")
         if not real.is_file():
             raise TrustError(f"health.ca {path}: there is no such file")
         with real.open("rb") as file:
@@ -145,6 +161,8 @@ def _certificates(path: str, folder: str) -> str:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):
         raise TrustError(f"health.ca {path} holds no certificate in PEM") from None
+    except RuntimeError:  # what resolve() raises for it
+        raise TrustError(f"health.ca {path} is a symlink that leads to itself") from None
     except OSError as error:
         raise TrustError(f"health.ca {path}: {(error.strerror or 'unreadable').lower()}") from None
     return text

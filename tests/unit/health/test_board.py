@@ -5,11 +5,15 @@ Answers are given by hand and time by a clock of the test: no socket is opened.
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
+from hub.aio.clock import SystemClock
+from hub.health import tls
 from hub.health.board import Board
 from hub.health.prober import Probe
 from hub.health.spec import Check, Verdict, Watch
@@ -265,3 +269,22 @@ def test_a_stricter_policy_ends_probes() -> None:
     assert board.flown() == {}
     board.follow(A, [watch], {"eu": POLICY})
     assert board.flown().keys() == {(CHECK, ONE)}
+
+
+async def test_certificates_that_cannot_be_read_hold_up_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suspicion ends while the mount they lie on does not answer."""
+    answers = threading.Event()
+    monkeypatch.setattr(tls, "stamp", lambda _: answers.wait(10))
+    board = Board(SystemClock(), lambda _: None)
+    board.follow(A, [Watch("eu", "IPv4", CHECK, published(ONE), {})], {})  # without a policy nothing is probed
+    board._trusts.get(tls.Trust("/mnt/ca.pem"))
+    board.suspected = True
+    running = asyncio.create_task(board.run())
+    try:
+        async with asyncio.timeout(5):
+            while board.suspected:  # noqa: ASYNC110 - the board's
+                await asyncio.sleep(0.01)
+    finally:
+        answers.set()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
 
+from hub.health import tls
 from hub.health.spec import Check
 from hub.health.tls import LOOK_AGAIN, Trust, TrustError, Trusts, context, trust_of
 from hub.plugin.testing.simulator.identity import AUTHORITY
@@ -66,3 +69,55 @@ async def test_a_replaced_file_is_read_again_and_a_bad_one_is_not_used(tmp_path:
     await trusts.refresh(2 * LOOK_AGAIN)
     assert trusted.context is first
     assert "no certificate" in trusted.problem
+
+
+async def test_a_symlink_that_leads_to_itself_is_named_and_hurts_no_other_check(tmp_path: Path) -> None:
+    """A link that was made wrong is a problem like any other."""
+    (tmp_path / "loop.pem").symlink_to("loop.pem")
+    (tmp_path / "ca.pem").write_text(AUTHORITY)
+    with pytest.raises(TrustError, match=r"loop\.pem is a symlink that leads to itself"):
+        context(Trust(str(tmp_path / "loop.pem")), str(tmp_path))
+    trusts = Trusts(str(tmp_path))
+    bad, good = (trusts.get(Trust(str(tmp_path / name))) for name in ("loop.pem", "ca.pem"))
+    await trusts.refresh(0.0)
+    assert "leads to itself" in bad.problem
+    assert good.context is not None
+
+
+async def test_a_mount_that_does_not_answer_hurts_no_other_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once, the last context stays, and once it answers all is well, be the file the same."""
+    answers, look = threading.Event(), tls.stamp
+    answers.set()
+    path = tmp_path / "ca.pem"
+    path.write_text(AUTHORITY)
+
+    def slow(trust: Trust) -> tuple[int, ...]:
+        if trust.ca:
+            answers.wait(10)
+        return look(trust)
+
+    monkeypatch.setattr(tls, "READ_TIMEOUT", 0.3)
+    monkeypatch.setattr(tls, "stamp", slow)
+    trusts = Trusts(str(tmp_path))
+    hung = trusts.get(Trust(str(path)))
+    await trusts.refresh(0.0)
+    first = hung.context
+    answers.clear()
+    try:
+        async with asyncio.timeout(5):
+            await trusts.refresh(LOOK_AGAIN)
+            other = trusts.get(Trust(insecure=True))
+            await trusts.refresh(2 * LOOK_AGAIN)
+        assert (hung.context, hung.problem) == (first, f"health.ca {path}: does not answer within 0.3 s")
+        assert other.context is not None
+        assert len(caplog.records) == 1
+    finally:
+        answers.set()
+    async with asyncio.timeout(5):
+        while hung.reader._running is not None:  # noqa: ASYNC110 - set by the loop
+            await asyncio.sleep(0.01)
+    await trusts.refresh(3 * LOOK_AGAIN)
+    assert hung.context is not None
+    assert not hung.problem
