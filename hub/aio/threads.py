@@ -21,7 +21,7 @@ from hub.errors import HubError
 T = TypeVar("T")
 
 AT_ONCE: Final = 4
-"""Calls that run at the same time: they contend with the event loop for the interpreter. Those that hang do not count."""
+"""Calls that run at the same time: they contend with the event loop for the interpreter. What hangs does not count."""
 HANGS: Final = 0.1
 """Seconds after which a call counts as one that hangs. A ``stat`` takes microseconds, a kubeconfig milliseconds."""
 

@@ -13,6 +13,7 @@ import gc
 import os
 import pickle
 import resource
+import signal
 import subprocess
 import sys
 from concurrent.futures import Future
@@ -28,6 +29,9 @@ SECONDS: Final = 30
 CPU_SECONDS: Final = 20
 """CPU time for one file: less than the wait, so that content that costs too much and a machine that is too
 busy are told apart."""
+CPU_GRACE: Final = 5
+"""Seconds of it until the kernel, which first says that it was too much (SIGXCPU), kills; as it also does where memory
+has run out, which says nothing about the content."""
 REASON: Final = 200
 """Characters of the reason the process gave for its end."""
 MEMORY: Final = 1 << 30
@@ -40,7 +44,7 @@ https://docs.pydantic.dev/latest/concepts/plugins/"""
 
 
 class Unchecked(RegistryError):
-    """The file may be good: there was no process, or not enough time, to check it."""
+    """The file may be good: there was no process, not enough time or memory to check it."""
 
 
 def _unchecked(path: str, message: str) -> Unchecked:
@@ -55,7 +59,7 @@ class Check:
         path: names them in messages; relative paths in them start at its folder.
 
     Raises:
-        Unchecked: no process can be started.
+        Unchecked: no process can be started, or no thread.
     """
 
     def __init__(self, content: bytes, path: str | os.PathLike[str]) -> None:
@@ -75,7 +79,12 @@ class Check:
         except OSError as error:
             raise _unchecked(self._path, f"could not be checked: no process for it: {error.strerror}") from error
         self._answer: Future[tuple[bytes, bytes]] = Future()
-        Thread(target=self._converse, name=f"checker of {self._path}", daemon=True).start()
+        try:
+            Thread(target=self._converse, name=f"checker of {self._path}", daemon=True).start()
+        except RuntimeError as error:
+            with self._process as process:
+                process.kill()
+            raise _unchecked(self._path, f"could not be checked: no thread for it: {error}") from error
 
     def _converse(self) -> None:
         """Hand the content over and take the answer; more than a pipe holds would keep either side waiting."""
@@ -88,7 +97,7 @@ class Check:
         """Wait for it. Blocking.
 
         Raises:
-            Unchecked: there was no time to check it.
+            Unchecked: there was no time to check it, or no memory.
             RegistryError: the file cannot be used at all.
         """
         with self._process as process:
@@ -97,6 +106,10 @@ class Check:
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise _unchecked(self._path, f"could not be checked within {SECONDS} s") from None
+        if process.returncode == -signal.SIGKILL:
+            raise _unchecked(self._path, "could not be checked: the checker was killed; is there too little memory?")
+        if process.returncode == -signal.SIGXCPU:
+            raise refusal(self._path, f"could not be checked: it takes more than {CPU_SECONDS} s of CPU")
         if process.returncode != 0 or not answer:
             last = (reason.decode(errors="replace").strip().rpartition("\n")[2] or "no reason given")[:REASON]
             message = f"could not be checked: the checker ended with {process.returncode}: {last}"
@@ -129,7 +142,7 @@ def main() -> None:
     """The process: bytes on stdin, a pickled :class:`Loaded` or the problems on stdout."""
     gc.disable()  # it ends soon, and its memory is limited: looking for garbage is a tenth of its time
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + CPU_GRACE))
     from hub.registry import load
 
     try:

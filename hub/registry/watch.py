@@ -21,7 +21,7 @@ INTERVAL: Final = 1.0
 """Seconds between looks: a change is picked up within 2 s, reading included."""
 
 CHECK_AGAIN: Final = 60.0
-"""Seconds until a file is checked again that could not be: the machine was too busy, or out of processes."""
+"""Seconds until a file is checked again that could not be: the machine was too busy, or out of processes or memory."""
 
 Signature = tuple[object, ...]
 
@@ -63,9 +63,14 @@ class RegistryWatcher:
 
     async def look(self) -> None:
         """Look once, and report what is new. Reading and checking happen in a thread."""
-        outcome = await asyncio.to_thread(self._outcome)
-        if outcome is not None:
-            self._on_change(outcome)
+        before = self._seen, self._again_at
+        try:
+            outcome = await asyncio.to_thread(self._outcome)
+            if outcome is not None:
+                self._on_change(outcome)
+        except Exception:
+            (self._seen, self._again_at), self._signature = before, None  # nobody knows of it: the next look finds it
+            raise
 
     def _outcome(self) -> Loaded | RegistryError | None:
         """What the file is now, where that may differ from the last look.

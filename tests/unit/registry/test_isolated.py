@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from hub.errors import RegistryError
 from hub.registry import isolated
 from hub.registry.load import loads
 
+ROOT = Path(__file__).parents[3]
 GOOD = b"version: 1\nowner: one\n"
 
 
@@ -72,3 +75,66 @@ def test_no_process_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(isolated.Unchecked, match="no process for it: Resource temporarily unavailable"):
         isolated.loads(GOOD, "clusters.yaml")
+
+
+def test_no_thread_is_no_verdict_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As no process: the system has reached its limit of either."""
+    started: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def remembering(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*args, **kwargs))
+        return started[-1]
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(subprocess, "Popen", remembering)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    with pytest.raises(isolated.Unchecked, match="no thread for it: can't start new thread"):
+        isolated.loads(GOOD, "clusters.yaml")
+    assert started[0].returncode == -signal.SIGKILL
+
+
+def instead(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Let a shell script be the checker."""
+    (folder / "checker").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "checker").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(folder / "checker"))
+
+
+def test_a_checker_that_is_killed_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel kills where memory has run out: later there may be enough."""
+    instead(tmp_path, monkeypatch, "kill -9 $$")
+
+    with pytest.raises(isolated.Unchecked, match="the checker was killed"):
+        isolated.loads(GOOD, "clusters.yaml")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("while True: pass", "it takes more than 20 s of CPU"),
+        ("bytes(1 << 40)", "the checker ended with 1: MemoryError"),
+    ],
+)
+def test_content_that_costs_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, message: str
+) -> None:
+    """For good: it would cost the same each time. The checker's own limits tell that from a machine short of either."""
+    code = f"""
+from hub.registry import isolated, load
+
+def costly(*_):
+    {content}
+
+isolated.CPU_SECONDS, load.loads = 1, costly
+isolated.main()
+"""
+    (tmp_path / "code.py").write_text(code)
+    instead(tmp_path, monkeypatch, f'PYTHONPATH={ROOT} exec {sys.executable} {tmp_path / "code.py"} "$@"')
+
+    with pytest.raises(RegistryError, match=message) as refused:
+        isolated.loads(GOOD, "clusters.yaml")
+    assert not isinstance(refused.value, isolated.Unchecked)

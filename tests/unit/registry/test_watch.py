@@ -118,6 +118,40 @@ async def test_file_that_could_not_be_checked_is_checked_again(tmp_path: Path) -
     assert (len(tries), reported) == (3, ["error", "one"])
 
 
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_change_that_was_lost_on_the_way_is_found_by_the_next_look(tmp_path: Path, again: bool) -> None:
+    """Whatever the check raises, or whoever is told: also where the file was to be checked once more."""
+    path = tmp_path / "clusters.yaml"
+    path.write_text(GOOD)
+    watcher, reported = follow(path)
+    fail: list[Exception] = [RuntimeError("no thread"), MemoryError(), RuntimeError("not understood")]
+    if again:
+        fail.insert(0, Unchecked((Problem("clusters.yaml", 0, 0, "", "could not be checked"),)))
+    told = watcher._on_change
+
+    def check(content: bytes, name: str) -> Loaded:
+        if len(fail) > 1:
+            raise fail.pop(0)
+        return loads(content, name)
+
+    def tell(outcome: Loaded | RegistryError) -> None:
+        if fail and not isinstance(outcome, RegistryError):
+            raise fail.pop()
+        told(outcome)
+
+    watcher._check, watcher._on_change, clock = check, tell, watcher._clock
+    assert isinstance(clock, QuickClock)
+    if again:
+        await look(watcher)
+        clock.time += CHECK_AGAIN
+    for error in (RuntimeError, MemoryError, RuntimeError):
+        with pytest.raises(error):
+            await look(watcher, 1)
+    await look(watcher)
+
+    assert reported == ["error"] * again + ["one"]
+
+
 async def test_missing_file_is_reported_and_so_is_its_return(tmp_path: Path) -> None:
     """A file that vanishes is an error once, until it is back."""
     path = tmp_path / "clusters.yaml"
