@@ -163,7 +163,8 @@ def _uncovered(
     wanted: dict[Spot, list[tuple[Endpoint, tuple[Port, ...]]]] = {}
     for group in groups:
         for address, endpoint in group.endpoints.items():
-            wanted.setdefault((group.key.family, address), []).append((endpoint, group.ports))
+            ports = group.port_sets.get(address, group.ports)
+            wanted.setdefault((group.key.family, address), []).append((endpoint, ports))
     missing = {
         spot[1]
         for each in theirs

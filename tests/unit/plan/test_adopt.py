@@ -116,6 +116,19 @@ def test_an_endpoint_is_covered_by(old: Slice, ours: Mapping[str, Any], goes: bo
     assert [each.reason for each in found.findings] == ([] if goes else ["AdoptionWaiting"])
 
 
+def test_each_endpoint_is_covered_with_the_ports_it_serves() -> None:
+    """Those of one copy may serve different ports, in slices of their own."""
+    one, other = build.endpoint("10.0.0.1"), build.endpoint("10.0.0.2")
+    ours = (build.slice("s-0", [one]), build.slice("s-1", [other], ports=(HTTP,)))
+    group = wanted(one, other, published=ours, port_sets={"10.0.0.2": (HTTP,)})
+
+    right = adopt(OLD, (theirs("a", one), theirs("b", other, ports=(HTTP,))), ours, (group,), NEW, 100.0)
+    wrong = adopt(OLD, (theirs("a", one, ports=(HTTP,)),), ours, (group,), NEW, 100.0)
+
+    assert (right.findings, right.wake_at) == ((), 100.0 + SETTLE)
+    assert [each.objects for each in wrong.findings] == [("10.0.0.1",)]
+
+
 def test_what_is_published_and_no_longer_wanted_covers_nothing() -> None:
     """It would go a moment after theirs."""
     published = build.slice(endpoints=(build.endpoint(),))
