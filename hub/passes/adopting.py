@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import product
 from typing import Any, Final
@@ -21,7 +21,7 @@ from hub.kube.reflector import Reflector
 from hub.kube.wire import SLICES
 from hub.local.cluster import ALL, Follower
 from hub.local.stores import SliceStore
-from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, EndpointGroup, Finding, Slice, TargetKey
+from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, EndpointGroup, Finding, Slice, SourceView, TargetKey
 from hub.plan.adopt import Adoption, AdoptMemory, adopt, deleted
 from hub.registry.spec import Registry, TargetSpec
 
@@ -121,7 +121,11 @@ class Adopting:
     # --- deciding ------------------------------------------------------------------------------------
 
     def check(
-        self, spec: TargetSpec, published: Iterable[Slice], groups: tuple[EndpointGroup, ...], *, known: bool = True
+        self,
+        spec: TargetSpec,
+        published: Iterable[Slice],
+        groups: tuple[EndpointGroup, ...],
+        sources: Sequence[SourceView] = (),
     ) -> Adoption:
         """What follows for one target; nothing where it does not adopt, or theirs are not known yet.
 
@@ -129,7 +133,7 @@ class Adopting:
             spec: the target.
             published: ours, as observed.
             groups: what is wanted of ours, after the guard.
-            known: every source of the target makes a statement.
+            sources: what the sources of the target say; none where one of them makes no statement.
         """
         if not spec.adopt:
             self._memory.pop(spec.key, None)
@@ -139,9 +143,9 @@ class Adopting:
         present = (each for store in self._stores.values() for each in store.of(spec.key).values())
         theirs = [each for each in present if _theirs(each, spec.adopt)]
         memory = self._memory.get(spec.key, AdoptMemory())
-        # A copy of the same source, only better: what ours lacks is gone there, and theirs never let go of it.
-        complete = spec.adopt == ENDPOINT_COPIER and known
-        found = adopt(spec.adopt, theirs, published, groups, memory, self._clock.now(), complete=complete)
+        # A copy of the same source, only better: what is gone there, theirs never let go of.
+        said = sources if spec.adopt == ENDPOINT_COPIER else ()
+        found = adopt(spec.adopt, theirs, published, groups, memory, self._clock.now(), sources=said)
         self._memory[spec.key] = found.memory
         return found
 

@@ -347,7 +347,8 @@ class Reconciler:
         guarded = self._guarding.check(key, spec, desired.groups, state.guards)
         findings.extend(guarded.findings)
         wakes.extend(guarded.wakes)
-        adoption = self._adopting.check(spec, ours, guarded.groups, known=not sources.unknown)
+        views = [] if sources.unknown else [each.view for each in sources.inputs]
+        adoption = self._adopting.check(spec, ours, guarded.groups, views)
         findings.extend(adoption.findings)
         if adoption.wake_at is not None:
             wakes.append(adoption.wake_at - now)

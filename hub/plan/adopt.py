@@ -1,9 +1,9 @@
 """Taking over from another controller: when its slices of a target may go. Pure.
 
 Ours are published beside theirs, with equal conditions, so that no consumer sees a difference. Theirs go
-when every address in them has been covered by ours for :data:`SETTLE` seconds. Whoever wrote them may still
-run: a slice that changes meanwhile is left alone until it has been quiet, and one that comes back after it
-was deleted is left alone for good. An old writer is reported, never fought.
+when every address in them has been covered by ours for :data:`SETTLE` seconds; one that the source of both has let
+go of needs no cover. Whoever wrote them may still run: a slice that changes meanwhile is left alone until it has been
+quiet, and one that comes back after it was deleted is left alone for good. An old writer is reported, never fought.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from hub.model import Conditions, Endpoint, EndpointGroup, Finding, Port, Slice
+from hub.model import Conditions, Endpoint, EndpointGroup, Finding, Port, Slice, SourceView
 
 SETTLE: Final = 5.0
 """Seconds for which both are published: consumers have seen ours by then, as with every move (DESIGN.md)."""
@@ -30,6 +30,9 @@ EPSILON: Final = 1e-6
 
 Spot = tuple[str, str]
 """Address family and address."""
+
+Served = tuple[Endpoint, tuple[Port, ...]]
+"""An endpoint and its ports."""
 
 
 class AdoptMemory(msgspec.Struct, frozen=True):
@@ -81,7 +84,7 @@ def adopt(
     memory: AdoptMemory,
     now: float,
     *,
-    complete: bool = False,
+    sources: Sequence[SourceView] = (),
 ) -> Adoption:
     """Decide about the slices of another controller.
 
@@ -92,8 +95,9 @@ def adopt(
         groups: what is wanted of ours, after the guard.
         memory: from the last pass.
         now: seconds that only move forward.
-        complete: theirs was made from what ours is made from, and all of that is known: what ours does not
-            want is gone, and need not be covered.
+        sources: what theirs was made from, as ours is; none where that is something else. While each makes a complete
+            statement and something of ours is ready, their word counts, not theirs: what none of them states is
+            gone and need not be covered, and ours need be no better than they say.
     """
     if memory.managed_by != managed_by:
         memory = AdoptMemory(managed_by)
@@ -104,8 +108,10 @@ def adopt(
     if not present:
         return Adoption(groups, memory=replace(memory, covered_since=None, returned=False))
     names = tuple(each.name for each in present)[:LISTED]
-    missing = _uncovered(present, tuple(published), groups, complete=complete)
-    if not complete:
+    published = tuple(published)
+    stated = bool(sources) and all(map(_complete, sources))
+    missing = _uncovered(present, published, groups, sources if stated and _any_ready(published) else ())
+    if not stated:
         groups = _alike(groups, present)
     working = memory.written_at is not None and now < memory.written_at + QUIET - EPSILON
     if memory.returned or working:
@@ -148,19 +154,30 @@ def _watched(memory: AdoptMemory, present: Sequence[Slice], now: float) -> Adopt
 # --- what covers what -----------------------------------------------------------------------------
 
 
+def _complete(view: SourceView) -> bool:
+    """Whether what a source does not state is gone there; one that states nothing may be another than is meant."""
+    return view.unknown is None and view.complete and not view.unknown_nodes and any(view.endpoints.values())
+
+
+def _any_ready(slices: Iterable[Slice]) -> bool:
+    return any(conditions(endpoint).ready for each in slices for endpoint in each.endpoints)
+
+
 def _uncovered(
-    theirs: Sequence[Slice], published: Sequence[Slice], groups: Sequence[EndpointGroup], *, complete: bool
+    theirs: Sequence[Slice],
+    published: Sequence[Slice],
+    groups: Sequence[EndpointGroup],
+    sources: Sequence[SourceView],
 ) -> list[str]:
     """Addresses of theirs that ours do not stand in for, sorted.
 
-    Ours does where it is published and wanted, with the same ports, and is wanted with conditions that are
-    not worse.
+    Ours does where it is published and wanted, with the same ports, both times with conditions that are not worse.
     """
-    there: dict[Spot, list[tuple[Endpoint, tuple[Port, ...]]]] = {}
+    there: dict[Spot, list[Served]] = {}
     for each in published:
         for spot, endpoint in _spots(each):
             there.setdefault(spot, []).append((endpoint, each.ports))
-    wanted: dict[Spot, list[tuple[Endpoint, tuple[Port, ...]]]] = {}
+    wanted: dict[Spot, list[Served]] = {}
     for group in groups:
         for address, endpoint in group.endpoints.items():
             ports = group.port_sets.get(address, group.ports)
@@ -169,10 +186,19 @@ def _uncovered(
         spot[1]
         for each in theirs
         for spot, endpoint in _spots(each)
-        if not (complete and (spot not in wanted or spot in there))
-        and not all(_stands_in(endpoint, each.ports, ours.get(spot, ())) for ours in (wanted, there))
+        if (asked := _asked(spot, (endpoint, each.ports), sources))
+        and not any(all(_stands_in(*one, ours.get(spot, ())) for ours in (wanted, there)) for one in asked)
     }
     return sorted(missing)
+
+
+def _asked(spot: Spot, theirs: Served, sources: Sequence[SourceView]) -> list[Served]:
+    """What ours must be no worse than: what a source says of it, whatever the ports are; without sources, theirs."""
+    if not sources:
+        return [theirs]
+    family, address = spot
+    stated = (view.endpoints.get(family, {}).get(address) for view in sources)
+    return [(endpoint, ()) for endpoint in stated if endpoint is not None]
 
 
 def _spots(value: Slice) -> Iterator[tuple[Spot, Endpoint]]:
@@ -181,9 +207,7 @@ def _spots(value: Slice) -> Iterator[tuple[Spot, Endpoint]]:
             yield (value.address_type, address), endpoint
 
 
-def _stands_in(
-    theirs: Endpoint, ports: tuple[Port, ...], candidates: Iterable[tuple[Endpoint, tuple[Port, ...]]]
-) -> bool:
+def _stands_in(theirs: Endpoint, ports: tuple[Port, ...], candidates: Iterable[Served]) -> bool:
     return any(
         not _worse(conditions(ours), conditions(theirs)) and all(_has(offered, port) for port in ports)
         for ours, offered in candidates
