@@ -375,7 +375,8 @@ class _Decision:
         others = [each for each in claim.published.slices if each.slice.ports != claim.ports]
         if not claim.sets and not others:
             return EMPTY_SETS
-        stated = claim.view.endpoints.get(claim.key.family, EMPTY) if claim.view is not None else EMPTY
+        view = claim.view if claim.view is not None and not claim.view.adopted else None
+        stated = view.endpoints.get(claim.key.family, EMPTY) if view is not None else EMPTY
         found = {address: numbers for address, numbers in claim.sets.items() if address in claim.wanted}
         for each in others:
             numbers = of_published(self._service, each.slice.ports)

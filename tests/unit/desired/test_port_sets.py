@@ -123,6 +123,15 @@ def test_a_silent_source_keeps_every_port() -> None:
     assert {each.labels.get("team") for each in it.slices} == {"a"}
 
 
+def test_what_a_source_has_not_named_since_the_start_keeps_its_port() -> None:
+    """What was published of it stands in for its word then, and knows nothing of ports."""
+    it = pipeline()
+    it.run(offer(8080, "10.0.0.1", others={"10.0.0.3": 9090}))
+    it.restart()
+    published = [build.endpoint("10.0.0.1"), build.endpoint("10.0.0.3")]
+    assert it.plan(build.view("eu", published, unknown="no answer yet", adopted=True)).writes == 0
+
+
 def test_what_the_guard_holds_back_keeps_its_port() -> None:
     """The source has let go of it; only what is published says where it listens."""
     it = pipeline()
