@@ -448,12 +448,13 @@ def _waits_for_own_writes(result: Pass) -> bool:
     """Whether what was just written lets something else begin: own writes wake nobody.
 
     An address on its way to another source leaves the old one a while after it was seen at the new one;
-    the sources that failover has left go a while after the new one was.
+    the sources that failover has left go a while after the new one was. Endpoints that exchange their ports
+    may be in both slices.
     """
     desired = result.desired
     return desired is not None and (
         desired.memory.failover.active != ""
-        or any(group.exempt or (group.drop and group.endpoints) for group in desired.groups)
+        or any(group.exempt or group.port_sets or (group.drop and group.endpoints) for group in desired.groups)
     )
 
 

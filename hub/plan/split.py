@@ -6,11 +6,15 @@ published stays in the slices that have its ports already.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
-from hub.model import EndpointGroup, Port, PublishedSlice, Slice
+from hub.model import Endpoint, EndpointGroup, Port, PublishedSlice, Slice
+
+MOST: Final = 1000
+"""Endpoints in one slice that the API takes."""
 
 Ports = tuple[Port, ...]
 
@@ -63,7 +67,55 @@ def exchange(one: Slice, other: Slice) -> bool:
 
 
 def gaining_first(updates: Sequence[Slice], parts: Sequence[EndpointGroup]) -> list[Slice]:
-    """Updates in an order in which an address that moves between two slices is never in neither."""
-    published = {address for part in parts for each in part.slices for address in each.addresses}
-    moving = {address for part in parts for address in part.added if address in published}
-    return sorted(updates, key=lambda each: not any(endpoint.address in moving for endpoint in each.endpoints))
+    """Updates in an order in which an address that moves between two slices is never in neither.
+
+    Where slices wait for each other in a circle, one of them keeps what leaves it, for the next pass to take out: as
+    many as fit into a slice.
+    """
+    before = {each.slice.name: each for part in parts for each in part.slices}
+    left = {each.name: _shift(before[each.name], each) for each in updates}
+    awaited = {address: endpoint for each in left.values() for address, endpoint in each.gains.items()}
+    ordered: list[Slice] = []
+    while left:
+        free = [name for name, each in left.items() if awaited.keys().isdisjoint(each.losses)]
+        for name in free or [min(left, key=lambda name: left[name].other_ports)]:
+            each = left.pop(name)
+            ordered.append(each.keeping(awaited))
+            for address in each.gains:
+                del awaited[address]
+    return ordered
+
+
+class _Shift(NamedTuple):
+    """What an update does to one slice.
+
+    Attributes:
+        update: the slice as it is to be.
+        gains: endpoints it did not hold, by address.
+        losses: addresses it holds no more, in its order.
+        other_ports: it gets other ports: what leaves it does not serve these.
+    """
+
+    update: Slice
+    gains: Mapping[str, Endpoint]
+    losses: tuple[str, ...]
+    other_ports: bool
+
+    def keeping(self, awaited: Mapping[str, Endpoint]) -> Slice:
+        """The update with what it loses and no other slice holds yet."""
+        kept = [awaited[address] for address in self.losses if address in awaited]
+        if not kept:
+            return self.update
+        endpoints = (*self.update.endpoints, *kept)
+        return msgspec.structs.replace(self.update, endpoints=endpoints[:MOST])
+
+
+def _shift(published: PublishedSlice, update: Slice) -> _Shift:
+    before = dict.fromkeys(published.addresses)
+    now = {each.address: each for each in update.endpoints}
+    return _Shift(
+        update,
+        {address: each for address, each in now.items() if address not in before},
+        tuple(address for address in before if address not in now),
+        published.slice.ports != update.ports,
+    )

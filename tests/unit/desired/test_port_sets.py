@@ -36,6 +36,17 @@ def offer(main: int, *addresses: str, others: Mapping[str, int] | None = None, *
     )
 
 
+def offered(numbers: Mapping[str, int]) -> SourceView:
+    """The same, by address."""
+    main = min(numbers.values())
+    return offer(main, *numbers, others={address: number for address, number in numbers.items() if number != main})
+
+
+def ports_of(numbers: Mapping[str, int]) -> dict[int, list[str]]:
+    """Addresses by port, sorted."""
+    return {number: sorted(each for each in numbers if numbers[each] == number) for number in numbers.values()}
+
+
 def pipeline(**more: object) -> build.Pipeline:
     """One target with one copied source."""
     made = build.Pipeline(**more)  # type: ignore[arg-type]
@@ -54,17 +65,23 @@ def by_port(it: build.Pipeline) -> dict[int, list[str]]:
     return {port: sorted(addresses) for port, addresses in found.items()}
 
 
-def after_each_write(it: build.Pipeline, plan: Plan) -> list[set[str]]:
-    """Addresses published after each write of a plan, in its order."""
-    now = {each.name: {endpoint.address for endpoint in each.endpoints} for each in it.slices}
+def after_each_write(it: build.Pipeline, plan: Plan) -> list[set[tuple[str, int]]]:
+    """Addresses with their ports, as published after each write of a plan, in its order."""
+    now = {each.name: each for each in it.slices}
     seen = []
-    for each in (*plan.creates, *plan.updates):
-        now[each.name] = {endpoint.address for endpoint in each.endpoints}
-        seen.append(set().union(*now.values()))
-    for each in plan.deletes:
-        del now[each.name]
-        seen.append(set().union(*now.values()) if now else set())
+    for each in (*plan.creates, *plan.updates, *plan.deletes):
+        now[each.name] = each
+        if each in plan.deletes:
+            del now[each.name]
+        seen.append({(one.address, each.ports[0].port or 0) for each in now.values() for one in each.endpoints})
     return seen
+
+
+def check_writes(it: build.Pipeline, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+    """After each write to come, what is wanted before and after is there, at its port of before or of after only."""
+    for seen in after_each_write(it, it.plan(offered(after))):
+        assert seen <= before.items() | after.items()
+        assert {address for address, _ in seen} >= before.keys() & after.keys()
 
 
 def test_each_port_set_has_slices_of_its_own() -> None:
@@ -82,13 +99,55 @@ def test_which_set_is_the_larger_makes_no_difference() -> None:
     assert it.plan(offer(9090, "10.0.0.3", others={"10.0.0.1": 8080, "10.0.0.2": 8080})).writes == 0
 
 
-def test_an_endpoint_that_changes_its_port_is_never_missing() -> None:
-    """It is in the new slice before it leaves the old one."""
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"10.0.0.2": 9090, "10.0.0.3": 9090, "10.0.0.4": 7070},  # one moves
+        {"10.0.0.2": 9090, "10.0.0.3": 7070, "10.0.0.4": 7070},  # two, one of them to where the other was
+        {"10.0.0.2": 7070, "10.0.0.4": 9090, "10.0.0.3": 9090},  # likewise, through the slices in the other order
+        {"10.0.0.2": 9090, "10.0.0.4": 7070},  # two exchange their ports
+        {"10.0.0.2": 9090, "10.0.0.3": 7070},  # three do
+        {"10.0.0.1": 9090, "10.0.0.2": 9090, "10.0.0.4": 9090},  # and one of the ports is served no more
+    ],
+)
+def test_an_endpoint_that_changes_its_port_is_never_missing(others: dict[str, int]) -> None:
+    """It is in the new slice before it leaves the old one, which it does in the next pass at the latest."""
     it = pipeline()
-    it.run(offer(8080, "10.0.0.1", "10.0.0.2", others={"10.0.0.3": 9090}))
-    plan = it.plan(offer(8080, "10.0.0.1", others={"10.0.0.2": 9090, "10.0.0.3": 9090}))
-    assert all(seen == {"10.0.0.1", "10.0.0.2", "10.0.0.3"} for seen in after_each_write(it, plan))
-    assert (len(plan.creates), len(plan.updates), len(plan.deletes)) == (0, 2, 0)
+    every = dict.fromkeys(["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"], 8080)
+    before, after = {**every, "10.0.0.3": 9090, "10.0.0.4": 7070}, {**every, **others}
+    it.run(offered(before))
+    check_writes(it, before, after)
+    assert it.planned.creates == ()
+    it.run(offered(after))
+    it.run(offered(after))
+    assert by_port(it) == ports_of(after)
+    assert it.plan(offered(after)).writes == 0
+
+
+ASSIGNED = st.dictionaries(
+    st.sampled_from([build.address(number) for number in range(6)]), st.sampled_from([7070, 8080, 9090]), min_size=1
+)
+
+
+@given(ASSIGNED, ASSIGNED, st.integers(1, 3))
+def test_no_write_loses_an_endpoint(before: dict[str, int], after: dict[str, int], limit: int) -> None:
+    """Whatever moves where: what is wanted before and after is there after each write, and two passes settle it."""
+    it = pipeline(target=build.target(endpoints_per_slice=limit))
+    it.run(offered(before))
+    check_writes(it, before, after)
+    it.run(offered(after))
+    it.run(offered(after))
+    assert by_port(it) == ports_of(after)
+    assert it.plan(offered(after)).writes == 0
+
+
+def test_no_slice_holds_more_than_the_api_takes() -> None:
+    """Also where two full ones exchange what they have."""
+    it = pipeline(target=build.target(endpoints_per_slice=1000))
+    numbers = {build.address(number): 8080 if number < 600 else 9090 for number in range(1200)}
+    it.run(offered(numbers))
+    plan = it.plan(offered({address: 9090 if number == 8080 else 8080 for address, number in numbers.items()}))
+    assert [len(each.endpoints) for each in plan.updates] == [1000, 600]
 
 
 def test_one_port_for_all_is_a_change_in_place() -> None:

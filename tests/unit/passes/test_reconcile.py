@@ -20,11 +20,13 @@ from hub.model import (
     LABEL_OWNER,
     Finding,
     ObjectKey,
+    Port,
+    ServicePort,
     Slice,
     SourceView,
     TargetKey,
 )
-from hub.passes.reconcile import BURST, RATE, Reconciler, Tokens
+from hub.passes.reconcile import BURST, RATE, RECHECK, Reconciler, Tokens
 from hub.plugin.spec import GuardDefaults
 from hub.registry.spec import ClusterSpec, Registry, TargetSpec
 from hub.remote.fleet import Fleet, SourceKey
@@ -423,6 +425,19 @@ async def test_a_slice_that_somebody_keeps_editing_is_set_back_less_and_less_oft
             hub.clock.time += wait
             await hub.reconciler.reconcile(KEY)
     assert waits == [0, 1, 2]
+
+
+async def test_endpoints_that_exchange_their_ports_are_in_both_slices_until_the_next_pass(hub: Hub) -> None:
+    """Which comes by itself: own writes wake nobody."""
+    hub.services.replace({KEY: build.service(ports=(ServicePort(80, "http", target_port="http"),))}, "2")
+    published = []
+    for one, other in ((8080, 9090), (9090, 8080)):
+        sets = {build.address(1): (Port("http", other),)}
+        hub.offer(build.view("eu", build.endpoints(2), ports=(Port("http", one),), port_sets=sets, copied=True))
+        for _ in range(2):
+            wait = await hub.reconciler.reconcile(KEY)
+            published.append((wait, sorted(map(len, hub.published().values()))))
+    assert published == [(RECHECK, [1, 1]), (None, [1, 1]), (RECHECK, [1, 2]), (RECHECK, [1, 1])]
 
 
 def test_what_a_source_finds_is_said_of_the_target(hub: Hub) -> None:
