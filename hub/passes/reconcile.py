@@ -332,6 +332,7 @@ class Reconciler:
         if retry_in is not None:
             wakes.append(retry_in)
         taken = {*state.writes.foreign, *(each.name for each in desired.untouched)}
+        taken.update(each.name for each in ours if each.deleting)  # somebody's finalizer holds it
         checking = self._checking.follow(spec, desired)
         findings = [
             *desired.findings,

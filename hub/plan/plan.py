@@ -91,7 +91,8 @@ def plan(
             nothing for none.
         uids: source cluster -> its UID, which rides on every slice that is written; a slice without one is not
             written for it, and where there is none, slices keep theirs.
-        taken: names in use by slices that are in no group: foreign ones, ours of another lease, frozen ones.
+        taken: names in use by slices that are in no group: foreign ones, ours of another lease, frozen ones, those that
+            are being deleted.
     """
     groups = tuple(groups)
     frame = _Frame(service, identity, uids or {})

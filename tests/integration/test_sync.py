@@ -120,6 +120,25 @@ def test_a_deleted_slice_is_made_again_at_once(running: RunningHub, world: World
     assert [each.verb for each in world.writes(mark)] == ["create"]
 
 
+def test_a_slice_that_a_finalizer_holds_is_made_again_under_another_name(running: RunningHub, world: World) -> None:
+    """One write, and its Service is kept up to date meanwhile; once the finalizer is gone, nothing is to be done."""
+    (slice_,) = world.slices()
+    path = world.slice_path(slice_["metadata"]["name"])
+    world.hub_cluster.api.patch(path, {"metadata": {"finalizers": ["example.com/hold"]}})
+    mark = world.hub_cluster.audit_mark()
+
+    world.hub_cluster.api.delete(path)
+    eventually(lambda: len(world.slices()) == 2)
+    assert [each.verb for each in world.writes(mark)] == ["create"]
+    add_node(world.remotes["eu"], "n2", "10.1.0.2")
+    eventually(lambda: world.published() == ["10.1.0.1", "10.1.0.1", "10.1.0.2"])
+
+    mark = world.hub_cluster.audit_mark()
+    world.hub_cluster.api.patch(path, {"metadata": {"finalizers": None}})
+    world.awaits("10.1.0.1", "10.1.0.2")
+    assert world.writes(mark) == []
+
+
 def test_removed_labels_are_set_back(running: RunningHub, world: World) -> None:
     """A label of the Service that somebody took from the slice comes back."""
     service = "/api/v1/namespaces/edge/services/payments"

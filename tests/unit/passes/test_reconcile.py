@@ -427,6 +427,19 @@ async def test_a_slice_that_somebody_keeps_editing_is_set_back_less_and_less_oft
     assert waits == [0, 1, 2]
 
 
+async def test_a_slice_that_is_held_while_it_is_being_deleted_keeps_its_name(hub: Hub) -> None:
+    """By somebody's finalizer, for ever perhaps: its endpoints go into one of another name, at once."""
+    await hub.reconciler.reconcile(KEY)
+    [held] = hub.slices.of(KEY).values()
+    hub.version += 1
+    hub.observe(msgspec.structs.replace(held, deleting=True, resource_version=str(hub.version)))
+    for _ in range(2):
+        await hub.reconciler.reconcile(KEY)
+    [other] = hub.slices.of(KEY).keys() - {held.name}
+    assert hub.sent == [f"create {held.name}", f"create {other}"]
+    assert hub.published()[other] == [build.address(0), build.address(1)]
+
+
 async def test_endpoints_that_exchange_their_ports_are_in_both_slices_until_the_next_pass(hub: Hub) -> None:
     """Which comes by itself: own writes wake nobody."""
     hub.services.replace({KEY: build.service(ports=(ServicePort(80, "http", target_port="http"),))}, "2")
