@@ -38,6 +38,8 @@ class KeyedQueue(Generic[K]):
         self._heap: list[tuple[float, int, K]] = []
         self._seq = 0
         self._failures: dict[K, int] = {}
+        self._not_before: dict[K, float] = {}
+        """When a key may come again whose server asked to wait."""
         self._wakeups: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -65,21 +67,19 @@ class KeyedQueue(Generic[K]):
         return not (self._queued or self._processing or self._due)
 
     def add(self, key: K) -> None:
-        """Ask for a pass over ``key``, now or right after the one under way."""
-        self._due.pop(key, None)
-        if key in self._queued:
-            return
-        self._queued.add(key)
-        if key not in self._processing:
-            self._ready.append(key)
-            self._wake()
+        """Ask for a pass over ``key``, now or right after the one under way; see :meth:`add_after`."""
+        self.add_after(key, 0.0)
 
     def add_after(self, key: K, delay: float) -> None:
-        """Ask for a pass ``delay`` seconds from now; an earlier request for the same key wins."""
-        if delay <= 0:
-            self.add(key)
+        """Ask for a pass ``delay`` seconds from now; an earlier request for the same key wins.
+
+        None comes before the end of a wait that a server asked for (see :meth:`retry`).
+        """
+        now = self._clock.now()
+        due = max(now + delay, self._not_before.get(key, 0.0))
+        if due <= now:
+            self._put(key)
             return
-        due = self._clock.now() + delay
         if key in self._queued or self._due.get(key, float("inf")) <= due:
             return
         self._due[key] = due
@@ -91,11 +91,18 @@ class KeyedQueue(Generic[K]):
         self._arm()
 
     def retry(self, key: K, at_least: float = 0.0) -> float:
-        """Ask for another pass after a failure; returns the delay chosen (jittered, doubling, capped)."""
+        """Ask for another pass after a failure; returns the delay chosen (jittered, doubling, capped).
+
+        ``at_least`` is what a server asked to wait, seconds: no request for the key comes before its end, be it one of
+        the pass that failed. What the delay has beyond that is ours, and a later request shortens it.
+        """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay = min(RETRY_CAP, RETRY_BASE * 2.0 ** min(failures, 10)) * (1.0 + 0.2 * self._rng.random())
         delay = max(delay, at_least)
+        if at_least > 0:
+            self._withdraw(key)
+            self._not_before[key] = self._clock.now() + at_least
         self.add_after(key, delay)
         return delay
 
@@ -105,8 +112,12 @@ class KeyedQueue(Generic[K]):
 
     def discard(self, key: K) -> None:
         """Drop pending requests for a key that no longer exists."""
-        self._due.pop(key, None)
+        self._withdraw(key)
         self._failures.pop(key, None)
+        self._not_before.pop(key, None)
+
+    def _withdraw(self, key: K) -> None:
+        self._due.pop(key, None)
         if key in self._queued:
             self._queued.discard(key)
             if key not in self._processing:
@@ -137,6 +148,16 @@ class KeyedQueue(Generic[K]):
             self._ready.append(key)
             self._wake()
 
+    def _put(self, key: K) -> None:
+        self._due.pop(key, None)
+        self._not_before.pop(key, None)  # it is over
+        if key in self._queued:
+            return
+        self._queued.add(key)
+        if key not in self._processing:
+            self._ready.append(key)
+            self._wake()
+
     def _wake(self) -> None:
         while self._wakeups:
             waiter = self._wakeups.popleft()
@@ -160,5 +181,5 @@ class KeyedQueue(Generic[K]):
         while self._heap and self._heap[0][0] <= now + 1e-3:
             due, _, key = heapq.heappop(self._heap)
             if self._due.get(key) == due:
-                self.add(key)
+                self._put(key)
         self._arm()

@@ -11,6 +11,7 @@ from hub.aio.clock import Clock
 from hub.aio.queue import KeyedQueue
 from hub.aio.tally import WRITES, Tally
 from hub.errors import ApiError, HubError, NotLeader
+from hub.kube.reflector import LONGEST_RETRY_AFTER
 from hub.model import TargetKey
 from hub.passes.reconcile import Reconciler
 
@@ -82,8 +83,8 @@ class Passes:
                 self._queue.add_after(key, NOT_LEADER_DELAY)
             return "not-leader"
         except HubError as error:
-            at_least = error.retry_after or 0.0 if isinstance(error, ApiError) else 0.0
-            delay = self._queue.retry(key, at_least)
+            asked = error.retry_after or 0.0 if isinstance(error, ApiError) else 0.0
+            delay = self._queue.retry(key, min(asked, LONGEST_RETRY_AFTER))
             level = logging.WARNING if self._problems.get(key) != str(error) else logging.DEBUG
             self._problems[key] = str(error)
             log.log(level, "%s: %s; again in %.0f s", key, error, delay)

@@ -295,6 +295,59 @@ async def test_servers_wish_is_a_minimum() -> None:
     assert q.retry("a", at_least=0.1) >= 4
 
 
+@virtual
+async def test_what_the_server_asked_for_is_waited_for_whatever_changes() -> None:
+    """Neither what changed during the pass that was refused, nor what changes later, comes before; then all at once."""
+    q = queue()
+    q.add("a")
+    key = await q.get()
+    q.add(key)
+    q.retry(key, at_least=30)
+    q.done(key)
+    asyncio.get_running_loop().call_later(5, q.add, key)
+    asyncio.get_running_loop().call_later(6, q.add_after, key, 2)
+    assert await arrival(q) == pytest.approx(30, abs=0.002)
+    q.add(key)
+    assert await work(q) == ["a"]
+    await asyncio.sleep(100)
+    assert q.idle
+
+
+@virtual
+async def test_what_was_to_come_earlier_waits_for_the_server_too() -> None:
+    """A delay from before the refusal does not end the wait."""
+    q = queue()
+    q.add("a")
+    key = await q.get()
+    q.add_after(key, 5)
+    q.retry(key, at_least=30)
+    q.done(key)
+    assert await arrival(q) == pytest.approx(30, abs=0.002)
+
+
+@virtual
+async def test_a_change_shortens_a_wait_of_our_own() -> None:
+    """Down to what the server asked for, where it did."""
+    q = queue()
+    for _ in range(6):
+        q.retry("a")
+    q.add("a")
+    assert await work(q) == ["a"]
+    assert q.retry("a", at_least=5) >= RETRY_CAP
+    q.add("a")
+    assert await arrival(q) == pytest.approx(5, abs=0.002)
+
+
+@virtual
+async def test_a_discarded_key_has_nothing_to_wait_for() -> None:
+    """It begins anew, should it come back."""
+    q = queue()
+    q.retry("a", at_least=30)
+    q.discard("a")
+    q.add("a")
+    assert await work(q) == ["a"]
+
+
 # --- those who stop waiting ----------------------------------------------------------------------
 
 
@@ -349,7 +402,7 @@ class Model:
             self.queue.add_after(key, number / 10)
         elif operation == "retry":
             self.wanted.add(key)
-            self.queue.retry(key)
+            self.queue.retry(key, (number % 3) * 4)
         elif operation == "get":
             self.getters.append(asyncio.create_task(self.get()))
         elif operation == "cancel" and self.getters:

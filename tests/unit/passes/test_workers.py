@@ -11,8 +11,11 @@ import pytest
 from hub.aio.clock import SystemClock
 from hub.aio.queue import KeyedQueue
 from hub.aio.supervise import spawn
+from hub.errors import TooManyRequests
+from hub.kube.reflector import LONGEST_RETRY_AFTER
 from hub.model import TargetKey
 from hub.passes.workers import WORKERS, Passes
+from tests.unit.resolution.virtual import LoopClock, VirtualLoop
 
 MANY = 500
 
@@ -81,3 +84,39 @@ async def test_a_cancellation_that_is_not_the_workers_ends_neither_it_nor_its_ta
         worker.cancel()
     assert reconciler.passes == 2
     assert [each.message for each in caplog.records] == ["worker 0 failed"]
+
+
+class Refused:
+    """The first pass meets an API server that asks to wait."""
+
+    def __init__(self, retry_after: float) -> None:
+        self.retry_after = retry_after
+        self.at: list[float] = []
+
+    async def reconcile(self, key: TargetKey) -> float | None:
+        self.at.append(asyncio.get_running_loop().time())
+        if len(self.at) == 1:
+            raise TooManyRequests(429, retry_after=self.retry_after)
+        return None
+
+
+@pytest.mark.parametrize(("asked", "waited"), [(30, 30), (1e9, LONGEST_RETRY_AFTER)])
+def test_the_hub_cluster_is_not_written_to_before_it_wants_to(asked: float, waited: float) -> None:
+    """Whatever changes meanwhile; a proxy that asks for years is not believed."""
+
+    async def main() -> None:
+        queue: KeyedQueue[TargetKey] = KeyedQueue(LoopClock(), random.Random(0))
+        reconciler: Any = Refused(asked)
+        passes = Passes(reconciler, queue, LoopClock(), lambda _: True, dry_run=False)
+        worker = asyncio.create_task(passes.work())
+        for _ in range(20):
+            queue.add(TargetKey("edge", "svc"))
+            await asyncio.sleep(20)
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+
+        first, second, *_ = reconciler.at
+        assert second - first == pytest.approx(waited, abs=0.002)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main())
