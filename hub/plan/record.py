@@ -76,7 +76,7 @@ def decode(text: str) -> GuardRecord:
         if version != RECORD_VERSION:
             return GuardRecord(foreign=text)
         wire = msgspec.json.decode(text, type=_Wire)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return NO_RECORD
     withheld = wire.withheld or _Withheld()
     return GuardRecord(max(0, wire.empty), withheld.hash, max(0, withheld.since))

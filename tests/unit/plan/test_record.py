@@ -26,7 +26,10 @@ def test_record_round_trip(record: GuardRecord, text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["{", "null", "[]", "7", '{"v":"1"}', '{"empty":2}', '{"v":1,"empty":"2"}', '{"v":1,"withheld":3}', "\ud800"],
+    [
+        *("{", "null", "[]", "7", '{"v":"1"}', '{"empty":2}', '{"v":1,"empty":"2"}', '{"v":1,"withheld":3}', "\ud800"),
+        pytest.param('{"v":1,"x":' + "[" * 100_000, id="nothing but brackets"),
+    ],
 )
 def test_unreadable_records_count_for_nothing(text: str) -> None:
     """What cannot be read starts from the most careful state."""
