@@ -39,7 +39,7 @@ def routes(site: Site) -> list[web.RouteDef]:
         return answer(request, await site.once(("status", moment.version), made))
 
     async def service(request: web.Request) -> web.StreamResponse:
-        found = await service_of(site, request)
+        found = await service_of(site, request, number(request, "limit", ADDRESSES, LIMIT))
         return answer(request, msgspec.json.encode(found))
 
     async def cluster(request: web.Request) -> web.StreamResponse:
@@ -93,10 +93,10 @@ def named(request: web.Request, part: str) -> str:
     return name
 
 
-async def service_of(site: Site, request: web.Request) -> ServiceDetail:
-    """The Service a path names, with the part of its addresses that the query asks for."""
+async def service_of(site: Site, request: web.Request, limit: int) -> ServiceDetail:
+    """The Service a path names, with at most ``limit`` of its addresses, from where the query says."""
     key = TargetKey(named(request, "namespace"), named(request, "name"))
-    offset, limit = number(request, "offset", 0, 10**6), number(request, "limit", ADDRESSES, LIMIT)
+    offset = number(request, "offset", 0, 10**6)
 
     async def made() -> ServiceDetail | None:
         explain = prepared(site.hub, site.snapshots, key, offset, limit)

@@ -61,9 +61,9 @@ def routes(site: Site, live: Broadcaster) -> list[web.RouteDef]:
         return answer(request, await site.once(("overview", moment.version), made), "text/html", "utf-8")
 
     async def service(request: web.Request) -> web.StreamResponse:
-        moment, found = site.look(), await service_of(site, request)
-        limit = number(request, "limit", ADDRESSES, ADDRESSES)
-        body = await asyncio.to_thread(_render, "service.html", moment, detail=found, limit=limit or ADDRESSES)
+        limit = number(request, "limit", ADDRESSES, ADDRESSES) or ADDRESSES
+        moment, found = site.look(), await service_of(site, request, limit)
+        body = await asyncio.to_thread(_render, "service.html", moment, detail=found, limit=limit)
         return answer(request, body, "text/html", "utf-8")
 
     async def cluster(request: web.Request) -> web.StreamResponse:

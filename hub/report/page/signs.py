@@ -128,7 +128,7 @@ def attention(status: Status) -> tuple[Needed, ...]:
         )
         if each.problem:
             found.append(Needed("bad", "Not written", each.problem, service=each.name))
-    return tuple(found)
+    return tuple(sorted(found, key=lambda each: each.kind != "bad"))  # the page shows the first of them
 
 
 FILTERS: Final[dict[str, Any]] = {

@@ -175,7 +175,7 @@ def test_a_service_is_read_without_colours(service: Service, words: str) -> None
 
 
 def test_what_waits_for_somebody_comes_with_its_command() -> None:
-    """Registry and guard with the exact approval, the registry's and writes' problems in words."""
+    """Registry and guard with the exact approval, the registry's and writes' problems in words; the worst first."""
     registry = RegistryState(
         RegistryWithheld("R", "h", ("cluster a",), 1, 2, "much", "hub approve registry h"), "bad", ("e",)
     )
@@ -183,15 +183,42 @@ def test_what_waits_for_somebody_comes_with_its_command() -> None:
     found = attention(status)
     assert [each.title for each in found] == [
         "Registry rejected",
-        "Registry removal withheld",
         "Registry entry frozen",
-        "RemovalWithheld in eu",
         "Not written",
+        "Registry removal withheld",
+        "RemovalWithheld in eu",
     ]
     assert [each.command for each in found if each.command] == ["hub approve registry h", "hub approve x abc"]
     text = rendered_overview(Moment("v", status)).decode()
     assert "<code>hub approve registry h</code>" in text
     assert "<code>hub approve x abc</code>" in text
+
+
+def test_what_is_worst_is_among_those_that_are_shown() -> None:
+    """However many removals are withheld of other Services."""
+    services = [Service(f"a/s{number:03}", withheld=(HELD,)) for number in range(60)]
+    status = Status(services=(*services, Service("a/z", problem="403")))
+    text = rendered_overview(Moment("v", status)).decode()
+    needed = text[text.index('id="attention"') : text.index('id="h-clusters"')]
+    assert "<strong>Not written</strong>" in needed
+    assert "and 11 more" in needed
+
+
+@pytest.mark.parametrize(("offset", "back"), [(100, 0), (150, 50), (240, 140), (250, 150), (10**6, 150)])
+def test_there_is_a_way_back_from_any_part_of_the_addresses(offset: int, back: int) -> None:
+    """From behind the last one, too, where nothing is said to be shown."""
+    shown = tuple(Address(f"10.0.0.{number}", "ready", "eu") for number in range(min(100, max(0, 250 - offset))))
+    detail = ServiceDetail(Service("a/b"), (), shown, offset, 250)
+    text = page._render("service.html", Moment("v", Status()), detail=detail, limit=100).decode()
+    assert f'<a href="?offset={back}">' in text
+    assert ("shown are" in text) == bool(shown)
+
+
+async def test_a_part_of_no_addresses_is_the_first_one(watched: Watched) -> None:
+    """A page without any would be of no use."""
+    _, text, _ = await watched.get("/services/edge/payments?limit=0")
+    assert text.count("<details") == 3
+    assert "shown are" not in text
 
 
 def test_a_page_is_accessible_in_the_basics() -> None:
