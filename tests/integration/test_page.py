@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from tests.support.apiserver.pki import Authority
 from tests.support.apiserver.server import ApiServer
@@ -139,6 +139,28 @@ def test_a_withheld_removal_is_shown_with_its_command_everywhere(world: World, p
         page.set_viewport_size(DESKTOP)
     assert asked
     assert [each for each in asked if not each.startswith(f"{url}/")] == []
+
+
+def test_a_page_that_was_turned_away_is_live_again(world: World, page: Page) -> None:
+    """An answer that is no stream ends the browser's own attempts for good: the page makes one of its own."""
+    prepare(world)
+    page.add_init_script("const real = setTimeout; window.setTimeout = (work, wait) => real(work, wait / 20)")
+    turned: list[str] = []
+
+    def turn_away(route: Route) -> None:
+        turned.append(route.request.url)
+        route.fulfill(status=503, headers={"Retry-After": "30"}, body="too many open pages")
+
+    page.route("**/events", turn_away, times=1)
+    with HubProcess(world, "--listen", "127.0.0.1:0") as hub:
+        url = url_of(hub)
+        world.awaits(*(f"10.0.{number}.{each}" for number in (1, 2) for each in (1, 2, 3)))
+        page.goto(url)
+        expect(page.locator("#live")).to_contain_text("connection lost")
+        expect(page.locator("#live")).to_contain_text("live, as of", timeout=10_000)
+        world.remotes["eu"].api.delete("/api/v1/nodes/eu-2")
+        expect(page.locator('[id="service:edge/payments"]')).to_contain_text("5 of 5 ready", timeout=10_000)
+    assert turned == [f"{url}/events"]
 
 
 def test_the_filter_leaves_what_is_not_fine(world: World, page: Page) -> None:

@@ -7,6 +7,9 @@ const now = () => new Date().toISOString().slice(11, 19) + " UTC";
 let reloading = false;
 let again = false;
 let later = 0;
+let lost = "";  // what is said while there is no connection
+
+const tell = () => say(lost || `live, as of ${now()}`);
 
 function parsed(html) {
   const template = document.createElement("template");
@@ -45,7 +48,7 @@ async function reload() {
     for (const id of open) { const each = byId(id); if (each) each.open = true; }
     kept.forEach((old) => { const fresh = old && byId(old.id); if (fresh) { fresh.value = old.value; fresh.checked = old.checked; } });
     filter();
-    say(`live, as of ${now()}`);
+    tell();
   } catch {
     say(`not reached, as of ${now()}`);
   } finally {
@@ -71,13 +74,26 @@ function concerns(change) {
   return Boolean(clusters) && (change.clusters.some((each) => clusters.split(" ").includes(each)) || (!service && change.touched !== null && change.touched.length > 0));
 }
 
-const events = new EventSource("/events");
-events.addEventListener("hello", (event) => {
-  if (JSON.parse(event.data).version !== byId("main").dataset.version) reload();
-  else say(`live, as of ${now()}`);
-});
-events.addEventListener("change", (event) => {
-  const change = JSON.parse(event.data);
+// The browser comes back by itself after a lost connection. After an answer that is no stream (too many pages are open, say)
+// it does not: this does, in its own time, since the Retry-After of that answer is told to nobody.
+function connect() {
+  const events = new EventSource("/events");
+  events.addEventListener("hello", (event) => {
+    lost = "";
+    if (JSON.parse(event.data).version !== byId("main").dataset.version) reload();
+    else tell();
+  });
+  events.addEventListener("change", (event) => changed(JSON.parse(event.data)));
+  // Not all at once: everybody who reads this page reads it anew.
+  events.addEventListener("reload", () => setTimeout(reload, 500 + Math.random() * 3000));
+  events.onerror = () => {
+    lost = lost || `connection lost, shown is what was at ${now()}`;
+    tell();
+    if (events.readyState === EventSource.CLOSED) setTimeout(connect, 15000 + Math.random() * 15000);
+  };
+}
+
+function changed(change) {
   for (const [id, html] of Object.entries(change.html)) put(id, html);
   for (const id of change.gone) { const row = byId(id); if (row) row.remove(); }
   byId("main").dataset.version = change.version;
@@ -88,9 +104,8 @@ events.addEventListener("change", (event) => {
     clearTimeout(later);
     later = setTimeout(reload, 1500);
   }
-  say(`live, as of ${now()}`);
-});
-// Not all at once: everybody who reads this page reads it anew.
-events.addEventListener("reload", () => setTimeout(reload, 500 + Math.random() * 3000));
-events.onerror = () => say(`connection lost, shown is what was at ${now()}`);
+  tell();
+}
+
+connect();
 filter();
