@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -161,6 +162,48 @@ def test_a_page_that_was_turned_away_is_live_again(world: World, page: Page) -> 
         world.remotes["eu"].api.delete("/api/v1/nodes/eu-2")
         expect(page.locator('[id="service:edge/payments"]')).to_contain_text("5 of 5 ready", timeout=10_000)
     assert turned == [f"{url}/events"]
+
+
+@pytest.mark.parametrize(("path", "name"), [("services/edge/nosuch", "edge/nosuch"), ("clusters/spare", "spare")])
+def test_a_page_of_what_is_gone_says_so(world: World, page: Page, path: str, name: str) -> None:
+    """What was known of it stays, and nothing that changes elsewhere calls it live, until it is there again."""
+    prepare(world)
+    clusters = [world.cluster("eu"), world.cluster("us")]
+    services = [world.service("payments", "eu", "us")]
+    spare = world.cluster("spare", kubeconfig={"path": "eu"}, state="frozen")
+    world.write([*clusters, spare], [*services, world.service("nosuch", "us")])
+    with HubProcess(world, "--listen", "127.0.0.1:0") as hub:
+        url = url_of(hub)
+        world.awaits(*(f"10.0.{number}.{each}" for number in (1, 2) for each in (1, 2, 3)))
+        page.goto(f"{url}/{path}")
+        live = page.locator("#live")
+        expect(live).to_contain_text("live, as of")
+
+        world.write(clusters, services)
+        expect(live).to_contain_text("gone, shown is what was at", timeout=20_000)
+        world.remotes["eu"].api.delete("/api/v1/nodes/eu-2")
+        world.awaits("10.0.1.1", "10.0.1.3", "10.0.2.1", "10.0.2.2", "10.0.2.3")
+        page.wait_for_timeout(3_000)
+        expect(live).to_contain_text("gone, shown is what was at")
+        expect(page.locator("h1")).to_have_text(name)
+
+        world.write([*clusters, spare], [*services, world.service("nosuch", "us")])
+        expect(live).to_contain_text("live, as of", timeout=20_000)
+
+
+@pytest.mark.parametrize("path", ["services/edge/payments", "clusters/eu"])
+def test_a_page_is_read_anew_where_too_much_was_touched_to_tell(world: World, page: Page, path: str) -> None:
+    """In a fleet of thousands of Services; whether it was one of them nobody says."""
+    prepare(world)
+    change = json.dumps({"version": "x", "html": {}, "gone": [], "touched": None, "clusters": []})
+    told = f"retry: 600000\nevent: change\ndata: {change}\n\n"
+    page.route("**/events", lambda route: route.fulfill(content_type="text/event-stream", body=told))
+    with HubProcess(world, "--listen", "127.0.0.1:0") as hub:
+        url = url_of(hub)
+        world.awaits(*(f"10.0.{number}.{each}" for number in (1, 2) for each in (1, 2, 3)))
+        with page.expect_request(lambda request: request.resource_type == "fetch", timeout=10_000) as read:
+            page.goto(f"{url}/{path}")
+        assert read.value.url == f"{url}/{path}"
 
 
 def test_the_filter_leaves_what_is_not_fine(world: World, page: Page) -> None:

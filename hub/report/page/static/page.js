@@ -8,8 +8,9 @@ let reloading = false;
 let again = false;
 let later = 0;
 let lost = "";  // what is said while there is no connection
+let gone = "";  // what is said of a page whose Service or cluster is no more
 
-const tell = () => say(lost || `live, as of ${now()}`);
+const tell = () => say(lost || gone || `live, as of ${now()}`);
 
 function parsed(html) {
   const template = document.createElement("template");
@@ -40,6 +41,7 @@ async function reload() {
   reloading = true;
   try {
     const answer = await fetch(location.href, { cache: "no-cache" });
+    if (answer.status === 404) { gone = gone || `gone, shown is what was at ${now()}`; tell(); return; }
     if (!answer.ok) { say(`cannot be read (${answer.status}), as of ${now()}`); return; }
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const open = [...document.querySelectorAll("details[open]")].map((each) => each.id);
@@ -48,6 +50,7 @@ async function reload() {
     for (const id of open) { const each = byId(id); if (each) each.open = true; }
     kept.forEach((old) => { const fresh = old && byId(old.id); if (fresh) { fresh.value = old.value; fresh.checked = old.checked; } });
     filter();
+    gone = "";
     tell();
   } catch {
     say(`not reached, as of ${now()}`);
@@ -68,10 +71,15 @@ function filter() {
   }
 }
 
-function concerns(change) {
-  const { service, clusters } = byId("main").dataset;
-  if (service && (change.touched === null || change.touched.includes(service))) return true;
-  return Boolean(clusters) && (change.clusters.some((each) => clusters.split(" ").includes(each)) || (!service && change.touched !== null && change.touched.length > 0));
+// Whether the page of a Service or of a cluster is outdated. What was touched is null where that is too much to tell.
+function concerns({ touched, clusters, gone }) {
+  const shown = byId("main").dataset;
+  if (!shown.service && !shown.clusters) return false;
+  const names = shown.clusters.split(" ");
+  if (touched === null || clusters.some((each) => names.includes(each))) return true;
+  if (!shown.service) return touched.length + gone.length > 0;
+  const ids = [`service:${shown.service}`, ...names.map((each) => `cluster:${each}`)];
+  return touched.includes(shown.service) || gone.some((each) => ids.includes(each));
 }
 
 // The browser comes back by itself after a lost connection. After an answer that is no stream (too many pages are open, say)
