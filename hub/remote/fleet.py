@@ -189,6 +189,11 @@ class Fleet:
             self._stop(key)
             del self.services[key]
 
+    def problem(self, cluster: str) -> str | None:
+        """What is wrong with the providers of a cluster, "" = nothing; None where none is asked here."""
+        sources = self._by_cluster.get(cluster)
+        return next((each.problem for each in sources.values() if each.problem), "") if sources else None
+
     def node_port(self, cluster: str, ref: NodePortRef) -> PortReading:
         """What is known of a port of a Service in a source cluster."""
         unit, remote = self.services.get(ServiceKey(cluster, ref.service)), self.clusters.get(cluster)

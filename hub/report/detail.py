@@ -171,10 +171,7 @@ def cluster_details(hub: Hub) -> list[ClusterDetail]:
 
 
 def _cluster(hub: Hub, name: str, found: Iterable[Inspected]) -> ClusterDetail:
-    problem = next(
-        (each.problem for key, each in hub.fleet.sources.items() if key.cluster == name and each.problem), ""
-    )
-    return ClusterDetail(cluster(hub, name, problem), tuple(_source(hub, each) for each in found))
+    return ClusterDetail(cluster(hub, name), tuple(_source(hub, each) for each in found))
 
 
 def _source(hub: Hub, each: Inspected) -> SourceDetail:

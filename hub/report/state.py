@@ -17,7 +17,7 @@ from hub.app.hub import Hub
 from hub.explain import condition
 from hub.model import ANNOTATION_PAUSED, LOCAL, Slice, TargetKey
 from hub.passes.reconcile import Pass
-from hub.registry.spec import ClusterSpec, SourceSpec
+from hub.registry.spec import SourceSpec
 from hub.report.held import approving_flags, held, registry_withheld
 from hub.report.values import (
     NOT_PROBED,
@@ -147,11 +147,7 @@ def decided(hub: Hub, key: TargetKey) -> Pass:
 def assembled(hub: Hub, services: Iterable[Service], role: Role | None = None) -> Status:
     """A snapshot with these Services; ``role`` is this process's, None = by what it does."""
     names = (*hub.registry.clusters, *hub.registry.broken_clusters)
-    problems: dict[str, str] = {}
-    for key, source in hub.fleet.sources.items():
-        if source.problem:
-            problems.setdefault(key.cluster, source.problem)
-    clusters = [cluster(hub, name, problems.get(name, "")) for name in names]
+    clusters = [cluster(hub, name) for name in names]
     return Status(
         replica(hub, role),
         RegistryState(
@@ -191,29 +187,32 @@ def _role(hub: Hub, holder: str) -> Role:
     return "standby" if holder else "starting"
 
 
-def cluster(hub: Hub, name: str, problem: str) -> Cluster:
-    """How a cluster is doing; ``problem`` is its provider's."""
+def cluster(hub: Hub, name: str) -> Cluster:
+    """How a cluster is doing."""
     spec = hub.registry.clusters.get(name)
     if spec is None:
         return Cluster(name, "broken", error=hub.registry.broken_clusters.get(name, ""))
-    unit = hub.fleet.clusters.get(name)
+    unit, problem = hub.fleet.clusters.get(name), hub.fleet.problem(name)
     if unit is None:
-        return Cluster(name, spec.state, _unfollowed(spec, problem), error=problem)
+        return Cluster(name, spec.state, _unfollowed(problem), error=problem or "")
     now = unit.status
     nodes = len(unit.nodes) if unit.synced else None
-    return Cluster(name, spec.state, str(now.state), rfc3339(now.since), nodes, now.error or problem)
+    return Cluster(name, spec.state, str(now.state), rfc3339(now.since), nodes, now.error or problem or "")
 
 
-def _unfollowed(spec: ClusterSpec, problem: str) -> str:
-    """The state of a cluster whose Nodes nobody follows: its provider's."""
-    if spec.state == "frozen":
+def _unfollowed(problem: str | None) -> str:
+    """The state of a cluster whose Nodes nobody follows here: its provider's; "" where that is not asked either."""
+    if problem is None:  # frozen, or other replicas' business
         return ""
     return "Degraded" if problem else "Ready"
 
 
 def unknown_of(hub: Hub, result: Pass, views: dict[SourceSpec, str | None] | None = None) -> Mapping[str, str]:
-    """Sources without a statement -> why; a target nothing is decided of is not asked, but its sources are."""
-    if result.desired is not None:
+    """Sources without a statement -> why.
+
+    Where nothing is decided of a target its sources are asked, unless another replica decides it, and follows them.
+    """
+    if result.desired is not None or (hub.leading.count > 1 and not hub.writes(result.target)):
         return result.unknown
     views = {} if views is None else views
     found = dict(result.unknown)

@@ -78,7 +78,7 @@ class Cluster(_Value, frozen=True):
 
     Attributes:
         mode: the registry's ``state``, or ``broken``.
-        state: of the connection; "" where there is none to follow.
+        state: of the connection; "" where there is none to follow, or other replicas follow it.
         since: of ``state``.
         nodes: None where none are followed.
         error: what is wrong, in plain words.

@@ -332,12 +332,15 @@ def rows(running: RunningHub, metric: Metric) -> list[Row]:
 
 
 def _told(each: RunningHub, other: RunningHub) -> bool:
-    """Whether a status names the other as who writes what this one does not."""
-    lines = {service.name: service.status for service in Snapshots(each.hub).take().services}
+    """Whether a status names the other as who writes what this one does not, and says nothing of what it follows."""
+    status = Snapshots(each.hub).take()
+    lines = {service.name: service.status for service in status.services}
     foreign = {str(key) for key in each.hub.registry.targets if not each.hub.writes(key)}
     assert foreign
     assert {name for name, text in lines.items() if text} == foreign, json.dumps(lines)
     assert all(other.hub.elector.identity in lines[name] for name in foreign), json.dumps(lines)
+    assert {found.name for found in status.clusters if found.state} == clusters(each)
+    assert [source for service in status.services for source in service.sources if source.unknown] == []
     return True
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from hub.desired.addresses import AddressPolicy
 from hub.desired.view import ViewBuilder
@@ -17,9 +18,9 @@ from hub.passes.reconcile import Pass
 from hub.plan.guard import Withheld
 from hub.registry.spec import NodePolicy
 from hub.report.detail import service_detail, verdicts
-from hub.report.state import Snapshots, counts, described, sources
+from hub.report.state import Snapshots, counts, described, sources, unknown_of
+from hub.report.values import Cluster, Source
 from hub.report.values import Service as Shown
-from hub.report.values import Source
 from tests.support import build
 from tests.unit.report.conftest import Watched, until
 
@@ -63,6 +64,17 @@ async def test_what_did_not_change_is_the_same_object_again(watched: Watched) ->
     watched.remote.nodes.delete("n3")
     await until(lambda: snapshots.take().services[0].total == 2)
     assert snapshots.take() != first
+
+
+async def test_what_other_replicas_follow_is_theirs_to_know(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With shards: such a cluster has no state here, and the sources of their Services are not unknown."""
+    hub = watched.hub
+    hub.fleet.update(replace(hub.registry, targets={}, clusters={}))
+    assert dict(unknown_of(hub, Pass(KEY))) == {"eu": "not followed"}
+    with monkeypatch.context() as patched:
+        patched.setattr(hub, "leading", SimpleNamespace(count=2, writes=lambda _: False))
+        assert dict(unknown_of(hub, Pass(KEY))) == {}
+    assert Snapshots(hub).take().clusters == (Cluster("eu"),)
 
 
 async def test_the_verdicts_of_probes_are_steps_of_an_explanation(watched: Watched) -> None:
