@@ -16,7 +16,6 @@ from hub.cli.render import Output, document, one_line, table
 from hub.cli.server import Server, fetch
 from hub.cli.withheld import lines, registry_lines
 from hub.registry.removals import REASON
-from hub.report.facts import unknown_sources
 from hub.report.state import observed
 from hub.report.values import NOT_PROBED, Service, Status
 
@@ -34,8 +33,7 @@ async def status(options: Options, output: Output) -> int:
         warn_of_problems(hub)
         results = [each for key in chosen(hub) if (each := hub.reconciler.decide(key)).status != "gone"]
         found = observed(hub, results)
-        unknown = unknown_sources(hub, results)
-    return show(found, output, unknown=bool(unknown))
+    return show(found, output)
 
 
 async def status_of(server: Server, output: Output) -> int:
@@ -47,8 +45,8 @@ async def status_of(server: Server, output: Output) -> int:
     return show(await fetch(server, "/api/v1/status", Status), output)
 
 
-def show(found: Status, output: Output, *, unknown: bool = False) -> int:
-    """Print a snapshot; the exit code. ``unknown``: something in it is, whatever it says itself."""
+def show(found: Status, output: Output) -> int:
+    """Print a snapshot; the exit code."""
     if output == "table":
         click.echo(text(found))
     else:
@@ -56,7 +54,7 @@ def show(found: Status, output: Output, *, unknown: bool = False) -> int:
         click.echo(document(data.pop("kind"), {key: data[key] for key in data if key != "apiVersion"}, output))
     frozen = {each.name for each in found.clusters if each.mode == "frozen"}
     silent = any(one.unknown for each in found.services for one in each.sources if one.cluster not in frozen)
-    return Exit.UNKNOWN if unknown or silent else Exit.OK
+    return Exit.UNKNOWN if silent or found.registry.problems else Exit.OK
 
 
 # --- printing --------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ def status(ctx: click.Context, /, registry: str | None, output: Output, **given:
     as they are published, and health is not probed. With --server a running hub tells what it knows; a standby
     names the leader.
 
-    Exit codes: 0 ok, 2 a source is unknown (what is printed is what can be said), 3 error.
+    Exit codes: 0 ok, 2 a source is unknown or an entry of the registry broken (what is printed is what can be
+    said), 3 error.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     asked = chosen(given, registry)

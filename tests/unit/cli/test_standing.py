@@ -14,12 +14,14 @@ from hub.app.hub import Options
 from hub.cli.changes import print_plan, service_change
 from hub.cli.observe import plan
 from hub.cli.reasons import why
-from hub.cli.standing import show, text
+from hub.cli.server import Server
+from hub.cli.standing import show, status, status_of, text
 from hub.cli.withheld import lines
 from hub.model import Finding, GroupKey, TargetKey
 from hub.passes.reconcile import Pass
 from hub.plan.guard import Withheld
 from hub.plan.plan import Plan
+from hub.registry.load import load
 from hub.registry.removals import RegistryHeld
 from hub.report.held import held, registry_withheld
 from hub.report.values import Cluster, Noted, RegistryState, Replica, Service, Source, Status
@@ -210,3 +212,16 @@ async def test_what_is_unknown_of_other_services_is_no_part_of_an_answer(tmp_pat
         assert await why(options, "edge/payments", "table") == 0
         assert [await plan(options, [name], "table") for name in ("edge/other", "edge/broken")] == [2, 2]
         assert [await why(options, name, "table") for name in ("edge/other", "edge/broken", "n1")] == [2, 2, 2]
+
+
+async def test_with_a_broken_entry_the_status_is_incomplete_whoever_tells_it(tmp_path: Path) -> None:
+    """A running hub, and the command that looks itself: what the entry asks for nobody knows."""
+    async with watching(tmp_path) as watched:
+        data = json.loads((tmp_path / "clusters.yaml").read_text())
+        data["services"] += [{"name": "broken", "namespace": "edge", "sources": [{"cluster": "nosuch"}]}]
+        (tmp_path / "more.yaml").write_text(json.dumps(data))
+        options = Options(str(tmp_path / "more.yaml"), str(tmp_path / "hub"), dry_run=True, leader_elect=False)
+
+        assert await status(options, "table") == 2
+        watched.hub.problems = load(tmp_path / "more.yaml").problems
+        assert await status_of(Server(watched.url), "table") == 2
