@@ -65,6 +65,19 @@ class Cli(click.Group):
         command: click.Command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; of those that are not imported click could not say which one was meant."""
+        name = args[0]
+        if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        import difflib
+
+        close = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; click would turn a closed pipe into exit code 1, which means something else here."""
         try:

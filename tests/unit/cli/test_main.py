@@ -20,7 +20,8 @@ ROOT = Path(hub.cli.__file__).parents[2]
 HEAVY = ("pydantic", "aiohttp", "kubernetes", "yaml", "rich", "jinja2", "uvloop", "msgspec", "asyncio")
 
 USAGE_MISTAKES = [
-    (["nosuch"], "Error: No such command 'nosuch'"),
+    (["nosuch"], "Error: No such command 'nosuch' (see '"),
+    (["plna"], "Error: No such command 'plna'. Did you mean 'plan'? (see '"),
     (["run"], "Error: Missing option '--registry'"),
     (["run", "--regsitry", "x"], "Error: No such option"),
     (["check"], "Error: Missing argument 'FILE'"),
