@@ -87,7 +87,7 @@ def _text(each: SourceDetail) -> str:
     published = sum(bool(node.addresses) for node in each.nodes)
     through = f" through {each.provider}" if each.provider else ""
     used = f" for {_few(each.services)}" if each.services else ""
-    heading = click.style(f"{each.cluster}{through}{used}", bold=True)
+    heading = click.style(one_line(f"{each.cluster}{through}{used}"), bold=True)
     if each.unknown is not None:
         return f"{heading}: unknown: {one_line(each.unknown)}"
     if not each.nodes:

@@ -77,7 +77,7 @@ def text(found: Status) -> str:
     for each in found.services:
         if notes := [line for line in _notes(each) if line != f"! {REASON}: {said}"]:
             indented = (f"  {one_line(line)}" if line[0] in "=!" else f"    {one_line(line)}" for line in notes)
-            parts.append("\n".join([click.style(each.name, bold=True), *indented]))
+            parts.append("\n".join([click.style(one_line(each.name), bold=True), *indented]))
     if found.registry.withheld is not None:
         first, *more = map(one_line, registry_lines(found.registry.withheld))
         parts.append("\n".join([first, *(f"  {line}" for line in more)]))

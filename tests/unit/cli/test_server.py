@@ -11,12 +11,12 @@ import pytest
 
 from hub.cli.reasons import why_of
 from hub.cli.server import Server, chosen, fetch, server_url
-from hub.cli.sources import nodes_of
-from hub.cli.standing import status_of
+from hub.cli.sources import nodes_of, show
+from hub.cli.standing import status_of, text
 from hub.errors import HubError, UsageError
 from hub.plugin.testing.simulator.identity import AUTHORITY
 from hub.report.server import Listen
-from hub.report.values import ServiceDetail, Status
+from hub.report.values import Cluster, ClusterDetail, Noted, Service, ServiceDetail, SourceDetail, Status
 from tests.unit.report.conftest import Where, watching
 
 
@@ -50,6 +50,14 @@ async def test_nodes_of_a_running_hub_have_their_verdicts(tmp_path: Path, capsys
         for name in ("nosuch", "../status", "local/../eu"):
             with pytest.raises(UsageError):
                 await nodes_of(server, name, "table")
+
+
+def test_no_name_steers_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever it is that answers at the URL: a heading is one line without escape sequences, as a row is."""
+    name, shown = "a\x1b[2J\nb", "a\\x1b[2J b"
+    show([ClusterDetail(Cluster(name), (SourceDetail(name, name, (name,)),))], "table")
+    assert click.unstyle(capsys.readouterr().out) == f"{shown} through {shown} for {shown}: no nodes\n"
+    assert f"\n\n{shown}\n" in click.unstyle(text(Status(services=(Service(name, findings=(Noted("R", "m"),)),))))
 
 
 @pytest.mark.parametrize(
