@@ -15,6 +15,18 @@ class Content(NamedTuple):
     status: os.stat_result
 
 
+class TooLarge(OSError):
+    """EFBIG: a file has more bytes than may be read.
+
+    Attributes:
+        size: how many, as far as is known.
+    """
+
+    def __init__(self, path: str, limit: int, size: int) -> None:
+        super().__init__(errno.EFBIG, f"larger than {limit} bytes", path)
+        self.size = size
+
+
 def read_regular(path: str | os.PathLike[str], limit: int, *, follow: bool = True) -> Content:
     """Up to ``limit`` bytes of a regular file; a FIFO or device is not waited for.
 
@@ -24,7 +36,8 @@ def read_regular(path: str | os.PathLike[str], limit: int, *, follow: bool = Tru
         follow: the path may end in a symlink.
 
     Raises:
-        OSError: it cannot be read, is no regular file (EINVAL) or is larger (EFBIG); ``strerror`` says which.
+        TooLarge: it has more bytes.
+        OSError: it cannot be read, or is no regular file (EINVAL); ``strerror`` says which.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
     try:
@@ -36,6 +49,6 @@ def read_regular(path: str | os.PathLike[str], limit: int, *, follow: bool = Tru
                 data = file.read(limit + 1)
             if len(data) <= limit:
                 return Content(data, status)
-        raise OSError(errno.EFBIG, f"larger than {limit} bytes", str(path))
+        raise TooLarge(str(path), limit, max(status.st_size, limit + 1))
     finally:
         os.close(descriptor)

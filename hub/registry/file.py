@@ -6,13 +6,12 @@ Imports neither YAML nor pydantic: the running hub has the content checked in a 
 
 from __future__ import annotations
 
-import errno
 import os
 from dataclasses import dataclass, field
 from typing import Final
 
 from hub.errors import Problem, RegistryError
-from hub.files import read_regular
+from hub.files import TooLarge, read_regular
 from hub.registry.spec import Registry
 
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -53,9 +52,9 @@ def read(path: str | os.PathLike[str]) -> bytes:
     file = os.fspath(path)
     try:
         return read_regular(file, MAX_BYTES).data
+    except TooLarge as error:
+        raise refusal(file, f"is too large: {error.size:,} bytes, at most {MAX_BYTES:,} are read") from error
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno == errno.EFBIG:
-            raise refusal(file, f"is too large: at most {MAX_BYTES:,} bytes are read") from error
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise refusal(file, f"cannot be read: {reason}") from error
 

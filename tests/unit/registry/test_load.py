@@ -11,7 +11,7 @@ import pytest
 
 from hub.errors import RegistryError
 from hub.model import TargetKey
-from hub.registry.file import MAX_BYTES, Loaded
+from hub.registry.file import Loaded
 from hub.registry.load import load, loads
 
 BASE = """\
@@ -732,7 +732,7 @@ def test_large_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RegistryError) as caught:
         load(path)
 
-    assert str(caught.value) == f"{path}: is too large: at most {MAX_BYTES:,} bytes are read"
+    assert str(caught.value) == f"{path}: is too large: 10,485,760 bytes, at most 4,194,304 are read"
 
 
 def test_missing_file_is_one_line(tmp_path: Path) -> None:
