@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -91,7 +92,7 @@ class Board:
         self._prober = Prober(clock, self._answered)
         self._checked: dict[Check, _Checked] = {}
         self._followed: dict[TargetKey, dict[tuple[str, str, Check], _Followed]] = {}
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: WeakValueDictionary[str, Lane] = WeakValueDictionary()  # each goes with its last probe
         self._verdicts: Verdicts = NO_VERDICTS
         self._outdated = False
         self._doubtful = False

@@ -65,7 +65,7 @@ CLUSTER: Final = (PER_CLUSTER, 48, 16)
 """The same for one cluster."""
 
 
-class Lane(msgspec.Struct, eq=False):
+class Lane(msgspec.Struct, eq=False, weakref=True):
     """The sockets of one cluster, and what waits for one."""
 
     cluster: str

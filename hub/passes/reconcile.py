@@ -235,6 +235,7 @@ class Reconciler:
     def forget(self, key: TargetKey) -> None:
         """A target is neither in the registry nor has it slices, or somebody else writes it."""
         self._targets.pop(key, None)
+        self._notes.pop(key, None)
         self.latency.forget(key)
         self._checking.forget(key)
 

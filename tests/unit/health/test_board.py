@@ -114,6 +114,20 @@ def test_equal_checks_share_a_probe_for_as_long_as_one_target_asks() -> None:
     assert board.verdicts() == {}
 
 
+def test_the_sockets_of_a_cluster_are_counted_for_as_long_as_it_has_probes() -> None:
+    """All of its probes share them; clusters come and go, and nothing is kept of those that went."""
+    board = Hand()
+    board.ask(A, ONE)
+    board.ask(B, TWO)
+    assert len({id(probe.lane) for probe in board.flown().values()}) == len(board._lanes) == 1
+    board.ask(A)
+    assert board.flown()[CHECK, TWO].lane is board._lanes["eu"]
+    board.ask(B)
+    board.clock.time += 60.0
+    board._prober.tick()  # what was due is let go of
+    assert len(board._lanes) == 0
+
+
 def test_another_check_is_another_probe() -> None:
     """Even of the same address and port."""
     board = Hand()

@@ -466,6 +466,15 @@ def test_a_note_is_news_once(hub: Hub) -> None:
     assert [hub.reconciler.annotate(KEY, each) for each in (findings, findings, (), ())] == [True, False, True, False]
 
 
+def test_a_note_goes_with_its_target(hub: Hub) -> None:
+    """One that comes back has it once somebody has looked."""
+    findings = (Finding("ForeignEndpoints", "x"),)
+    hub.reconciler.annotate(KEY, findings)
+    hub.reconciler.forget(KEY)
+    assert hub.reconciler.decide(KEY).findings == ()
+    assert hub.reconciler.annotate(KEY, findings)
+
+
 def test_a_lone_change_never_waits_and_a_storm_does() -> None:
     """Ten passes at once, then two a second."""
     tokens = Tokens()
