@@ -16,6 +16,7 @@ import signal
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -199,8 +200,8 @@ class _Watcher(asyncio.SubprocessProtocol):
 
 
 def _feed(transport: asyncio.SubprocessTransport, data: bytes) -> None:
-    pipe = transport.get_pipe_transport(0)
-    assert isinstance(pipe, asyncio.WriteTransport)  # noqa: S101 - stdin is a pipe whenever there is data for it
+    # There is data, and so a pipe; uvloop's are no subclasses of asyncio's.
+    pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
     pipe.write(data)
     pipe.close()  # after what is buffered
 

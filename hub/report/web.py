@@ -137,7 +137,10 @@ class _Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send an answer; whoever does not read it is cut off, or it would be kept for him for ever."""
+        """Send an answer; whoever does not read it is cut off, or it would be kept for him for ever.
+
+        A TLS connection takes an answer whole: it is cut off once it is idle and closing it takes 30 s.
+        """
         try:
             async with asyncio.timeout(PATIENCE):
                 return await super().finish_response(request, resp, start_time)

@@ -124,6 +124,17 @@ async def test_probes_give_up_on_a_slow_request(unused_port: int, monkeypatch: p
         writer.close()
 
 
+async def test_probes_outlast_a_flood(unused_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond some connections at once, the oldest that has not asked for anything is closed."""
+    monkeypatch.setattr("hub.report.listener.AT_ONCE", 1)
+    async with serving(BindAddress("127.0.0.1", unused_port), Probed()), asyncio.timeout(2.0):
+        reader, first = await asyncio.open_connection("127.0.0.1", unused_port)
+        _, second = await asyncio.open_connection("127.0.0.1", unused_port)
+        assert await reader.read() == b""
+        first.close()
+        second.close()
+
+
 async def test_probes_do_not_hold_up_the_end(unused_port: int) -> None:
     """A client that keeps its connection open does not delay a shutdown."""
     async with asyncio.timeout(2.0):
