@@ -55,10 +55,10 @@ class Stall(msgspec.Struct, frozen=True):
     """A loop that stands still.
 
     Attributes:
-        seconds: for how long, so far.
+        seconds: for how long, so far; without the time in which the whole process got no CPU, if it went on after that.
         over: the loop runs again; this is the last word on it.
         samples: what it was seen at, in order of time; empty where it was over before anybody could look.
-        starved: the whole process got no CPU; no code is to blame.
+        starved: the whole process got no CPU until now, or, once it is over, for all but a moment; no code is to blame.
     """
 
     seconds: float
@@ -101,23 +101,35 @@ class Watchdog:
                 now, used = time.monotonic(), time.clock_gettime(self._cpu)
                 # A whole tick late itself: the loop's thread held the interpreter's lock, and used CPU; or nobody ran.
                 late = now - woke - self._tick if now - woke > 2 * self._tick else 0.0
-                question.starved |= used - cpu < late * MIN_CPU
+                idle = used - cpu < late * MIN_CPU
+                if idle:
+                    question.starved, question.at = True, min(now, question.at + now - woke)
                 woke, cpu = now, used
                 number, at = self._answer
                 if number < question.number:
+                    if not late:  # there was a tick to answer in
+                        question.starved = False
                     self._look(question)
                     self._report(question.stall(now - question.at, over=False))
                     continue
                 if late:  # and asked nothing meanwhile
                     self._look(question)
-                if (seconds := max(at - question.at, late)) > self._tick:
-                    self._report(question.stall(seconds, over=True))
+                if question.samples or at - question.at > self._tick:
+                    self._report(self._over(question, at - question.at, late, idle=idle))
                 question = _Question(number + 1, time.monotonic())
                 self._loop.call_soon_threadsafe(self._alive, question.number)
             except (RuntimeError, OSError):  # the loop is closed, its thread has ended
                 return
             except Exception:
                 log.exception("the watchdog failed")
+
+    def _over(self, question: _Question, seconds: float, late: float, *, idle: bool) -> Stall:
+        """The last word: it answered after so many seconds, and this look was late because nobody ran, or not."""
+        if seconds > self._tick:  # it could have run, and did not answer
+            question.starved = False
+        if not idle or question.starved:
+            seconds = max(seconds, late)
+        return question.stall(seconds, over=True)
 
     def _look(self, question: _Question) -> None:
         frame = sys._current_frames().get(self._ident)  # noqa: SLF001 - public in all but its name
@@ -129,7 +141,7 @@ class Watchdog:
 
 
 class _Question(msgspec.Struct):
-    """What the loop was asked, when, and where it was seen instead of answering."""
+    """What the loop was asked, when (later by what nobody could run), and where it was seen instead of answering."""
 
     number: int
     at: float

@@ -33,8 +33,9 @@ class TextFormatter(logging.Formatter):
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
-        """The traceback, or its last line only."""
-        return super().formatException(ei) if self._tracebacks else f"{ei[0].__name__}: {ei[1]}"
+        """The traceback, or its last line only; indented, so that none of its lines begins a record."""
+        text = super().formatException(ei) if self._tracebacks else f"{ei[0].__name__}: {ei[1]}"
+        return "\n".join(f"    {one_line(line)}" for line in text.split("\n"))
 
 
 class JsonFormatter(logging.Formatter):

@@ -275,7 +275,7 @@ class Board:
                 "the hub or its network is the suspect, no address becomes unhealthy until they answer again",
             )
         for trust in {trust_of(each.check) for each in watches if each.check.mode == "https"}:
-            if problem := self._trusts.get(trust).problem:
+            if problem := self._trusts.problem(trust):
                 yield Finding("ProbeCertificates", f"https checks rest: {problem}")
 
     # --- suspicion --------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import os
 import ssl
 from pathlib import Path
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -55,7 +56,7 @@ class Trusted:
         stamp: of the file it is made of; None where that is to be read.
     """
 
-    __slots__ = ("context", "problem", "reader", "stamp")
+    __slots__ = ("__weakref__", "context", "problem", "reader", "stamp")
 
     def __init__(self) -> None:
         self.context: ssl.SSLContext | None = None
@@ -65,7 +66,7 @@ class Trusted:
 
 
 class Trusts:
-    """All contexts in use.
+    """All contexts in use: each goes with the last check that has it.
 
     Args:
         folder: ``--credentials-dir``.
@@ -73,7 +74,7 @@ class Trusts:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._known: dict[Trust, Trusted] = {}
+        self._known: WeakValueDictionary[Trust, Trusted] = WeakValueDictionary()
         self._looked_at = float("-inf")
 
     def get(self, trust: Trust) -> Trusted:
@@ -84,12 +85,17 @@ class Trusts:
             self._looked_at = float("-inf")
         return known
 
+    def problem(self, trust: Trust) -> str:
+        """What is wrong with one that is in use; "" where nothing is."""
+        known = self._known.get(trust)
+        return known.problem if known is not None else ""
+
     async def refresh(self, now: float) -> None:
         """Make what is missing; read again what has changed. An unusable file leaves the last context in force."""
         if now - self._looked_at < LOOK_AGAIN or not self._known:
             return
         self._looked_at = now
-        await asyncio.gather(*(self._look(trust, trusted) for trust, trusted in self._known.items()))
+        await asyncio.gather(*(self._look(trust, trusted) for trust, trusted in list(self._known.items())))
 
     async def _look(self, trust: Trust, trusted: Trusted) -> None:
         try:

@@ -19,6 +19,8 @@ from hub.kube.credentials import Credentials
 
 TIMEOUT: Final = 15.0
 """Seconds for one call."""
+FEW: Final = 10
+"""Objects that are named where it matters whether there are any."""
 
 Manifest = dict[str, Any]
 """A Kubernetes object as in JSON."""
@@ -27,6 +29,7 @@ _CALLS: Final = {
     "Namespace": ("CoreV1Api", "namespace"),
     "ServiceAccount": ("CoreV1Api", "namespaced_service_account"),
     "Secret": ("CoreV1Api", "namespaced_secret"),
+    "Pod": ("CoreV1Api", "namespaced_pod"),
     "ClusterRole": ("RbacAuthorizationV1Api", "cluster_role"),
     "ClusterRoleBinding": ("RbacAuthorizationV1Api", "cluster_role_binding"),
     "Role": ("RbacAuthorizationV1Api", "namespaced_role"),
@@ -59,6 +62,14 @@ class Admin:
         call = getattr(self._group(group), f"list_{name.removeprefix('namespaced_')}_for_all_namespaces")
         found = await self._answer(f"list {kind}s", lambda: call(label_selector=selector, _request_timeout=TIMEOUT))
         return [{"kind": kind, **self._plain(each)} for each in found.items]
+
+    async def some(self, kind: str, namespace: str) -> list[str]:
+        """The names of a few objects of a kind in a namespace."""
+        group, name = _CALLS[kind]
+        call = getattr(self._group(group), f"list_{name}")
+        what = f"list {kind}s of {namespace}"
+        found = await self._answer(what, lambda: call(namespace, limit=FEW, _request_timeout=TIMEOUT))
+        return [each.metadata.name for each in found.items]
 
     async def create(self, manifest: Manifest) -> None:
         """Create an object."""

@@ -405,6 +405,7 @@ class Client:
                 raise
         except BaseException:  # cancelled or timed out: what is on its way belongs to nobody
             self._discard(connection)
+            self._drop_idle()  # where the network has gone without a word, each would cost as much time once more
             raise
         self._keep(connection)
         return head, body
@@ -427,6 +428,11 @@ class Client:
             self._discard(each)
         self._tidying = loop.call_later(KEEP_IDLE, self._tidy) if self._idle else None
 
+    def _drop_idle(self) -> None:
+        for each in self._idle:
+            self._discard(each)
+        self._idle.clear()
+
     def _discard(self, connection: Connection) -> None:
         connection.abort()
         connection.forget()
@@ -436,9 +442,7 @@ class Client:
         self._check_open()
         generation = self.access.generation
         if self._generation != generation:  # another certificate: nothing kept is right
-            for each in self._idle:
-                self._discard(each)
-            self._idle.clear()
+            self._drop_idle()
             self._generation = generation
         loop = asyncio.get_running_loop()
         now = loop.time()

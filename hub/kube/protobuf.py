@@ -11,7 +11,7 @@ k8s.io/apimachinery (meta/v1, runtime: ``Unknown``), stable by Kubernetes' API g
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from sys import getrefcount
 from typing import Final, NamedTuple
 
@@ -20,6 +20,12 @@ from hub.spare import room
 
 CONTENT_TYPE: Final = "application/vnd.kubernetes.protobuf"
 MAGIC: Final = b"k8s\x00"
+REPEATED: Final = 1024
+"""Labels, owners and ports whose bytes are remembered: the slices of a hub have the same ones."""
+SHORT: Final = 128
+"""Characters of a value that is remembered: what others write into an annotation may be long, and never come again."""
+CONTENTS: Final = 64
+"""Contents whose bytes are remembered: the Services of a cluster are written one after the other."""
 
 
 class ProtobufError(ValueError):
@@ -57,6 +63,10 @@ def _text(number: int, value: str | None) -> bytes:
     return _bytes(number, value.encode()) if value else b""
 
 
+_KIND: Final = _bytes(1, _text(1, "discovery.k8s.io/v1") + _text(2, "EndpointSlice"))
+"""What is encoded here: a ``TypeMeta``, as the first field of an ``Unknown``."""
+
+
 def _int(number: int, value: int) -> bytes:
     return _varint(number << 3) + _varint(value)
 
@@ -67,11 +77,20 @@ def _bool(number: int, value: bool | None) -> bytes:
 
 
 def _map(number: int, values: dict[str, str]) -> bytes:
-    return b"".join(
-        [_bytes(number, _bytes(1, key.encode()) + _bytes(2, values[key].encode())) for key in sorted(values)]
-    )
+    entries = [
+        (_known_entry if len(values[key]) <= SHORT else _entry)(number, key, values[key]) for key in sorted(values)
+    ]
+    return b"".join(entries)
 
 
+def _entry(number: int, key: str, value: str) -> bytes:
+    return _bytes(number, _bytes(1, key.encode()) + _bytes(2, value.encode()))
+
+
+_known_entry: Final = lru_cache(REPEATED)(_entry)
+
+
+@lru_cache(REPEATED)
 def _owner(owner: OwnerReference) -> bytes:
     return _bytes(
         13,
@@ -113,18 +132,20 @@ def _endpoint(endpoint: Endpoint) -> bytes:
     return _bytes(2, b"".join(parts))
 
 
+@lru_cache(REPEATED)
 def _port(port: Port) -> bytes:
     number = b"" if port.port is None else _int(3, port.port)
     return _bytes(3, _bytes(1, port.name.encode()) + _text(2, port.protocol) + number + _text(4, port.app_protocol))
 
 
 class SliceEncoder:
-    """Encodes slices; endpoints that are the same object are encoded once."""
+    """Encodes slices; endpoints that are the same object are encoded once, and so are contents."""
 
     def __init__(self) -> None:
         self._endpoints: dict[int, Endpoint] = {}
         """By id, which is theirs alone for as long as they are kept here."""
         self._encoded: dict[int, bytes] = {}
+        self._contents: dict[int, tuple[tuple[Endpoint, ...], bytes]] = {}
         self._room = room(0)
 
     def encode(self, value: Slice) -> bytes:
@@ -143,25 +164,29 @@ class SliceEncoder:
                 _bytes(17, b"") if value.resource_version else b"",
             )
         )
-        parts = [_bytes(1, meta)]
-        parts.extend(self._encode_endpoints(value.endpoints))
-        parts.extend(map(_port, value.ports))
-        parts.append(_text(4, value.address_type))
-        raw = b"".join(parts)
-        kind = _bytes(1, _text(1, "discovery.k8s.io/v1") + _text(2, "EndpointSlice"))
-        return MAGIC + kind + _bytes(2, raw)
+        raw = b"".join(
+            (_bytes(1, meta), self._content(value.endpoints), *map(_port, value.ports), _text(4, value.address_type))
+        )
+        return MAGIC + _KIND + _bytes(2, raw)
 
-    def _encode_endpoints(self, endpoints: tuple[Endpoint, ...]) -> list[bytes]:
-        encoded = self._encoded
-        if not all(map(encoded.__contains__, map(id, endpoints))):
-            for each in endpoints:
-                if id(each) not in encoded:
-                    encoded[id(each)] = _endpoint(each)
-                    self._endpoints[id(each)] = each
-        return list(map(encoded.__getitem__, map(id, endpoints)))
+    def _content(self, endpoints: tuple[Endpoint, ...]) -> bytes:
+        known = self._contents.get(id(endpoints))
+        if known is None:
+            if len(self._contents) >= CONTENTS:
+                self._contents.clear()
+            known = self._contents[id(endpoints)] = (endpoints, b"".join(map(self._known_endpoint, endpoints)))
+        return known[1]
+
+    def _known_endpoint(self, endpoint: Endpoint) -> bytes:
+        known = self._encoded.get(id(endpoint))
+        if known is None:
+            known = self._encoded[id(endpoint)] = _endpoint(endpoint)
+            self._endpoints[id(endpoint)] = endpoint
+        return known
 
     def _forget_unused(self) -> None:
         """Drop the endpoints that nobody but this table holds: otherwise each that was ever written would stay."""
+        self._contents.clear()
         known = self._endpoints
         # Two references are its own: the table's, and the argument's.
         self._endpoints = {key: known[key] for key in known if getrefcount(known[key]) > 2}

@@ -208,7 +208,7 @@ class Reflector(Generic[T]):
                 before = (self.events, self.resource_version)
                 heard = await self._watch()
                 lasted = self._clock.now() - started
-                silent = 0 if heard else silent + (lasted >= SHORT_WATCH)
+                silent = 0 if heard or self._asked else silent + (lasted >= SHORT_WATCH)
                 if silent >= 2:  # a watch at a version from the future answers 200 and stays silent
                     log.info("%s: silent twice, listing anew", self._name)
                     self.resource_version = ""
@@ -320,6 +320,8 @@ class Reflector(Generic[T]):
 
         async with self._client.watch(self._path, params) as stream:
             self._stream = stream
+            if self._asked:  # while it was being opened
+                stream.end()
             if not self._doubted:
                 self._observer.answered()
             stands = asyncio.get_running_loop().call_later(SHORT_WATCH, self._stands)
@@ -343,7 +345,7 @@ class Reflector(Generic[T]):
     def _handle(self, line: bytes) -> None:
         if self._echoes is not None and self._resource.peek is not None:
             key, version = self._resource.peek(line)
-            if version and self._echoes.defers(key, lambda: self._handle_late(line)):
+            if version and self._echoes.defers(key, lambda: self._handle_late(line, key, version)):
                 self.resource_version = version
                 self.events += 1
                 return
@@ -353,11 +355,10 @@ class Reflector(Generic[T]):
                 return
         self._enter(self._resource.event(line))
 
-    def _handle_late(self, line: bytes) -> None:
+    def _handle_late(self, line: bytes, key: Any, version: str) -> None:
         """An event that the store had deferred: the watch has gone on since, and its reader is not the caller."""
         assert self._echoes is not None  # noqa: S101 - it deferred
-        assert self._resource.peek is not None  # noqa: S101 - as it could not have without
-        if self._echoes.knows(*self._resource.peek(line)):
+        if self._echoes.knows(key, version):
             return
         went_on = self.resource_version
         try:

@@ -52,6 +52,18 @@ def test_a_file_outside_the_credentials_folder_is_not_read(tmp_path: Path) -> No
             context(Trust(str(path)), str(inside))
 
 
+async def test_a_file_that_no_check_asks_for_is_not_looked_at(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Who edits the registry and deletes the file is not warned of it every time it is looked for."""
+    trusts, trust = Trusts(str(tmp_path)), Trust(str(tmp_path / "ca.pem"))
+    trusted = trusts.get(trust)
+    await trusts.refresh(0.0)
+    assert "there is no such file" in trusts.problem(trust)
+    del trusted
+    caplog.clear()
+    await trusts.refresh(LOOK_AGAIN)
+    assert (trusts.problem(trust), caplog.records) == ("", [])
+
+
 async def test_a_replaced_file_is_read_again_and_a_bad_one_is_not_used(tmp_path: Path) -> None:
     """The last good context stays in force, and the problem is known."""
     path = tmp_path / "ca.pem"

@@ -407,7 +407,7 @@ async def test_bytes_on_an_idle_connection_are_never_an_answer(server: RawServer
 
     server.script = [push, ok(b"second")]
     assert await client.request("GET", NODES) == b"asked"
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.5)
     assert await client.request("GET", NODES) == b"second"
     assert server.connections == 2
 
@@ -438,6 +438,16 @@ async def test_connection_of_a_timed_out_request_is_not_used_again(
         await client.request("GET", NODES, timeout=0.05)
     assert await client.request("GET", NODES) == b"mine"
     assert server.connections == 2
+
+
+async def test_connections_kept_before_a_timeout_are_not_used_after_it(server: RawServer, client: Client) -> None:
+    """Where the network has gone without a word, each of them would cost the Lease the time that a call has."""
+    await asyncio.gather(*(client.request("GET", NODES) for _ in range(3)))
+    server.script = [hang]
+    with unreachable("timeout"):
+        await client.request("GET", NODES, timeout=0.05)
+    await client.request("GET", NODES)
+    assert server.connections == 4
 
 
 async def test_timeout_covers_a_dripping_answer(server: RawServer, client: Client) -> None:
@@ -1051,8 +1061,8 @@ async def test_silence_is_a_timeout(
 
 async def test_any_byte_ends_the_silence(server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bookmarks, or parts of a long line, keep a watch alive."""
-    monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 0.2)
-    server.script = [then_hang(STREAM, *[chunk(b"x")] * 8, chunk(b"\n"), pause=0.05)]
+    monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 1.0)
+    server.script = [then_hang(STREAM, *[chunk(b"x")] * 8, chunk(b"\n"), pause=0.2)]
     async with client.watch(NODES, {}) as stream:
         assert await stream.line() == b"x" * 8
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.kube import protobuf
-from hub.kube.protobuf import MAGIC, ProtobufError, SliceEncoder
+from hub.kube.protobuf import CONTENTS, MAGIC, SHORT, ProtobufError, SliceEncoder
 from hub.model import PUBLISHED, Endpoint, Slice
 from hub.spare import SPARE, room
 from tests.support import build
@@ -58,6 +58,28 @@ def test_an_endpoint_is_encoded_once_however_many_slices_hold_it() -> None:
     other = encoder.encode(Slice("edge", "b", "IPv4", (shared,)))
     assert one.replace(b"\x0a\x01a", b"\x0a\x01b") == other
     assert len(encoder._endpoints) == 1
+
+
+def test_a_content_is_put_together_once_however_many_slices_hold_it() -> None:
+    """The slices of a cluster's Services differ in their metadata only; some of them are remembered, not all."""
+    encoder = SliceEncoder()
+    content = tuple(Endpoint((build.address(number),), PUBLISHED) for number in range(100))
+    one = encoder.encode(Slice("edge", "a", "IPv4", content))
+    ((_, known),) = encoder._contents.values()
+    assert encoder.encode(Slice("edge", "b", "IPv4", content)) == one.replace(b"\x0a\x01a", b"\x0a\x01b")
+    assert [each for _, each in encoder._contents.values()] == [known]
+    for number in range(3 * CONTENTS):
+        encoder.encode(Slice("edge", "a", "IPv4", (Endpoint((build.address(number),), PUBLISHED),)))
+        assert len(encoder._contents) <= CONTENTS
+
+
+def test_long_values_are_encoded_and_not_remembered() -> None:
+    """Somebody may keep a document in an annotation, and change it all the time."""
+    remembered = protobuf._known_entry.cache_info().currsize
+    for number in range(10):
+        text = f"{number}" * (SHORT + 1)
+        assert text.encode() in SliceEncoder().encode(Slice("edge", "a", "IPv4", annotations={"theirs": text}))
+    assert protobuf._known_entry.cache_info().currsize == remembered
 
 
 def test_endpoints_that_nobody_holds_are_forgotten() -> None:
