@@ -453,7 +453,10 @@ class Elector:
             raise ClusterUnreachable(f"the Lease was not answered within {self._timing.call:g} s", "timeout") from None
 
     def _observe(self, record: LeaseRecord) -> None:
-        self._observed, self._observed_at = record, self._clock.now()
+        """Enter the Lease as it is now. Another version of the same record, with a note on it, is no sign of life."""
+        known, self._observed = self._observed, record
+        if known is None or replace(record, version=known.version) != known:
+            self._observed_at = self._clock.now()
 
     def _seen_fresh(self) -> bool:
         """Whether the record seen last may still be held, counted from when we saw it change."""

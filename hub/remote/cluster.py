@@ -260,7 +260,7 @@ class RemoteCluster:
             return
         before = (self.status.state, self.doubts)
         self.doubts = self._doubt(self.spec.name, self.uid) if self.uid else ""
-        if self.doubts == "":
+        if self.doubts == "" and self.client is not None:
             self._connected.set()
         else:
             self._connected.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 from hub.aio.clock import Clock
@@ -19,6 +20,7 @@ from hub.registry.spec import (
     HEALTH_CHECK,
     ClusterSpec,
     Network,
+    NodePolicy,
     NodePortRef,
     ProviderRef,
     Registry,
@@ -121,9 +123,10 @@ class Fleet:
             if spec.kubeconfig is not None and name not in self.clusters:
                 self._drop_sources(list(self._by_cluster.get(name, ())))  # started while there was none to give them
                 self._start_cluster(spec)
-        for key, spec in wanted.items():
+        for key, (spec, policies) in wanted.items():
             if key in self.sources:
                 self.sources[key].update(spec, registry.denied_cidrs, own)
+                self.sources[key].keep(policies)
             else:
                 self._start_source(key, spec, registry.denied_cidrs, own)
         for service in sorted(services - self.services.keys()):
@@ -233,6 +236,8 @@ class Fleet:
         self._on_change(name)
 
     def _source_changed(self, key: SourceKey) -> None:
+        if (source := self.sources.get(key)) is not None:  # else the last word of one that is dropped
+            source.noted()
         if key.cluster == LOCAL and self._on_copy is not None:
             self._on_copy(key)
         else:
@@ -243,16 +248,15 @@ class Fleet:
         cluster = self.clusters.get(name)
         if cluster is None:  # the last word of one that is not followed any more
             return
+        for source in self._by_cluster.get(name, {}).values():
+            source.noted()
         if cluster.uid != self._uids.get(name):
             self._note_twins()
         if cluster.status.state is State.UNREACHABLE:
             self._unreachable.add(name)
         else:
             self._unreachable.discard(name)
-        if self._note_suspicion():
-            for each in self.clusters:  # the policies of all that are unreachable apply again, or no more
-                self._on_change(each)
-        else:
+        if not self._note_suspicion():
             self._on_change(name)
 
     def _note_twins(self) -> None:
@@ -273,6 +277,7 @@ class Fleet:
             self._on_change(name)
 
     def _note_suspicion(self) -> bool:
+        """True where it begins or ends: then the targets of all clusters are looked at again."""
         unreachable = len(self._unreachable)
         suspended = unreachable >= SUSPECT_COUNT and unreachable > SUSPECT_SHARE * len(self.clusters)
         if suspended == self.suspended:
@@ -284,6 +289,8 @@ class Fleet:
                 unreachable,
                 len(self.clusters),
             )
+        for each in self.clusters:  # the policies of all that are unreachable apply again, or no more
+            self._on_change(each)
         return True
 
     async def settled(self, seconds: float) -> None:
@@ -312,16 +319,19 @@ def _same_access(old: ClusterSpec, new: ClusterSpec | None) -> bool:
     return new is not None and new.kubeconfig == old.kubeconfig
 
 
-def _wanted(registry: Registry, specs: Mapping[str, ClusterSpec]) -> dict[SourceKey, ClusterSpec]:
-    """Every source of the registry: each cluster's own provider, and those that targets ask for."""
-    wanted: dict[SourceKey, ClusterSpec] = {}
+def _wanted(
+    registry: Registry, specs: Mapping[str, ClusterSpec]
+) -> dict[SourceKey, tuple[ClusterSpec, set[NodePolicy]]]:
+    """Every source of the registry with its node policies: clusters' own providers, and those that targets ask for."""
+    wanted: dict[SourceKey, tuple[ClusterSpec, set[NodePolicy]]] = {}
     for name, spec in specs.items():
         if spec.provider is not None:
-            wanted[SourceKey(name, spec.provider)] = spec
-    for target in registry.targets.values():
-        for each in target.sources:
-            if each.cluster in specs and each.provider.name:
-                wanted[SourceKey(each.cluster, each.provider)] = specs[each.cluster]
+            wanted[SourceKey(name, spec.provider)] = spec, set()
+    shared = {id(target.sources): target.sources for target in registry.targets.values()}
+    for each in chain.from_iterable(shared.values()):
+        if each.cluster in specs and each.provider.name:
+            found = wanted.setdefault(SourceKey(each.cluster, each.provider), (specs[each.cluster], set()))
+            found[1].add(each.nodes)
     return wanted
 
 

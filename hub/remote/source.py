@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -78,10 +78,13 @@ class Source:
         """Versions of nodes and resolutions that the view in force was built from."""
         self._good: dict[NodePolicy, SourceView] = {}
         """The last complete statements: what is published where it is missing while there is none."""
+        self._stands = False
+        """It made a statement when it was last looked at."""
         self._loaded = asyncio.Event()
 
     async def run(self) -> None:
         """Load the provider's type, then keep asking it; until cancelled."""
+        self._stands = False
         backoff = Backoff(base=2.0)
         while True:
             try:
@@ -119,10 +122,35 @@ class Source:
             self._good = {policy: _within(view, addresses) for policy, view in self._good.items()}
         self.spec = spec
 
+    def keep(self, policies: Collection[NodePolicy]) -> None:
+        """Forget views under policies that no registry entry has any more: each knows every node."""
+        known: tuple[dict[NodePolicy, Any], ...] = (
+            self._builders,
+            self._memories,
+            self._views,
+            self._built,
+            self._good,
+        )
+        for policy in self._views.keys() - policies:
+            for each in known:
+                each.pop(policy, None)
+
     def nodes_changed(self, changed: Iterable[Node], gone: Iterable[str]) -> None:
         """The cluster's nodes changed."""
         if self._resolver is not None:
             self._resolver.update(changed, gone)
+
+    def noted(self) -> None:
+        """The cluster's state or the provider's changed: where that ends the statements, the last one is kept.
+
+        Nobody may have asked for it: a Service was paused, or another replica led.
+        """
+        stood, self._stands = self._stands, not self._unknown()
+        if stood and not self._stands:
+            for policy in self._good:
+                view = self._build(policy, self._views.get(policy), self._clock.wall()).view
+                if view.unknown is None:
+                    self._good[policy] = view
 
     async def settled(self) -> None:
         """Wait until there is a first statement, or it is known why there is none."""

@@ -11,12 +11,16 @@ task may raise (``SystemExit`` would end the event loop) becomes an error of the
 from __future__ import annotations
 
 import asyncio
+import logging
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Generic, TypeVar
 
 from hub.errors import ProviderError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -98,15 +102,18 @@ class Calls:
 class Held(Generic[T]):
     """An async context manager kept open by a task of its own, so that it is left by the task that entered it.
 
+    Args:
+        calls: the calls it is one of: not entered while one of them was left behind and still runs.
+        enter: makes the manager.
+
     Attributes:
         task: ends when the manager was left, wanted or not; None before :meth:`open`, and once it was asked why it
             failed.
     """
 
-    def __init__(self, name: str, enter: Callable[[], AbstractAsyncContextManager[T]]) -> None:
-        self._name = name
+    def __init__(self, calls: Calls, enter: Callable[[], AbstractAsyncContextManager[T]]) -> None:
+        self._calls = calls
         self._enter = enter
-        self._calls = Calls(name)
         self._stop = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -119,11 +126,11 @@ class Held(Generic[T]):
         """Enter; what is yielded.
 
         Raises:
-            ProviderStalled: entering took longer.
+            ProviderStalled: entering took longer, or an earlier call is still running although cancelled.
             Exception: whatever entering raised.
         """
         entered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        task = self.task = asyncio.create_task(_contained(lambda: self._hold(entered)), name=self._name)
+        task = self.task = self._calls.start("open", lambda: self._hold(entered))
         try:
             waiting: set[asyncio.Future[Any]] = {task, entered}
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -197,13 +204,36 @@ def outcome(task: asyncio.Task[T], what: str) -> T:
 
 
 def contain_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """From now on, no task that a provider starts on ``loop`` can end it. A second call changes nothing."""
+    """From now on, no task that a provider starts on ``loop`` can end it, or write to the log what its error says.
+
+    A second call changes nothing.
+    """
 
     def factory(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], **more: Any) -> asyncio.Task[T]:
         return asyncio.Task(_Contained(work) if _FOREIGN.get() else work, loop=loop, **more)
 
     if loop.get_task_factory() is None:
         loop.set_task_factory(factory)  # type: ignore[arg-type]  # typeshed also allows generators
+    if loop.get_exception_handler() is None:
+        loop.set_exception_handler(_unhandled)
+
+
+def _unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what asyncio would, without an error's text or a call's arguments: nobody has redacted them."""
+    message, error = str(context.get("message")), context.get("exception")
+    task = context.get("future", context.get("task"))
+    if "handle" in context:  # "Exception in callback name(arguments)"
+        message = message.partition("(")[0]
+    if isinstance(task, asyncio.Task):
+        message += f" ({task.get_name()})"
+    if isinstance(error, BaseException):
+        message += f": {type(error).__name__}\n{places(error)}"
+    log.error("%s", message)
+
+
+def places(error: BaseException) -> str:
+    """A traceback without the error's text, which may quote a secret."""
+    return "".join(traceback.format_tb(error.__traceback__)).rstrip()
 
 
 async def _contained(work: Callable[[], Awaitable[T]]) -> T:

@@ -33,6 +33,7 @@ from hub.plugin.spec import (
     TerminalProviderError,
     TransientProviderError,
 )
+from hub.resolution.calls import places
 from hub.resolution.secrets import Credential, Place, ReadSecret, SecretVersion, credential, untold
 
 if TYPE_CHECKING:
@@ -164,9 +165,14 @@ class ProviderHub:
             self._credentials[key] = credential(ref, folder, self._read_secret, self._clock, self._secret_version)
         return self._credentials[key]
 
-    async def credentials_changed(self) -> bool:
-        """Whether a credential this provider read reads differently now; what a TerminalProviderError waits for."""
-        return any([await value.changed() for value in self._credentials.values()])
+    @property
+    def renewals(self) -> int:
+        """Times a credential this provider read was another one than before."""
+        return sum(value.renewals for value in self._credentials.values())
+
+    async def credentials_changed(self, renewals: int) -> bool:
+        """Whether a credential reads otherwise than after so many renewals: what a TerminalProviderError waits for."""
+        return any([await value.changed() for value in self._credentials.values()]) or self.renewals != renewals
 
     def redact(self, text: str) -> str:
         """See :class:`hub.plugin.HubContext`."""
@@ -177,11 +183,12 @@ class ProviderHub:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         try:
-            text = " ".join(str(error).split())
+            text = str(error)
         except BaseException:  # noqa: BLE001 - an exception class of a plugin's is foreign code
             text = ""
-        for value in self._known():
+        for value in self._known():  # as they were read: some have several lines
             text = text.replace(value, "***")
+        text = " ".join(text.split())
         if not isinstance(error, HubError):
             text = f"{type(error).__name__}: {text}" if text else type(error).__name__
         return text if len(text) <= ERROR_LIMIT else text[: ERROR_LIMIT - 1] + "…"
@@ -196,8 +203,8 @@ class ProviderHub:
         for name, read in self._measures.items():
             try:
                 found = [(label(str(scope)), float(number)) for scope, number in islice(read().items(), MAX_SCOPES)]
-            except BaseException:  # foreign code
-                self._logger.debug("%s is not measured", name, exc_info=True)
+            except BaseException as error:  # noqa: BLE001 - foreign code
+                self._logger.debug("%s is not measured: %s\n%s", name, self.describe(error), places(error))
                 continue
             for scope, number in found:
                 yield name, scope, number

@@ -108,6 +108,7 @@ class EndpointWatch:
             await self._wait()
 
     async def _follow(self) -> None:
+        self._health.asking(self._host.hub(self.ref.name))
         prepared = self._prepared or await self._host.prepare(self.ref, self.cluster, self.changed, self._api)
         if not prepared.type.brings_endpoints:
             raise TerminalProviderError(f"provider {self.ref.name!r} resolves nodes and brings no endpoints of its own")

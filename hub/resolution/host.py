@@ -20,7 +20,7 @@ from hub.aio.clock import Clock
 from hub.plugin.http import SharedHttp
 from hub.plugin.spec import ProviderType, ReadOnlyCluster, TerminalProviderError
 from hub.registry.spec import ProviderRef
-from hub.resolution.calls import Calls, Held, contain_tasks
+from hub.resolution.calls import Calls, Held, ProviderStalled, contain_tasks
 from hub.resolution.catalog import Catalog
 from hub.resolution.config import parse_config
 from hub.resolution.context import MAX_SCOPE, Limits, ProviderCluster, ProviderHub, label
@@ -88,7 +88,10 @@ class ProviderHost:
         self.stats: dict[str, CallStats] = {}
         self._hubs: dict[str, ProviderHub] = {}
         self._shared: dict[str, tuple[Held[Any], Any]] = {}
+        self._shared_calls: dict[str, Calls] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._stalled: dict[str, tuple[float, str]] = {}
+        """When opening what a type shares last took too long, and what was said of it."""
         self._inside: dict[str, set[asyncio.Task[Any]]] = {}
         """Tasks that hold something of a provider type open."""
         self.stalls = Stalls(catalog.owners, clock, self._suspend)
@@ -123,27 +126,34 @@ class ProviderHost:
 
         Raises:
             ProviderUnavailable: the type cannot be used.
+            ProviderSuspended: it blocked the event loop.
             ConfigInvalid: the configuration is wrong.
         """
         type_ = await self.catalog.load_async(ref.name)
         hub = self.hub(ref.name)
         context = ProviderCluster(hub, cluster, self._folder, changed, api, self._limits.credentials_dir)
+        contain_tasks(asyncio.get_running_loop())
 
         async def configure() -> Prepared:  # validators are foreign code, too
+            self.stalls.check(ref.name)
             config = parse_config(type_, json.loads(ref.config))
             return Prepared(type_, config, poll_interval(type_, config), hub, context, scope_of(type_, config))
 
         return await Calls(f"provider {ref.name} of {cluster}:").call("configuration", configure, OPEN_DEADLINE)
 
-    async def open(self, prepared: Prepared) -> tuple[Held[Any], Any]:
+    async def open(self, prepared: Prepared, calls: Calls | None = None) -> tuple[Held[Any], Any]:
         """Open what is shared, then the provider; close it with ``Held.close``.
 
+        Args:
+            prepared: what to open.
+            calls: the other calls for this cluster; it is not opened while one that was left behind still runs.
+
         Raises:
-            ProviderStalled: one of both took longer than its deadline.
+            ProviderStalled: one of both took longer than its deadline, or still runs although cancelled.
             Exception: whatever the plugin raised.
         """
         manager = await self.manager(prepared)
-        held: Held[Any] = Held(f"provider {prepared.type.name} of {prepared.cluster.name}", manager)
+        held: Held[Any] = Held(calls or Calls(f"provider {prepared.type.name} of {prepared.cluster.name}:"), manager)
         return held, await held.open(OPEN_DEADLINE)
 
     async def manager(self, prepared: Prepared) -> Callable[[], AbstractAsyncContextManager[Any]]:
@@ -154,9 +164,7 @@ class ProviderHost:
             Exception: whatever ``shared`` raised.
         """
         name = prepared.type.name
-        if (suspended := self.stalls.suspension(name)) is not None:
-            raise suspended
-        contain_tasks(asyncio.get_running_loop())
+        self.stalls.check(name)
         shared = await self._open_shared(prepared.type, prepared.hub)
         return lambda: self._entered(name, lambda: prepared.type.open(prepared.cluster, prepared.config, shared))
 
@@ -169,23 +177,36 @@ class ProviderHost:
         await self._http.close()
 
     async def _open_shared(self, type_: ProviderType, hub: ProviderHub) -> Any:
-        shared = type_.shared
+        shared, name = type_.shared, type_.name
         if shared is None:
             return None
-        async with self._locks.setdefault(type_.name, asyncio.Lock()):
-            held, value = self._shared.get(type_.name, (None, None))
+        asked = self.clock.now()
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            held, value = self._shared.get(name, (None, None))
             if held is None or not held.alive:
-                enter = partial(self._entered, type_.name, partial(shared, hub))
-                held = Held(f"provider {type_.name} (shared)", enter)
-                value = await held.open(OPEN_DEADLINE)
-                self._shared[type_.name] = held, value
+                since, why = self._stalled.get(name, (asked, ""))
+                if since > asked:  # for whoever waited meanwhile, too: the last of many clusters would take an hour
+                    raise ProviderStalled(why)
+                calls = self._shared_calls.setdefault(name, Calls(f"provider {name} (shared):"))
+                held = Held(calls, partial(self._entered, name, partial(shared, hub)))
+                try:
+                    value = await held.open(OPEN_DEADLINE)
+                except ProviderStalled as error:
+                    self._stalled[name] = self.clock.now(), str(error)
+                    raise
+                self._shared[name] = held, value
             return value
 
     @asynccontextmanager
     async def _entered(
         self, name: str, enter: Callable[[], AbstractAsyncContextManager[Any]]
     ) -> AsyncGenerator[Any, None]:
-        """``enter()``, in a task that ends when the provider type is suspended."""
+        """``enter()``, in a task that ends when the provider type is suspended.
+
+        Raises:
+            ProviderSuspended: it is already.
+        """
+        self.stalls.check(name)
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - Held and EndpointWatch have tasks of their own for it
         tasks = self._inside.setdefault(name, set())

@@ -203,6 +203,7 @@ class Resolver:
         if everything and self._changed_at is not None:  # what changes from here on, the answer may not know of
             self._changed_at, self._last_changed = None, now
         self._asking = True
+        self._health.asking(self._host.hub(self.ref.name))
         try:
             provider = await self._open()
             if not batch:
@@ -210,7 +211,9 @@ class Resolver:
             self.calls += 1
             stats, started = self._host.calls_of(self.ref.name), self._clock.now()
             try:
-                said, ignored = await self._calls.call("resolve", lambda: _resolve(provider, batch), RESOLVE_DEADLINE)
+                said, ignored = await self._calls.call(
+                    "resolve", lambda: self._resolve(provider, batch), RESOLVE_DEADLINE
+                )
             finally:
                 stats.seconds.note(self._clock.now() - started)
         except Exception as error:  # noqa: BLE001 - foreign code; what it was asked about stays as it was
@@ -221,6 +224,11 @@ class Resolver:
             self._asking = False
             if not self._pending or self._health.status.state == "degraded":
                 self._quiet.set()
+
+    async def _resolve(self, provider: NodeProvider, batch: Sequence[Node]) -> tuple[dict[str, Resolution], int]:
+        """Ask, and read the answer: that may be a mapping of the plugin's own, so it is foreign code, too."""
+        self._host.stalls.check(self.ref.name)
+        return read_answer([node.name for node in batch], await provider.resolve(tuple(batch)))
 
     def _answered(self, batch: Sequence[Node], said: Mapping[str, Resolution], ignored: int, everything: bool) -> None:
         now = self._clock.now()
@@ -268,7 +276,7 @@ class Resolver:
             self._prepared = prepared
             self._reads = tuple(sorted(prepared.type.reads))
             self._memory.window = max(MIN_CONFIRM, prepared.poll or 0.0)
-            held, provider = await self._host.open(prepared)
+            held, provider = await self._host.open(prepared, self._calls)
             self._held, self._provider = held, provider
             self._opened_at = self._clock.now()
             assert held.task is not None  # noqa: S101 - open() made it
@@ -282,8 +290,3 @@ class Resolver:
         held, self._held, self._provider = self._held, None, None
         if held is not None:
             await held.close(CLOSE_DEADLINE)
-
-
-async def _resolve(provider: NodeProvider, batch: Sequence[Node]) -> tuple[dict[str, Resolution], int]:
-    """Ask, and read the answer: that may be a mapping of the plugin's own, so it is foreign code, too."""
-    return read_answer([node.name for node in batch], await provider.resolve(tuple(batch)))

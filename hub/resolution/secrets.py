@@ -35,7 +35,13 @@ ReadSecret = Callable[[str, str], Awaitable[str | bytes]]
 
 
 class Credential(Protocol):
-    """What this module makes; a SecretValue that can tell whether its source changed."""
+    """What this module makes; a SecretValue that can tell whether its source changed.
+
+    Attributes:
+        renewals: times that what was read was another text than before.
+    """
+
+    renewals: int
 
     async def get(self, *, reload: bool = False) -> str:
         """See :class:`hub.plugin.SecretValue`."""
@@ -121,13 +127,19 @@ class Place:
 
 
 class _Remembered:
-    """The last value read."""
+    """The last value read, and how many times it was another one than before."""
 
     def __init__(self) -> None:
         self._value: str | None = None
+        self.renewals = 0
 
     def last(self) -> str | None:
         return self._value
+
+    def _remember(self, value: str) -> str:
+        self.renewals += self._value not in (None, value)
+        self._value = value
+        return value
 
 
 class _EnvCredential(_Remembered):
@@ -136,8 +148,7 @@ class _EnvCredential(_Remembered):
         self._name = name
 
     async def get(self, *, reload: bool = False) -> str:  # noqa: ARG002 - always read again
-        self._value = _clean(os.environ.get(self._name, ""), f"environment variable {self._name}")
-        return self._value
+        return self._remember(_clean(os.environ.get(self._name, ""), f"environment variable {self._name}"))
 
     async def changed(self) -> bool:
         return self._value is not None and os.environ.get(self._name, "").strip() != self._value
@@ -160,8 +171,8 @@ class _FileCredential(_Remembered):
             return self._value
         except OSError as error:
             raise CredentialError(f"{self._what}: {error.strerror}") from error
-        self._seen, self._value = seen, value
-        return value
+        self._seen = seen
+        return self._remember(value)
 
     def _read(self, reload: bool) -> tuple[tuple[int, ...], str]:
         """Signature and value as of now; in a thread."""
@@ -193,7 +204,7 @@ class _SecretCredential(_Remembered):
         if self._value is not None and not reload and fresh:
             return self._value
         try:
-            self._value = _clean(await self._read(self._name, self._key), self._what)
+            value = _clean(await self._read(self._name, self._key), self._what)
         except CredentialError:
             raise
         except HubError as error:
@@ -201,7 +212,7 @@ class _SecretCredential(_Remembered):
                 raise CredentialError(f"{self._what}: {error}") from error
             return self._value  # the API server is away; what was read before may well be good
         self._fresh_until, self._seen = self._clock.now() + SECRET_TTL, version
-        return self._value
+        return self._remember(value)
 
     async def changed(self) -> bool:
         before = self._value

@@ -84,12 +84,21 @@ class StallRecord(msgspec.Struct, frozen=True):
     suspensions: int = 0
 
 
+class Suspension(msgspec.Struct, frozen=True):
+    """Until when a provider is not called, for how long that is, and the place it blocked at."""
+
+    until: float
+    seconds: float
+    where: str
+
+
 class Stalls:
     """Follows the event loop; keeps the records and the suspensions.
 
     Args:
         owners: whose code is whose, as of now.
-        on_suspend: called in the event loop with the name of a provider that is suspended from now on.
+        on_suspend: called in the event loop's thread, maybe by a signal's handler, with the name of a provider that is
+            suspended from now on.
 
     Attributes:
         own: stalls no plugin is to blame for: the hub's own work, or a machine without CPU.
@@ -102,12 +111,12 @@ class Stalls:
         self._on_suspend = on_suspend
         self._records: dict[str, StallRecord] = {}
         self._recent: dict[str, deque[tuple[float, float]]] = {}
-        self._suspended: dict[str, tuple[float, float]] = {}
-        """Provider -> (until when, for how long)."""
+        self._suspended: dict[str, Suspension] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reported = False
         self._armed = False
-        self._blocked = False
+        self._blocked: tuple[str, ...] = ()
+        """The providers to interrupt, while the loop stands."""
         self._known: Mapping[str, tuple[str, ...]] = {}
         """The owners as last seen; a signal's handler must not wait for the catalog's lock."""
 
@@ -118,12 +127,20 @@ class Stalls:
 
     def suspension(self, name: str) -> ProviderSuspended | None:
         """Why a provider must not be called now; None where it may."""
-        until, _ = self._suspended.get(name, (0.0, 0.0))
-        left = until - self._clock.now()
-        if left <= 0:
+        last = self._suspended.get(name)
+        left = last.until - self._clock.now() if last is not None else 0.0
+        if last is None or left <= 0:
             return None
-        where = self._records[name].where
-        return ProviderSuspended(f"suspended because it blocked the event loop at {where}", retry_after=left)
+        return ProviderSuspended(f"suspended because it blocked the event loop at {last.where}", retry_after=left)
+
+    def check(self, name: str) -> None:
+        """Ask in the task that is about to call a provider: others may have waited with it.
+
+        Raises:
+            ProviderSuspended: it must not be called now.
+        """
+        if (suspended := self.suspension(name)) is not None:
+            raise suspended
 
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[None, None]:
@@ -143,14 +160,15 @@ class Stalls:
     def look(self, stall: Stall) -> None:
         """What :class:`Watchdog` reports."""
         if stall.over:
-            self._blocked = False
+            self._blocked = ()
         blame = self._blame(stall)
         if blame is None:
             if stall.over:
+                self._reported = False
                 self._note_own(stall)
             return
         if not stall.over and stall.seconds >= blame.budget and self._armed:
-            self._blocked = True
+            self._blocked = blame.names
             signal.pthread_kill(threading.main_thread().ident or 0, INTERRUPT)
         if stall.over or stall.seconds >= REPORT_AFTER:
             if not self._reported:
@@ -193,24 +211,33 @@ class Stalls:
             recent.append((now, seconds))
             while recent[0][0] < now - WINDOW:
                 recent.popleft()
-            if sum(lasted for _, lasted in recent) > BUDGET and self.suspension(name) is None:
+            if sum(lasted for _, lasted in recent) > BUDGET:
                 recent.clear()
-                self._suspend(name, now)
+                self._suspend(name, blame.where)
 
-    def _suspend(self, name: str, now: float) -> None:
-        until, lasted = self._suspended.get(name, (float("-inf"), 0.0))
-        again = now < until + max(lasted, WINDOW)
-        seconds = min(2 * lasted, MAX_SUSPENSION) if again else FIRST_SUSPENSION
-        self._suspended[name] = now + seconds, seconds
-        record = self._records[name]
+    def _suspend(self, name: str, where: str) -> None:
+        """Suspend, once for one stall: the signal's handler may be first, and must not wait, so the loop logs it."""
+        if self.suspension(name) is not None:
+            return
+        now, last = self._clock.now(), self._suspended.get(name)
+        seconds = FIRST_SUSPENSION
+        if last is not None and now < last.until + max(last.seconds, WINDOW):
+            seconds = min(2 * last.seconds, MAX_SUSPENSION)
+        self._suspended[name] = Suspension(now + seconds, seconds, where)
+        record = self._records.get(name, StallRecord(where=where, at=time.time()))
         self._records[name] = replace(record, suspensions=record.suspensions + 1)
-        log.warning("provider %r is suspended for %.0f s: its clusters stay as they are", name, seconds)
         self._on_suspend(name)
+        if self._loop is not None:
+            text = "provider %r is suspended for %.0f s: its clusters stay as they are"
+            self._loop.call_soon_threadsafe(log.warning, text, name, seconds)
 
     def _interrupted(self, _signal: int, frame: FrameType | None) -> None:
         """The signal's handler, in the main thread: raises where a plugin is at work and the loop still stands."""
-        if self._blocked and _owner(stack_of(frame), self._known) is not None:
-            self._blocked = False
+        blame = _owner(stack_of(frame), self._known)
+        if blame is not None and not set(blame.names).isdisjoint(self._blocked):
+            self._blocked = ()
+            for name in blame.names:  # before the loop turns to the next call of the same provider
+                self._suspend(name, blame.where)
             raise Interrupted("blocked the event loop and was interrupted")
 
 

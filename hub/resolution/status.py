@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import random
+from contextlib import suppress
 from typing import Final, Literal
 
 import msgspec
@@ -14,6 +15,7 @@ from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
 from hub.errors import HubError
 from hub.plugin.spec import TerminalProviderError, TransientProviderError
+from hub.resolution.calls import places
 from hub.resolution.config import ConfigInvalid
 from hub.resolution.context import ProviderHub
 
@@ -64,6 +66,12 @@ class Health:
         self.status = ProviderStatus("pending", clock.wall())
         self.blocked_until = float("-inf")
         self.failures = 0
+        self._renewals = 0
+        self._look_at = 0.0
+
+    def asking(self, hub: ProviderHub) -> None:
+        """A call begins: credentials that anybody reads anew from here on, it may not know of."""
+        self._renewals = hub.renewals
 
     def succeeded(self, *, forget: bool = True) -> bool:
         """An answer arrived; True where that changes the state.
@@ -87,23 +95,27 @@ class Health:
         text = hub.describe(error)
         terminal = isinstance(error, TerminalProviderError | ConfigInvalid)
         now = self._clock.now()
+        self._look_at = now + CREDENTIAL_CHECK
         self.blocked_until = float("inf") if terminal else now + max(self._backoff.next(now), _retry_after(error))
         if self.status.state != "degraded" or self.status.error != text:
             log.warning("%s: %s", self._what, text)
             if not isinstance(error, HubError):  # a defect of the plugin
-                log.debug("%s", self._what, exc_info=error)
+                log.debug("%s: %s\n%s", self._what, text, places(error))
         since = self.status.since if self.status.state == "degraded" else self._clock.wall()
         self.status = ProviderStatus("degraded", since, text, terminal)
         return text
 
     async def rest(self, seconds: float, wake: asyncio.Event, hub: ProviderHub) -> None:
         """Wait so long, until ``wake`` is set, or until a credential has changed that a terminal error waits for."""
-        terminal = self.status.terminal
-        try:
-            async with asyncio.timeout(min(seconds, CREDENTIAL_CHECK if terminal else MAX_REST)):
+        if self.status.terminal:
+            seconds = min(seconds, self._look_at - self._clock.now())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(seconds, MAX_REST)):
                 await wake.wait()
-        except TimeoutError:
-            if terminal and await hub.credentials_changed():
+        # Whatever woke us: nodes that change all the time must not put it off for ever.
+        if self.status.terminal and self._clock.now() >= self._look_at:
+            self._look_at = self._clock.now() + CREDENTIAL_CHECK
+            if await hub.credentials_changed(self._renewals):
                 self.unblock()
 
     def unblock(self) -> None:

@@ -823,6 +823,21 @@ async def test_a_renewed_token_counts_at_once_for_who_asks(world: World) -> None
     assert await answer(provider) == Found(("10.7.0.1",))
 
 
+async def test_a_renewed_token_counts_at_once_for_every_list(world: World) -> None:
+    """Whichever notices it first: the account's other data centers do not wait for their next attempt."""
+    world.ionos.add_datacenter(identity=OTHER_DC)
+    world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
+    provider, _ = await world.open(datacenters=[DC, OTHER_DC])
+    await answer(provider)
+    world.ionos.token = "rotated"
+    for _ in range(8):  # until they are asked for once a minute
+        await world.next_list(60.0)
+
+    world.hub.secrets["TOKEN"] = "rotated"
+    await world.next_list(5.0)
+    assert [each.error for each in world.cloud.stats()] == ["", ""]
+
+
 @pytest.mark.parametrize("text", ["two words", "line\nbreak", "umläut"])
 async def test_a_token_that_cannot_be_sent_is_not_quoted(world: World, text: str) -> None:
     """A wrong file for a token: named by its place, never by its content."""

@@ -178,6 +178,14 @@ def test_an_address_two_servers_have_is_ambiguous() -> None:
     assert resolve(node(f"ionos://{A}"), apart, RULES) == Found(("10.7.0.1",))
 
 
+def test_an_address_two_servers_have_on_a_lan_that_does_not_count_is_no_matter() -> None:
+    """The first LAN has one; only a family that it lacks is looked for on the next."""
+    mine, shared = Nic(2, ("10.7.0.1",)), Nic(3, ("10.8.0.9", "fd00::1"))
+    places = place(server(A, "n1", mine, shared), server(B, "n2", Nic(3, ("10.8.0.9",))))
+    assert resolve(node(), places, Rules((2, 3))) == Found(("10.7.0.1", "fd00::1"))
+    assert isinstance(resolve(node(), places, Rules((3, 2))), Unknown)
+
+
 def test_a_server_being_changed_without_address_is_unknown() -> None:
     """BUSY: the address may be on its way."""
     said = resolve(node(), place(server(A, "n1", Nic(2, ()), busy=True)), RULES)

@@ -517,6 +517,23 @@ def test_storm_of_foreign_writes_does_not_cost_the_lease() -> None:
     simulate(main())
 
 
+def test_writes_of_others_to_a_dead_leaders_lease_keep_nobody_waiting() -> None:
+    """Whoever annotates the Lease every two seconds is no holder that lives: it ends as it would without him."""
+
+    async def main() -> None:
+        server, first, second = await pair()
+        first.paused_until = 1e9
+        died = real()
+        for _ in range(20):
+            assert server.record is not None
+            server.store(server.record)
+            await asyncio.sleep(2)
+        assert second.leads
+        assert died - 2 + 15 <= second.changes[0][0] <= died + 15 + 5
+
+    simulate(main())
+
+
 def test_attempt_repeats_what_met_a_conflict() -> None:
     """A write that comes between our reading and our update is read, too, in the same attempt."""
 

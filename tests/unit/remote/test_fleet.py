@@ -120,6 +120,20 @@ async def test_a_frozen_cluster_is_not_contacted(fleet: Fleet) -> None:
     assert (fleet.clusters, fleet.sources) == ({}, {})
 
 
+async def test_who_waits_for_a_connection_stops_nobody(fleet: Fleet) -> None:
+    """Looked at again, as at each start, a cluster whose kubeconfig is not there (yet) has none to give."""
+    fleet.update(registry(cluster("eu")))
+    unit = fleet.clusters["eu"]
+    waiting = asyncio.create_task(unit.connection())
+    await asyncio.sleep(0)
+    fleet.reconsider()
+    assert not unit._connected.is_set()  # else it would turn in circles from here on, and nothing else would run
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
 async def test_most_clusters_unreachable_is_suspicious(fleet: Fleet, changed: list[str]) -> None:
     """Two at least, and more than 30 %; whenever that changes, all clusters are looked at again."""
     fleet.update(registry(*(cluster(name) for name in "abcdef")))
@@ -131,6 +145,17 @@ async def test_most_clusters_unreachable_is_suspicious(fleet: Fleet, changed: li
     changed.clear()
     fleet.clusters["b"].failed(KubeconfigError("broken"))
     assert (fleet.suspended, sorted(set(changed) & set("abcdef"))) == (False, list("abcdef"))
+
+
+async def test_an_edit_that_ends_the_suspicion_is_told_to_all(fleet: Fleet, changed: list[str]) -> None:
+    """Nothing else may happen to the clusters whose policies apply again."""
+    fleet.update(registry(*(cluster(name) for name in "abcdef")))
+    for name in "ab":
+        fleet.clusters[name].failed(ClusterUnreachable("gone"))
+    assert fleet.suspended
+    changed.clear()
+    fleet.update(registry(*(cluster(name) for name in "abcdefg")))
+    assert (fleet.suspended, set(changed) >= set("abcdef")) == (False, True)
 
 
 async def test_unreachable_counts_from_the_end_of_the_last_watch(fleet: Fleet) -> None:
@@ -155,6 +180,18 @@ async def test_an_unknown_view_holds_the_last_known_good(fleet: Fleet) -> None:
     assert unknown.unknown == "Unreachable: gone"
     assert unknown.endpoints is good.endpoints
     assert source.view(NodePolicy()).view is unknown
+
+
+async def test_the_last_known_good_is_what_was_said_last(fleet: Fleet) -> None:
+    """Not what it was when somebody asked last: a Service may have been paused since, or written by another replica."""
+    fleet.update(registry(cluster("eu")))
+    source = await lists(fleet, [build.node("n1", "10.0.0.1")])
+    source.view(NodePolicy())
+    await lists(fleet, [build.node("n2", "10.0.0.2")])
+    fleet.clusters["eu"].failed(ClusterUnreachable("gone"))
+    fleet.clusters["eu"]._store.replace({}, "2")  # as of nobody knows which cluster
+    view = source.view(NodePolicy()).view
+    assert (view.unknown, list(view.endpoints["IPv4"])) == ("Unreachable: gone", ["10.0.0.2"])
 
 
 class Told(SystemClock):
@@ -214,14 +251,29 @@ async def test_too_many_endpoints_are_not_believed(fleet: Fleet) -> None:
 async def test_another_address_policy_applies_to_what_is_known(fleet: Fleet) -> None:
     """Also to the last known good of a cluster that is away; nothing is asked again."""
     spec = cluster("eu")
-    fleet.update(registry(spec))
+    targets = {build.target().key: build.target()}
+    fleet.update(replace(registry(spec), targets=targets))
     source = await lists(fleet, [build.node("n1", "10.0.0.1"), build.node("n2", "10.9.0.2")])
     assert list(source.view(NodePolicy()).view.endpoints["IPv4"]) == ["10.0.0.1", "10.9.0.2"]
     fleet.clusters["eu"].failed(ClusterUnreachable("gone"))
     source.view(NodePolicy())
-    fleet.update(registry(replace(spec, allowed_cidrs=build.networks("10.0.0.0/16"))))
+    narrow = replace(spec, allowed_cidrs=build.networks("10.0.0.0/16"))
+    fleet.update(replace(registry(narrow), targets=targets))
     assert fleet.sources[KEY] is source
     assert list(source.view(NodePolicy()).view.endpoints["IPv4"]) == ["10.0.0.1"]
+
+
+async def test_nothing_is_kept_under_a_node_policy_that_nobody_has(fleet: Fleet) -> None:
+    """Each edit of ``nodes`` makes another one, and what it chooses from are all nodes."""
+    fleet.update(registry(cluster("eu")))
+    source = await lists(fleet, [build.node("n1", "10.0.0.1")])
+    for number in range(3):
+        policy = NodePolicy(exclude_nodes=frozenset({f"x{number}"}))
+        target = build.target(sources=(build.source(nodes=policy),))
+        fleet.update(replace(registry(cluster("eu")), targets={target.key: target}))
+        source.view(policy)
+    assert fleet.sources[KEY] is source
+    assert list(source._builders) == list(source._views) == list(source._built) == list(source._good) == [policy]
 
 
 async def test_the_hub_clusters_own_networks_are_denied_to_remote_clusters(fleet: Fleet) -> None:

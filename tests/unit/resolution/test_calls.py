@@ -37,7 +37,7 @@ async def test_a_provider_that_does_not_open_is_gone_with_its_error() -> None:
         yield
 
     with garbage() as found:
-        held = Held("scripted", broken)
+        held = Held(Calls("scripted"), broken)
         with suppress(RuntimeError):
             await held.open(5)
         del held
@@ -61,7 +61,7 @@ async def test_a_provider_that_ended_is_gone_with_its_error() -> None:
             del task
 
     with garbage() as found:
-        held = Held("scripted", dying)
+        held = Held(Calls("scripted"), dying)
         await held.open(5)
         assert held.task is not None
         held.task.add_done_callback(lambda _: ended.set())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from hub.errors import ProviderError
 from hub.plugin import ClusterContext, HubContext, TerminalProviderError, TransientProviderError
 from hub.plugin.http import SharedHttp
 from hub.resolution.context import Limits, ProviderCluster, ProviderHub
+from tests.support.crowd import Crowd
 
 
 def hub(limits: Limits | None = None, **fields: object) -> ProviderHub:
@@ -38,23 +38,13 @@ async def test_run_sync_returns_raises_and_keeps_context() -> None:
 
 async def test_run_sync_is_bounded() -> None:
     """No more calls at once than there are slots, and a cancelled one keeps its slot until it ends."""
-    running, most, lock = 0, 0, threading.Lock()
-
-    def work() -> None:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        time.sleep(0.05)
-        with lock:
-            running -= 1
-
+    crowd = Crowd()
     context = hub(threads=2)
-    tasks = [asyncio.create_task(context.run_sync(work)) for _ in range(6)]
+    tasks = [asyncio.create_task(context.run_sync(crowd.visit, 0.05)) for _ in range(6)]
     await asyncio.sleep(0.02)
     tasks[0].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert most == 2
+    assert crowd.most == 2
 
 
 async def test_a_thread_that_cannot_be_started_takes_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +154,14 @@ async def test_descriptions_hide_credentials_and_stay_short(monkeypatch: pytest.
     assert context.describe(RuntimeError()) == "RuntimeError"
     assert len(context.describe(ValueError("x" * 10_000))) == 256
     assert context.redact("token: hunter2") == "token: ***"
+
+
+async def test_a_credential_of_several_lines_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key file in an error's text: all of it goes before the text is made one line."""
+    monkeypatch.setenv("KEY_X", "-----BEGIN KEY-----\nc2VjcmV0\n-----END KEY-----\n")
+    context = hub()
+    key = await context.secret({"env": "KEY_X"}).get()
+    assert context.describe(ValueError(f"no key in {key}\nat all")) == "ValueError: no key in *** at all"
 
 
 def test_equal_references_share_one_value(tmp_path: Path) -> None:

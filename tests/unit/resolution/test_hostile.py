@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -72,6 +72,57 @@ async def test_shared_that_fails_is_opened_again(error: Any) -> None:
         assert isinstance(resolver.resolutions["a"], Unknown)
         await asyncio.sleep(3)
         assert resolver.resolutions["a"] == Found(("10.0.0.1",))
+
+
+async def test_clusters_do_not_queue_for_shared_that_hangs() -> None:
+    """What one of them waited for in vain counts for all that waited with it."""
+    tries = 0
+
+    @asynccontextmanager
+    async def shared(_hub: Any) -> AsyncIterator[str]:
+        nonlocal tries
+        tries += 1
+        await asyncio.sleep(1e6)
+        yield "never"
+
+    bench = Bench(Scripted().type(shared=shared))
+    others = [Resolver(f"c{number}", ProviderRef("scripted"), bench.host, lambda: None) for number in range(2, 10)]
+    async with bench.running() as first, asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each.run()) for each in others]
+        for each in others:
+            each.update([node("a")])
+        await within(33, asyncio.gather(*(each.settled() for each in (first, *others))))
+        for each in (first, *others):
+            assert each.status.state == "degraded"
+            assert "opening did not end within 30 s" in each.status.error
+        assert tries <= 2
+        for task in tasks:
+            task.cancel()
+
+
+@pytest.mark.parametrize("what", ["open", "shared"])
+async def test_what_ignores_its_cancellation_is_not_opened_again_while_it_runs(what: str) -> None:
+    """A login that is tried again whatever happens: one is left behind, not one more every minute."""
+    tries = 0
+    over = asyncio.Event()
+
+    @asynccontextmanager
+    async def stubborn(*_: Any) -> AsyncIterator[Any]:
+        nonlocal tries
+        tries += 1
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await over.wait()
+        yield Scripted()
+
+    type_ = ProviderType("scripted", stubborn) if what == "open" else Scripted().type(shared=stubborn)
+    async with Bench(type_).running() as resolver:
+        await asyncio.sleep(3600)
+        assert tries == 1
+        assert "an earlier call still runs although it was cancelled" in resolver.status.error
+        over.set()
+        await asyncio.sleep(100)
+        assert (tries, resolver.status.state) == (2, "ready")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(1), KeyboardInterrupt(), "hang", "ignores"])

@@ -17,7 +17,7 @@ from hub.registry.spec import ProviderRef
 from hub.resolution.host import ProviderHost
 from hub.resolution.resolver import Resolver
 from tests.unit.resolution.plugins import Scripted, catalog_of, found, node
-from tests.unit.resolution.virtual import LoopClock, within
+from tests.unit.resolution.virtual import LoopClock, anything, within
 
 VIRTUAL_TIME = True
 
@@ -249,6 +249,70 @@ async def test_a_terminal_error_is_asked_again_when_a_credential_changed(
     monkeypatch.setenv("SOME_TOKEN", "new-token")
     await asyncio.sleep(20)
     assert len(provider.asked) == 2
+    assert resolver.status.state == "ready"
+
+
+class Refused:
+    """Takes a token, and answers once it is the new one; ``seconds`` later."""
+
+    def __init__(self, token: Any, seconds: float = 0.0) -> None:
+        self._token = token
+        self._seconds = seconds
+
+    async def resolve(self, nodes: Sequence[Node], /) -> dict[str, Resolution]:
+        """As a cloud does that checks the token first."""
+        token = await self._token.get()
+        await asyncio.sleep(self._seconds)
+        if token != "new-token":
+            raise TerminalProviderError("401")
+        return found(nodes)
+
+    @classmethod
+    def type(cls, *seconds: float) -> ProviderType:
+        """Each cluster's provider takes so long."""
+        left = list(seconds)
+
+        @asynccontextmanager
+        async def open_provider(cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
+            yield cls(cluster.hub.secret({"env": "SOME_TOKEN"}), left.pop(0))
+
+        return ProviderType("scripted", open_provider)
+
+
+async def test_a_renewed_credential_counts_for_all_clusters_that_wait_for_it(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for those that look after another one has read it, or whose call with the old one was under way then."""
+    monkeypatch.setenv("SOME_TOKEN", "old-token")
+    host = (first := await make(Refused.type(0.0, 0.0, 20.0))).bench.host  # type: ignore[attr-defined]
+    others = [Resolver(name, ProviderRef("scripted"), host, anything) for name in ("c2", "c3")]
+    running = [asyncio.create_task(each.run()) for each in others]
+    try:
+        for each in (first, *others):
+            each.update([node("a")])
+            await asyncio.sleep(5)
+        await asyncio.sleep(605)
+        others[1].changed()
+        await asyncio.sleep(5)
+        monkeypatch.setenv("SOME_TOKEN", "new-token")
+        await asyncio.sleep(60)
+        assert [each.status.state for each in (first, *others)] == ["ready", "ready", "ready"]
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def test_a_renewed_credential_is_noticed_while_nodes_change(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change wakes the resolver; none puts off its look at the credentials."""
+    monkeypatch.setenv("SOME_TOKEN", "old-token")
+    resolver = await make(Refused.type(0.0))
+    resolver.update([node("a")])
+    await asyncio.sleep(1)
+    monkeypatch.setenv("SOME_TOKEN", "new-token")
+    for number in range(10):
+        resolver.update([node("a", f"10.0.0.{number}")])
+        await asyncio.sleep(3)
     assert resolver.status.state == "ready"
 
 

@@ -161,6 +161,19 @@ async def test_a_stall_that_does_not_end_is_reported_meanwhile(bench: Bench, cap
         assert len(caplog.records) == 1
 
 
+async def test_each_stall_is_reported_also_after_one_that_blames_nobody(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stall that was reported so far may end as nobody's: the process got no CPU."""
+    stack = ((MINE, LOOP),)
+    with caplog.at_level(logging.WARNING, "hub.resolution.stalls"):
+        bench.stalls.look(Stall(1.1, over=False, samples=stack))
+        bench.stalls.look(Stall(1.4, over=True, samples=stack, starved=True))
+        assert len(caplog.records) == 1
+        bench.stalls.look(Stall(0.6, over=True, samples=stack))
+        assert len(caplog.records) == 2
+
+
 # --- the whole way: a plugin on disk, a real loop, real time -----------------------------------------------
 
 BLOCKING = {
@@ -196,6 +209,50 @@ async def test_a_provider_that_blocks_for_ever_is_interrupted_and_suspended(inst
         await within(1, good.settled())
         assert good.resolutions["g2"] == Found(("10.0.0.1",))
         assert "good" not in host.stalls.records
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await host.close()
+
+
+BLOCKING_SHARED = GOOD.replace("open=open_provider", "open=open_provider, shared=shared").replace(
+    "@hookimpl",
+    """calls = []
+
+@asynccontextmanager
+async def shared(hub):
+    import time
+    calls.append(1)
+    time.sleep(60)
+    yield
+
+@hookimpl""",
+)
+BLOCKING_RESOLVE = GOOD.replace(
+    "return {node", "calls.append(1); import time; time.sleep(60)\n        return {node", 1
+).replace("class Provider", "calls = []\n\nclass Provider")
+
+
+@pytest.mark.parametrize("source", [BLOCKING_SHARED, BLOCKING_RESOLVE], ids=["shared", "resolve"])
+async def test_whoever_waits_with_the_one_that_blocks_is_not_called(install: Install, source: str) -> None:
+    """All clusters of a provider begin at once: one of them blocks, and none of the others after it."""
+    install("bad", source)
+    host = ProviderHost(Catalog(), clock=RealClock(), folder="/nowhere")
+    await host.catalog.load_async("bad")
+    resolvers = [Resolver(f"c{number}", ProviderRef("bad"), host, lambda: None) for number in range(6)]
+    async with host.stalls.watching():
+        tasks = [asyncio.create_task(each.run()) for each in resolvers]
+        for each in resolvers:
+            each.update([node("a")])
+        await _until(lambda: all(each.status.error.startswith("suspended because") for each in resolvers), 20)
+        import plugin_hub_bad  # type: ignore[import-not-found]
+
+        assert len(plugin_hub_bad.calls) == 1
+        await _until(lambda: host.stalls.records["bad"].count == 1)
+        assert host.stalls.records["bad"].suspensions == 1
+        error = host.stalls.suspension("bad")
+        assert error is not None
+        assert FIRST_SUSPENSION - 10 < (error.retry_after or 0) <= FIRST_SUSPENSION
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -266,7 +323,7 @@ async def test_background_work_that_blocks_is_closed_with_its_provider(install: 
         assert resolver.resolutions["a"] == Found(("10.0.0.1",))
         await _until(lambda: resolver.status.error.startswith("suspended because"))
         assert resolver.resolutions["a"] == Found(("10.0.0.1",))
-        import plugin_hub_bad  # type: ignore[import-not-found]
+        import plugin_hub_bad
 
         assert plugin_hub_bad.opened == ["c1"]
         task.cancel()

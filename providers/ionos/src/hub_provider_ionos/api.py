@@ -66,7 +66,7 @@ class Api:
         self._hub = hub
         self._slots = slots
         self._secret: SecretValue | None = None
-        self._used = ""
+        self.tried = ""
         """The credential as it was last tried."""
         self._blocked_until = -math.inf
         self._lock = threading.Lock()
@@ -113,10 +113,10 @@ class Api:
         if self._sdk is not None:
             self._sdk.close()
 
-    async def credential_changed(self) -> bool:
-        """Whether the credential reads differently than when it was last tried."""
+    async def credential_changed(self, tried: str) -> bool:
+        """Whether the credential reads differently than this one, which was tried."""
         try:
-            return await self._read_secret() != self._used
+            return await self._read_secret() != tried
         except (CredentialError, ProviderError):
             return False
 
@@ -237,7 +237,7 @@ class Api:
         return await self._secret.get(reload=reload)
 
     async def _login(self, *, reload: bool = False) -> Login:
-        text = self._used = await self._read_secret(reload=reload)
+        text = self.tried = await self._read_secret(reload=reload)
         if self.account.username:
             return Login(username=self.account.username, password=text)
         if not text.isascii() or not text.isprintable() or " " in text:

@@ -67,6 +67,8 @@ class Feed(Generic[T]):
         self._kick = asyncio.Event()
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._error: Exception | None = None
+        self._refused = ""
+        """The credential of the last attempt, where that failed: other lists may have gone on to a newer one."""
         self._failed_in_a_row = 0
         self._slow = False
         self._next_at = 0.0
@@ -114,7 +116,7 @@ class Feed(Generic[T]):
             TransientProviderError, TerminalProviderError, CredentialError: the last attempt failed.
         """
         if self._error is not None:
-            if isinstance(self._error, TransientProviderError) or not await self._api.credential_changed():
+            if isinstance(self._error, TransientProviderError) or not await self._api.credential_changed(self._refused):
                 raise self._repeated(self._error)
             return await self.again()
         listing = self._lists.get(self.key)
@@ -209,7 +211,7 @@ class Feed(Generic[T]):
         news = type(self._error) is not type(error)
         if news:
             self._hub.logger.warning("%s %s: %s", self.key.kind, self.key.id, error)
-        self._error = error
+        self._error, self._refused = error, self._api.tried
         self._counts["failures"] += 1
         last = max(LAST_RETRY, self._refresh())
         wait = min(last, FIRST_RETRY * 2.0 ** min(self._failed_in_a_row, 16)) * self._rng.uniform(0.8, 1.0)
@@ -244,7 +246,7 @@ class Feed(Generic[T]):
                 await self._sleep(due - now)
             else:
                 await self._sleep(min(due - now, CREDENTIAL_CHECK))
-                if await self._api.credential_changed():
+                if await self._api.credential_changed(self._refused):
                     return
 
     async def _sleep(self, seconds: float) -> None:

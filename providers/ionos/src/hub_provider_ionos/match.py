@@ -94,10 +94,12 @@ def _addresses(node: Node, server: Server, fleet: Fleet, rules: Rules) -> Resolu
     for lan in rules.lans:
         ips = [ip for nic in server.nics if nic.lan == lan for ip in nic.ips if (lan, ip) not in fleet.failover]
         for ip in _one_per_family(ips, own, rules):
+            if _family(ip) in taken:  # on a LAN that comes first
+                continue
             if (lan, ip) in fleet.holders:
                 holders = _listed(fleet.holders[lan, ip])
                 return Unknown(f"ambiguous: servers {holders} have the same address {ip} in LAN {lan}")
-            taken.setdefault(_family(ip), ip)
+            taken[_family(ip)] = ip
     if taken:
         return Found(tuple(taken[family] for family in rules.families if family in taken), server.zone)
     if server.busy:
