@@ -20,7 +20,8 @@ import msgspec
 
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
-from hub.errors import ApiError, Forbidden, HubError, NotFound, ServerFault, TooManyRequests
+from hub.apply.writer import NAMESPACE_ENDS
+from hub.errors import AlreadyExists, ApiError, Forbidden, HubError, NotFound, ServerFault, TooManyRequests
 from hub.events.catalog import Reason
 from hub.events.series import EventSeries, Held, Regarding, Series
 from hub.kube.client import MERGE_PATCH, Client
@@ -130,13 +131,15 @@ class Recorder:
     async def _deliver(self, series: Series) -> None:
         """Send one Event, again and again while the API is away; what the API says no to is given up."""
         backoff = Backoff()
+        name = self._name(series.key.regarding)
         for _ in range(TRIES):
             if not self._leading():
                 break
             try:
-                await self._send(series)
+                await self._send(series, name)
             except NotFound:
-                if not series.name:  # no such namespace
+                if not series.name:  # no such namespace (any more)
+                    self._forbidden.pop(series.key.regarding.namespace, None)
                     break
                 series.name = ""  # it has expired
                 continue
@@ -157,7 +160,7 @@ class Recorder:
 
     def _say(self, series: Series, error: ApiError) -> None:
         namespace = series.key.regarding.namespace
-        if isinstance(error, Forbidden):
+        if isinstance(error, Forbidden) and NAMESPACE_ENDS not in error.message:
             rule = f"the hub's account lacks the rule «{RULE}», or the API does not take Events there"
             text = f"no Events in namespace {namespace}: 403: {rule}: {error.message}"
             if namespace not in self._forbidden:
@@ -166,15 +169,17 @@ class Recorder:
         else:
             log.info("an Event %s of %s was not taken: %s", series.key.reason, series.key.regarding.name, error)
 
-    async def _send(self, series: Series) -> None:
+    async def _send(self, series: Series, name: str) -> None:
+        """Create it under this name, or update it: each try asks for the same, as its answer may have been lost."""
         path = f"/apis/events.k8s.io/v1/namespaces/{series.key.regarding.namespace}/events"
         if series.name:
             body = msgspec.json.encode({"series": self._repeated(series)})
             path = f"{path}/{series.name}"
             await self._client.request("PATCH", path, body=body, timeout=TIMEOUT, content_type=MERGE_PATCH)
             return
-        name = self._name(series.key.regarding)
-        await self._client.request("POST", path, body=msgspec.json.encode(self._body(series, name)), timeout=TIMEOUT)
+        with suppress(AlreadyExists):
+            body = msgspec.json.encode(self._body(series, name))
+            await self._client.request("POST", path, body=body, timeout=TIMEOUT)
         series.name = name
 
     def _body(self, series: Series, name: str) -> dict[str, Any]:

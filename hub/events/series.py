@@ -195,9 +195,10 @@ class EventSeries:
         self._unsaid.clear()
         self._later.clear()
         for queue in self._queues.values():
-            for series in queue:
-                series.queued = False
             queue.clear()
+        self._series = {key: each for key, each in self._series.items() if each.name}
+        for series in self._series.values():
+            series.queued = series.news = False
 
     def _say(self, key: Key, known: _Standing, now: float) -> None:
         if now - known.since >= known.held.reason.after and self._occur(known.held, now):

@@ -94,6 +94,7 @@ class EventWatch:
                 self.look()
             else:
                 self._troubled.clear()
+                self._withheld = None
             await self._hub.clock.sleep(INTERVAL)
 
     # --- targets ------------------------------------------------------------------------------------------
@@ -187,6 +188,7 @@ class EventWatch:
 
     def _registry(self) -> Iterable[Held]:
         if not self._hub.leading.first:
+            self._withheld = None
             return
         if (rejected := self._hub.rejected) is not None:
             rest = len(rejected.problems) - 1

@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 
 import pytest
 
-from hub.errors import ApiError, ClusterUnreachable, Forbidden, NotFound, ServerFault, TooManyRequests
+from hub.errors import AlreadyExists, ApiError, ClusterUnreachable, Forbidden, NotFound, ServerFault, TooManyRequests
 from hub.events.catalog import REASONS
 from hub.events.recorder import PACE, TICK, TRIES, Recorder, hub_object
 from hub.events.series import PENDING, REFRESH, Held, Regarding
@@ -29,6 +29,8 @@ class Api:
     def __init__(self) -> None:
         self.errors: list[Exception] = []
         self.always: Exception | None = None
+        self.unanswered = 0
+        """How many of the next requests are carried out and not answered."""
         self.calls: list[tuple[str, str, dict[str, Any]]] = []
         self.times: list[float] = []
 
@@ -39,8 +41,18 @@ class Api:
             raise self.errors.pop(0)
         if self.always is not None:
             raise self.always
-        self.calls.append((method, path, json.loads(body)))
+        call = (method, path, json.loads(body))
+        if method == "POST" and call[2]["metadata"]["name"] in {each["metadata"]["name"] for each in self.posted()}:
+            raise AlreadyExists(409, "AlreadyExists")
+        self.calls.append(call)
+        if self.unanswered:
+            self.unanswered -= 1
+            raise ClusterUnreachable("no answer")
         return b"{}"
+
+    def posted(self) -> list[dict[str, Any]]:
+        """Events that were created."""
+        return [body for method, _, body in self.calls if method == "POST"]
 
 
 class Desk:
@@ -123,6 +135,23 @@ async def test_an_api_that_is_away_gets_it_later() -> None:
         assert (desk.recorder.written, desk.recorder.refused) == (1, 0)
 
 
+async def test_an_event_whose_answer_was_lost_is_not_made_again() -> None:
+    """Neither at first nor after it has expired: the next try has the same name, and what exists already is written."""
+    async with Desk() as desk:
+        desk.api.unanswered = 1
+        desk.recorder.standing("a", [HOLD])
+        await asyncio.sleep(60)
+        assert len(desk.api.times) == 2
+        assert (len(desk.api.posted()), desk.recorder.written, desk.recorder.refused) == (1, 1, 0)
+        desk.api.errors, desk.api.unanswered = [NotFound(404)], 1
+        await asyncio.sleep(REFRESH + 200)
+        first, second = desk.api.posted()
+        assert first["metadata"]["name"] != second["metadata"]["name"]
+        assert (desk.recorder.written, desk.recorder.refused) == (2, 0)
+        await desk.until(3, REFRESH + 200)
+        assert desk.api.calls[2][:2] == ("PATCH", f"{POSTED}/{second['metadata']['name']}")
+
+
 async def test_it_gives_up_in_the_end() -> None:
     """Twelve attempts; then the next one has its turn."""
     async with Desk() as desk:
@@ -149,6 +178,24 @@ async def test_a_missing_right_is_named_once_for_each_namespace(caplog: pytest.L
         desk.recorder.standing("new", [HOLD._replace(scope="new")])
         await desk.until(1)
         assert desk.recorder.problem == ""
+
+
+ENDING = "events is forbidden: unable to create new content in namespace edge because it is being terminated"
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [[Forbidden(403, "Forbidden", ENDING)], [Forbidden(403, "Forbidden", "not yours"), NotFound(404)]],
+    ids=["being deleted", "gone"],
+)
+async def test_a_namespace_that_ends_leaves_no_problem_behind(errors: list[Exception]) -> None:
+    """Its Events are refused while it is being deleted, whatever the hub's account may do."""
+    async with Desk() as desk:
+        desk.api.errors = list(errors)
+        for number in range(len(errors)):
+            desk.recorder.standing(number, [HOLD._replace(scope=f"c{number}")])
+        await asyncio.sleep(60)
+        assert (desk.recorder.refused, desk.recorder.problem) == (len(errors), "")
 
 
 @pytest.mark.parametrize("error", [NotFound(404), ApiError(422, "Invalid", "what is that")], ids=["gone", "invalid"])

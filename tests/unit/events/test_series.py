@@ -255,7 +255,19 @@ def test_whoever_leads_again_says_what_holds() -> None:
     assert sent(events) == []
     assert not events.reports("a")
     events.standing("a", [HOLD], 20.0)
-    assert len(sent(events)) == 1
+    assert counts(events) == [1]
+
+
+def test_whoever_leads_again_does_not_say_what_was_left_unsent() -> None:
+    """Neither what waited for its first request, nor what was counted for the next one."""
+    events = EventSeries()
+    events.standing("a", [HOLD], 0.0)
+    sent(events)
+    events.standing("a", [], 1.0)
+    events.standing("a", [HOLD, HOLD._replace(scope="us")], 2.0)
+    events.clear()
+    events.tick(3000.0)
+    assert sent(events) == []
 
 
 def test_nothing_is_remembered_for_ever() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from types import SimpleNamespace
 from typing import Any, cast
@@ -208,6 +209,36 @@ def test_an_approval_of_a_withheld_removal_is_told_of(name: str) -> None:
         assert desk.looks() == []
     said = [("ApprovalUsed", ITSELF, "registry: 2 entries with 5 endpoints may go: approved")]
     assert desk.heard.once == (said if name == "approved" else [])
+
+
+async def test_an_approval_that_another_replica_used_is_not_told_of() -> None:
+    """It said so itself while it was leading."""
+    desk = Desk()
+    held = RegistryHeld("approved", ("service edge/a",), 5, 9, "hub approve registry approved")
+    desk.hub.clock = SimpleNamespace(sleep=lambda _: asyncio.sleep(0))
+    desk.hub.writing, desk.hub.withheld = True, lambda: held
+    task = asyncio.create_task(desk.watch.run())
+    await asyncio.sleep(0)
+    desk.hub.writing, desk.hub.withheld = False, lambda: None
+    await asyncio.sleep(0)
+    desk.hub.writing = True
+    await asyncio.sleep(0)
+    assert [each.reason.name for each in desk.heard.now["hub"]] == []
+    assert desk.heard.once == []
+    task.cancel()
+
+
+def test_an_approval_is_told_of_by_the_first_of_several_writers_only() -> None:
+    """Whoever becomes the first again does not know what was approved meanwhile."""
+    desk = Desk()
+    desk.hub.withheld = lambda: RegistryHeld("approved", ("service edge/a",), 5, 9, "hub approve registry approved")
+    assert [reason for reason, _ in desk.looks()] == ["RegistryRemovalWithheld"]
+    desk.hub.leading.first = False
+    assert desk.looks() == []
+    desk.hub.withheld = lambda: None
+    desk.hub.leading.first = True
+    assert desk.looks() == []
+    assert desk.heard.once == []
 
 
 async def test_a_renewal_that_fails_is_said_with_its_reason() -> None:
