@@ -149,8 +149,11 @@ def add(
     from hub.aio.clock import SystemClock
     from hub.onboarding import add as adding
 
-    done = asyncio.run(adding.add(wish, SystemClock()))
-    _steps(done.steps)
+    steps: list[Step] = []
+    try:
+        done = asyncio.run(adding.add(wish, SystemClock(), steps))
+    finally:
+        _steps(steps)
     for note in done.notes:
         warn(note)
     if done.secret is not None:
@@ -186,8 +189,11 @@ def remove(ctx: click.Context, /, name: str, **given: Any) -> int:
     from hub.onboarding.manifests import Access
 
     wish = _wish(Access(name, given["namespace"]), given)
-    done = asyncio.run(removing.remove(wish, SystemClock()))
-    _steps(done.steps)
+    steps: list[Step] = []
+    try:
+        done = asyncio.run(removing.remove(wish, SystemClock(), steps))
+    finally:
+        _steps(steps)
     if done.left:
         click.echo(f"In cluster {name} is left what these remove, with its administrator's kubeconfig:", err=True)
         for command in done.left:
@@ -214,8 +220,8 @@ def _wish(access: Any, given: dict[str, Any], **more: Any) -> Any:
     )
 
 
-def _steps(steps: tuple[Step, ...]) -> None:
-    """On stderr: what is printed for others to read is on stdout."""
+def _steps(steps: list[Step]) -> None:
+    """On stderr, also before an error: what is printed for others to read is on stdout."""
     width = max((len(each.done) for each in steps), default=0)
     for each in steps:
         click.echo(one_line(f"{each.done.ljust(width)}  {each.what}"), err=True)

@@ -29,6 +29,8 @@ SOON: Final = 2.0
 """Seconds in which a free Lease is taken."""
 LEASE_PATIENCE: Final = 20.0
 """Seconds to wait for the Lease: it expires 15 s after its holder's end, and is looked at every 2 to 4.4 s."""
+PENDING: Final = "RemovalPending"
+"""The finding of a Service with a source that the registry does not give it any more."""
 
 
 async def once(options: Options) -> int:
@@ -54,7 +56,7 @@ async def once(options: Options) -> int:
         else:
             done = ", ".join(f"{number} {kind}d" for kind, number in hub.writer.writes.items())
             click.echo(f"{count(len(passes), 'service')}; slices: {done}")
-            for line in (*_waiting(passes), *(f"Unknown: {each}" for each in unknown), *failed):
+            for line in (*_waiting(passes), *_put_off(passes), *(f"Unknown: {each}" for each in unknown), *failed):
                 click.echo(one_line(line), err=True)
     if failed:
         return Exit.ERROR
@@ -62,7 +64,22 @@ async def once(options: Options) -> int:
 
 
 def _waiting(passes: Sequence[Pass]) -> list[str]:
-    return [f"Warning: {each.target}: {each.status}" for each in passes if each.plan is None and each.status != "gone"]
+    idle = [each for each in passes if each.plan is None and each.again_after is None]
+    return [f"Warning: {each.target}: {each.status}" for each in idle if each.status != "gone"]
+
+
+def _put_off(passes: Sequence[Pass]) -> list[str]:
+    """Targets with slices that are to go after the removal grace: no pass follows in which they would."""
+    names = [
+        each.target
+        for each in passes
+        if (each.plan is None and each.again_after is not None) or any(one.reason == PENDING for one in each.findings)
+    ]
+    return [
+        f"Warning: {name}: slices that the registry asks for no more stay: a single pass does not wait for "
+        "--removal-grace; with 0s they go"
+        for name in names
+    ]
 
 
 def _failures(hub: Hub, passes: Sequence[Pass]) -> list[str]:

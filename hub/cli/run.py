@@ -46,7 +46,12 @@ while kubeconfigs are parsed would take that much longer."""
     help="Instead: the variables of the single-target controller, as 'hub import env' turns them into a registry.",
 )
 @hub_access
-@click.option("--once", is_flag=True, help="One pass over every Service, then exit: 2 where a source is unknown.")
+@click.option(
+    "--once",
+    is_flag=True,
+    help="One pass over every Service, then exit: 2 where a source is unknown. What the registry asks for no more goes "
+    "only with --removal-grace 0s.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be written, write nothing.")
 @leader_election
 @click.option(

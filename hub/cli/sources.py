@@ -43,14 +43,15 @@ async def nodes_of(server: Server, cluster: str | None, output: Output) -> int:
     Raises:
         HubError: there is no hub at ``server``, it does not tell, or it has no such cluster.
     """
-    if cluster is not None:
-        return show([await _detail(server, cluster)], output)
     status = await fetch(server, "/api/v1/status", Status)
+    shared = status.hub.shard_count > 1
+    if cluster is not None:
+        return show([await _detail(server, cluster)], output, shared=shared)
     names = dict.fromkeys(each.name for each in status.clusters)
     if any(source.cluster == LOCAL for each in status.services for source in each.sources):
         names.setdefault(LOCAL)
     found = [await _detail(server, name) for name in names]
-    return show([_worth_a_line(each) for each in found], output)
+    return show([_worth_a_line(each) for each in found], output, shared=shared)
 
 
 async def _detail(server: Server, cluster: str) -> ClusterDetail:
@@ -71,25 +72,37 @@ def _check(hub: Hub, cluster: str | None) -> None:
         raise UsageError(f"cluster {cluster} is not in the registry{meant(cluster, known)}")
 
 
-def show(found: Sequence[ClusterDetail], output: Output) -> int:
-    """Print clusters, source by source; the exit code."""
-    sources = [each for detail in found for each in detail.sources]
+def show(found: Sequence[ClusterDetail], output: Output, *, shared: bool = False) -> int:
+    """Print clusters, source by source; the exit code.
+
+    Args:
+        found: the clusters.
+        output: how.
+        shared: other replicas follow some of them.
+    """
+    elsewhere = {one.cluster.name for one in found if shared and _unfollowed(one)}
     if output == "table":
-        for number, each in enumerate(sources):
-            click.echo(("\n" if number else "") + _text(each))
+        texts = [_text(each, elsewhere=one.cluster.name in elsewhere) for one in found for each in one.sources]
+        click.echo("\n\n".join(texts), nl=bool(texts))
     else:
+        sources = [each for one in found for each in one.sources]
         click.echo(document("Nodes", {"sources": msgspec.to_builtins(sources)}, output))
-    asked = [detail for detail in found if detail.cluster.mode != "frozen"]
+    asked = [one for one in found if one.cluster.mode != "frozen" and one.cluster.name not in elsewhere]
     return Exit.UNKNOWN if any(each.unknown is not None for one in asked for each in one.sources) else Exit.OK
 
 
-def _text(each: SourceDetail) -> str:
+def _unfollowed(found: ClusterDetail) -> bool:
+    """Whether who was asked does not follow a cluster: where others do, what it does not know says nothing."""
+    return found.cluster.mode == "active" and not found.cluster.state and found.cluster.name != LOCAL
+
+
+def _text(each: SourceDetail, *, elsewhere: bool) -> str:
     published = sum(bool(node.addresses) for node in each.nodes)
     through = f" through {each.provider}" if each.provider else ""
     used = f" for {_few(each.services)}" if each.services else ""
     heading = click.style(one_line(f"{each.cluster}{through}{used}"), bold=True)
     if each.unknown is not None:
-        return f"{heading}: unknown: {one_line(each.unknown)}"
+        return f"{heading}: " + ("followed by other replicas" if elsewhere else f"unknown: {one_line(each.unknown)}")
     if not each.nodes:
         return f"{heading}: no nodes"
     rows = table(HEADERS, map(_row, each.nodes), "  ")

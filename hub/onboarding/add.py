@@ -34,23 +34,26 @@ FRESH = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What was done, and what is left to do.
+    """What is left to do.
 
     Attributes:
-        steps: what was created, changed or found.
         secret: to be applied to the hub cluster; None where that is done.
         entry: of the registry, not indented; "" where it is in there.
         notes: what somebody should know.
     """
 
-    steps: tuple[Step, ...]
     secret: Manifest | None
     entry: str
     notes: tuple[str, ...]
 
 
-async def add(wish: Wish, clock: Clock) -> Added:
+async def add(wish: Wish, clock: Clock, steps: list[Step]) -> Added:
     """Do it.
+
+    Args:
+        wish: what.
+        clock: where time comes from.
+        steps: what was created, changed or found is entered here, however this ends.
 
     Raises:
         Refused: a name is taken; nothing was changed.
@@ -71,7 +74,7 @@ async def add(wish: Wish, clock: Clock) -> Added:
         kept = None
         if side is not None and found is not None and not wish.rotate:
             kept = _same_cluster(wish, side, found, access)
-        return await _Adding(wish, clock, registered, side, found, kept).run(access)
+        return await _Adding(wish, clock, steps, registered, side, found, kept).run(access)
 
 
 def _same_cluster(wish: Wish, side: HubSide, found: Manifest, access: ClusterAccess) -> ClusterAccess | None:
@@ -116,47 +119,50 @@ def _kept(found: Manifest, where: str) -> ClusterAccess:
 class _Adding:
     wish: Wish
     clock: Clock
+    steps: list[Step]
     registered: Registered | None
     side: HubSide | None
     found: Manifest | None
     kept: ClusterAccess | None
 
     async def run(self, access: ClusterAccess) -> Added:
-        steps, notes = await self._account(access)
+        notes = await self._account(access)
         seen = await self._usable()
         if seen is not None:
             content, nodes = None, seen
-            steps.append(Step(self._secret, "unchanged"))
+            self.steps.append(Step(self._secret, "unchanged"))
         else:
             content, nodes = await self._credential(access, notes)
         text = self._entry(nodes, notes)
         if self.wish.apply and self.registered is not None:
             await asyncio.to_thread(self.registered.with_entry, text)  # before the Secret is written
         if content is not None and self.wish.apply and self.side is not None:
-            steps.append(Step(self._secret, await self.side.write(content, self.found)))
+            self.steps.append(Step(self._secret, await self.side.write(content, self.found)))
             content = None
         if self.wish.apply and self.registered is not None:
             done = await asyncio.to_thread(self.registered.add, text)
-            steps.append(Step(f"cluster {self.wish.name} in {self.wish.registry}", done))
+            self.steps.append(Step(f"cluster {self.wish.name} in {self.wish.registry}", done))
             text = ""
         made = secret(self.wish.name, self.wish.secrets_namespace, content) if content is not None else None
-        return Added(tuple(steps), made, text, tuple(notes))
+        return Added(made, text, tuple(notes))
 
     @property
     def _secret(self) -> str:
         return f"Secret {self.wish.secrets_namespace}/{self.wish.name}"
 
-    async def _account(self, access: ClusterAccess) -> tuple[list[Step], list[str]]:
+    async def _account(self, access: ClusterAccess) -> list[str]:
+        """See to it that there is an account; what somebody should know of it."""
         wanted = self.wish.access
         if account_of(token_of(access)) == wanted.account:
-            return [Step("ServiceAccount {}/{}".format(*wanted.account), "kept")], []
+            self.steps.append(Step("ServiceAccount {}/{}".format(*wanted.account), "kept"))
+            return []
         if self.wish.kubeconfig is None:
-            return [], []
+            return []
         async with administer(Credentials(access, self.clock)) as admin:
-            steps = await remote.grant(admin, wanted)
+            await remote.grant(admin, wanted, self.steps)
             more = await remote.more_rights(admin, wanted)
         rest = ", ".join(more)
-        return steps, [f"the account may also read Services in {rest}, from an earlier run"] if more else []
+        return [f"the account may also read Services in {rest}, from an earlier run"] if more else []
 
     async def _usable(self) -> list[Node] | None:
         """The Nodes as the credential in the Secret shows them; None where a new one is needed."""

@@ -46,7 +46,7 @@ def names(text: str) -> dict[str, dict[str, Any]]:
 
 def line_of(text: str, name: str) -> int:
     """The line of a cluster's entry, 1-based; 0 where there is none."""
-    sequence = _clusters(text)
+    _, sequence = _clusters(text)
     item = _item(sequence, name) if isinstance(sequence, yaml.SequenceNode) else None
     return item.start_mark.line + 1 if item is not None else 0
 
@@ -60,7 +60,7 @@ def added(text: str, item: str) -> str:
     lines = text.splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
-    sequence = _clusters(text)
+    _, sequence = _clusters(text)
     if sequence is None:
         return "".join([*lines, "clusters:\n", _indented(item, 2)])
     if not isinstance(sequence, yaml.SequenceNode) or sequence.flow_style or not sequence.value:
@@ -70,26 +70,29 @@ def added(text: str, item: str) -> str:
 
 
 def removed(text: str, name: str) -> str:
-    """The text without a cluster; comments above it stay.
+    """The text without a cluster, and without the list where it was the only one; comments above it stay.
 
     Raises:
         NotHere: it is not there, or not in lines of its own.
     """
-    sequence = _clusters(text)
+    line, sequence = _clusters(text)
     if not isinstance(sequence, yaml.SequenceNode) or sequence.flow_style:
         raise NotHere("clusters is not a list with one entry below the other")
     item = _item(sequence, name)
     lines = text.splitlines(keepends=True)
     if item is None or not lines[item.start_mark.line].lstrip().startswith("-"):
         raise NotHere(f"cluster {name} has no lines of its own")
-    return "".join([*lines[: item.start_mark.line], *lines[_last_line(item) + 1 :]])
+    rest = [*lines[: item.start_mark.line], *lines[_last_line(item) + 1 :]]
+    if len(sequence.value) == 1:
+        del rest[line]  # a key without a value costs the whole file
+    return "".join(rest)
 
 
-def _clusters(text: str) -> yaml.Node | None:
+def _clusters(text: str) -> tuple[int, yaml.Node | None]:
+    """The line of the key, 0-based, and its value; None where there is none."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
-    if not isinstance(root, yaml.MappingNode):
-        return None
-    return next((value for key, value in root.value if key.value == "clusters"), None)
+    pairs = root.value if isinstance(root, yaml.MappingNode) else ()
+    return next(((key.start_mark.line, value) for key, value in pairs if key.value == "clusters"), (0, None))
 
 
 def _item(sequence: yaml.SequenceNode, name: str) -> yaml.MappingNode | None:

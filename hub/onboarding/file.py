@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -83,7 +85,7 @@ class Registered:
         """Write the entry into the file; what was done. Blocking.
 
         Raises:
-            Refused: as of :meth:`with_entry`, or it cannot be written.
+            Refused: as of :meth:`with_entry`, or it has changed since it was read, or cannot be written.
         """
         if self.there:
             return "unchanged"
@@ -110,7 +112,7 @@ class Registered:
         """Take the entry out of the file; what was done. Blocking.
 
         Raises:
-            Refused: as of :meth:`without`, or it cannot be written.
+            Refused: as of :meth:`without`, or it has changed since it was read, or cannot be written.
         """
         if not self.there:
             return "absent"
@@ -118,6 +120,8 @@ class Registered:
         return "deleted"
 
     def _write(self, text: str, hint: str) -> None:
+        if read(self.path).decode("utf-8-sig", "replace") != self.text:  # asking clusters takes time
+            raise Refused(f"{self.path} changed meanwhile, and stays as it is by now: run the command again")
         try:
             _replace(Path(os.path.realpath(self.path)), text)  # a symlink stays one
         except OSError as error:
@@ -130,9 +134,15 @@ class Registered:
         except RegistryError as error:
             problems = error.problems
         known = {(each.path, each.message) for each in self.problems}
-        worse = [each for each in problems if (each.path, each.message) not in known]
+        more = Counter(map(_kind, problems)) - Counter(map(_kind, self.problems))
+        worse = [each for each in problems if (each.path, each.message) not in known and _kind(each) in more]
         if worse:
             raise Refused(f"{self.path} stays as it is: with that change, {worse[0]}; mend it, or {hint}")
+
+
+def _kind(problem: Problem) -> str:
+    """What is wrong, wherever it is in its list: an entry that goes moves those below it."""
+    return re.sub(r"\[[0-9]+\]", "[]", f"{problem.path}: {problem.message}")
 
 
 def _replace(target: Path, text: str) -> None:

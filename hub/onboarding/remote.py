@@ -13,7 +13,18 @@ from hub.kube.admin import Admin
 from hub.kube.client import Client
 from hub.kube.wire import NODES
 from hub.model import Node
-from hub.onboarding.manifests import CLUSTER, SELECTOR, Access, Manifest, agrees, cluster_of, is_ours, manifests, place
+from hub.onboarding.manifests import (
+    ACCOUNT,
+    CLUSTER,
+    SELECTOR,
+    Access,
+    Manifest,
+    agrees,
+    cluster_of,
+    is_ours,
+    manifests,
+    place,
+)
 from hub.registry.spec import Network
 
 PAGE = "500"
@@ -28,7 +39,7 @@ class Refused(HubError):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What became of one object: ``created``, ``updated``, ``unchanged``, ``kept``, ``deleted`` or ``absent``."""
+    """What became of one object, as it is printed: ``created``, say, or ``kept``."""
 
     what: str
     done: str
@@ -48,10 +59,15 @@ def in_remote(access: Access, error: HubError) -> HubError:
     return HubError(f"cluster {access.cluster}: {error}")
 
 
-async def grant(admin: Admin, access: Access) -> list[Step]:
+async def grant(admin: Admin, access: Access, steps: list[Step]) -> None:
     """Create or complete everything of :func:`~hub.onboarding.manifests.manifests`; unchanged where all is there.
 
     Looks at everything before the first write.
+
+    Args:
+        admin: of the remote cluster.
+        access: what is granted.
+        steps: what was done is entered here, one by one.
 
     Raises:
         Refused: a name is taken, or a namespace is missing.
@@ -63,7 +79,8 @@ async def grant(admin: Admin, access: Access) -> list[Step]:
         found = [await _find(admin, each) for each in wanted]
         for each in found:
             _check(each, access)
-        return [await _put(admin, *pair) for pair in zip(wanted, found, strict=True)]
+        for pair in zip(wanted, found, strict=True):
+            steps.append(await _put(admin, *pair))  # noqa: PERF401 - each counts, should the next one fail
     except HubError as error:
         raise in_remote(access, error) from error
 
@@ -176,14 +193,21 @@ def _inside(address: str, network: Network) -> bool:
         return False
 
 
-async def withdraw(admin: Admin, access: Access) -> list[Step]:
-    """Delete what ``grant`` made, in every namespace; what is not ours stays.
+async def withdraw(admin: Admin, access: Access, steps: list[Step], *, apply: bool) -> None:
+    """Delete what ``grant`` made, in every namespace; what is not ours stays, and so does a namespace others live in.
+
+    Args:
+        admin: of the remote cluster.
+        access: what is withdrawn.
+        steps: what was done is entered here, one by one.
+        apply: do it; else only look.
 
     Raises:
         HubError: the cluster refuses, or is not there.
     """
     try:
-        return [await _remove(admin, each) for each in await leftovers(admin, access)]
+        for each in await leftovers(admin, access):
+            steps.append(await _remove(admin, each, apply=apply))  # noqa: PERF401 - likewise
     except HubError as error:
         raise in_remote(access, error) from error
 
@@ -200,10 +224,26 @@ async def leftovers(admin: Admin, access: Access) -> list[Manifest]:
     return [each for each in found if each is not None and is_ours(each) and cluster_of(each) == access.cluster]
 
 
-async def _remove(admin: Admin, found: Manifest) -> Step:
+async def _remove(admin: Admin, found: Manifest, *, apply: bool) -> Step:
     meta = found["metadata"]
+    if found["kind"] == "Namespace" and await _lived_in(admin, meta["name"]):
+        return Step(place(found), "kept")
+    if not apply:
+        return Step(place(found), "to be deleted")
     gone = await admin.delete(found["kind"], meta["name"], meta.get("namespace", ""))
     return Step(place(found), "deleted" if gone else "absent")
+
+
+async def _lived_in(admin: Admin, namespace: str) -> bool:
+    """Whether others use a namespace that was made for the account, as a hub of that cluster's own may by default.
+
+    What nobody lets us see counts as there.
+    """
+    try:
+        others = {*await admin.some("ServiceAccount", namespace)} - {ACCOUNT, "default"}
+        return bool(others or await admin.some("Pod", namespace))
+    except Forbidden:
+        return True
 
 
 def by_hand(access: Access) -> list[str]:

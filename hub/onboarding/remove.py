@@ -16,28 +16,30 @@ from hub.kube.admin import administer
 from hub.kube.credentials import Credentials
 from hub.onboarding import remote
 from hub.onboarding.file import Registered
-from hub.onboarding.manifests import place
 from hub.onboarding.remote import Step
 from hub.onboarding.wish import Wish, hub_side, remote_access
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What was done, or would be.
+    """What is left.
 
     Attributes:
-        steps: what was deleted, or found.
         left: commands for what is left in the remote cluster.
         problem: why that could not be removed; "" where nobody tried.
     """
 
-    steps: tuple[Step, ...]
     left: tuple[str, ...] = ()
     problem: str = ""
 
 
-async def remove(wish: Wish, clock: Clock) -> Removed:
+async def remove(wish: Wish, clock: Clock, steps: list[Step]) -> Removed:
     """Do it; without ``apply`` only look.
+
+    Args:
+        wish: what.
+        clock: where time comes from.
+        steps: what was deleted, would be, or was not there is entered here, however this ends.
 
     Raises:
         HubError: the hub's side cannot be removed; the remote cluster was not touched.
@@ -45,7 +47,6 @@ async def remove(wish: Wish, clock: Clock) -> Removed:
     registered = await asyncio.to_thread(Registered.read, wish.registry, wish.name) if wish.registry else None
     if registered is not None:
         await asyncio.to_thread(registered.without)
-    steps: list[Step] = []
     async with AsyncExitStack() as stack:
         side = await stack.enter_async_context(hub_side(wish, clock))
         found = await side.find()
@@ -55,20 +56,14 @@ async def remove(wish: Wish, clock: Clock) -> Removed:
         done = await side.delete() if wish.apply else _would(found is not None)
         steps.append(Step(f"Secret {wish.secrets_namespace}/{wish.name}", done))
     if wish.kubeconfig is None:
-        return Removed(tuple(steps), tuple(remote.by_hand(wish.access)))
+        return Removed(tuple(remote.by_hand(wish.access)))
     try:
-        steps += await _in_remote(wish, wish.kubeconfig, clock)
+        access = await remote_access(wish, wish.kubeconfig)
+        async with administer(Credentials(access, clock)) as admin:
+            await remote.withdraw(admin, wish.access, steps, apply=wish.apply)
     except HubError as error:
-        return Removed(tuple(steps), tuple(remote.by_hand(wish.access)), str(error))
-    return Removed(tuple(steps))
-
-
-async def _in_remote(wish: Wish, kubeconfig: str, clock: Clock) -> list[Step]:
-    access = await remote_access(wish, kubeconfig)
-    async with administer(Credentials(access, clock)) as admin:
-        if wish.apply:
-            return await remote.withdraw(admin, wish.access)
-        return [Step(place(each), _would(there=True)) for each in await remote.leftovers(admin, wish.access)]
+        return Removed(tuple(remote.by_hand(wish.access)), str(error))
+    return Removed()
 
 
 def _would(there: bool) -> str:

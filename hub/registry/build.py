@@ -7,9 +7,9 @@ references to 500 sources.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from hub.model import LOCAL, TargetKey
 from hub.registry import models
@@ -40,6 +40,11 @@ DEFAULT_PORTS = ((30000, 32767),)
 
 UNKNOWN_PROVIDER = ProviderRef("")
 """Stands for the provider of a cluster whose entry is broken."""
+
+_WHERE: Final = ("port", "health_check_node_port")
+"""Keys of ``health`` that say where to probe."""
+_EITHER: Final = (_WHERE, ("ca", "insecure"))
+"""Keys of ``health`` of which one section may have one only."""
 
 
 def cluster(entry: models.Cluster, folder: Path) -> ClusterSpec:
@@ -147,7 +152,7 @@ class Targets:
         nodes = [layer.nodes for layer in layers if layer is not None]
         guard = _merged(layer.guard for layer in layers if layer is not None)
         unreachable = _merged(layer.unreachable for layer in layers if layer is not None)
-        health = _merged(layer.health for layer in layers if layer is not None)
+        health = _health_keys(layer.health for layer in layers if layer is not None)
         named = provider(source.provider) or (spec.provider if spec else None) or UNKNOWN_PROVIDER
         return SourceSpec(
             cluster=name,
@@ -156,7 +161,7 @@ class Targets:
             guard=self._share(GuardPolicy(**guard)),
             unreachable=self._share(UnreachablePolicy(**unreachable)),
             guard_set=self._share(frozenset(guard)),
-            health=self._share(_health_policy(health, self._folder)),
+            health=self._share(_health_policy(health, self._folder, probed=unreachable.get("probe", "off") != "off")),
         )
 
     def _share(self, value: T) -> T:
@@ -177,6 +182,20 @@ def _merged(sections: Any) -> dict[str, Any]:
     return merged
 
 
+def _health_keys(sections: Iterable[models.Health | None]) -> dict[str, Any]:
+    """As :func:`_merged`; of two keys that cannot go together, the nearer one takes the place of the other."""
+    merged: dict[str, Any] = {}
+    for section in sections:
+        keys = _keys(section)
+        for one, other in _EITHER:
+            if keys.get(one):
+                merged.pop(other, None)
+            if keys.get(other):
+                merged.pop(one, None)
+        merged |= keys
+    return merged
+
+
 def _node_policy(sections: list[models.Nodes | None]) -> NodePolicy:
     """``exclude`` is merged key by key too: a source's break-glass list replaces the cluster's of that kind."""
     keys = _merged(sections)
@@ -186,10 +205,10 @@ def _node_policy(sections: list[models.Nodes | None]) -> NodePolicy:
     return NodePolicy(**keys)
 
 
-def _health_policy(keys: dict[str, Any], folder: Path) -> HealthPolicy:
-    """Lists and mappings replace each other as a whole."""
+def _health_policy(keys: dict[str, Any], folder: Path, *, probed: bool) -> HealthPolicy:
+    """Lists and mappings replace each other as a whole; ``probed`` while the cluster is unreachable, also where off."""
     if keys.get("mode", "off") == "off":
-        return HealthPolicy()
+        keys = {name: keys[name] for name in keys.keys() & _WHERE} if probed else {}
     if "headers" in keys:
         keys["headers"] = tuple(sorted(keys["headers"].items()))
     if "status" in keys:

@@ -21,7 +21,7 @@ class Changes(msgspec.Struct, Generic[K], frozen=True):
         added: new, and valid.
         removed: in the file no more; an entry that broke is not removed.
         changed: valid before and now with another spec, or broken before and valid now.
-        broken: broken now, and valid or absent before: to be frozen.
+        broken: broken now, and valid, absent or otherwise broken before: to be frozen, and said so.
     """
 
     added: frozenset[K]
@@ -93,5 +93,5 @@ def _changes(
         added=frozenset(new.keys() - before),
         removed=frozenset(before - after),
         changed=frozenset(key for key in new.keys() & before if key in old_broken or old[key] != new[key]),
-        broken=frozenset(new_broken.keys() - old_broken.keys()),
+        broken=frozenset(key for key, why in new_broken.items() if old_broken.get(key) != why),
     )

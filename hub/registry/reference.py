@@ -30,7 +30,9 @@ is generated from the models that load the file.
   bits set behind the mask.
 - **Precedence** of `nodes`, `guard`, `unreachable` and `health`: source, service, cluster, `defaults`; key by
   key, so that a source may change `nodes.selector` and keep the cluster's `nodes.notReadyGrace`. Lists replace
-  each other; `exclude.nodes` and `exclude.addresses` do so on their own.
+  each other; `exclude.nodes` and `exclude.addresses` do so on their own. Of `health.port` and
+  `health.healthCheckNodePort`, and of `health.ca` and `health.insecure: true`, the nearer one takes the place of
+  the other.
 - **`clusterSelector`** stands for every cluster that carries all of its labels, in file order. A cluster that
   another source of the Service names is left out; of two selectors the first takes a cluster. A selector
   that selects nothing is an error.

@@ -145,14 +145,24 @@ CASES = [
     Case(
         "CredentialsExpiring",
         {
-            # 8 days from the start on, and renewed after 2; one that is renewed every hour; one that lasts.
-            'credential_expiry_timestamp_seconds{source_cluster="eu",one}': "691200x2880 31536000x200",
-            'credential_expiry_timestamp_seconds{source_cluster="us",one}': "3600+60x3080",
-            'credential_expiry_timestamp_seconds{source_cluster="de",one}': "31536000x3080",
+            # 9 days from the start on, and renewed after 7; one that is renewed every hour; one of 7 days that is
+            # renewed after half of them; one that lasts.
+            'credential_expiry_timestamp_seconds{source_cluster="eu",one}': "777600x10200 31536000x200",
+            'credential_expiry_timestamp_seconds{source_cluster="us",one}': "3600+60x10400",
+            'credential_expiry_timestamp_seconds{source_cluster="fr",one}': "604800x5039 907200x5039 1209600x320",
+            'credential_expiry_timestamp_seconds{source_cluster="de",one}': "31536000x10400",
         },
-        (60, 1400),
-        1500,
-        2890,
+        (60, 3000, 4900, 10000),
+        10130,
+        10210,
+        (EU,),
+    ),
+    Case(
+        "CredentialsExpiring",
+        {'credential_expiry_timestamp_seconds{source_cluster="eu",one}': "259200x2950 31536000x200"},  # 3 days
+        (60, 2000, 2905),
+        2920,
+        2960,
         (EU,),
     ),
     Case(

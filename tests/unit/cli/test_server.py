@@ -52,6 +52,17 @@ async def test_nodes_of_a_running_hub_have_their_verdicts(tmp_path: Path, capsys
                 await nodes_of(server, name, "table")
 
 
+def test_what_only_other_replicas_follow_is_not_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a hub with shards: whoever follows the cluster knows its nodes; a script must not take that for trouble."""
+    sources = (SourceDetail("us", "node-addresses", ("edge/orders",), "nothing is known of it yet"),)
+    assert show([ClusterDetail(Cluster("us"), sources)], "table", shared=True) == 0
+    said = click.unstyle(capsys.readouterr().out)
+    assert said == "us through node-addresses for edge/orders: followed by other replicas\n"
+    assert show([ClusterDetail(Cluster("us", state="Unreachable"), sources)], "table", shared=True) == 2
+    assert show([ClusterDetail(Cluster("us"), sources)], "table") == 2
+    assert click.unstyle(capsys.readouterr().out).count(": unknown: nothing is known of it yet\n") == 2
+
+
 def test_no_name_steers_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever it is that answers at the URL: a heading is one line without escape sequences, as a row is."""
     name, shown = "a\x1b[2J\nb", "a\\x1b[2J b"

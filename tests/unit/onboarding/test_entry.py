@@ -11,9 +11,18 @@ from hypothesis import strategies as st
 
 from hub.onboarding.entry import NotHere, added, entry, line_of, names, removed
 from hub.onboarding.file import Registered
+from hub.onboarding.remote import Refused
 
 ITEM = entry("eu", ["10.1.0.0/16"], "node-addresses")
 NAME = st.from_regex(r"[a-z]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True).filter(lambda name: name != "eu")
+
+REGISTRY = """\
+version: 1
+clusters:
+  - name: us
+    allowedCIDRs: [10.2.0.0/16]
+    provider: {name: inventory}
+"""
 
 TEXTS = {
     "nested": "version: 1\nclusters:\n  - name: a\n    labels:\n      x: y\n",
@@ -95,3 +104,45 @@ def test_an_entry_without_networks_says_what_is_missing() -> None:
     """It parses all the same; IPv6 networks are quoted."""
     assert "required: the networks of its nodes" in entry("eu", [], "ionos")
     assert yaml.safe_load(entry("eu", ["fd00:7::/64"], "ionos"))[0]["allowedCIDRs"] == ["fd00:7::/64"]
+
+
+def test_what_somebody_writes_meanwhile_stays(tmp_path: Path) -> None:
+    """Clusters are asked between a look at the file and the write: another run may have added its own by then."""
+    file = tmp_path / "clusters.yaml"
+    file.write_text(REGISTRY)
+    first, second = Registered.read(str(file), "eu"), Registered.read(str(file), "ap")
+    removing = Registered.read(str(file), "us")
+    assert first.add(ITEM) == "created"
+
+    with pytest.raises(Refused, match="changed meanwhile, and stays as it is by now: run the command again"):
+        second.add(entry("ap", ["10.3.0.0/16"], "node-addresses"))
+    with pytest.raises(Refused, match="changed meanwhile"):
+        removing.remove()
+
+    assert list(names(file.read_text())) == ["us", "eu"]
+    assert Registered.read(str(file), "us").remove() == "deleted"
+    assert list(names(file.read_text())) == ["eu"]
+
+
+def test_the_only_cluster_takes_its_list_along() -> None:
+    """A key without a value would cost the whole file; comments stay, but for the key's own."""
+    assert removed(added("version: 1\n", ITEM), "eu") == "version: 1\n"
+    text = "version: 1\nclusters:  # all\n  # in the west\n  - name: eu\n    labels: {a: b}\nservices: []\n"
+    assert removed(text, "eu") == "version: 1\n  # in the west\nservices: []\n"
+
+
+def test_what_is_wrong_already_keeps_no_cluster_in(tmp_path: Path) -> None:
+    """Though an entry that goes moves those below it; one more problem of a kind does."""
+    file = tmp_path / "clusters.yaml"
+    file.write_text(REGISTRY + "  - {name: ap, allowedCIDRs: [nonsense], provider: {name: inventory}}\n")
+    assert Registered.read(str(file), "us").remove() == "deleted"
+    assert list(names(file.read_text())) == ["ap"]
+
+    sources = "[{clusterSelector: {tier: %s}}]"
+    services = "".join(
+        f"  - {{name: {name}, namespace: edge, sources: {sources % tier}}}\n"
+        for name, tier in (("a", "none"), ("b", "gold"))
+    )
+    file.write_text(REGISTRY.replace("us\n", "us\n    labels: {tier: gold}\n") + f"services:\n{services}")
+    with pytest.raises(Refused, match=r"services\[1\].sources\[0\].clusterSelector: selects no cluster"):
+        Registered.read(str(file), "us").remove()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from hub.model import TargetKey
 from hub.registry.load import load, loads
 from hub.registry.spec import (
@@ -195,6 +197,26 @@ def test_health_is_merged_key_by_key() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("far", "near", "health"),
+    [
+        ("port: 80", "healthCheckNodePort: a/b", HealthPolicy("https", service=TargetKey("a", "b"))),
+        ("healthCheckNodePort: a/b", "port: 80", HealthPolicy("https", port=80)),
+        ("insecure: true", "ca: /a.pem", HealthPolicy("https", ca="/a.pem")),
+        ("ca: /a.pem", "insecure: true", HealthPolicy("https", insecure=True)),
+        ("ca: /a.pem", "insecure: false", HealthPolicy("https", ca="/a.pem")),
+        ("port: 80, insecure: true", "rise: 9", HealthPolicy("https", port=80, insecure=True, rise=9)),
+    ],
+)
+def test_of_health_keys_that_cannot_go_together_the_nearer_one_counts(
+    far: str, near: str, health: HealthPolicy
+) -> None:
+    """In one section they are refused; from two of them they must not add up to what nobody asked for."""
+    service = f"sources: [{{cluster: a}}], health: {{{near}}}"
+    read = registry(head=f"defaults: {{health: {{mode: https, {far}}}}}", service=service)
+    assert sources(read)[0].health == health
+
+
 def test_health_that_is_off_says_nothing_else() -> None:
     """So that equal sources stay equal, whatever the defaults say about checks they do not make."""
     read = registry(head="defaults: {health: {interval: 1s, rise: 9}}")
@@ -207,3 +229,17 @@ def test_stale_sources_may_be_probed() -> None:
         head="defaults: {unreachable: {probe: tcp}}", service="sources: [{cluster: a, unreachable: {policy: remove}}]"
     )
     assert sources(read)[0].unreachable == UnreachablePolicy(policy="remove", probe="tcp")
+
+
+@pytest.mark.parametrize(
+    ("keys", "health"),
+    [
+        ("port: 80", HealthPolicy(port=80)),
+        ("healthCheckNodePort: a/b, rise: 9", HealthPolicy(service=TargetKey("a", "b"))),
+        ("mode: 'off', port: 80", HealthPolicy(port=80)),
+    ],
+)
+def test_stale_sources_are_probed_where_health_says(keys: str, health: HealthPolicy) -> None:
+    """Its port counts also where nothing is probed but for ``unreachable.probe``."""
+    read = registry(head=f"defaults: {{unreachable: {{policy: remove, probe: tcp}}, health: {{{keys}}}}}")
+    assert sources(read)[0].health == health

@@ -59,6 +59,13 @@ def test_broken_entry_is_not_removed() -> None:
     assert not diff(bad, bad)
 
 
+def test_an_entry_that_is_broken_otherwise_is_looked_at_again() -> None:
+    """What its status says would else be of a mistake that is mended already, or in another line by now."""
+    bad, other = read("sources: [{cluster: a}]", "sources: [{cluster: zzz}]"), read("[{cluster: a}]", "[{cluster: y}]")
+
+    assert diff(bad, other).targets == Changes(frozenset(), frozenset(), frozenset(), frozenset({S}))
+
+
 def test_settings_concern_everything() -> None:
     """Another owner or other denied networks are reported apart from the entries."""
     found = diff(read(), read("version: 1\n", "version: 1\ndeniedCIDRs: [10.1.0.0/16]\n"))
