@@ -14,19 +14,8 @@ from typing import Final
 
 from hub.desired.addresses import Accepted, AddressPolicy, Rejected, parse
 from hub.desired.view import NodeReport, ViewResult
-from hub.model import (
-    Absent,
-    Endpoint,
-    EndpointGroup,
-    Finding,
-    Found,
-    GroupKey,
-    Node,
-    Resolution,
-    Slice,
-    TargetKey,
-    Unknown,
-)
+from hub.groups import EndpointGroup, GroupKey
+from hub.model import Absent, Endpoint, Finding, Found, Node, Resolution, Slice, TargetKey, Unknown
 from hub.plan.guard import Withheld
 
 NAMED: Final = 3

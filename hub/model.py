@@ -8,10 +8,8 @@ endpoints of a cluster exist once, however many Services publish them. Never mut
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from operator import is_
+from collections.abc import Mapping
 from typing import Final, NamedTuple
-from weakref import ref
 
 import msgspec
 
@@ -390,114 +388,3 @@ class Finding(msgspec.Struct, frozen=True):
     reason: str
     message: str
     objects: tuple[str, ...] = ()
-
-
-# --- between the stages: what is published and what is wanted ------------------------------------
-
-
-class GroupKey(NamedTuple):
-    """The unit of the guard and of packing inside a target: one source cluster, one address family."""
-
-    cluster: str
-    family: str
-
-
-class Endpoints(dict[str, Endpoint]):
-    """Endpoints by address that may be referenced weakly and know what they were made from.
-
-    Who has compared that with something looks at the rest only.
-
-    Args:
-        content: the endpoints.
-        before: what they were made from.
-        changed: the addresses in which the two differ.
-    """
-
-    __slots__ = ("__weakref__", "_before", "changed")
-
-    def __init__(
-        self,
-        content: Mapping[str, Endpoint] | Iterable[tuple[str, Endpoint]] = (),
-        before: Endpoints | None = None,
-        changed: frozenset[str] = frozenset(),
-    ) -> None:
-        super().__init__(content)
-        self._before = None if before is None else ref(before)
-        self.changed = changed
-
-    def since(self, other: Mapping[str, Endpoint] | None) -> frozenset[str] | None:
-        """The addresses in which these differ from others; None where that is not known."""
-        return self.changed if self._before is not None and other is not None and self._before() is other else None
-
-
-class PublishedSlice(msgspec.Struct):
-    """One observed slice of ours, prepared for comparison.
-
-    Attributes:
-        slice: as observed.
-        addresses: the endpoints' addresses, in the slice's order.
-        endpoints: equal to ``slice.endpoints``; replaced by equal, shared objects as they become known,
-            so that the next comparison is one of identities.
-        draining: how many endpoints are terminating.
-        duplicates: an address appears twice in it.
-        held: the mapping that :meth:`holds` last said yes to; changes like ``endpoints``.
-    """
-
-    slice: Slice
-    addresses: tuple[str, ...]
-    endpoints: tuple[Endpoint, ...]
-    draining: int = 0
-    duplicates: bool = False
-    held: Mapping[str, Endpoint] | None = None
-
-    def holds(self, wanted: Mapping[str, Endpoint]) -> bool:
-        """Whether every endpoint in here is wanted exactly as it is (0.03 µs for each, at the first asking)."""
-        if self.held is wanted:
-            return True
-        changed = wanted.since(self.held) if isinstance(wanted, Endpoints) else None
-        if changed is not None and changed.isdisjoint(self.addresses):
-            self.held = wanted
-            return True
-        found: tuple[Endpoint | None, ...] = tuple(map(wanted.get, self.addresses))
-        if found != self.endpoints:
-            return False
-        if not all(map(is_, found, self.endpoints)):
-            self.endpoints = found  # type: ignore[assignment]  # equal, so there is no None in it
-        self.held = wanted
-        return True
-
-
-class EndpointGroup(msgspec.Struct, frozen=True):
-    """What is wanted and what is published of one source cluster and family of a target.
-
-    Attributes:
-        key: cluster (today's name) and family.
-        endpoints: wanted, by address. The guard may put back what must not go yet.
-        ports: wanted, sorted.
-        port_sets: address -> wanted ports, for endpoints whose ports are others than ``ports``; each set has
-            slices of its own.
-        slices: published, lowest-numbered first.
-        duplicates: an address is published twice in here.
-        removed: published, not wanted: address -> as published.
-        changed: published differently than wanted: address -> (published, wanted).
-        added: wanted, not published; sorted.
-        known: False where the source made no complete statement.
-        filtered: the ``removed`` whose node still exists; the other ones are *gone*.
-        exempt: addresses whose removal or change is none of the guard's business: moves, failover,
-            ``unreachable`` policies, what the registry dropped.
-        drop: leave no empty slice behind: the source or family is no longer part of the target.
-    """
-
-    key: GroupKey
-    endpoints: Mapping[str, Endpoint]
-    ports: tuple[Port, ...] = ()
-    slices: tuple[PublishedSlice, ...] = ()
-    duplicates: bool = False
-    removed: Mapping[str, Endpoint] = {}
-    changed: Mapping[str, tuple[Endpoint, Endpoint]] = {}
-    added: tuple[str, ...] = ()
-    known: bool = True
-    filtered: frozenset[str] = frozenset()
-    exempt: frozenset[str] = frozenset()
-    drop: bool = False
-    port_sets: Mapping[str, tuple[Port, ...]] = {}

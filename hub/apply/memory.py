@@ -105,8 +105,11 @@ class WriteMemory(msgspec.Struct):
             if name not in self._foreign:
                 news.append(f"slice {name} is not ours; another name is used")
             self._foreign[name] = now + REFUSED_FOR
-        for value, message in outcome.blocked:
+        # Whoever has to stay is planned with its address again; else the slice without it may be all that it takes.
+        blamed = [each for each in outcome.blamed if self._repeats.done(each[0].name, each[0], now, refused=True)]
+        for value, _ in outcome.blocked:
             self._repeats.done(value.name, value, now, refused=True)
+        for value, message in (*blamed, *outcome.blocked):
             if self._blocked.get(value.name) != message:
                 news.append(f"slice {value.name} is refused: {message}")
             self._blocked[value.name] = message

@@ -91,8 +91,8 @@ class Repeats:
         allowed = Plan(creates, updates, deletes, plan.unchanged)
         return Held(allowed, min(wakes, default=None)) if wakes else Held(plan, None)
 
-    def done(self, name: str, value: Slice | None, now: float, *, refused: bool = False) -> None:
-        """A write was sent and answered.
+    def done(self, name: str, value: Slice | None, now: float, *, refused: bool = False) -> bool:
+        """A write was sent and answered; returns whether the same had been done before, in a row.
 
         Args:
             name: of the slice.
@@ -103,6 +103,7 @@ class Repeats:
         last = self._last.get(name)
         repeated = last is not None and _same(last.value, value) and not last.quiet(now)
         self._last[name] = _Last(value, now, last.times + 1 if last is not None and repeated else 0, refused)
+        return repeated
 
     def contended(self, now: float) -> tuple[str, ...]:
         """Slices that somebody else keeps changing, sorted: repaired twice or more without a quiet time."""

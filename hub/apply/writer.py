@@ -67,6 +67,7 @@ class Outcome(msgspec.Struct):
         done: (operation, slice) of each request that succeeded, in order.
         again: something changed under the plan; plan anew, soon.
         refused_addresses: addresses the API server refused -> its message.
+        blamed: slices it refused because of such addresses, with its message.
         blocked: slices it refused for another reason, with its message.
         foreign: names that are taken by slices that are not ours.
         missing_namespace: the namespace does not exist (any more), or is being deleted.
@@ -76,6 +77,7 @@ class Outcome(msgspec.Struct):
     done: list[tuple[str, Slice]] = msgspec.field(default_factory=list)
     again: bool = False
     refused_addresses: dict[str, str] = msgspec.field(default_factory=dict)
+    blamed: list[tuple[Slice, str]] = msgspec.field(default_factory=list)
     blocked: list[tuple[Slice, str]] = msgspec.field(default_factory=list)
     foreign: set[str] = msgspec.field(default_factory=set)
     missing_namespace: bool = False
@@ -185,5 +187,6 @@ def _refused(value: Slice, error: Invalid, outcome: Outcome) -> None:
             blamed = True
     if blamed:
         outcome.again = True
+        outcome.blamed.append((value, error.message))
     else:
         outcome.blocked.append((value, error.message))

@@ -18,7 +18,8 @@ import msgspec
 
 from hub.desired.failover import SETTLE, Standing
 from hub.desired.published import Difference, Published
-from hub.model import Endpoint, GroupKey, Port, SourceView
+from hub.groups import GroupKey
+from hub.model import Endpoint, Port, SourceView
 
 EMPTY: Final[Mapping[str, Endpoint]] = {}
 

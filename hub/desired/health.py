@@ -15,9 +15,9 @@ import msgspec
 from hub.desired.claims import EMPTY, Claim, Judged, node_of, ready
 from hub.desired.memo import Memo
 from hub.desired.ports import NO_READINGS, NOT_READ, PortReading
-from hub.desired.published import same_objects
+from hub.groups import GroupKey, same_objects
 from hub.health.spec import Check, Verdict, Verdicts, Watch, check_of, starting_verdict
-from hub.model import DRAINING, FAILED, PUBLISHED, Conditions, Endpoint, Finding, GroupKey, Port
+from hub.model import DRAINING, FAILED, PUBLISHED, Conditions, Endpoint, Finding, Port
 from hub.registry.spec import HEALTH_CHECK, NodePortRef, SourceSpec
 
 FAILED_DRAINING: Final = Conditions(ready=False, serving=False, terminating=True)

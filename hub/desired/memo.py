@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from hub.desired.published import same_objects
+from hub.groups import same_objects
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import compress
-from operator import is_, is_not
-from weakref import ref
+from operator import is_not
+from typing import Final
+from weakref import WeakValueDictionary, ref
 
 import msgspec
 
-from hub.model import Endpoint, Endpoints, GroupKey, PublishedSlice, Slice
+from hub.groups import Content, Endpoints, GroupKey, PublishedSlice, by_address, same_objects
+from hub.model import Endpoint, Slice
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -29,24 +31,33 @@ class Difference(msgspec.Struct, frozen=True):
     added: tuple[str, ...]
 
 
-class Published:
-    """The slices of one group, lowest-numbered first.
+class Contents:
+    """What the slices of a group hold, in their order: one for all groups that hold the very same.
 
     Attributes:
-        slices: prepared for comparison.
+        members: of each slice.
         duplicates: an address appears twice among them.
 
     Args:
-        before: the group as it was, to spare a look at addresses that stayed.
+        before: what the group held before, to spare a look at addresses that stayed.
     """
 
-    __slots__ = ("_compared", "_endpoints", "duplicates", "slices")
+    __slots__ = ("__weakref__", "_compared", "_endpoints", "duplicates", "members")
 
-    def __init__(self, slices: tuple[PublishedSlice, ...] = (), before: Published | None = None) -> None:
-        self.slices = slices
-        self.duplicates: bool = _repeats(slices, () if before is None or before.duplicates else before.slices)
+    def __init__(self, members: tuple[Content, ...] = (), before: Contents | None = None) -> None:
+        self.members = members
+        self.duplicates: bool = _repeats(members, () if before is None or before.duplicates else before.members)
         self._endpoints: ref[Endpoints] | None = None
         self._compared: tuple[Mapping[str, Endpoint], Difference] | None = None
+
+    @staticmethod
+    def of(members: tuple[Content, ...], before: Contents | None = None) -> Contents:
+        """Those of these very members; arguments as the class's."""
+        key = tuple(map(id, members))
+        known = _known.get(key)
+        if known is None:
+            known = _known[key] = Contents(members, before)
+        return known
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:
@@ -57,13 +68,9 @@ class Published:
         """
         known = self._endpoints() if self._endpoints is not None else None
         if known is None:
-            known = Endpoints()
-            for each in self.slices:
-                if self.duplicates:
-                    for address, endpoint in zip(each.addresses, each.endpoints, strict=True):
-                        known.setdefault(address, endpoint)
-                else:
-                    known.update(zip(each.addresses, each.endpoints, strict=True))
+            known = Endpoints(by_address(self.members) if self.duplicates else ())
+            for each in self.members if not self.duplicates else ():
+                known.update(zip(each.addresses, each.endpoints, strict=True))
             self._endpoints = ref(known)
         return known
 
@@ -78,7 +85,7 @@ class Published:
         removed: dict[str, Endpoint] = {}
         changed: dict[str, tuple[Endpoint, Endpoint]] = {}
         present = 0
-        for each in self.slices:
+        for each in self.members:
             if each.holds(wanted):
                 present += len(each.addresses)
                 continue
@@ -87,9 +94,9 @@ class Published:
             other = map(is_not, found, each.endpoints)
             for address, before, after in compress(zip(each.addresses, each.endpoints, found, strict=True), other):
                 if after is None:
-                    removed[address] = before
+                    removed.setdefault(address, before)
                 elif after != before:
-                    changed[address] = (before, after)
+                    changed.setdefault(address, (before, after))
         return Difference(removed, changed, self._missing(wanted, present))
 
     def _missing(self, wanted: Mapping[str, Endpoint], present: int) -> tuple[str, ...]:
@@ -100,12 +107,49 @@ class Published:
         """
         if present == len(wanted) and not self.duplicates:
             return ()
-        published = [each.addresses for each in self.slices]
+        published = [each.addresses for each in self.members]
         if isinstance(wanted, Endpoints) and not self.duplicates:
             recent = wanted.changed.intersection(wanted).difference(*published)
             if present + len(recent) == len(wanted):
                 return tuple(sorted(recent))
         return tuple(sorted(set(wanted).difference(*published)))
+
+
+_known: Final[WeakValueDictionary[tuple[int, ...], Contents]] = WeakValueDictionary()
+"""By the ids of the members, which they keep for as long as they are in here."""
+
+
+class Published:
+    """The slices of one group.
+
+    Attributes:
+        slices: lowest-numbered first.
+        contents: what they hold.
+
+    Args:
+        before: the group as it was, to spare a look at addresses that stayed.
+    """
+
+    __slots__ = ("contents", "slices")
+
+    def __init__(self, slices: tuple[PublishedSlice, ...] = (), before: Published | None = None) -> None:
+        self.slices = slices
+        members = tuple([each.content for each in slices])
+        self.contents: Contents = Contents.of(members, before.contents if before is not None else None)
+
+    @property
+    def duplicates(self) -> bool:
+        """An address appears twice among them."""
+        return self.contents.duplicates
+
+    @property
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """Everything in them by address, in their order; the first of duplicates."""
+        return self.contents.endpoints
+
+    def difference(self, wanted: Mapping[str, Endpoint]) -> Difference:
+        """Compare with what is wanted."""
+        return self.contents.difference(wanted)
 
     def __bool__(self) -> bool:
         """Whether any endpoint is published."""
@@ -143,6 +187,8 @@ class Index:
             entry = self._entries.get(each.name)
             if entry is None or entry.slice is not each:
                 entry = prepare(each, entry)
+            if entry.content.same is not None:
+                entry.content = entry.content.same
             entries[each.name] = entry
             key = GroupKey(renames.get(each.cluster, each.cluster), each.address_type)
             grouped.setdefault(key, []).append(entry)
@@ -165,48 +211,21 @@ class Index:
 
 def prepare(observed: Slice, before: PublishedSlice | None = None) -> PublishedSlice:
     """One slice, ready for comparison; ``before`` it was written, to look only at what is other now."""
-    if before is not None and (known := _same_addresses(observed, before)) is not None:
-        return known
-    addresses = tuple([each.addresses[0] if each.addresses else "" for each in observed.endpoints])
-    return PublishedSlice(
-        observed,
-        addresses,
-        observed.endpoints,
-        draining=sum([bool(each.conditions.terminating) for each in observed.endpoints]),
-        duplicates=len(set(addresses)) < len(addresses),
-    )
+    return PublishedSlice(observed, Content.of(observed.endpoints, before.content if before is not None else None))
 
 
-def _same_addresses(observed: Slice, before: PublishedSlice) -> PublishedSlice | None:
-    """The slice where its addresses are those it had; None where they are not."""
-    endpoints, old = observed.endpoints, before.endpoints
-    if len(endpoints) != len(old):
-        return None
-    draining = before.draining
-    for was, now in compress(zip(old, endpoints, strict=True), map(is_not, old, endpoints)):
-        if was.addresses[:1] != now.addresses[:1]:
-            return None
-        draining += bool(now.conditions.terminating) - bool(was.conditions.terminating)
-    return PublishedSlice(observed, before.addresses, endpoints, draining, before.duplicates)
-
-
-def _repeats(slices: Sequence[PublishedSlice], before: Sequence[PublishedSlice]) -> bool:
+def _repeats(members: Sequence[Content], before: Sequence[Content]) -> bool:
     """Whether an address appears twice; ``before`` none did, so that only what has come since needs a look."""
-    if any(each.duplicates for each in slices):
+    if any(each.duplicates for each in members):
         return True
     gone = {id(each.addresses): each.addresses for each in before}
     stay: list[tuple[str, ...]] = []
     fresh: list[tuple[str, ...]] = []
-    for each in slices:
+    for each in members:
         (fresh if gone.pop(id(each.addresses), None) is None else stay).append(each.addresses)
     here = set().union(*fresh)
     come = here.difference(*gone.values())
     return len(here) < sum(map(len, fresh)) or not all(map(come.isdisjoint, stay if come else ()))
-
-
-def same_objects(one: Sequence[object], other: Sequence[object]) -> bool:
-    """Whether two sequences are of the very same objects."""
-    return len(one) == len(other) and all(map(is_, one, other))
 
 
 def _number(name: str) -> tuple[int, str]:

@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from hub.desired.claims import Claim
-from hub.model import Conditions, Endpoint, GroupKey, Service
+from hub.groups import GroupKey
+from hub.model import Conditions, Endpoint, Service
 
 HOSTNAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 """An RFC 1123 label: one bad hostname would have the API server refuse the whole slice."""

@@ -21,20 +21,11 @@ from hub.desired.failover import FAILED_OVER, FailoverMemory, choose
 from hub.desired.health import Judge, NoPort, check_for, findings, panics, passing
 from hub.desired.memo import Memo
 from hub.desired.ports import NO_READINGS, PortProblem, PortReading, Ports, named, of_published, ports
-from hub.desired.published import Index, Published, same_objects
+from hub.desired.published import Index, Published
 from hub.desired.shape import Shaper
+from hub.groups import EndpointGroup, GroupKey, same_objects
 from hub.health.spec import NO_VERDICTS, Verdicts, Watch
-from hub.model import (
-    DRAINING,
-    Endpoint,
-    EndpointGroup,
-    Finding,
-    GroupKey,
-    Port,
-    Service,
-    Slice,
-    SourceView,
-)
+from hub.model import DRAINING, Endpoint, Finding, Port, Service, Slice, SourceView
 from hub.registry.spec import ClusterState, NodePortRef, SourceSpec, TargetSpec
 
 EPSILON: Final = 1e-6
@@ -410,7 +401,8 @@ class _Decision:
             return claim
         claim.exempt_all = True
         answering = passing(watch, self._verdicts) if watch is not None else frozenset()
-        remove = policy.policy == "remove" and self._target.policy == "sync"
+        # With failover it is left first, if there is another one to turn to: never away before that is there.
+        remove = policy.policy == "remove" and self._target.policy == "sync" and self._target.strategy == "merge"
         claim.wanted = _given_up(claim.wanted, answering, remove=remove)
         claim.plain = _given_up(claim.plain, answering, remove=remove)
         return claim

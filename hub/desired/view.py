@@ -8,7 +8,8 @@ changed the same view comes back, which is what makes every later comparison one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import compress
@@ -19,6 +20,7 @@ import msgspec
 
 from hub.desired.addresses import Accepted, AddressPolicy, Rejected, parse
 from hub.desired.eligibility import NOT_READY, Eligible, Excluded, eligibility
+from hub.groups import Endpoints
 from hub.model import (
     AMBIGUOUS,
     LABEL_ZONE,
@@ -26,7 +28,6 @@ from hub.model import (
     Absent,
     Conditions,
     Endpoint,
-    Endpoints,
     Finding,
     Found,
     Node,
@@ -308,39 +309,37 @@ class ViewBuilder:
             # Those that left for not being Ready come back, or leave: all their claims change.
             others = {name: self._judged[name] for name in self._left - touched}
             before, touched = {**before, **others}, touched | others.keys()
-        concerned: set[str] = set()
+        leaving: dict[str, set[str]] = {}
+        entering: dict[str, list[str]] = {}
         for name, judged in before.items():
             self._unknown.discard(name)
-            if was or not judged.left:
-                concerned |= self._withdraw(name, judged)
+            for endpoint in judged.endpoints if was or not judged.left else ():
+                leaving.setdefault(endpoint.address, set()).add(name)
         for name in touched:
             judged = self._judged[name]
-            if disrupted or not judged.left:
-                concerned |= self._enter(name, judged)
+            if judged.left and not disrupted:
+                continue
+            if judged.unknown:
+                self._unknown.add(name)
+            for endpoint in judged.endpoints:
+                entering.setdefault(endpoint.address, []).append(name)
+        concerned = leaving.keys() | entering.keys()
         for address in concerned:
-            names = self._claims.get(address, ())
-            if len(names) > 1:
-                self._claims[address] = self._ranked(names)
-                self._conflicts.add(address)
-            else:
-                self._conflicts.discard(address)
+            self._claim(address, leaving.get(address, frozenset()), entering.get(address, ()))
         return concerned
 
-    def _withdraw(self, name: str, judged: _Judged) -> set[str]:
-        for endpoint in judged.endpoints:
-            rest = tuple(other for other in self._claims[endpoint.address] if other != name)
-            if rest:
-                self._claims[endpoint.address] = rest
-            else:
-                del self._claims[endpoint.address]
-        return {endpoint.address for endpoint in judged.endpoints}
-
-    def _enter(self, name: str, judged: _Judged) -> set[str]:
-        if judged.unknown:
-            self._unknown.add(name)
-        for endpoint in judged.endpoints:
-            self._claims[endpoint.address] = (*self._claims.get(endpoint.address, ()), name)
-        return {endpoint.address for endpoint in judged.endpoints}
+    def _claim(self, address: str, leaving: AbstractSet[str], entering: Sequence[str]) -> None:
+        """The nodes that claim an address from now on; all at once, for they may be many."""
+        names = [*(name for name in self._claims.get(address, ()) if name not in leaving), *entering]
+        if len(names) > 1:
+            self._claims[address] = self._ranked(names)
+            self._conflicts.add(address)
+            return
+        self._conflicts.discard(address)
+        if names:
+            self._claims[address] = tuple(names)
+        else:
+            self._claims.pop(address, None)
 
     def _ranked(self, names: Iterable[str]) -> tuple[str, ...]:
         """Ready first, then the newest, then by name."""

@@ -273,7 +273,7 @@ class LocalCluster:
 
     async def reread(self, key: ObjectKey, timeout: float) -> Slice | None:  # noqa: ASYNC109 - bounds the request
         """GET a slice and enter it; None where it does not exist."""
-        before = self.slices.get(key)
+        before = self.slices.reading(key)
         try:
             found = decode_slice(await self.client.request("GET", self._path(key.namespace, key.name), timeout=timeout))
         except NotFound:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from itertools import chain
 
-from hub.local.stores import ServiceStore, SliceStore
+from hub.local.stores import Reading, ServiceStore, SliceStore
 from hub.model import ObjectKey, Service, Slice, TargetKey
 
 
@@ -75,7 +75,11 @@ class SliceStores:
         """See :meth:`hub.local.stores.SliceStore.deleted`."""
         self._in(value.namespace).deleted(value)
 
-    def read(self, key: ObjectKey, value: Slice | None, before: Slice | None) -> None:
+    def reading(self, key: ObjectKey) -> Reading:
+        """See :meth:`hub.local.stores.SliceStore.reading`."""
+        return self._in(key.namespace).reading(key)
+
+    def read(self, key: ObjectKey, value: Slice | None, before: Reading) -> None:
         """See :meth:`hub.local.stores.SliceStore.read`."""
         self._in(key.namespace).read(key, value, before)
 

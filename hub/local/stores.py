@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from sys import getrefcount
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -32,6 +32,18 @@ def newer(version: str, than: str) -> bool:
 def _is_thin(value: Slice) -> bool:
     """Of a slice of the API every endpoint has an address."""
     return bool(value.endpoints) and not value.endpoints[0].addresses
+
+
+class Reading(NamedTuple):
+    """What was known when a slice began to be read again.
+
+    Attributes:
+        known: the slice.
+        seen: the latest version that list and watch had brought.
+    """
+
+    known: Slice | None
+    seen: str
 
 
 class SliceStore:
@@ -187,6 +199,8 @@ class SliceStore:
         """A slice is gone."""
         self._note(resource_version)
         self._buried.discard(value.uid)
+        if self._listed and not newer(resource_version, self._listed):
+            return  # as in upsert: the list has what came of it
         known = self._by_key.get(key)
         if known is not None and known.uid == value.uid:
             self._drop(key)
@@ -206,10 +220,14 @@ class SliceStore:
 
     def wrote(self, value: Slice) -> None:
         """The server accepted a write; ``value`` has its uid and resourceVersion."""
-        if self._listed and not newer(value.resource_version, self._listed):
+        key = ObjectKey(value.namespace, value.name)
+        known = self._by_key.get(key)
+        # The version stays where the write changes nothing: a webhook or the server undid it. It is planned no more.
+        stays = known is not None and (known.uid, known.resource_version) == (value.uid, value.resource_version)
+        if not stays and self._listed and not newer(value.resource_version, self._listed):
             return  # a list has come since, and knows what became of it
-        self._thin.discard(ObjectKey(value.namespace, value.name))
-        self._put(ObjectKey(value.namespace, value.name), value)
+        self._thin.discard(key)
+        self._put(key, value)
         self._writes += 1
         if self._writes > room(len(self._pool)) - len(self._pool):
             self._forget_unused()
@@ -222,19 +240,26 @@ class SliceStore:
             self._buried.add(value.uid)
             self._drop(key)
 
-    def read(self, key: ObjectKey, value: Slice | None, before: Slice | None) -> None:
+    def reading(self, key: ObjectKey) -> Reading:
+        """A slice is read again from now on."""
+        return Reading(self._by_key.get(key), self._seen)
+
+    def read(self, key: ObjectKey, value: Slice | None, before: Reading) -> None:
         """A slice was read again after a conflict.
 
         Args:
             key: which.
             value: as it was read; None = it does not exist.
-            before: as it was known when the reading began.
+            before: what :meth:`reading` gave when the reading began.
         """
         known = self._by_key.get(key)
-        if known is not None and known is not before:
-            overtaken = value is None or not newer(value.resource_version, known.resource_version)
-            if overtaken:  # the watch was faster
-                return
+        if known is not None and known is not before.known:
+            if value is None or not newer(value.resource_version, known.resource_version):
+                return  # the watch was faster
+        elif known is None and value is not None and value.uid not in self._buried:
+            told = before.known is not None or (bool(before.seen) and newer(value.resource_version, before.seen))
+            if told and self._ahead_of(value.resource_version):
+                return  # the watch brought it, and its end: one that a finalizer holds is buried
         if value is None:
             if known is not None:
                 self._drop(key)

@@ -16,12 +16,13 @@ from typing import Any, Final
 
 from hub.aio.clock import Clock
 from hub.copies.annotations import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
+from hub.groups import EndpointGroup
 from hub.kube.client import Client
 from hub.kube.reflector import Reflector
 from hub.kube.wire import SLICES
 from hub.local.cluster import ALL, Follower
 from hub.local.stores import SliceStore
-from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, EndpointGroup, Finding, Slice, SourceView, TargetKey
+from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, Finding, Slice, SourceView, TargetKey
 from hub.plan.adopt import Adoption, AdoptMemory, adopt, deleted
 from hub.registry.spec import Registry, TargetSpec
 

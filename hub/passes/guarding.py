@@ -7,13 +7,14 @@ the question to ask again while an empty answer is held.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 from msgspec.structs import replace
 
 from hub.aio.clock import Clock
-from hub.model import EndpointGroup, Finding, GroupKey, TargetKey
+from hub.groups import EndpointGroup, GroupKey
+from hub.model import Finding, Slice, TargetKey
 from hub.plan.guard import GuardMemory, Withheld, guard, rest
 from hub.plan.plan import state_of
 from hub.plan.record import decode, encode
@@ -70,8 +71,17 @@ class Guarding:
         spec: TargetSpec,
         groups: tuple[EndpointGroup, ...],
         memories: dict[GroupKey, GuardMemory],
+        untouched: Iterable[Slice] = (),
     ) -> Guarded:
-        """Let each group through, or hold back what must not go yet. Updates ``memories``."""
+        """Let each group through, or hold back what must not go yet. Updates ``memories``.
+
+        Args:
+            target: whose groups they are.
+            spec: its registry entry.
+            groups: what is wanted.
+            memories: from the last pass, by group.
+            untouched: slices of groups that nothing is decided for, since their cluster is frozen, say.
+        """
         sources = {source.cluster: source for source in spec.sources}
         now, wall, approvals = self._clock.now(), self._clock.wall(), self._approvals()
         passed: list[EndpointGroup] = []
@@ -112,8 +122,12 @@ class Guarding:
                 if verdict.withheld.kind == "EmptyResultHeld":
                     self._ask_again(source)
                     wakes.append(ASK_AGAIN)
+        resting = {GroupKey(each.cluster, each.address_type) for each in untouched}
         for key in memories.keys() - {group.key for group in groups}:
-            del memories[key]
+            if key in resting:
+                memories[key] = rest(memories[key], now)
+            else:
+                del memories[key]
         return Guarded(tuple(passed), states, withheld, tuple(findings), tuple(wakes))
 
     def rest(self, memories: dict[GroupKey, GuardMemory]) -> None:

@@ -15,9 +15,9 @@ import msgspec
 
 from hub.aio.clock import Clock
 from hub.desired.ports import NO_READINGS, PortReading
-from hub.desired.published import same_objects
 from hub.desired.target import SourceInput
 from hub.desired.view import ViewResult
+from hub.groups import same_objects
 from hub.model import LABEL_SOURCE_CLUSTER, LOCAL, Endpoint, Finding, Slice, SourceView
 from hub.registry.removals import RegistryHeld, Removals, cluster_entry
 from hub.registry.spec import ClusterSpec, NodePortRef, ProviderRef, Registry, SourceSpec, TargetSpec
@@ -48,6 +48,11 @@ class Remembered(msgspec.Struct):
     parked: dict[str, _Parked] = msgspec.field(default_factory=dict)
     given_up: set[str] = msgspec.field(default_factory=set)
     names: tuple[TargetSpec, Registry, frozenset[str]] | None = None
+
+    def forget(self, cluster: str) -> None:
+        """What was published of a source is not to come back: it has spoken, or its slices are to go."""
+        self.adopted.pop(cluster, None)
+        self.stand_ins.pop(cluster, None)
 
 
 class Gathered(NamedTuple):
@@ -104,9 +109,8 @@ class Inputs:
             elif view.unknown is not None:
                 unknown[name] = view.unknown
                 view = _stand_in(view, ours, memory, left=spec.strategy == "failover" and name != active)
-            else:
-                memory.adopted.pop(name, None)
-                memory.stand_ins.pop(name, None)
+            if result.view.unknown is None or (cluster is not None and cluster.state == "standby"):
+                memory.forget(name)
             seen += result.findings
             if result.wake_at is not None:
                 wakes.append(result.wake_at - self._clock.wall())
@@ -144,6 +148,9 @@ class Inputs:
         known = memory.names
         if known is None or known[0] is not spec or known[1] is not registry:
             today = {source.cluster for source in spec.sources}
+            memory.given_up &= today
+            for name in (memory.adopted.keys() | memory.stand_ins.keys()) - today:
+                memory.forget(name)
             former = [name for each in today if each in registry.clusters for name in registry.clusters[each].formerly]
             known = memory.names = (spec, registry, frozenset((*today, *former)))
         strange = {each.labels.get(LABEL_SOURCE_CLUSTER, "") for each in ours} - known[2]

@@ -23,17 +23,10 @@ from hub.apply.writer import Outcome, Writer
 from hub.desired.target import Desired, Refused, TargetMemory, Waiting, desire
 from hub.desired.view import ViewResult
 from hub.errors import HubError, NotLeader
+from hub.groups import GroupKey
 from hub.health.board import Board
 from hub.local.cluster import LocalCluster
-from hub.model import (
-    ANNOTATION_LEASE,
-    ANNOTATION_PAUSED,
-    LABEL_OWNER,
-    Finding,
-    GroupKey,
-    Slice,
-    TargetKey,
-)
+from hub.model import ANNOTATION_LEASE, ANNOTATION_PAUSED, LABEL_OWNER, Finding, Slice, TargetKey
 from hub.passes.adopting import Adopting
 from hub.passes.checking import Checking
 from hub.passes.guarding import NO_APPROVALS, Guarding
@@ -346,7 +339,7 @@ class Reconciler:
             theirs = sorted({each.name for each in observed} - {each.name for each in ours})
             taken.update(theirs)
             findings.append(Finding("OwnerConflict", self._conflict(key, observed, theirs), tuple(theirs)))
-        guarded = self._guarding.check(key, spec, desired.groups, state.guards)
+        guarded = self._guarding.check(key, spec, desired.groups, state.guards, desired.untouched)
         findings.extend(guarded.findings)
         wakes.extend(guarded.wakes)
         views = [] if sources.unknown else [each.view for each in sources.inputs]

@@ -14,7 +14,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from hub.model import Conditions, Endpoint, EndpointGroup, Finding, Port, Slice, SourceView
+from hub.groups import EndpointGroup
+from hub.model import Conditions, Endpoint, Finding, Port, Slice, SourceView
 
 SETTLE: Final = 5.0
 """Seconds for which both are published: consumers have seen ours by then, as with every move (DESIGN.md)."""

@@ -14,12 +14,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from hub.model import Endpoint, EndpointGroup, Finding, GroupKey, PublishedSlice, TargetKey
+from hub.groups import EndpointGroup, GroupKey, PublishedSlice, by_address
+from hub.model import Endpoint, Finding, TargetKey
 from hub.plan.record import NO_RECORD, GuardRecord
 from hub.registry.spec import GuardPolicy
 
@@ -29,8 +31,7 @@ ISSUED_LIMIT: Final = 8
 Kind = Literal["EmptyResultHeld", "FilteredEmpty", "RemovalWithheld"]
 
 
-@dataclass(frozen=True, slots=True)
-class GuardMemory:
+class GuardMemory(msgspec.Struct, frozen=True):
     """What the guard remembers of one group while the process lives.
 
     Attributes:
@@ -60,13 +61,12 @@ class GuardMemory:
     issued: tuple[tuple[str, frozenset[str]], ...] = ()
     granted: frozenset[str] = frozenset()
     forgiven: frozenset[str] = frozenset()
-    allowed: Mapping[str, Endpoint] | None = field(default=None, compare=False, repr=False)
-    slices: tuple[PublishedSlice, ...] = field(default=(), compare=False, repr=False)
+    allowed: Mapping[str, Endpoint] | None = None
+    slices: tuple[PublishedSlice, ...] = ()
     drift: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Withheld:
+class Withheld(msgspec.Struct, frozen=True):
     """What is held back.
 
     Attributes:
@@ -84,8 +84,7 @@ class Withheld:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class GuardVerdict:
+class GuardVerdict(msgspec.Struct, frozen=True):
     """What may be published.
 
     Attributes:
@@ -208,7 +207,7 @@ class _Pass:
             slices=self.group.slices,
             drift=frozenset(),
         )
-        same = settled == memory and memory.allowed is settled.allowed and memory.slices is settled.slices
+        same = memory.allowed is settled.allowed and memory.slices is settled.slices and settled == memory
         return GuardVerdict(self.group, None, NO_RECORD, memory if same else settled)
 
     # --- something goes ------------------------------------------------------------------------
@@ -356,7 +355,7 @@ class _Pass:
         # The peak does not fall while something is withheld.
         memory = replace(memory, levels=((self.now, peak),) if peak > (memory.level or 0) else ())
         held = {address: self.leaving[address] for address in sorted(at_stake)}
-        allowed = msgspec.structs.replace(
+        allowed = replace(
             group,
             endpoints={**group.endpoints, **held},
             removed={address: each for address, each in group.removed.items() if address not in at_stake},
@@ -376,7 +375,7 @@ class _Pass:
         return GuardVerdict(allowed, withheld, memory.record, memory, wake_at, tuple(findings))
 
     def _message(self, kind: Kind, memory: GuardMemory, at_stake: frozenset[str]) -> str:
-        total = sum(len(each.addresses) for each in self.group.slices)
+        total = len(by_address(self.group.slices))
         what = f"{self._who()}: {len(at_stake)} of {total} endpoints would go"
         approve = f"hub approve {self.target} {memory.record.hash}{self.flags}"
         hold = self.policy.max_removal_hold
@@ -398,7 +397,10 @@ class _Pass:
     # --- the peak -----------------------------------------------------------------------------------
 
     def _published(self) -> int:
-        return sum(len(each.addresses) - each.draining for each in self.group.slices)
+        """Endpoints that are published and not draining; the first of duplicates counts."""
+        if not self.group.duplicates:
+            return sum([len(each.addresses) - each.content.draining for each in self.group.slices])
+        return sum(not each.conditions.terminating for each in by_address(self.group.slices).values())
 
     def _counted(self, addresses: Iterable[str]) -> int:
         return sum(1 for address in addresses if _counts(self.leaving[address]))

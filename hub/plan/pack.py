@@ -14,7 +14,8 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from hub.model import Endpoint, EndpointGroup, GroupKey, Port, PublishedSlice
+from hub.groups import EndpointGroup, GroupKey, PublishedSlice
+from hub.model import Endpoint, Port
 
 Endpoints = tuple[Endpoint, ...]
 
@@ -53,16 +54,16 @@ def pack(group: EndpointGroup, limit: int, dirty: Collection[str] = ()) -> Packe
     # Step 2: fill slices that are written anyway, fullest first; the emptied ones wait.
     for i in sorted(range(len(slices)), key=lambda i: (-len(contents[i]), i)) if left else ():
         if left and contents[i] and (changed[i] or slices[i].slice.name in dirty):
-            left -= _fill(contents, i, rest, min(left, limit - len(contents[i])))
+            left -= _fill(group, contents, i, rest, min(left, limit - len(contents[i])))
 
     # Step 3: emptied slices, else the one existing slice that the rest fills best, else new ones.
     emptied = [i for i, content in enumerate(contents) if not content]
     created: list[Endpoints] = []
     while left:
         if emptied:
-            left -= _fill(contents, emptied.pop(0), rest, min(left, limit))
+            left -= _fill(group, contents, emptied.pop(0), rest, min(left, limit))
         elif left < limit and (fitting := _best_fit(contents, left, limit)) is not None:
-            left -= _fill(contents, fitting, rest, left)
+            left -= _fill(group, contents, fitting, rest, left)
         else:
             created.append(_take(rest, min(left, limit)))
             left -= len(created[-1])
@@ -83,25 +84,22 @@ def _in_place(group: EndpointGroup) -> list[Endpoints]:
     if not (group.removed or group.changed or group.duplicates):
         return [each.endpoints for each in group.slices]
     wanted = group.endpoints
+    if not group.duplicates:
+        return [each.content.kept(wanted) for each in group.slices]
     contents: list[Endpoints] = []
     seen: set[str] = set()
     for each in group.slices:
-        if not group.duplicates and each.holds(wanted):
-            contents.append(each.endpoints)
-            continue
-        addresses = each.addresses
-        if group.duplicates:
-            addresses = tuple([address for address in dict.fromkeys(addresses) if address not in seen])
-            seen.update(addresses)
+        addresses = [address for address in dict.fromkeys(each.addresses) if address not in seen]
+        seen.update(addresses)
         new = tuple([endpoint for endpoint in map(wanted.get, addresses) if endpoint is not None])
         contents.append(each.endpoints if new == each.endpoints else new)
     return contents
 
 
-def _fill(contents: list[Endpoints], i: int, rest: Iterator[Endpoint], room: int) -> int:
+def _fill(group: EndpointGroup, contents: list[Endpoints], i: int, rest: Iterator[Endpoint], room: int) -> int:
     added = _take(rest, room)
     if added:
-        contents[i] = (*contents[i], *added)
+        contents[i] = group.slices[i].content.grown(contents[i], added)
     return len(added)
 
 

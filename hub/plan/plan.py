@@ -15,6 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from hub.groups import EndpointGroup, GroupKey
 from hub.model import (
     ANNOTATION_CLUSTER_UID,
     ANNOTATION_LEASE,
@@ -26,8 +27,6 @@ from hub.model import (
     LABEL_SOURCE_CLUSTER,
     MANAGED_BY,
     Endpoint,
-    EndpointGroup,
-    GroupKey,
     OwnerReference,
     Port,
     Service,

@@ -6,7 +6,6 @@ is something else to remember: every change is a write.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -14,8 +13,7 @@ import msgspec
 RECORD_VERSION: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class GuardRecord:
+class GuardRecord(msgspec.Struct, frozen=True):
     """What must survive a restart.
 
     Attributes:

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from hub.model import Endpoint, EndpointGroup, Port, PublishedSlice, Slice
+from hub.groups import EndpointGroup, PublishedSlice, by_address
+from hub.model import Endpoint, Port, Slice
 
 MOST: Final = 1000
 """Endpoints in one slice that the API takes."""
@@ -24,22 +25,22 @@ def split(group: EndpointGroup) -> tuple[EndpointGroup, ...]:
     if not group.port_sets:
         return (group,)
     others = sorted(set(group.port_sets.values()) - {group.ports}, key=msgspec.json.encode)
-    parts = [_part(group, ports, (group.ports, *others)) for ports in (group.ports, *others)]
+    slices: dict[Ports, list[PublishedSlice]] = {ports: [] for ports in (group.ports, *others)}
+    endpoints: dict[Ports, dict[str, Endpoint]] = {ports: {} for ports in slices}
+    for published in group.slices:  # those whose ports nobody serves any more go to the first set
+        slices.get(published.slice.ports, slices[group.ports]).append(published)
+    for address, endpoint in group.endpoints.items():
+        endpoints[group.port_sets.get(address, group.ports)][address] = endpoint
+    parts = [_part(group, ports, tuple(slices[ports]), endpoints[ports]) for ports in slices]
     parts = [part for part in parts if part.endpoints or part.slices]
     return tuple(sorted(parts, key=lambda part: not part.endpoints)) or (group,)
 
 
-def _part(group: EndpointGroup, ports: Ports, known: Sequence[Ports]) -> EndpointGroup:
-    """What serves these ports; slices whose ports nobody serves any more go to the first set."""
-    slices = tuple(each for each in group.slices if _home(each, known) == ports)
-    endpoints = {
-        address: each for address, each in group.endpoints.items() if group.port_sets.get(address, group.ports) == ports
-    }
-    before = {
-        address: endpoint
-        for each in reversed(slices)
-        for address, endpoint in zip(each.addresses, each.endpoints, strict=True)
-    }
+def _part(
+    group: EndpointGroup, ports: Ports, slices: tuple[PublishedSlice, ...], endpoints: Mapping[str, Endpoint]
+) -> EndpointGroup:
+    """What serves these ports."""
+    before = by_address(slices)
     return msgspec.structs.replace(
         group,
         endpoints=endpoints,
@@ -55,10 +56,6 @@ def _part(group: EndpointGroup, ports: Ports, known: Sequence[Ports]) -> Endpoin
         drop=group.drop or not endpoints,
         port_sets={},
     )
-
-
-def _home(published: PublishedSlice, known: Sequence[Ports]) -> Ports:
-    return published.slice.ports if published.slice.ports in known else known[0]
 
 
 def exchange(one: Slice, other: Slice) -> bool:

@@ -20,9 +20,9 @@ from hub.aio.queue import KeyedQueue
 from hub.aio.tally import Tally
 from hub.app.leading import Leading
 from hub.apply.writer import Writer
-from hub.desired.published import same_objects
 from hub.desired.view import ViewResult
 from hub.errors import RegistryError
+from hub.groups import same_objects
 from hub.health.board import Board
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials

@@ -9,8 +9,9 @@ from hub.app.hub import Hub
 from hub.desired.addresses import AddressPolicy
 from hub.desired.view import ViewResult
 from hub.explain import Facts, SourceFacts, TargetFacts
+from hub.groups import GroupKey
 from hub.health.spec import Watch
-from hub.model import LOCAL, GroupKey, Resolution, TargetKey
+from hub.model import LOCAL, Resolution, TargetKey
 from hub.passes.reconcile import Pass
 from hub.registry.spec import ClusterSpec, NodePolicy, ProviderRef, SourceSpec
 from hub.remote.fleet import SourceKey

@@ -88,7 +88,8 @@ class Snapshots:
         slices = tuple(hub.local.slices.of(key).values())
         annotations = service.annotations if (service := hub.local.services.get(key)) is not None else {}
         unknown = tuple(sorted(unknown_of(hub, result, views).items()))
-        changed, problem = hub.reconciler.written(key), hub.reconciler.problem(key)
+        changed = hub.reconciler.written(key)
+        problem = hub.reconciler.problem(key) if hub.writes(key) else ""  # else whoever writes knows better
         paused = annotations.get(ANNOTATION_PAUSED) == "true"
         spec = hub.registry.targets.get(key)
         identities = (result.desired, result.withheld, result.findings, spec, *slices)

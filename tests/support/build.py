@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_network
 from typing import Any
 
+import msgspec
+
 from hub.desired.target import Desired, SourceInput, TargetMemory, desire
+from hub.groups import EndpointGroup, GroupKey
 from hub.health.spec import Verdicts
 from hub.model import (
     ANNOTATION_LEASE,
@@ -18,8 +21,6 @@ from hub.model import (
     PUBLISHED,
     Conditions,
     Endpoint,
-    EndpointGroup,
-    GroupKey,
     Node,
     NodeAddress,
     ObjectReference,
@@ -41,6 +42,11 @@ READY_SINCE = "2026-01-01T00:00:00Z"
 READY_SINCE_WALL = 1767225600.0
 PORT = Port("https", 30443, "TCP")
 UID = "0b6a1d3e-0000-4000-8000-000000000001"
+
+
+def decoded_anew(observed: Iterable[Slice]) -> list[Slice]:
+    """The same slices with contents of their own, of which nothing is known yet."""
+    return [msgspec.structs.replace(each, endpoints=(*each.endpoints,)) for each in observed]
 
 
 def node(
@@ -213,7 +219,8 @@ class Pipeline:
         self.planned = Plan()
 
     def restart(self) -> None:
-        """Forget everything but what is published."""
+        """Forget everything but what is published, which is read anew: contents are objects of their own."""
+        self.slices = tuple(decoded_anew(self.slices))
         self.memory = TargetMemory()
         self.guards = {}
 

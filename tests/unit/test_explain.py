@@ -9,19 +9,8 @@ import pytest
 from hub.desired.addresses import AddressPolicy
 from hub.desired.view import ViewBuilder
 from hub.explain import Facts, SourceFacts, Step, TargetFacts, explain_address, explain_node, explain_service
-from hub.model import (
-    DRAINING,
-    FAILED,
-    Absent,
-    EndpointGroup,
-    Finding,
-    Found,
-    GroupKey,
-    Node,
-    Resolution,
-    TargetKey,
-    Unknown,
-)
+from hub.groups import EndpointGroup, GroupKey
+from hub.model import DRAINING, FAILED, Absent, Finding, Found, Node, Resolution, TargetKey, Unknown
 from hub.plan.guard import Withheld
 from hub.registry.spec import NodePolicy
 from tests.support import build

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from hub.apply.memory import WriteMemory
 from hub.apply.writer import REQUEST_TIMEOUT, Free, Writer
 from hub.errors import AlreadyExists, ApiError, ClusterUnreachable, Conflict, Forbidden, Invalid, NotFound, NotLeader
 from hub.model import LABEL_OWNER, ObjectKey, Port, Slice, TargetKey
@@ -114,7 +115,20 @@ async def test_a_refusal_that_names_an_endpoint_blames_its_address() -> None:
     error = Invalid(422, "Invalid", "bad", causes=(("endpoints[1].addresses[0]", "no loopback"),))
     outcome = await Writer(Api(error), Free()).apply(Plan(creates=(A,)))
     assert outcome.refused_addresses == {A.endpoints[1].address: "no loopback"}
-    assert (outcome.blocked, outcome.again) == ([], True)
+    assert (outcome.blamed, outcome.blocked, outcome.again) == ([(A, "bad")], [], True)
+
+
+async def test_a_refused_address_that_has_to_stay_is_not_sent_again_at_once() -> None:
+    """A published address leaves only as the guard allows: the same slice waits, one without the address does not."""
+    error = Invalid(422, "Invalid", "bad", causes=(("endpoints[1].addresses[0]", "no loopback"),))
+    memory = WriteMemory()
+    memory.note(await Writer(Api(error), Free()).apply(Plan(updates=(A,))), "u", 0.0)
+    assert [each.reason for each in memory.findings(0.0)] == ["InvalidAddressSkipped"]  # without it all may be well
+    assert memory.allow(Plan(updates=(A,)), "u", 0.5).plan.writes == 0
+    without = Plan(updates=(msgspec.structs.replace(A, endpoints=A.endpoints[::2]),))
+    assert memory.allow(without, "u", 0.5).plan is without
+    memory.note(await Writer(Api(error), Free()).apply(Plan(updates=(A,))), "u", 2.0)
+    assert [each.reason for each in memory.findings(2.0)] == ["InvalidAddressSkipped", "SliceRefused"]
 
 
 @pytest.mark.parametrize("field", ["", "ports[0].port", "endpoints[99].addresses[0]", "endpoints"])

@@ -17,7 +17,8 @@ from hub.cli.reasons import why
 from hub.cli.server import Server
 from hub.cli.standing import show, status, status_of, text
 from hub.cli.withheld import lines
-from hub.model import Finding, GroupKey, TargetKey
+from hub.groups import GroupKey
+from hub.model import Finding, TargetKey
 from hub.passes.reconcile import Pass
 from hub.plan.guard import Withheld
 from hub.plan.plan import Plan

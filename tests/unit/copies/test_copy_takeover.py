@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from hub.desired.published import prepare
-from hub.model import FAILED, PUBLISHED, Conditions, Endpoint, EndpointGroup, GroupKey, Port, Slice, TargetKey
+from hub.groups import EndpointGroup, GroupKey
+from hub.model import FAILED, PUBLISHED, Conditions, Endpoint, Port, Slice, TargetKey
 from hub.plan.adopt import NEW, SETTLE, Adoption, adopt
 from hub.registry.removals import dropped
 from hub.registry.spec import Registry

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.desired.published import prepare
-from hub.model import Endpoint, EndpointGroup, GroupKey, Port, ServicePort, SourceView
+from hub.groups import EndpointGroup, GroupKey
+from hub.model import Endpoint, Port, ServicePort, SourceView
 from hub.plan.plan import Plan, ports_changes
 from hub.plan.split import split
 from tests.support import build
@@ -251,3 +254,19 @@ def test_the_limit_holds_in_every_set(limit: int) -> None:
     it.run(offer(8080, "10.0.0.1", "10.0.0.2", "10.0.0.5", others={"10.0.0.3": 9090, "10.0.0.4": 9090}))
     assert by_port(it) == {8080: ["10.0.0.1", "10.0.0.2", "10.0.0.5"], 9090: ["10.0.0.3", "10.0.0.4"]}
     assert all(0 < len(each.endpoints) <= limit for each in it.slices)
+
+
+def test_as_many_sets_as_there_are_ports_take_no_time() -> None:
+    """One for each endpoint, as a remote cluster may offer them: the event loop waits for each pass."""
+    wanted = build.endpoints(3000)
+    sets = {address: http(number) for number, address in enumerate(wanted, 20_000)}
+    slices = tuple(
+        prepare(msgspec.structs.replace(build.slice(f"s-{ports[0].port}", {address: wanted[address]}), ports=ports))
+        for address, ports in sets.items()
+    )
+    group = EndpointGroup(GroupKey("eu", "IPv4"), wanted, http(1), slices, port_sets=sets)
+    began = time.perf_counter()
+    parts = split(group)
+    assert time.perf_counter() - began < 2.0
+    assert len(parts) == 3000
+    assert not any(each.added or each.removed or each.changed for each in parts)

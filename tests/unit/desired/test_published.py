@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.desired.published import Index, Published, prepare
-from hub.model import DRAINING, PUBLISHED, Endpoint, Endpoints, GroupKey
+from hub import groups
+from hub.desired.published import Contents, Index, Published, prepare
+from hub.groups import Content, Endpoints, GroupKey
+from hub.model import DRAINING, FAILED, PUBLISHED, Endpoint
 from tests.support import build
 
 EU, US = GroupKey("eu", "IPv4"), GroupKey("us", "IPv4")
@@ -104,11 +108,13 @@ def test_history_does_not_matter(steps: list[dict[str, tuple[list[Endpoint], str
     index = Index()
     for step in steps:
         observed = [build.slice(name, content, cluster=cluster) for name, (content, cluster) in step.items()]
-        found, fresh = index.groups(observed, {}), Index().groups(observed, {})
+        found, fresh = index.groups(observed, {}), Index().groups(build.decoded_anew(observed), {})
         assert list(found) == list(fresh)
         for key, group in found.items():
             other = fresh[key]
-            assert (group.slices, group.duplicates) == (other.slices, other.duplicates)
+            assert group.duplicates is other.duplicates
+            for mine, anew in zip(group.slices, other.slices, strict=True):
+                assert (mine.slice, mine.addresses, mine.endpoints) == (anew.slice, anew.addresses, anew.endpoints)
             assert list(group.endpoints.items()) == list(other.endpoints.items())
             assert group.difference({}) == other.difference({})
             assert bool(group) is bool(other)
@@ -128,12 +134,12 @@ def test_only_slices_with_a_changed_address_are_looked_at() -> None:
     """The others hold what they held; so they do for the next change after that."""
     wanted = Endpoints(build.endpoints(4))
     first, second = published(1).slices[0], prepare(build.slice("s-1", build.endpoints(2, 1)))
-    assert (first.holds(wanted), second.holds(wanted)) == (True, True)
+    assert (first.content.holds(wanted), second.content.holds(wanted)) == (True, True)
     other = Untouched({**wanted, build.address(3): build.endpoint("10.9.9.9")}, wanted, frozenset([build.address(3)]))
-    assert (first.holds(other), second.holds(other)) == (True, True)
+    assert (first.content.holds(other), second.content.holds(other)) == (True, True)
     last = Untouched(other, other, frozenset([build.address(0)]))
-    assert second.holds(last)
-    assert first.holds(Endpoints(other, other, frozenset([build.address(0)])))
+    assert second.content.holds(last)
+    assert first.content.holds(Endpoints(other, other, frozenset([build.address(0)])))
 
 
 def test_what_changed_is_known_of_the_last_step_only() -> None:
@@ -172,5 +178,70 @@ def test_steps_lead_where_a_fresh_comparison_does(
             observed = [build.slice(name, content) for name, (content, _) in seen.items()]
         found = index.groups(observed, {}).get(EU)
         if asked and found is not None:
-            fresh = Index().groups(observed, {})[EU]
+            fresh = Index().groups(build.decoded_anew(observed), {})[EU]
             assert found.difference(wanted) == fresh.difference(dict(wanted))
+
+
+# --- Services that publish the same view --------------------------------------------------------------------
+
+
+def test_what_one_service_found_out_the_others_take_over() -> None:
+    """Slices of two Services that hold the same share a content, and its difference is made once."""
+    indices = Index(), Index()
+    observed = [[build.slice(f"s-{i}", build.endpoints(2, 2 * i), service=name) for i in range(2)] for name in "ab"]
+    wanted = Endpoints(build.endpoints(4))
+    for index, mine in zip(indices, observed, strict=True):
+        assert index.groups(mine, {})[EU].difference(wanted).added == ()
+    changed = Endpoints(build.endpoints(3), wanted, frozenset([build.address(3)]))
+    differences = []
+    for index, mine in zip(indices, observed, strict=True):
+        again = [msgspec.structs.replace(mine[0], resource_version="2"), mine[1]]  # a label of the first one changed
+        differences.append(index.groups(again, {})[EU].difference(changed))
+    assert list(differences[0].removed) == [build.address(3)]
+    assert differences[0] is differences[1]
+
+
+def test_contents_that_are_the_same_do_not_wait_for_each_other() -> None:
+    """Whichever was found first counts, and none leads back to another one that leads to it."""
+    one, other = Content(tuple(build.endpoints(2).values())), Content(tuple(build.endpoints(2).values()))
+    first, second = Endpoints(build.endpoints(2)), Endpoints(build.endpoints(2))
+    assert one.holds(first)
+    assert other.holds(second)
+    assert other.holds(first)
+    assert (one.same, other.same) == (None, one)
+    assert one.holds(second)
+    assert (one.same, other.same) == (other, None)
+
+
+def test_contents_that_nobody_publishes_are_forgotten() -> None:
+    """With the slices goes all that was found out about them."""
+    gc.collect()
+    before = len(groups._contents)
+    index, wanted = Index(), Endpoints(build.endpoints(2))
+    for number in range(10):
+        index.groups([build.slice("s-0", build.endpoints(2), resource_version=str(number))], {})[EU].difference(wanted)
+        assert len(groups._contents) <= before + 2
+    del index
+    assert len(groups._contents) == before
+
+
+def test_what_is_left_of_a_content_is_made_once() -> None:
+    """For everybody who wants the very same endpoints; equal ones are as good as the content's own."""
+    content = Content(tuple(build.endpoints(3).values()))
+    wanted = Endpoints(build.endpoints(2))
+    assert content.kept(wanted) == tuple(build.endpoints(2).values())
+    assert content.kept(wanted) is content.kept(wanted)
+    assert content.kept(Endpoints(build.endpoints(5))) is content.endpoints
+    rest, new = content.kept(wanted), build.endpoint("10.9.9.9")
+    assert content.grown(rest, (new,)) == (*rest, new)
+    assert content.grown(rest, (new,)) is content.grown(rest, (new,))
+    assert content.grown(rest, (new, content.endpoints[2])) == (*rest, new, content.endpoints[2])
+
+
+def test_of_duplicates_the_first_is_compared() -> None:
+    """It is what consumers have: an address that is to go, or to change, is what its first endpoint is."""
+    ready, draining = build.endpoint("10.0.0.1"), build.endpoint("10.0.0.1", conditions=DRAINING)
+    contents = Contents((Content((ready,)), Content((draining,))))
+    assert contents.difference({}).removed == {"10.0.0.1": ready}
+    failed = build.endpoint("10.0.0.1", conditions=FAILED)
+    assert contents.difference({"10.0.0.1": failed}).changed == {"10.0.0.1": (ready, failed)}

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from hub.desired.ports import PortReading
 from hub.desired.target import Desired, Refused, SourceInput, TargetMemory, Waiting, desire
+from hub.groups import Endpoints, GroupKey
 from hub.model import (
     DRAINING,
     PUBLISHED,
     Endpoint,
-    Endpoints,
     Finding,
-    GroupKey,
     ObjectReference,
     Port,
     Service,
@@ -891,15 +890,17 @@ def test_failover_waits_for_a_source_whose_nodes_are_not_resolved_yet() -> None:
     assert names(it.run(view("eu", "ab"), view("us", "c"))) == {"eu": "ab"}
 
 
-def test_failover_of_an_unreachable_source() -> None:
-    """With ``unreachable: not-ready`` an outage fails over."""
-    spec = build.source("eu", unreachable=UnreachablePolicy(600.0, "not-ready"))
+@pytest.mark.parametrize("policy", ["not-ready", "remove"])
+def test_failover_of_an_unreachable_source(policy: str) -> None:
+    """With an ``unreachable`` policy an outage fails over, and there is no moment without endpoints."""
+    spec = build.source("eu", unreachable=UnreachablePolicy(600.0, policy))  # type: ignore[arg-type]
     it = Pipeline(build.target(sources=(spec, build.source("us")), strategy="failover"))
     us = view("us", "cd")
     it.run(view("eu", "ab"), us)
-    for seconds in (0.0, 30.0, 0.0, 5.0):
-        it.run(offer(build.view("eu", unknown="x"), spec, unreachable_for=700.0), us, after=seconds)
-    assert names(it.published()) == {"us": "cd"}
+    away = offer(build.view("eu", unknown="x"), spec, unreachable_for=700.0)
+    seen = [names(it.run(away, us, after=seconds)) for seconds in (0.0, 30.0, 0.0, 5.0)]
+    both = {"eu": "ab", "us": "cd"}
+    assert seen == [{"eu": "ab"}, both, both, {"us": "cd"}]
 
 
 def test_failover_min_ready() -> None:

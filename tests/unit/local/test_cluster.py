@@ -92,6 +92,30 @@ def test_event_held_back_for_a_write_is_dropped_after_a_list(store: SliceStore) 
     assert known(store) == {}
 
 
+def test_deletion_held_back_for_a_write_is_dropped_after_a_list(store: SliceStore) -> None:
+    """Our label went and came back meanwhile: the list has the slice."""
+    old = published(101)
+    store.upsert(key(old), old, "101")
+    with store.writing(key(old)):
+        assert store.defers(key(old), lambda: store.delete(key(old), published(105), "105"))
+        store.replace({key(old): published(106)}, "107")
+
+    assert known(store) == {"payments-1": "106"}
+
+
+@pytest.mark.parametrize("listed", ["100", "105"], ids=["told by the watch", "told by a list"])
+def test_write_that_changes_nothing_is_entered(store: SliceStore, listed: str) -> None:
+    """Where a webhook undoes it the version stays; the slice counts as written, else it would be for ever."""
+    there = published(101)
+    store.upsert(key(there), there, "101")
+    store.replace({key(there): there}, listed)
+    wanted = msgspec.structs.replace(there, annotations={"ours": "alone"})
+
+    store.wrote(wanted)
+
+    assert store.get(key(there)) == wanted
+
+
 def test_deletions_are_remembered_until_they_are_told(store: SliceStore) -> None:
     """Neither order of an answer and its echo leaves anything behind."""
     first, second, third = (published(101, name=f"s{n}", uid=f"u{n}") for n in range(3))
@@ -148,13 +172,50 @@ def test_reading_again_never_goes_back(
     """What the watch brings while a slice is read again is newer than the answer, or is in it."""
     before = published(101)
     store.upsert(key(before), before, "101")
-    before_read = store.get(key(before))
+    before_read = store.reading(key(before))
     if during is not None:
         store.upsert(key(before), published(during), str(during))
 
     store.read(key(before), published(read) if read is not None else None, before_read)
 
     assert known(store) == after
+
+
+def test_slice_that_is_deleted_while_it_is_read_again_stays_away(store: SliceStore) -> None:
+    """The watch was faster: nothing would come any more to take it away."""
+    old, read = published(101), published(105)
+    store.upsert(key(old), old, "101")
+    before = store.reading(key(old))
+    store.upsert(key(read), read, "105")
+    store.delete(key(read), published(106), "106")
+
+    store.read(key(read), read, before)
+
+    assert known(store) == {}
+
+
+def test_slice_of_a_restored_server_is_read_again(store: SliceStore) -> None:
+    """Its versions lie before those that were seen: that says nothing about whether it exists."""
+    other = published(1000, name="other", uid="u2")
+    store.replace({key(other): other}, "1000")
+    made = published(601)
+
+    store.read(key(made), made, store.reading(key(made)))
+
+    assert known(store) == {"payments-1": "601", "other": "1000"}
+
+
+def test_slice_that_a_finalizer_holds_is_read_again(store: SliceStore) -> None:
+    """This process deleted it and forgot it; it is there all the same, and has its name."""
+    old, held, other = published(101), published(105), published(106, name="other", uid="u2")
+    store.upsert(key(old), old, "101")
+    store.deleted(old)
+    store.upsert(key(held), held, "105")
+    store.upsert(key(other), other, "106")
+
+    store.read(key(held), held, store.reading(key(held)))
+
+    assert known(store) == {"payments-1": "105", "other": "106"}
 
 
 # -- what another replica writes --------------------------------------------------------------------------------
@@ -198,7 +259,7 @@ def test_a_slice_that_becomes_ours_is_thin_until_it_is_read_again() -> None:
     rights.ours = True
     assert store.thin(TARGET) == [key(value)]
 
-    store.read(key(value), value, store.get(key(value)))
+    store.read(key(value), value, store.reading(key(value)))
 
     assert (store.thin(TARGET), store.get(key(value))) == ([], value)
 

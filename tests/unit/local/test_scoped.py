@@ -77,7 +77,7 @@ def test_writes_are_entered_where_they_belong(stores: Stores) -> None:
     assert list(both.of(SHOP)) == ["payments-1"]
     assert both.of(EDGE) == {}
     again = published("shop", 102)
-    both.read(key(value), again, value)
+    both.read(key(value), again, both.reading(key(value)))
     assert both.get(key(value)) == again
     both.deleted(again)
     assert both.get(key(value)) is None

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from hub.model import ANNOTATION_STATE, EndpointGroup, GroupKey
+from hub.groups import EndpointGroup, GroupKey
+from hub.model import ANNOTATION_STATE
 from hub.passes.guarding import ASK_AGAIN, Guarded, Guarding, effective
 from hub.plan.guard import GuardMemory, digest
 from hub.plan.record import GuardRecord, decode, encode

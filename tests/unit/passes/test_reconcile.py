@@ -360,7 +360,27 @@ async def test_a_source_unknown_since_the_start_keeps_what_was_published(hub: Hu
     assert list(hub.published().values()) == [[build.address(0), build.address(1)]]
 
 
-@pytest.mark.parametrize("how", ["paused", "broken"])
+@pytest.mark.parametrize("how", ["removed", "standby"])
+async def test_a_source_that_comes_back_begins_with_nothing(hub: Hub, how: str) -> None:
+    """What was published of it before it was taken out is not, before it has said a word: it may be another by now."""
+    hub.registry = both = hub.registry_of(build.target("eu", "us"))
+    hub.offer(SourceView("eu", "Unreachable", {}))
+    hub.offer(build.view("us", build.endpoints(1, 7)))
+    hub.observe(ours(), ours("s-1", cluster="us", endpoints=build.endpoints(1, 7)))
+    await hub.reconciler.reconcile(KEY)
+    standby = ClusterSpec("eu", None, state="standby", allowed_ports=((1, 65535),))
+    without = hub.registry_of(build.target("us"))
+    hub.registry = without if how == "removed" else hub.registry_of(build.target("eu", "us"), clusters={"eu": standby})
+    for seconds in (0.0, 60.1):
+        hub.clock.time += seconds
+        await hub.reconciler.reconcile(KEY)
+    assert hub.published() == {"s-1": [build.address(7)]}
+    hub.registry = both
+    await hub.reconciler.reconcile(KEY)
+    assert hub.published() == {"s-1": [build.address(7)]}
+
+
+@pytest.mark.parametrize("how", ["paused", "broken", "frozen"])
 async def test_the_time_in_which_nobody_looks_is_none_that_an_answer_stood(hub: Hub, how: str) -> None:
     """Whoever pauses a Service to look at a withheld removal does not let it happen by resuming."""
     few = build.view("eu", build.endpoints(3), nodes=["n0", "n1", "n2"])
@@ -373,8 +393,10 @@ async def test_the_time_in_which_nobody_looks_is_none_that_an_answer_stood(hub: 
     registry, service = hub.registry, build.service()
     if how == "paused":
         hub.services.replace({KEY: build.service(annotations={ANNOTATION_PAUSED: "true"})}, "2")
-    else:
+    elif how == "broken":
         hub.registry = msgspec.structs.replace(registry, targets={}, broken_targets={KEY: "no such key"})
+    else:
+        hub.registry = hub.registry_of(build.target("eu"), clusters={"eu": ClusterSpec("eu", None, state="frozen")})
     await hub.reconciler.reconcile(KEY)
     hub.clock.time += 3600.0
     await hub.reconciler.reconcile(KEY)

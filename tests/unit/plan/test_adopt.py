@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.desired.published import prepare
+from hub.groups import EndpointGroup, GroupKey
 from hub.model import (
     DRAINING,
     FAILED,
@@ -19,8 +20,6 @@ from hub.model import (
     PUBLISHED,
     Conditions,
     Endpoint,
-    EndpointGroup,
-    GroupKey,
     Port,
     Slice,
 )

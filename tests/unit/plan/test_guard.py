@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from hub.desired.claims import Claim
 from hub.desired.published import Published, prepare
-from hub.model import DRAINING, FAILED, PUBLISHED, Conditions, Endpoint, EndpointGroup, Finding, GroupKey, TargetKey
+from hub.groups import EndpointGroup, GroupKey
+from hub.model import DRAINING, FAILED, PUBLISHED, Conditions, Endpoint, Finding, TargetKey
 from hub.plan.guard import ISSUED_LIMIT, GuardMemory, GuardVerdict, digest, guard
 from hub.plan.record import NO_RECORD, GuardRecord, decode, encode
 from hub.registry.spec import GuardPolicy
@@ -1058,3 +1059,36 @@ def test_fast_answers_never_halve(answers: list[set[str]]) -> None:
         scene.say(content(answer), after=10)
         assert len(scene.published) * 2 >= peak
         peak = max(peak, len(scene.published))
+
+
+# --- duplicates -----------------------------------------------------------------------------------------------
+
+
+def twice(conditions: Conditions = PUBLISHED) -> build.Pipeline:
+    """A Service of 100 endpoints, each of which is in a second slice as well, with these conditions there."""
+    pipeline = build.Pipeline(guarded=True)
+    for _ in range(2):
+        pipeline.run(build.view("eu", build.endpoints(100)))
+    [first] = pipeline.slices
+    again = [msgspec.structs.replace(each, conditions=conditions) for each in first.endpoints]
+    pipeline.slices = (first, build.slice("payments-x-1", again))
+    return pipeline
+
+
+@pytest.mark.parametrize("conditions", [PUBLISHED, DRAINING])
+def test_what_is_published_twice_counts_once(conditions: Conditions) -> None:
+    """Nine of ten addresses may not go because each is there twice, also where the second ones drain."""
+    pipeline = twice(conditions)
+    pipeline.run(build.view("eu", dict(list(build.endpoints(100).items())[:10])), after=1)
+    [verdict] = pipeline.verdicts.values()
+    assert verdict.withheld is not None
+    assert "90 of 100 endpoints would go" in verdict.withheld.message
+    assert len(pipeline.published()["eu"]) == 100
+
+
+def test_duplicates_that_are_repaired_are_no_loss() -> None:
+    """What they seemed to be is not missed afterwards."""
+    pipeline, every = twice(), build.endpoints(100)
+    pipeline.run(build.view("eu", every), after=1)
+    pipeline.run(build.view("eu", dict(list(every.items())[:99])), after=1)
+    assert len(pipeline.published()["eu"]) == 99

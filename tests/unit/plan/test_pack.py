@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.desired.published import Published, prepare
-from hub.model import DRAINING, Endpoint, EndpointGroup, GroupKey, PublishedSlice
+from hub.groups import EndpointGroup, GroupKey, PublishedSlice
+from hub.model import DRAINING, Endpoint
 from hub.plan.pack import Packed, names, pack
 from tests.support import build
 
@@ -303,6 +304,6 @@ def test_writes_are_few(case: tuple[EndpointGroup, int]) -> None:
     """Untouched slices stay so: at most one unchanged slice is written, however much is added."""
     it, limit = case
     packed = pack(it, limit)
-    unchanged = {id(each) for each in it.slices if each.addresses and each.holds(it.endpoints)}
+    unchanged = {id(each) for each in it.slices if each.addresses and each.content.holds(it.endpoints)}
     written = [each for each, endpoints in packed.kept if endpoints is not None]
     assert sum(1 for each in written if id(each) in unchanged) <= 1

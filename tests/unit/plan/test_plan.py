@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.desired.published import Index, Published
-from hub.model import DRAINING, Endpoint, EndpointGroup, GroupKey, OwnerReference, Port, Service, Slice
+from hub.groups import EndpointGroup, GroupKey
+from hub.model import DRAINING, Endpoint, OwnerReference, Port, Service, Slice
 from hub.plan.plan import Identity, Plan, PortsChange, apply_plan, endpoint_changes, plan, ports_changes, state_of
 from tests.support import build
 

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from hub.desired.addresses import AddressPolicy
 from hub.desired.view import ViewBuilder
 from hub.explain import Facts, SourceFacts, TargetFacts, explain_address, explain_service
+from hub.groups import GroupKey
 from hub.health.spec import Check, Watch
-from hub.model import DRAINING, FAILED, PUBLISHED, Found, GroupKey, TargetKey
+from hub.model import DRAINING, FAILED, PUBLISHED, Found, TargetKey
 from hub.passes.reconcile import Pass
 from hub.plan.guard import Withheld
 from hub.registry.spec import NodePolicy
@@ -75,6 +76,16 @@ async def test_what_other_replicas_follow_is_theirs_to_know(watched: Watched, mo
         patched.setattr(hub, "leading", SimpleNamespace(count=2, writes=lambda _: False))
         assert dict(unknown_of(hub, Pass(KEY))) == {}
     assert Snapshots(hub).take().clusters == (Cluster("eu"),)
+
+
+async def test_who_does_not_write_has_no_trouble_writing(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a replica failed to write while it led, another one may have written since."""
+    watched.here.refuse(500, verb="update", resource="endpointslices")
+    watched.remote.nodes.delete("n3")
+    snapshots = Snapshots(watched.hub)
+    await until(lambda: "500" in snapshots.take().services[0].problem)
+    monkeypatch.setattr(watched.hub.leading, "writes", lambda _: False)
+    assert snapshots.service(KEY).problem == ""
 
 
 async def test_the_verdicts_of_probes_are_steps_of_an_explanation(watched: Watched) -> None:
