@@ -28,8 +28,9 @@ PATIENCE: Final = 5.0
 """Seconds a whole request may take, its answer's way included; a kubelet waits 1 by default, Prometheus 10."""
 AT_ONCE: Final = 32
 """Connections; a kubelet, a load balancer and a Prometheus have one each."""
-REQUEST: Final = re.compile(rb"([A-Z]{1,16}) (/[!-~]*?)(?:\?([!-~]*))? HTTP/1\.[01]\r\n")
-HEADER: Final = re.compile(rb"^([!-9;-~]+):[ \t]*([^\r\n]*?)[ \t]*\r$", re.MULTILINE)
+REQUEST: Final = re.compile(rb"([A-Z]{1,16}) (/[!->@-~]*)(?:\?([!-~]*))? HTTP/1\.[01]\r\n")
+"""Like :data:`HEADER`, of parts that cannot change places: a head is read in one go, whatever is in it."""
+HEADER: Final = re.compile(rb"^([!-9;-~]+):([^\r\n]*)\r$", re.MULTILINE)
 
 
 class Address(Protocol):
@@ -150,7 +151,8 @@ class _Connections:
         if method not in ("GET", "HEAD"):
             return _response(Reply(405, b"only GET\n", headers="Allow: GET, HEAD\r\n"))
         headers = {
-            name.lower().decode(): value.decode("latin-1") for name, value in HEADER.findall(head[found.end() :])
+            name.lower().decode(): value.strip(b" \t").decode("latin-1")
+            for name, value in HEADER.findall(head[found.end() :])
         }
         if self._closed and not _is_own(headers.get("host", "")):
             return _response(Reply(421, b"not a name of this server\n"))

@@ -82,7 +82,9 @@ def application(hub: Hub, listen: Listen) -> web.Application:
 
 async def serve(sockets: Sequence[socket.socket], listen: Listen, hub: Hub, tls: Certificate | None) -> None:
     """Answer on these sockets until cancelled."""
-    runner = web.AppRunner(application(hub, listen), handle_signals=False, shutdown_timeout=0.1)
+    app = application(hub, listen)
+    # Whoever hangs up waits for nothing any more, and nothing is made for him.
+    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     made = runner.server
     assert made is not None  # noqa: S101 - setup() makes it

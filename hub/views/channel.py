@@ -22,6 +22,9 @@ from hub.views.shapes import KIND, ObjectName, Shape, shaped
 
 LOG: Final = 10_000
 """Events that can be resumed from; twice the number of objects where that is more: a cluster may change as a whole."""
+FRAMED: Final = 8
+"""Encoded deltas kept for the next one who asks: followers are at one position or two, and each that comes back with a
+token of long ago is at one of its own, with up to all of the log behind it."""
 FRESH: Final = 1.0
 """Seconds an encoded snapshot is handed out for, followed by what has happened since."""
 
@@ -42,6 +45,15 @@ class Event(NamedTuple):
 
     type: bytes
     body: bytes
+
+
+class _Snapshot(NamedTuple):
+    """As it was sent: when it was made, the position, the clusters its bookmark names, the text."""
+
+    made: float
+    position: int
+    unknown: tuple[str, ...]
+    text: bytes
 
 
 class Channel:
@@ -69,7 +81,7 @@ class Channel:
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._round: asyncio.TimerHandle | None = None
         self._not_before = 0.0
-        self._snapshots: dict[Framing, tuple[float, int, bytes]] = {}
+        self._snapshots: dict[Framing, _Snapshot] = {}
         self._framed: dict[tuple[int, Framing], bytes] = {}
 
     @property
@@ -122,14 +134,14 @@ class Channel:
 
     def snapshot(self, framing: Framing) -> tuple[int, bytes]:
         """A position, and all objects as of it with the bookmark behind them; shared by readers that come together."""
-        made, position, text = self._snapshots.get(framing, (0.0, -1, b""))
-        stands = position == self._last or self._clock.now() - made < FRESH
-        if not (position >= 0 and stands and self._reaches(position)):
+        known, unknown = self._snapshots.get(framing), tuple(self._unknown())
+        fresh = known is not None and (known.position == self._last or self._clock.now() - known.made < FRESH)
+        if known is None or not fresh or known.unknown != unknown or not self._reaches(known.position):
             position = self._last
             lines = [frame(framing, Event(b"Added", body), self.token(position)) for body in self.objects()]
             text = b"".join([*lines, self.bookmark(framing, position)])
-            self._snapshots[framing] = (self._clock.now(), position, text)
-        return position, text
+            known = self._snapshots[framing] = _Snapshot(self._clock.now(), position, unknown, text)
+        return known.position, known.text
 
     def bookmark(self, framing: Framing, position: int) -> bytes:
         """Everything up to ``position`` has been said."""
@@ -147,6 +159,8 @@ class Channel:
         if not self._reaches(position):
             raise TokenTooOld("this reader is too slow: start again without a resume token, with a snapshot")
         if (position, framing) not in self._framed:
+            if len(self._framed) >= FRAMED:
+                self._framed.clear()
             first = self._last - len(self._log)
             events = [self._log[index] for index in range(position - first, len(self._log))]
             self._framed[position, framing] = b"".join(

@@ -102,9 +102,11 @@ class EndpointViews:
         """Wait until every cluster has answered or failed, at most ``seconds``; then all of it is joined."""
         waits = [asyncio.create_task(feed.settled()) for feed in self.feeds.values()]
         if waits:
-            _, late = await asyncio.wait(waits, timeout=seconds)
-            for task in late:
-                task.cancel()
+            try:
+                await asyncio.wait(waits, timeout=seconds)
+            finally:  # whoever asked may have gone
+                for task in waits:
+                    task.cancel()
         while not self.board.idle:  # noqa: ASYNC110 - it goes on by itself, piece by piece
             await asyncio.sleep(0)
 

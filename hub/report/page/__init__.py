@@ -7,7 +7,7 @@ given, and the script puts nothing but rendered rows into the page.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 from importlib import resources
 from typing import Any, Final
@@ -118,19 +118,20 @@ class Changes:
         """What changed since the last look, as an event; b"" where nothing did."""
         old, new = self._last, self._site.look()
         self._last = new
-        touched = self._site.touched()
-        if old is None or (old.version == new.version and not touched):
+        touched, renewed = self._site.touched(), self._site.renewed()
+        if old is None or (old.version == new.version and not touched and not renewed):
             return b""
-        return await asyncio.to_thread(event, old, new, {str(each) for each in touched})
+        return await asyncio.to_thread(event, old, new, {str(each) for each in touched}, renewed)
 
 
-def event(old: Moment, new: Moment, touched: set[str]) -> bytes:
-    """What open pages have to know: rendered rows, rows that are gone, and Services whose pages are outdated.
+def event(old: Moment, new: Moment, touched: set[str], renewed: Collection[str] = ()) -> bytes:
+    """What open pages have to know: rendered rows, rows that are gone, and what is outdated of the other pages.
 
     Args:
         old: what they show.
         new: what they should.
         touched: Services that were decided again.
+        renewed: clusters of which something else is known.
     """
     clusters = _differing(old.status.clusters, new.status.clusters)
     services = _differing(old.status.services, new.status.services)
@@ -151,7 +152,7 @@ def event(old: Moment, new: Moment, touched: set[str]) -> bytes:
             "html": html,
             "gone": sorted(_ids(old.status) - _ids(new.status)),
             "touched": sorted(touched) if len(touched) <= MANY else None,
-            "clusters": [each.name for each in clusters],
+            "clusters": sorted({*renewed, *(each.name for each in clusters)}),
         },
     )
 

@@ -23,6 +23,7 @@ class Needed(NamedTuple):
     text: str
     command: str = ""
     service: str = ""
+    cluster: str = ""
 
 
 STATES: Final = {
@@ -49,6 +50,8 @@ def cluster_sign(each: Cluster) -> Sign:
     if each.mode == "frozen":
         return Sign("idle", "‖", "frozen")
     found = STATES.get(each.state, Sign("idle", "○", each.state or "not followed"))
+    if found.kind == "good" and each.error:
+        found = Sign("warn", "!", f"{found.words}, with an error")
     return found._replace(words=f"{found.words}, standby") if each.mode == "standby" else found
 
 
@@ -121,6 +124,7 @@ def attention(status: Status) -> tuple[Needed, ...]:
     if registry.withheld is not None:
         found.append(Needed("warn", "Registry removal withheld", registry.withheld.message, registry.withheld.approve))
     found.extend(Needed("bad", "Registry entry frozen", each) for each in registry.problems)
+    found.extend(_cluster_needs(each) for each in status.clusters if _waits(each))
     for each in status.services:
         found.extend(
             Needed("warn", f"{held.reason} in {held.cluster}", held.message, held.approve, each.name)
@@ -129,6 +133,19 @@ def attention(status: Status) -> tuple[Needed, ...]:
         if each.problem:
             found.append(Needed("bad", "Not written", each.problem, service=each.name))
     return tuple(sorted(found, key=lambda each: each.kind != "bad"))  # the page shows the first of them
+
+
+def _waits(each: Cluster) -> bool:
+    """Whether a cluster is as it is until somebody acts; one that cannot be reached may come back by itself."""
+    return each.state in ("WrongCluster", "Degraded") or (each.state == "Ready" and each.error != "")
+
+
+def _cluster_needs(each: Cluster) -> Needed:
+    sign = cluster_sign(each)
+    text, approve, rest = each.error.rpartition(", or: hub approve ")  # what comes last is ours, whatever is before
+    if each.state != "WrongCluster" or not approve:
+        return Needed(sign.kind, sign.words, each.error, cluster=each.name)
+    return Needed(sign.kind, sign.words, text, f"hub approve {rest}", cluster=each.name)
 
 
 FILTERS: Final[dict[str, Any]] = {

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 
 import pytest
 
 from hub.cli.options import BindAddress
 from hub.errors import UsageError
-from hub.report.listener import Reply, Request, listening
+from hub.report.listener import HEAD_LIMIT, Reply, Request, listening
+from tests.support.ports import free_port
 from tests.unit.report.conftest import nothing
 
 BIG = b"x" * (8 << 20)
@@ -41,9 +43,7 @@ async def said_until_cut_off(connection: socket.socket) -> None:
 @pytest.fixture
 def port() -> int:
     """A port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 async def test_a_defect_is_answered_without_its_text(port: int, caplog: pytest.LogCaptureFixture) -> None:
@@ -54,6 +54,43 @@ async def test_a_defect_is_answered_without_its_text(port: int, caplog: pytest.L
         assert b"secret" not in found
         assert "/broken was not answered" in caplog.text
         assert (await ask(port, b"GET / HTTP/1.1\r\nX-Name:  eu \r\n\r\n")).endswith(b"\r\n\r\neu")
+
+
+SLOW_TO_READ = [
+    b"GET / HTTP/1.1\r\na:" + b" " * 8100 + b"\n\r\n\r\n",
+    b"GET / HTTP/1.1\r\na:" + b" \t" * 4050 + b"x\n\r\n\r\n",
+    b"GET / HTTP/1.1\r\n" + b"a" * 8100 + b"\r\n\r\n",
+    b"GET /" + b"?" * 8100 + b"\r\n\r\n",
+    b"GET /" + b"a" * 8100 + b"\r\n\r\n",
+    b"GET /" + b"?a" * 4050 + b" HTTP/1.1\n\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("head", SLOW_TO_READ, ids=range(len(SLOW_TO_READ)))
+async def test_no_head_takes_long_to_read(port: int, head: bytes) -> None:
+    """The hub's whole loop would stand still, before anybody asked who calls."""
+    assert len(head) <= HEAD_LIMIT
+    async with listening(BindAddress("127.0.0.1", port), reply, flag="--x", what="x"):
+        began = time.perf_counter()
+        assert (await ask(port, head)).startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 400 "))
+        assert time.perf_counter() - began < 0.5
+
+
+async def test_a_request_is_taken_apart(port: int) -> None:
+    """The path ends at the first question mark; what is around a header's value is no part of it."""
+    found: list[Request] = []
+
+    async def note(request: Request) -> Reply:
+        found.append(request)
+        return Reply(200, b"")
+
+    async with listening(BindAddress("127.0.0.1", port), note, flag="--x", what="x"):
+        for target in (b"/", b"/a>b@c", b"/a?", b"/a?b=c?d"):
+            await ask(
+                port, b"GET " + target + b" HTTP/1.1\r\nHost: a:1 \t\r\nX:\r\nAccept: \t text/plain ; q=1\r\n\r\n"
+            )
+    assert [(each.path, each.query) for each in found] == [("/", ""), ("/a>b@c", ""), ("/a", ""), ("/a", "b=c?d")]
+    assert found[0].headers == {"host": "a:1", "x": "", "accept": "text/plain ; q=1"}
 
 
 async def test_a_reader_that_is_dead_is_cut_off(port: int, monkeypatch: pytest.MonkeyPatch) -> None:

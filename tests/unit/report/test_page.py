@@ -18,7 +18,7 @@ from hub.plugin.testing import make_node
 from hub.report import page, stream
 from hub.report.page import event, rendered_overview
 from hub.report.page.signs import attention, cluster_sign, service_sign
-from hub.report.site import Moment
+from hub.report.site import Moment, Site
 from hub.report.stream import Broadcaster
 from hub.report.values import (
     Address,
@@ -52,6 +52,9 @@ HELD = Held(
     "2 would go",
     "hub approve x abc",
 )
+
+
+OTHER = {"type": "InternalIP", "address": "10.0.0.77"}
 
 
 class Tags(HTMLParser):
@@ -141,6 +144,7 @@ async def test_a_hostile_node_is_shown_as_text(watched: Watched) -> None:
         (Cluster("a", "standby", state="Ready"), "✓ Ready, standby"),
         (Cluster("a", state="Unreachable"), "✗ Unreachable"),
         (Cluster("a", state="Degraded"), "! Degraded"),
+        (Cluster("a", state="Ready", error="401"), "! Ready, with an error"),
         (Cluster("a", "broken"), "✗ broken entry"),
         (Cluster("a", "frozen"), "‖ frozen"),
         (Cluster("a", state="New"), "○ New"),
@@ -192,6 +196,41 @@ def test_what_waits_for_somebody_comes_with_its_command() -> None:
     text = rendered_overview(Moment("v", status)).decode()
     assert "<code>hub approve registry h</code>" in text
     assert "<code>hub approve x abc</code>" in text
+
+
+WRONG = "its kube-system Namespace has UID 2, or: hub approve evil, that of this name's cluster was 1: correct it"
+
+
+def test_clusters_that_wait_for_somebody_are_among_what_does() -> None:
+    """Those that stay as they are until somebody acts, with the exact approval; not those that may come back."""
+    clusters = (
+        Cluster("a", state="Ready"),
+        Cluster("b", state="Ready", error="401: renew the token"),
+        Cluster("c", state="Degraded", error="403, or: hub approve cluster/c evil"),
+        Cluster("d", state="WrongCluster", error=f"{WRONG}, or: hub approve cluster/d abc -n x"),
+        Cluster("e", state="Unreachable", error="timeout"),
+        Cluster("f", state="Syncing", error="Syncing"),
+        Cluster("g", "broken", error="shown as an entry"),
+    )
+    status = Status(clusters=clusters)
+    assert [(each.kind, each.title, each.cluster, each.text, each.command) for each in attention(status)] == [
+        ("bad", "WrongCluster", "d", WRONG, "hub approve cluster/d abc -n x"),
+        ("warn", "Ready, with an error", "b", "401: renew the token", ""),
+        ("warn", "Degraded", "c", "403, or: hub approve cluster/c evil", ""),
+    ]
+    text = rendered_overview(Moment("v", status)).decode()
+    needed = text[text.index('id="attention"') : text.index('id="h-clusters"')]
+    assert '<strong>WrongCluster</strong> · <a href="/clusters/d">d</a>' in needed
+    assert "<code>hub approve cluster/d abc -n x</code>" in needed
+
+
+async def test_the_approval_of_a_rebuilt_cluster_is_found_in_what_is_said_of_it(watched: Watched) -> None:
+    """In the words of the one who says it."""
+    doubt = watched.hub.identities.doubt("eu", "another")
+    assert doubt is not None
+    [needed] = attention(Status(clusters=(Cluster("eu", state="WrongCluster", error=doubt),)))
+    assert needed.command.startswith("hub approve cluster/eu ")
+    assert "hub approve" not in needed.text
 
 
 def test_what_is_worst_is_among_those_that_are_shown() -> None:
@@ -280,6 +319,21 @@ def test_where_everything_changed_pages_are_read_anew() -> None:
     assert told(event(Moment("1", Status()), Moment("2", Status(services=many)), set())) == ("reload", {"version": "2"})
     touched = {each.name for each in many}
     assert told(event(Moment("1", Status()), Moment("1", Status()), touched))[1]["touched"] is None
+
+
+async def test_the_page_of_a_cluster_is_told_what_is_decided_elsewhere(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standby follows the nodes, too: a new address of one is news of its cluster, and of nothing else."""
+    monkeypatch.setattr(watched.hub.leading, "writes", lambda _: False)
+    changes = page.Changes(Site(watched.hub))
+    assert await changes.look() == b""
+    unit = watched.hub.fleet.clusters["eu"]
+    before = unit.version
+    watched.remote.nodes.update("n1", lambda node: node["status"].update(addresses=[OTHER]))
+    await until(lambda: unit.version != before)
+    _, data = told(await changes.look())
+    assert (data["clusters"], data["touched"]) == (["eu"], [])
 
 
 class Script:

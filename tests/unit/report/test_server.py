@@ -9,17 +9,21 @@ import re
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from hub.errors import UsageError
-from hub.report import server, web
+from hub.report import reasons, server, web
+from hub.report.api import answer
 from hub.report.openapi import document
 from hub.report.server import Listen, listening
-from hub.report.site import Site
+from hub.report.site import AT_ONCE, KEPT, Site
 from hub.report.state import PROBED
 from hub.report.values import NOT_PROBED
 from hub.report.web import is_own
@@ -128,6 +132,14 @@ async def test_who_has_it_already_is_told_so(watched: Watched) -> None:
         for sent in (tag, f"W/{tag}", f'"other", {tag}'):
             assert (await watched.get(path, headers={"If-None-Match": sent}))[:2] == (304, "")
         assert (await watched.get(path, headers={"If-None-Match": '"other"'}))[0] == 200
+
+
+def test_no_list_of_tags_takes_long_to_read() -> None:
+    """Whatever is between them: the hub's whole loop would stand still."""
+    request = make_mocked_request("GET", "/", headers={"If-None-Match": "x" + " " * 40_000 + "x"})
+    began = time.perf_counter()
+    assert answer(request, b"").status == 200
+    assert time.perf_counter() - began < 0.5
 
 
 async def test_the_head_of_an_answer_can_be_asked_for(watched: Watched) -> None:
@@ -256,6 +268,60 @@ async def test_a_crowd_is_refused_and_the_next_one_is_served(tmp_path: Path, mon
             each.close()
         await asyncio.sleep(0.1)
         assert (await watched.get("/api/v1/status"))[0] == 200
+
+
+async def test_nothing_is_made_for_those_who_hung_up(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is begun goes on, since a thread cannot be stopped; the next caller waits for nothing else."""
+    may, made = threading.Event(), []
+
+    def prepared(_: object, subject: str) -> Callable[[], str]:
+        made.append(subject)
+        return lambda: subject if may.wait(10) else ""
+
+    def answers() -> int:
+        return sum(task.get_name() == "answer" for task in asyncio.all_tasks())
+
+    assert (await watched.get("/services/edge/payments"))[0] == 200
+    await asyncio.sleep(KEPT)
+    monkeypatch.setattr(reasons, "prepared", prepared)
+    callers = []
+    for number in range(AT_ONCE + 10):
+        _, writer = await asyncio.open_connection(*watched.place)
+        writer.write(b"GET /api/v1/why?subject=n%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % number)
+        callers.append(writer)
+    await until(lambda: answers() == AT_ONCE + 10)
+    assert len(made) == AT_ONCE
+    for writer in callers:
+        writer.transport.abort()
+    await until(lambda: answers() == AT_ONCE, 5)
+    may.set()
+    assert (await watched.get("/services/edge/payments"))[0] == 200
+    assert len(made) == AT_ONCE
+
+
+async def test_an_answer_is_made_while_one_of_those_who_asked_waits(watched: Watched) -> None:
+    """And for whoever asks after the last of them went, it is made anew."""
+    site, may, made = Site(watched.hub), asyncio.Event(), []
+
+    async def make(name: str) -> str:
+        await may.wait()
+        made.append(name)
+        return name
+
+    def ask(name: str) -> asyncio.Task[str]:
+        return asyncio.create_task(site.once(name, lambda: make(name)))
+
+    others = [ask(f"other{number}") for number in range(AT_ONCE)]
+    one, two, alone = ask("both"), ask("both"), ask("alone")
+    await asyncio.sleep(0)
+    one.cancel()
+    alone.cancel()
+    await asyncio.gather(one, alone, return_exceptions=True)
+    again = ask("alone")
+    may.set()
+    async with asyncio.timeout(5):
+        assert await asyncio.gather(two, again, *others) == ["both", "alone", "other0", "other1"]
+    assert sorted(made) == ["alone", "both", "other0", "other1"]
 
 
 async def test_a_defect_tells_nothing(

@@ -52,6 +52,16 @@ async def test_a_snapshot_ends_with_a_bookmark_to_go_on_from() -> None:
     assert last == position + 2
 
 
+async def test_a_cluster_that_has_spoken_without_a_view_is_named_no_more() -> None:
+    """Nothing has changed but what the bookmark says."""
+    unknown = ["eu", "us"]
+    channel = Channel(Shape(), LoopClock(), lambda: unknown)
+    first, again = channel.snapshot("ndjson"), channel.snapshot("ndjson")
+    assert again[1] is first[1]
+    unknown.remove("eu")
+    assert events(channel.snapshot("ndjson")[1])[-1]["object"]["status"] == {"unknownClusters": ["us"]}
+
+
 async def test_server_sent_events_carry_the_same_lines() -> None:
     """With the token as id, by which a browser resumes."""
     world = World()
@@ -75,6 +85,18 @@ async def test_an_event_is_encoded_once_for_all_readers() -> None:
     await world.settle()
     assert channel.since(position, "ndjson")[1] is channel.since(position, "ndjson")[1]
     assert channel.snapshot("ndjson")[1] is channel.snapshot("ndjson")[1]
+
+
+async def test_readers_that_come_back_from_everywhere_leave_nothing_behind() -> None:
+    """Each is at a position of its own; what was encoded for it alone is not kept until something changes."""
+    world = World()
+    channel = made(world)
+    for number in range(50):
+        world.put("a", f"10.0.0.{number}")
+        await world.settle()
+    for position in range(channel.position):
+        assert channel.since(position, "ndjson")[0] == channel.position
+    assert len(channel._framed) <= module.FRAMED
 
 
 async def test_a_snapshot_of_a_moment_ago_is_followed_by_what_has_happened() -> None:

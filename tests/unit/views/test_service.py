@@ -155,6 +155,21 @@ async def test_the_hub_cluster_may_be_followed_in_some_namespaces_only(sims: dic
     assert local.requests["list", "services"] == local.requests["list", "endpointslices"] == 2
 
 
+async def test_nothing_waits_for_those_who_hung_up(views: EndpointViews, sims: dict[str, SimulatedCluster]) -> None:
+    """A reader who goes while a cluster says nothing leaves no task behind."""
+    sims["eu"].hang()
+    views.update(ViewsSpec(("eu",), select=ALL))
+    await asyncio.sleep(0.1)
+    before = len(asyncio.all_tasks())
+    for _ in range(5):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await views.settled(5)
+    await asyncio.sleep(0)
+    assert len(asyncio.all_tasks()) == before
+    sims["eu"].heal()
+
+
 async def test_a_cluster_that_fails_is_named_and_holds_nobody_up(views: EndpointViews) -> None:
     """Its views are unknown, not empty; the others' are there."""
     views.update(ViewsSpec(("gone", "local"), select=ALL))
