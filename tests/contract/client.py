@@ -125,6 +125,11 @@ class Client:
         """GET."""
         return await self.call("GET", path, **query)
 
+    async def remembered(self, path: str, version: str) -> None:
+        """Wait until the server's memory is as new as a write's version: what is read from memory may be older."""
+        answer = await self.get(path, resourceVersion=version)
+        assert answer.status == 200, answer.body
+
     async def post(self, path: str, body: Any, **query: Any) -> Answer:
         """POST."""
         return await self.call("POST", path, body, **query)

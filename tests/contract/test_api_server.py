@@ -136,11 +136,11 @@ async def test_listing_a_missing_namespace_is_empty(server: Client) -> None:
 # --- lists ---------------------------------------------------------------------------------------
 
 
-async def _five(server: Client) -> None:
+async def _five(server: Client) -> str:
     for index in range(5):
         labels = {"i": str(index), "parity": "odd" if index % 2 else "even", "ours": ""}
         await server.post(MAPS, config_map(f"m{index}", labels))
-    await server.post(MAPS, config_map("zz"))
+    return (await server.post(MAPS, config_map("zz"))).version
 
 
 async def test_pages_show_the_state_of_the_first_page(server: Client) -> None:
@@ -177,17 +177,18 @@ async def test_a_page_counts_what_remains_unless_it_selects(server: Client) -> N
 
 async def test_version_zero_ignores_the_limit(server: Client) -> None:
     """resourceVersion=0 is served from memory, in one piece."""
-    await _five(server)
+    await server.remembered(MAPS, await _five(server))
     answer = await server.get(MAPS, limit=2, resourceVersion=0)
     assert len(answer.names) >= 6
     assert "continue" not in answer.body["metadata"]
 
 
 async def test_an_exact_version_shows_the_past(server: Client) -> None:
-    """Exact answers the state at that version; NotOlderThan and no match answer now."""
+    """Exact answers the state at that version; NotOlderThan and no match answer what memory has, which is newer."""
     await server.post(MAPS, config_map("a"))
     past = (await server.get(MAPS)).version
     now = (await server.post(MAPS, config_map("b"))).version
+    await server.remembered(MAPS, now)
     exact = await server.get(MAPS, resourceVersion=past, resourceVersionMatch="Exact")
     assert ("b" in exact.names, exact.version) == (False, past)
     newer = await server.get(MAPS, resourceVersion=past, resourceVersionMatch="NotOlderThan")
@@ -382,7 +383,8 @@ async def test_a_deletion_carries_the_last_state_at_a_new_version(server: Client
 async def test_a_watch_from_nowhere_begins_with_what_there_is(server: Client, query: dict[str, int]) -> None:
     """Without a version, and from 0, every object is ADDED first, by name."""
     for name in ("b", "a"):
-        await server.post(MAPS, config_map(name, {"t": "1"}))
+        last = (await server.post(MAPS, config_map(name, {"t": "1"}))).version
+    await server.remembered(MAPS, last)
     async with server.watch(MAPS, labelSelector="t", **query) as stream:
         assert await stream.brief(2) == [("ADDED", "a"), ("ADDED", "b")]
         await server.post(MAPS, config_map("c", {"t": "1"}))
@@ -430,7 +432,7 @@ async def test_bookmarks_arrive_before_the_end_for_those_who_ask(server: Client)
     start = (await server.post(MAPS, config_map("a"))).version
     query = {"fieldSelector": "metadata.name=a", "timeoutSeconds": 3, "allowWatchBookmarks": True}
     async with server.watch(MAPS, resourceVersion=start, **query) as stream:
-        unseen = (await server.post(MAPS, config_map("b"))).version
+        unseen = (await server.post(MAPS, config_map("b"))).version  # a bookmark tells of later events only
         events = await stream.rest()
     assert {event["type"] for event in events} == {"BOOKMARK"}
     mark = events[-1]["object"]
@@ -494,7 +496,7 @@ async def test_a_streaming_list_ends_with_an_annotated_bookmark(server: Client) 
 
 async def test_a_fresh_watch_with_bookmarks_marks_the_end_of_the_beginning_too(server: Client) -> None:
     """Without sendInitialEvents the annotated bookmark comes as well, where there is no version."""
-    await server.post(MAPS, config_map("a", {"t": "1"}))
+    await server.remembered(MAPS, (await server.post(MAPS, config_map("a", {"t": "1"}))).version)
     async with server.watch(MAPS, labelSelector="t", allowWatchBookmarks=True) as stream:
         assert await stream.brief(2) == [("ADDED", "a"), ("BOOKMARK", "")]
 

@@ -12,7 +12,6 @@ import http.client
 import itertools
 import json
 import os
-import socket
 import ssl
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from tests.support.faults.judge import Set, Truth
 from tests.support.faults.proxy import Proxy, ProxyThread
 from tests.support.faults.recorder import Recording
 from tests.support.hub import HUB_RULES, NODE_RULES, ROOT, node
+from tests.support.ports import free_port
 
 HUB, NEAR, CONTROL, VICTIM = "faults-hub", "faults-near", "faults-control", "faults-victim"
 NODES = 4
@@ -254,7 +254,7 @@ class Lane:
         self.proxy = stage.proxy(stage.hub_server) if proxied else None
         self.clusters: list[Object] = []
         self.services: list[Object] = []
-        self.listen = _free_port()
+        self.listen = free_port()
         self.arguments = [*arguments]
         self.sites: list[Site] = []
         self._looking = threading.Lock()
@@ -500,9 +500,3 @@ def watch_for(check: Callable[[], bool], timeout: float, every: float = 0.1) -> 
 
 def _base(truth: Truth, one: Set) -> list[str]:
     return [address for address in truth.wanted(one) if address.startswith("10.200.0.")]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.support.apiserver.fleet import ServerFleet
 from tests.support.apiserver.process import Process, as_flags
 from tests.support.faults.judge import Set, Truth, judge
 from tests.support.faults.recorder import PREFIX, Recording
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 ONE = Set("edge/payments", "eu")
@@ -30,9 +30,7 @@ class Etcd:
     """An etcd that is written to by hand."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         url = f"http://127.0.0.1:{self.port}"
         flags = {
             "data-dir": folder / "data",

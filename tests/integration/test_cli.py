@@ -23,6 +23,7 @@ import hub.cli.once
 from hub.app.hub import Options
 from hub.errors import NotLeader
 from tests.support.apiserver.server import ApiServer
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 ROOT = Path(hub.cli.__file__).parents[2]
@@ -155,9 +156,7 @@ def start(world: World) -> Iterator[Start]:
 @pytest.fixture
 def port() -> int:
     """A port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 def probe(port: int, path: str) -> tuple[int, str]:
@@ -304,6 +303,35 @@ def test_once_leaves_unknown_sources_as_they_are(world: World) -> None:
     assert world.published() == EVERYTHING
 
 
+EU = ["10.7.0.1", "10.7.0.2"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "service", "left"),
+    [
+        (REGISTRY.splitlines(keepends=True)[-1], "", "checkout", {"payments": EVERYTHING["payments"]}),
+        ("[{cluster: eu}, {cluster: us}]", "[{cluster: eu}]", "payments", {"payments": EU, "checkout": EU}),
+    ],
+    ids=["service", "source"],
+)
+def test_once_does_not_promise_what_a_single_pass_cannot_do(
+    world: World, old: str, new: str, service: str, left: dict[str, list[str]]
+) -> None:
+    """Each process counts --removal-grace from its start: what is dropped stays, and how it goes is said."""
+    world.run("run", "--once", *ACCESS)
+    world.registry(old, new)
+
+    kept = world.run("run", "--once", *ACCESS)
+
+    stays = "slices that the registry asks for no more stay: a single pass does not wait for --removal-grace"
+    assert errors(kept) == [f"Warning: edge/{service}: {stays}; with 0s they go"]
+    assert (world.published(), kept.returncode) == (EVERYTHING, 0)
+
+    gone = world.run("run", "--once", "--removal-grace", "0s", *ACCESS)
+
+    assert (world.published(), gone.stderr, gone.returncode) == (left, "", 0)
+
+
 def test_once_says_what_may_not_be_written(world: World) -> None:
     """An account that may read and not write gets the API server's own words, exit 3."""
     world.hub_cluster.kubeconfig(world.folder / "reader", "hub")
@@ -337,7 +365,7 @@ def test_once_with_dry_run_writes_nothing(world: World) -> None:
 async def test_once_leaves_a_running_hub_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """While another hub holds the Lease, nothing is written, and its holder is named."""
     monkeypatch.setattr(hub.cli.once, "SOON", 0.1)
-    monkeypatch.setattr(hub.cli.once, "LEASE_PATIENCE", 0.3)
+    monkeypatch.setattr(hub.cli.once, "LEASE_PATIENCE", 2.0)
     now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
     spec = {"holderIdentity": "another", "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now}
     world.hub_cluster.api.post(LEASES, {"metadata": {"name": "endpointslice-hub-default"}, "spec": spec})

@@ -454,6 +454,7 @@ def test_secrets_are_updated_only_to_renew_tokens(
     helm.install(values(secrets={"namespace": SECRETS, "names": ["eu", "us"], "renewTokens": renew}))
     account = hub_cluster.api_with(hub_cluster.service_account_token(NAMESPACE, FULLNAME))
     secrets = f"/api/v1/namespaces/{SECRETS}/secrets"
+    eventually(lambda: account.may_get(f"{secrets}/eu"))
     found = account.get(f"{secrets}/eu")
     if renew:
         account.put(f"{secrets}/eu", found)
@@ -677,6 +678,11 @@ REFUSALS: dict[str, Refusal] = {
     "number for text": ({"owner": 5}, (), ("/owner", "got number, want string")),
     "no choice": ({"rbac": {"scope": "global"}}, (), ("/rbac/scope", "'cluster', 'namespaced'")),
     "bad CIDR": ({"admission": {"cidrs": ["10.0.0.0"]}}, (), ("/admission/cidrs/0", "does not match pattern")),
+    "host with port": (
+        {"page": {"allowedHosts": ["hub.example.com", "fd00::5", "hub.example.com:443"]}},
+        (),
+        ("/page/allowedHosts/2", "does not match pattern"),
+    ),
     "duration without unit": ({"hub": {"removalGrace": "60"}}, (), ("/hub/removalGrace", "does not match pattern")),
     "registry: unknown key": ({"registry": {"data": {"cluster": []}}}, (), ("/registry/data", "cluster")),
     "registry: owner": ({"registry": {"data": {"owner": "x"}}}, (), ("/registry/data", "owner")),

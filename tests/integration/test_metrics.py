@@ -22,7 +22,8 @@ from hub.report.metrics_catalog import METRICS, PREFIX
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import NODE_RULES, HubProcess, World, add_node
 from tests.support.hub import node as node_of
-from tests.support.prometheus import ROOT, Prometheus, free_port
+from tests.support.ports import free_port
+from tests.support.prometheus import ROOT, Prometheus
 from tests.support.waiting import eventually
 
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "monitoring" / "dashboard.json").read_text())
@@ -81,6 +82,8 @@ def scraped(world: World) -> Iterator[Scraped]:
     with hub.process:
         world.awaits("10.1.0.1", timeout=30)
         world.awaits("10.2.0.1", service="orders", timeout=30)
+        # The slices show before the hub has the answers of its writes.
+        eventually(lambda: hub.value("writes_total", operation="create") == 2, 10)
         yield hub
 
 
@@ -95,6 +98,8 @@ def test_metrics_tell_what_is_published(scraped: Scraped, world: World) -> None:
 
     add_node(world.remotes["eu"], "n3", "10.1.0.3")
     world.awaits("10.1.0.1", "10.1.0.3")
+    published = ("change_to_publish_seconds_count", ())
+    eventually(lambda: scraped.samples()[published] > before[published], 10)
     after = scraped.samples()
 
     assert scraped.value("endpoints", **ready) == 2

@@ -19,6 +19,7 @@ from tests.support.api import Object
 from tests.support.apiserver.pki import Authority
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import NODE_RULES, SECRET_RULES, HubProcess, RunningHub, World, add_node, frozen
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 DEAD_NAME = "dead.test"
@@ -79,13 +80,6 @@ def edit(path: Path, **values: Any) -> None:
     new.rename(path)
 
 
-def unused_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 # --- states in plain words ------------------------------------------------------------------------------
 
 
@@ -97,7 +91,7 @@ def test_a_healthy_cluster_is_ready_since_a_time(running: RunningHub) -> None:
 
 def test_a_refused_connection_is_unreachable(world: World) -> None:
     """Nobody listens: Unreachable, and the server is named."""
-    port = unused_port()
+    port = free_port()
     edit(world.folder / "us", server=f"https://127.0.0.1:{port}")
 
     with RunningHub(world) as hub:

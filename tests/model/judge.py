@@ -401,6 +401,7 @@ class Judge:
             self._wrong(f"wrote {name} as {process.name} while {self._holder or 'nobody'} holds the Lease")
 
     def _write(self, before: Any, after: Any, labels: dict[str, str]) -> None:
+        self._observe_absence(self.now())  # a policy may have taken effect since the last look
         if before is not None and not _is_ours(before.labels):
             self._wrong(f"wrote {before.name}, which is not ours")
         if after is not None and not _is_ours(labels):

@@ -209,3 +209,18 @@ def test_a_hub_that_lost_its_lease_to_nobody_goes_on(machine: HubMachine) -> Non
     assert all(after[key] is known for key, known in before.items())
     machine.time_goes_by(seconds=640.0)
     assert len(machine.it.judge.published(THREE)) == 1
+
+
+def test_a_policy_takes_effect_between_two_looks_of_the_judge(machine: HubMachine) -> None:
+    """A cluster that hangs is given up to the second: what was not yet so when the world last moved may be by then."""
+    machine.begin(seed=57, size=4)
+    machine.a_hub_is_restarted()
+    machine.a_hub_is_restarted()
+    machine.etcd_is_restored(cluster="a")
+    machine.the_registry_sets_a_strategy(service="one")
+    machine.a_cluster_breaks(cluster="a", how="hang")
+    machine.the_registry_sets_a_policy(cluster="a", policy="remove")
+    machine.a_while_goes_by(seconds=6.0)
+    machine.a_while_goes_by(seconds=40.0)
+    machine.the_hub_cluster_heals()
+    machine.a_while_goes_by(seconds=25.0)

@@ -95,6 +95,16 @@ class Api:
                 raise
             return None
 
+    def may_get(self, path: str) -> bool:
+        """Whether the user of these calls may read there by now: the server learns of a role with a delay."""
+        try:
+            self.find(path)
+        except ApiRefused as refused:
+            if refused.status != http.client.FORBIDDEN:
+                raise
+            return False
+        return True
+
     def post(self, path: str, body: Object, **query: Any) -> Object:
         """Create ``body`` in the collection ``path``."""
         return self.call("POST", path, body, query)

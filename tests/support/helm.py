@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ import yaml
 from tests.support.api import Api, ApiRefused, Object
 from tests.support.apiserver.binaries import KitUnavailable, ensure_helm
 from tests.support.apiserver.server import ApiServer
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -171,7 +171,7 @@ class Pod:
     def _argument(self, text: str) -> str:
         flag, _, value = text.partition("=")
         if flag in ("--health-probe-bind-address", "--metrics-bind-address", "--listen"):
-            self.ports[flag] = _free_port()
+            self.ports[flag] = free_port()
             return f"{flag}=127.0.0.1:{self.ports[flag]}"
         return f"{flag}={self.folder}{value.removeprefix(MOUNTED)}" if value.startswith(MOUNTED) else text
 
@@ -216,12 +216,6 @@ class Pod:
             connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
             return connection.getresponse().status
         return 0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -243,9 +243,9 @@ class RunningHub:
         return self.hub.fleet.clusters[name]
 
     def state(self, name: str) -> str:
-        """A remote cluster's state and error: ``Ready: ``."""
-        status = self.cluster(name).status
-        return f"{status.state}: {status.error}"
+        """A remote cluster's state and error: ``Ready: ``; nothing before the hub follows it."""
+        cluster = self.hub.fleet.clusters.get(name)
+        return f"{cluster.status.state}: {cluster.status.error}" if cluster is not None else ""
 
     def findings(self, service: str = "payments", namespace: str = "edge") -> dict[str, Finding]:
         """What the last pass over a target found, by reason."""

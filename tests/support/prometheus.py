@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import urllib.error
 import urllib.parse
@@ -30,13 +29,6 @@ def program(name: str) -> str:
     if os.environ.get("CI"):
         pytest.fail(f"CI has no {name}: run make deps as root", pytrace=False)
     pytest.skip(f"NO {name.upper()}, NOT TESTED: make deps as root installs it on Debian")
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Prometheus:

@@ -10,10 +10,8 @@ import base64
 import contextlib
 import http.client
 import json
-import random
 import secrets
 import shutil
-import socket
 import ssl
 import time
 from collections.abc import Mapping, Sequence
@@ -28,12 +26,13 @@ from tests.support.apiserver import audit, binaries
 from tests.support.apiserver.audit import BEGINNING, Mark
 from tests.support.apiserver.pki import Authority, Key
 from tests.support.apiserver.process import Process, as_flags
+from tests.support.ports import free_port
+from tests.support.waiting import eventually
 
 SERVICE_CIDRS = ("10.96.0.0/16", "fd00:10:96::/112")
 START_TIMEOUT = 60.0
 """Seconds; two are enough on an idle machine, four servers at once on two busy cores take more."""
 START_ATTEMPTS = 5
-LOWEST_PORT = 20000
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ class ApiServer:
         programs = binaries.ensure("etcd", "kube-apiserver")
         self._prepare()
         for attempt in range(START_ATTEMPTS):
-            self._compose(programs, *_free_ports(2))
+            self._compose(programs, free_port(), free_port())
             self.etcd.start()
             self.process.start()
             try:
@@ -230,6 +229,8 @@ class ApiServer:
     def grant(self, user: str, *rules: Object, namespace: str | None = None) -> None:
         """Bind rules to a user, in one namespace or everywhere; cleaned away after the test like any object.
 
+        The API server goes by them when this returns: it learns of a role and of a binding with a delay.
+
         Example:
             ``server.grant("hub", {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]})``
         """
@@ -244,6 +245,22 @@ class ApiServer:
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
         }
         self.api.post(f"{base}/{prefix}rolebindings", binding)
+        [*_, last] = rules
+        eventually(lambda: self.allows(user, last, namespace), every=0.01)
+
+    def allows(self, user: str, rule: Object, namespace: str | None = None) -> bool:
+        """Whether the API server goes by a rule by now, that is by the first thing it allows."""
+        verb = rule["verbs"][0]
+        if paths := rule.get("nonResourceURLs"):
+            asked = {"nonResourceAttributes": {"path": paths[0].replace("*", "any"), "verb": verb}}
+        else:
+            resource, _, subresource = rule["resources"][0].partition("/")
+            what = {"group": rule["apiGroups"][0], "resource": resource, "subresource": subresource}
+            name = next(iter(rule.get("resourceNames", ())), "")
+            asked = {"resourceAttributes": {**what, "verb": verb, "name": name, "namespace": namespace or ""}}
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        answer = self.api.post(path, {"spec": {"user": user, **asked}})
+        return bool(answer["status"]["allowed"])
 
     def kubeconfig(self, path: Path, user: str = "admin", *, token: str | None = None) -> Path:
         """Write a kubeconfig with inline CA and the user's token (or another ``token``); its context is our name."""
@@ -362,23 +379,6 @@ class ApiServer:
         path.touch(mode=0o600)
         path.write_text(yaml.safe_dump(content, sort_keys=False))
         return path
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports below the range the kernel hands to outgoing connections: ours must still be free after a ``kill -9``."""
-    ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    highest = ephemeral if ephemeral > LOWEST_PORT + 1000 else 32768
-    ports: list[int] = []
-    while len(ports) < count:
-        port = random.randrange(LOWEST_PORT, highest)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in ports:
-            ports.append(port)
-    return ports
 
 
 def _base64(text: str) -> str:

@@ -24,6 +24,8 @@ from enum import StrEnum
 from typing import Any, Self, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
+from tests.support.ports import free_port
+
 T = TypeVar("T")
 
 CHUNK = 64 << 10
@@ -206,9 +208,7 @@ class Proxy:
         self._fillers: list[socket.socket] = []
         self._changed = asyncio.Event()
         self.requests: list[Request] = []
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         thread.call(self._open(Door.OPEN))
 
     @property

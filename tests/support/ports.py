@@ -1,0 +1,32 @@
+"""Ports of loopback for what the tests start."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from pathlib import Path
+
+LOWEST = 20_000
+
+_given: set[int] = set()
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on; none is given twice.
+
+    It lies below the range that the kernel hands to outgoing connections: it must still be free when somebody listens
+    there a second later, or again after a ``kill -9``.
+    """
+    ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    highest = ephemeral if ephemeral > LOWEST + 1000 else 32768
+    while True:
+        port = LOWEST + secrets.randbelow(highest - LOWEST)
+        if port in _given:
+            continue
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _given.add(port)
+        return port
