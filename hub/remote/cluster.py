@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
@@ -70,6 +69,8 @@ class RemoteCluster:
         self.started_at = clock.now()
         self.client: Client | None = None
         self._reflector: Reflector[Node] | None = None
+        self._told_at = self.started_at
+        """As the reflectors before this one left it: what a kubeconfig leads to, or whom, changes nothing in it."""
         self._asked_at = clock.now()
         self._asked_in_vain = 0
         self._lists_then = 0
@@ -90,8 +91,12 @@ class RemoteCluster:
         self._identify = asyncio.Event()
         self._unreadable = False
         """It was said that the UID cannot be read."""
+        self._refused_early = False
+        """The UID was refused while the Nodes were not there either: once they are, it is asked for again."""
         self._current = False
         """The Nodes are complete and current."""
+        self._unusable = ""
+        """What is wrong with the kubeconfig that came after the one in use."""
 
     @property
     def nodes(self) -> dict[str, Node]:
@@ -117,7 +122,7 @@ class RemoteCluster:
     def told_at(self) -> float:
         """``Clock.now()`` of the last moment that ``nodes`` are known to show, see :class:`Reflector`."""
         told = self._reflector.told_at if self._reflector is not None else None
-        return self.started_at if told is None else told
+        return self._told_at if told is None else told
 
     def unreachable_for(self) -> float | None:
         """Seconds since the last complete answer (or since the start), while Unreachable; else None."""
@@ -166,6 +171,7 @@ class RemoteCluster:
         """Run the reflector until the kubeconfig says something else."""
         client = self._connector.client(access)
         self.client = client
+        self._unusable = ""
         self._in_doubt()
         name = f"nodes of {self.spec.name}"
         reflector = Reflector(name, client, NODES, self._store, self, self._clock, slots=self._slots)
@@ -184,16 +190,17 @@ class RemoteCluster:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._told_at = self.told_at
             self.client = self._reflector = None
             self._connected.clear()
             await client.close()
 
     async def _replaced(self, access: ClusterAccess, stamp: object) -> None:
-        """Return once the kubeconfig leads elsewhere, or as somebody else; an unreadable one does not count."""
+        """Return once the kubeconfig leads elsewhere, or as somebody else; an unusable one is said."""
         read_at = self._clock.now()
         while True:
             await self._clock.sleep(ACCESS_CHECK)
-            with suppress(HubError):
+            try:
                 now = await self._connector.stamp(self.spec)
                 if now is None:
                     if self.status.state is State.READY and self._clock.now() - read_at < SECRET_CHECK:
@@ -203,7 +210,11 @@ class RemoteCluster:
                 read_at = self._clock.now()
                 if await self._connector.access(self.spec) != access:
                     return
-                stamp = now
+                stamp, self._unusable = now, ""
+            except HubError as error:
+                if str(error) != self._unusable:
+                    self._unusable = str(error)
+                    log.warning("cluster %s: goes on with the kubeconfig it had: %s", self.spec.name, error)
 
     # --- whose answers these are -----------------------------------------------------------------
 
@@ -236,6 +247,7 @@ class RemoteCluster:
                 if not self._unreadable:
                     log.info("cluster %s: not checked whether it is the same as before: %s", self.spec.name, error)
                 self._unreadable, uid = True, ""
+                self._refused_early = not self._current
             except HubError as error:
                 if self._current:
                     self._set(State.DEGRADED, f"its identity: {in_words(error, self.spec.name, RULE)}")
@@ -290,6 +302,9 @@ class RemoteCluster:
         """The picture is complete and current."""
         if not self.synced:
             return
+        if self._identified and self._refused_early:
+            self._in_doubt()
+        self._refused_early = False
         self._current = True
         if self._identified:
             self.reconsider()
@@ -305,7 +320,11 @@ class RemoteCluster:
         if not self._identified and isinstance(error, ApiError):
             self._identify.set()  # it answers, if not with Nodes
         if not self.doubts:
-            self._set(state_after(error), in_words(error, self.spec.name, NODES.rule))
+            why = in_words(error, self.spec.name, NODES.rule)
+            self._set(
+                state_after(error),
+                f"{why} (a newer kubeconfig is not in use: {self._unusable})" if self._unusable else why,
+            )
         self._settled.set()
 
     def _until_now(self) -> None:

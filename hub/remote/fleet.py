@@ -295,16 +295,21 @@ class Fleet:
 
     async def settled(self, seconds: float) -> None:
         """Wait until every source made its first statement or failed, at most ``seconds``."""
-        units: list[RemoteCluster | Source | RemoteService] = [
-            *self.clusters.values(),
-            *self.sources.values(),
-            *self.services.values(),
-        ]
-        waits = [asyncio.create_task(each.settled()) for each in units]
+        units: list[RemoteCluster | Source] = [*self.clusters.values(), *self.sources.values()]
+        services = [self._service_settled(key.cluster, each) for key, each in self.services.items()]
+        waits = [asyncio.create_task(each) for each in (*(unit.settled() for unit in units), *services)]
         if waits:
             _, late = await asyncio.wait(waits, timeout=seconds)
             for task in late:
                 task.cancel()
+
+    async def _service_settled(self, cluster: str, service: RemoteService) -> None:
+        """Wait for a Service of a cluster that can be asked: of another one nothing is to be had."""
+        remote = self.clusters.get(cluster)
+        if remote is not None:
+            await remote.settled()
+        if remote is None or remote.status.state is State.READY:
+            await service.settled()
 
     async def close(self) -> None:
         """Stop everything."""

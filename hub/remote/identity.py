@@ -86,6 +86,8 @@ class Identities:
         self._approvals = approvals
         self._flags = flags
         self._believed: dict[str, str] = {}
+        self._left: set[str] = set()
+        """Names that the registry gave up at some time: they are free once their slices are gone."""
         self._published: Mapping[str, frozenset[str]] | None = None
         """Cluster label -> the UIDs on slices; read once, since slices with another UID are our own doing."""
 
@@ -98,6 +100,7 @@ class Identities:
     def keep(self, names: Collection[str]) -> None:
         """Forget clusters that the registry does not name any more; their slices tell until they go."""
         gone = self._believed.keys() - names
+        self._left |= gone
         for name in gone:
             del self._believed[name]
         if gone:
@@ -137,7 +140,10 @@ class Identities:
             return None
         spec = self._registry().clusters.get(name)
         names = (name, *spec.formerly) if spec is not None else (name,)
-        return frozenset(uid for each in names for uid in published.get(each, ()))
+        known = frozenset(uid for each in names for uid in published.get(each, ()))
+        if name in self._left and known and (today := self._slices()) is not None:
+            known &= {each.annotations.get(ANNOTATION_CLUSTER_UID, "") for each in today if each.cluster in names}
+        return known
 
     def _on_slices(self) -> Mapping[str, frozenset[str]] | None:
         if self._published is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pytest
 from msgspec.structs import replace
@@ -19,11 +19,13 @@ from hub.kube.cluster_access import ClusterAccess
 from hub.kube.reflector import STEADY
 from hub.kube.resolver import LookupPool
 from hub.model import LOCAL, Node, TargetKey
-from hub.plugin.testing import SimulatedCluster
+from hub.plugin.testing import SimulatedCluster, make_node
 from hub.registry.spec import ClusterSpec, KubeconfigPath, NodePolicy, ProviderRef, Registry, TargetSpec
 from hub.remote import access
+from hub.remote import cluster as remote_cluster
 from hub.remote.access import Connector
-from hub.remote.fleet import Fleet, SourceKey
+from hub.remote.cluster import RemoteCluster
+from hub.remote.fleet import Fleet, ServiceKey, SourceKey
 from hub.remote.source import Source
 from hub.remote.status import State
 from hub.resolution.catalog import Catalog
@@ -235,6 +237,116 @@ async def test_a_grace_ends_when_the_cluster_says_so(changed: list[str]) -> None
     finally:
         await fleet.close()
         await host.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what other tasks do."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - states of other tasks
+            await asyncio.sleep(0.01)
+
+
+class Ahead(SystemClock):
+    """The machine's clocks, moved on by the test."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+    def wall(self) -> float:
+        return super().wall() + self.ahead
+
+
+class Connected:
+    """A fleet that reaches a simulated cluster eu through a kubeconfig on disk."""
+
+    def __init__(self, folder: Path, on_change: Callable[[str], None]) -> None:
+        self.clock, self.sim, self.path = Ahead(), SimulatedCluster("eu"), folder / "eu"
+        self._pool = LookupPool()
+        self._host = ProviderHost(Catalog(), clock=self.clock, folder="/")
+        self.fleet = Fleet(Connector(self.clock, self._pool), self._host, self.clock, on_change)
+
+    async def __aenter__(self) -> Self:
+        await self.sim.start()
+        self.sim.write_kubeconfig(self.path)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.fleet.close()
+        await self._host.close()
+        self._pool.close()
+        await self.sim.stop()
+
+    def follow(self) -> RemoteCluster:
+        """Begin to follow it."""
+        self.fleet.update(registry(cluster("eu", str(self.path))))
+        return self.fleet.clusters["eu"]
+
+
+@pytest.fixture
+async def connected(tmp_path: Path, changed: list[str], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connected]:
+    """It looks at the kubeconfig more often than hubs do."""
+    monkeypatch.setattr(remote_cluster, "ACCESS_CHECK", 0.05)
+    async with Connected(tmp_path, changed.append) as made:
+        yield made
+
+
+@pytest.mark.parametrize("token", [None, "refused"])
+async def test_another_credential_begins_no_grace_anew(token: str | None, connected: Connected) -> None:
+    """A node that is not Ready for long stays away while its cluster is connected anew, and where that fails."""
+    clock, sim = connected.clock, connected.sim
+    sim.put(make_node("n1", "10.0.0.1", ready=False, since=rfc3339(clock.wall())))
+    for number in range(2, 9):
+        sim.put(make_node(f"n{number}", f"10.0.0.{number}"))
+    unit, source = connected.follow(), connected.fleet.sources[KEY]
+
+    def offered() -> int:
+        return len(source.view(NodePolicy()).view.endpoints["IPv4"])
+
+    await source.settled()
+    assert offered() == 8
+    clock.ahead = 60.0
+    await until(lambda: offered() == 7)
+    first, lists, seen = unit.client, unit.lists, set()
+    sim.write_kubeconfig(connected.path, token or sim.add_token("hub"))
+
+    def over() -> bool:
+        seen.add(offered())
+        return unit.client is not first and (unit.lists > lists or unit.status.state is State.DEGRADED)
+
+    await until(over)
+    assert (seen, offered()) == ({7}, 7)
+    assert (unit.status.state is State.DEGRADED) == (token == "refused")
+
+
+async def test_a_kubeconfig_that_cannot_be_used_is_said(connected: Connected, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, and wherever the one in use fails; what was known with that stays."""
+    unit, path = connected.follow(), connected.path
+    await unit.settled()
+    path.write_text("clusters: [oops\n")
+    await until(lambda: "goes on with" in caplog.text)
+    await asyncio.sleep(0.2)
+    [said] = [each.getMessage() for each in caplog.records if "goes on with" in each.getMessage()]
+    assert said.startswith(f"cluster eu: goes on with the kubeconfig it had: kubeconfig {path}:")
+    assert unit.status.state is State.READY
+    connected.sim.rotate_token()
+    connected.sim.cut_stream()
+    await until(lambda: unit.status.state is State.DEGRADED)
+    refused = "401: the credential is not accepted; renew the kubeconfig's user"
+    assert unit.status.error.startswith(f"{refused} (a newer kubeconfig is not in use: kubeconfig {path}:")
+    connected.sim.write_kubeconfig(path)
+    await until(lambda: unit.status.state is State.READY)
+
+
+async def test_nobody_waits_for_a_service_of_a_cluster_that_cannot_be_asked(connected: Connected) -> None:
+    """That it failed is known: commands that look once end then."""
+    await connected.sim.stop()
+    unit = connected.follow()
+    connected.fleet._start_service(ServiceKey("eu", TargetKey("ingress", "envoy")))
+    async with asyncio.timeout(20):
+        await connected.fleet.settled(60)
+    assert unit.status.state is State.UNREACHABLE
 
 
 async def test_too_many_endpoints_are_not_believed(fleet: Fleet) -> None:

@@ -106,6 +106,27 @@ def test_a_cluster_that_left_the_registry_is_forgotten_with_its_slices() -> None
     assert world.doubt("b") == ""
 
 
+def test_a_name_is_free_once_its_slices_are_gone_although_they_were_read_meanwhile() -> None:
+    """Each write of a slice that is parked asks for its UID."""
+    world = World(marked("eu", "a"))
+    world.doubt("a")
+    world.identities.keep(set())
+    assert world.identities.uid("eu") == "a"
+    assert world.doubt("b")
+    world.slices = None
+    assert world.doubt("b")
+    world.slices = (marked("us", "a"),)
+    assert world.doubt("b") == ""
+
+
+def test_a_name_that_stayed_is_not_free_without_slices() -> None:
+    """Its Service may have been deleted by mistake, and made anew."""
+    world = World(marked("eu", "a"))
+    assert world.doubt("b")
+    world.slices = ()
+    assert world.doubt("b")
+
+
 def test_what_another_hub_wrote_counts_before_what_was_believed() -> None:
     """It led until now, and the other cluster was approved there; where it wrote nothing, memory stands."""
     world = World(marked("eu", "a"))
@@ -276,6 +297,32 @@ async def test_a_uid_that_may_not_be_read_is_not_missed(error: HubError, caplog:
         assert unit.it.status.state is State.READY
         unit.it.failed(ClusterUnreachable("gone"))
     assert sum("not checked whether" in record.message for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("error", [Forbidden(403), NotFound(404)])
+async def test_a_uid_that_was_refused_with_the_nodes_is_asked_for_with_them(error: HubError) -> None:
+    """Whoever grants the account its rights later makes no other cluster of it unseen; where it stays, that is that."""
+    unit = Unit(error, doubt=lambda _, uid: "wrong" if uid == "b" else "")
+    unit.it.failed(error)
+    await unit.turns()
+    asked, unit.server.answers = unit.server.asked, [uid("b")]
+    unit.lists()
+    assert unit.it.status.state is State.DEGRADED
+    await unit.turns()
+    assert (unit.server.asked, unit.it.status.state) == (asked + 1, State.WRONG_CLUSTER)
+
+
+async def test_a_uid_that_stays_refused_is_asked_for_once_more() -> None:
+    """Then the missing rule is meant, and each further answer of the watch stands."""
+    unit = Unit(Forbidden(403))
+    unit.it.failed(Forbidden(403))
+    await unit.turns()
+    asked = unit.server.asked
+    for _ in range(3):
+        unit.it.answered()
+        unit.lists()
+        await unit.turns()
+    assert (unit.server.asked, unit.it.status.state) == (asked + 1, State.READY)
 
 
 async def test_a_server_that_only_starts_is_asked_again() -> None:
