@@ -23,7 +23,7 @@ from hub.plugin.testing.simulator.api import Api
 from hub.plugin.testing.simulator.collection import Collection
 from hub.plugin.testing.simulator.defaults import Networks
 from hub.plugin.testing.simulator.faults import Fault, Faults
-from hub.plugin.testing.simulator.http import Face
+from hub.plugin.testing.simulator.http import Face, abort
 from hub.plugin.testing.simulator.identity import AUTHORITY, client_tls, kubeconfig, server_tls
 from hub.plugin.testing.simulator.kinds import (
     CONFIG_MAPS,
@@ -125,13 +125,18 @@ class SimulatedCluster:
         """Serve on a free port of 127.0.0.1; after a :meth:`stop`, on the same one, with the same objects."""
         if self._runner is not None:
             return
-        server = web.Server(self._face.handle, handler_cancellation=True, access_log=None)
+        server = web.Server(self._handle, handler_cancellation=True, access_log=None)
         # A stream that will not end is cut after this; ours are ended before, see stop.
         runner = web.ServerRunner(server, shutdown_timeout=0.5)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", self._port, ssl_context=server_tls()).start()
         self._port = runner.addresses[0][1]
         self._runner = runner
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if self._runner is None:  # its connection was being made when we stopped: nobody else ends it
+            abort(request)
+        return await self._face.handle(request)
 
     async def stop(self) -> None:
         """Stop serving: open streams are reset, connections refused from now on. Faults are healed."""

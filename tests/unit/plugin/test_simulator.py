@@ -122,6 +122,25 @@ async def test_a_stopped_cluster_refuses_and_comes_back_as_it_was(sim: Simulated
         assert [item["metadata"]["name"] for item in (await session.fetch())[1]["items"]] == ["n1"]
 
 
+async def test_a_connection_that_is_being_made_ends_with_the_others(sim: SimulatedCluster) -> None:
+    """Its handshake goes on when the cluster stops; no watch is opened over it after that."""
+    request = (
+        f"GET /api/v1/nodes?watch=true HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {sim.add_token('late')}\r\n\r\n"
+    )
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(sim.url.rpartition(":")[2]))
+
+    async def watch() -> bytes:
+        await writer.start_tls(sim.client_tls(), server_hostname="127.0.0.1")
+        writer.write(request.encode())
+        return await reader.readexactly(1)
+
+    await asyncio.sleep(0.1)
+    await sim.stop()
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(watch(), 10)
+    writer.transport.abort()
+
+
 async def test_two_starts_are_one(sim: SimulatedCluster) -> None:
     """Start of a running cluster and stop of a stopped one do nothing."""
     url = sim.url

@@ -95,7 +95,7 @@ class Face:
             return await self._watch(request, place)
         answer = await self._do(request, place, verb)
         if fault is not None and fault.action == "lose":
-            _abort(request)
+            abort(request)
         return answer
 
     async def _do(self, request: web.BaseRequest, place: Place, verb: str) -> web.Response:
@@ -110,7 +110,7 @@ class Face:
         if fault.action == "hang":
             await fault.healed.wait()
         elif fault.action == "cut":
-            _abort(request)
+            abort(request)
         elif fault.action == "garbage":
             return web.Response(body=fault.body, content_type=fault.content_type)
         elif fault.action == "answer":
@@ -273,7 +273,7 @@ def _refused(refusal: Refusal, headers: Mapping[str, str] | None = None) -> web.
     return response
 
 
-def _abort(request: web.BaseRequest) -> None:
+def abort(request: web.BaseRequest) -> None:
     """Reset the connection: the client learns nothing."""
     if request.transport is not None:
         request.transport.abort()
