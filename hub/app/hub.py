@@ -92,7 +92,7 @@ class Hub:
         self.queue: KeyedQueue[TargetKey] = KeyedQueue(clock)
         self.catalog = Catalog()
         self.secrets = Secrets(client, clock, options.secrets_namespace or options.namespace)
-        folder = str(Path(options.registry).resolve().parent)
+        folder = str(Path(options.registry).absolute().parent)  # a ConfigMap's symlinks flip while it runs
         self.host = ProviderHost(
             self.catalog,
             clock=clock,

@@ -29,8 +29,8 @@ from hub.resolution.config import check_config
 MAX_OVERLAPS: Final = 20
 """Warnings of overlapping networks; a file where every cluster allows everything has more than one reads."""
 
-Named = tuple[KeyPath, dict[str, Any], str | None]
-"""Path of a ``provider:`` key, its content, and the cluster it is about (None: chosen by label)."""
+Named = tuple[KeyPath, dict[str, Any], tuple[str, ...]]
+"""Path of a ``provider:`` key, its content, and the clusters it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,10 @@ def examine(file: str) -> Examined:
 
 
 def _providers(data: Any, registry: Registry, places: Mapping[KeyPath, Place], file: str) -> Iterator[Problem]:
-    named = list(_named(data))
+    named = list(_named(data, registry))
     types = _load({body["name"] for _, body, _ in named})
     known = {written(path): place for path, place in places.items() if "provider" in path}
-    for path, body, cluster in named:
+    for path, body, clusters in named:
         kind = types[body["name"]]
         name = written((*path, "name"))
         if isinstance(kind, ProviderUnavailable):
@@ -88,20 +88,39 @@ def _providers(data: Any, registry: Registry, places: Mapping[KeyPath, Place], f
         for problem in check_config(kind, body.get("config") or {}, written((*path, "config"))):
             place = _place(problem.path, known, on_key=problem.message == "unknown key")
             yield Problem(file, *place, problem.path, problem.message, problem.hint)
-        spec = registry.clusters.get(cluster) if cluster is not None else None
-        if spec is not None and spec.kubeconfig is None and not kind.brings_endpoints:
+        specs = (registry.clusters[cluster] for cluster in clusters if cluster in registry.clusters)
+        spec = None if kind.brings_endpoints else next((each for each in specs if each.kubeconfig is None), None)
+        if spec is not None:
             hint = "" if spec.name == LOCAL else "give the cluster a kubeconfig"
             message = f"provider {kind.name!r} resolves Nodes, and cluster {spec.name} has none that are followed"
             yield Problem(file, *_place(name, known), name, message, hint)
 
 
-def _named(data: Any) -> Iterator[Named]:
+def _named(data: Any, registry: Registry) -> Iterator[Named]:
     """Every provider the file names, broken entries left to the loader."""
     for index, cluster in _entries(data, "clusters"):
-        yield from _provider(cluster, ("clusters", index), cluster.get("name"))
+        yield from _provider(cluster, ("clusters", index), _texts(cluster.get("name")))
     for index, service in _entries(data, "services"):
-        for number, source in _entries(service, "sources"):
-            yield from _provider(source, ("services", index, "sources", number), source.get("cluster"))
+        sources = list(_entries(service, "sources"))
+        taken = {name for _, source in sources for name in _texts(source.get("cluster"))}
+        for number, source in sources:
+            clusters = _texts(source.get("cluster")) or _selected(source.get("clusterSelector"), taken, registry)
+            yield from _provider(source, ("services", index, "sources", number), clusters)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else ()
+
+
+def _selected(selector: Any, taken: set[str], registry: Registry) -> tuple[str, ...]:
+    """Clusters by label, without those that another source names."""
+    if not isinstance(selector, dict):
+        return ()
+    return tuple(
+        name
+        for name, spec in registry.clusters.items()
+        if name != LOCAL and name not in taken and selector.items() <= spec.labels.items()
+    )
 
 
 def _entries(data: Any, key: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -111,10 +130,10 @@ def _entries(data: Any, key: str) -> Iterator[tuple[int, dict[str, Any]]]:
             yield index, entry
 
 
-def _provider(entry: Mapping[str, Any], path: KeyPath, cluster: Any) -> Iterator[Named]:
+def _provider(entry: Mapping[str, Any], path: KeyPath, clusters: tuple[str, ...]) -> Iterator[Named]:
     body = entry.get("provider")
     if isinstance(body, dict) and isinstance(body.get("name"), str) and isinstance(body.get("config") or {}, dict):
-        yield (*path, "provider"), body, cluster if isinstance(cluster, str) else None
+        yield (*path, "provider"), body, clusters
 
 
 def _load(names: set[str]) -> dict[str, ProviderType | ProviderUnavailable]:

@@ -3,7 +3,8 @@
 Three things are added to a view here, all per target. A source that has made no statement since the start
 stands by what this target published of it before. A source that failover has left is not remembered at
 all while it says nothing. And a source that the registry no longer names keeps its slices for the removal
-grace; for as long as it takes, where its entry is broken or its removal is withheld.
+grace; for as long as it takes, where its entry is broken or its removal is withheld, and where a broken entry
+may have been called so: its ``formerly`` may be what is broken.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from hub.desired.target import SourceInput
 from hub.desired.view import ViewResult
 from hub.groups import same_objects
 from hub.model import LABEL_SOURCE_CLUSTER, LOCAL, Endpoint, Finding, Slice, SourceView
-from hub.registry.removals import RegistryHeld, Removals, cluster_entry
+from hub.registry.removals import NAMED, RegistryHeld, Removals, cluster_entry
 from hub.registry.spec import ClusterSpec, NodePortRef, ProviderRef, Registry, SourceSpec, TargetSpec
 from hub.remote.fleet import Fleet, SourceKey, node_ports
 from hub.remote.status import State
@@ -169,8 +170,12 @@ class Inputs:
             left = parked.since + self._grace - now
             if name in registry.frozen_names:
                 found[name] = parked.input
+                parked.since = now  # the grace begins when the entry is mended
             elif name not in registry.clusters and (held := self._removals.held(registry, cluster_entry(name))):
                 found[name], withheld[name] = parked.input, held
+            elif _maybe_renamed(name, registry):
+                found[name] = parked.input
+                parked.since = now
             elif left > 0:
                 found[name] = parked.input
                 wakes.append(left)
@@ -235,10 +240,24 @@ def _leaving(
 ) -> Iterable[Finding]:
     if withheld:
         yield next(iter(withheld.values())).finding
-    names = tuple(name for name in parked if name not in registry.frozen_names and name not in withheld)
-    if names:
+    leaving = [name for name in parked if name not in registry.frozen_names and name not in withheld]
+    if kept := tuple(name for name in leaving if _maybe_renamed(name, registry)):
+        message = f"{', '.join(kept)}: in no entry; stays until these are mended, as one may have been called so: "
+        yield Finding("MaybeRenamed", message + _some(registry.broken_clusters), kept)
+    if names := tuple(name for name in leaving if name not in kept):
         message = f"{', '.join(names)}: no source any more; what is published of it goes after the removal grace"
         yield Finding("RemovalPending", message, names)
+
+
+def _maybe_renamed(name: str, registry: Registry) -> bool:
+    """No entry has this name, and one that is broken may have meant to say that it had."""
+    return bool(name and registry.broken_clusters) and name not in registry.clusters
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
+    return f"{', '.join(listed[:NAMED])}{more}"
 
 
 def _input(

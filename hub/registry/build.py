@@ -221,10 +221,15 @@ def _health_policy(keys: dict[str, Any], folder: Path, *, probed: bool) -> Healt
 
 
 def _mark(layer: models.Layer) -> str:
-    """Equal for layers that say the same (pydantic's repr is complete and deterministic)."""
-    if not layer.model_fields_set & {"nodes", "guard", "unreachable", "health"}:
-        return ""
-    return repr((layer.nodes, layer.guard, layer.unreachable, layer.health))
+    """Equal for layers that say the same; a key nobody wrote is left out, for ``off`` and ``never`` are None too."""
+    said = {name: _said(getattr(layer, name)) for name in models.Layer.model_fields if name in layer.model_fields_set}
+    return repr(said) if said else ""
+
+
+def _said(value: object) -> object:
+    if not isinstance(value, models.Section):
+        return value
+    return {name: _said(getattr(value, name)) for name in sorted(value.model_fields_set)}
 
 
 def _port(entry: models.Port) -> PortSpec:

@@ -44,25 +44,28 @@ def check(data: Raw, report: Report) -> Selection:
     """
     clusters = list(entries(data, "clusters", report))
     services = list(entries(data, "services", report))
+    selection = Selection(entry for _, entry in clusters)
+    selection.misread(_broken(clusters, report))
     _unique(clusters, report)
     _unique(services, report)
     _owners(data, report)
     defaults = data.get("defaults")
     if isinstance(defaults, dict):
         _health(("defaults",), defaults, report)
-    selection = Selection(entry for _, entry in clusters)
     _formerly(clusters, selection, report)
     for path, cluster in clusters:
         _cluster(path, cluster, report)
-    broken = report.broken_entries()
-    selection.suspect(
-        name for path, cluster in clusters if path in broken and isinstance(name := cluster.get("name"), str)
-    )
+    selection.suspect(_broken(clusters, report))
     for path, service in services:
         _service(path, service, report)
         _sources(path, service, selection, report)
     _views(data, selection, report)
     return selection
+
+
+def _broken(clusters: list[tuple[KeyPath, Raw]], report: Report) -> Iterator[str]:
+    broken = report.broken_entries()
+    return (name for path, entry in clusters if path in broken and isinstance(name := entry.get("name"), str))
 
 
 def _unique(listed: list[tuple[KeyPath, Raw]], report: Report) -> None:

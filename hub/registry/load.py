@@ -173,4 +173,5 @@ def _nothing(value: object, path: KeyPath, report: Report) -> None:
 
 def _former_names(raw: Mapping[str, Any]) -> frozenset[str]:
     listed = raw.get("formerly")
-    return frozenset(name for name in listed if isinstance(name, str)) if isinstance(listed, list) else frozenset()
+    names = listed if isinstance(listed, list) else [listed]
+    return frozenset(name for name in names if isinstance(name, str))

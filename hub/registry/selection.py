@@ -16,7 +16,7 @@ class Selection:
 
     Attributes:
         names: of all clusters in file order, broken ones included.
-        bare: those with a kubeconfig and without a provider.
+        bare: those with a kubeconfig and without a provider, as far as they can be read.
     """
 
     def __init__(self, entries: Iterable[Mapping[str, Any]]) -> None:
@@ -26,6 +26,10 @@ class Selection:
         self._labels = [(name, entry.get("labels", {})) for name, entry in named]
         self._suspects: frozenset[str] = frozenset()
         self._memory: dict[tuple[tuple[str, str], ...], tuple[str, ...]] = {}
+
+    def misread(self, names: Iterable[str]) -> None:
+        """Name the entries with a key or value that cannot be read: it may have been meant to be the provider."""
+        self.bare -= frozenset(names)
 
     def suspect(self, broken: Iterable[str]) -> None:
         """Name the broken entries: one of these without labels may match anything."""

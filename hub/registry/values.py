@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from ipaddress import IPv6Network, ip_address, ip_network
+from ipaddress import IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
 from hub.model import MANAGED_BY
@@ -107,7 +107,8 @@ def text(value: object) -> str:
 def duration(value: object) -> float:
     """Seconds of a Go-style duration: ``300ms``, ``1h30m``, ``0s``; never negative."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        raise BadValue(f"must be a duration with a unit, not the number {value}", f"write {value}s for seconds")
+        hint = _suggested(duration, f"{value}s", "such as 300ms, 30s or 1h30m", " for seconds")
+        raise BadValue(f"must be a duration with a unit, not the number {value}", hint)
     written = text(value)
     if written.startswith("-"):
         raise BadValue(f"must not be negative: {shown(written)}")
@@ -138,6 +139,8 @@ def probe_timeout(value: object) -> float:
 
 
 def _between(value: object, least: float, most: float, shortest: str, longest: str) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not least <= value <= most:
+        raise BadValue(f"must be a duration with a unit, not the number {value}", f"from {shortest} to {longest}")
     seconds = duration(value)
     if not least <= seconds <= most:
         raise BadValue(f"is not between {shortest} and {longest}: {shown(value)}")
@@ -147,8 +150,8 @@ def _between(value: object, least: float, most: float, shortest: str, longest: s
 def percent(value: object) -> float:
     """A fraction of 1 from ``50%``; 0 % to 100 %."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        suggested = f"{value * 100:g}%" if 0 < value < 1 else f"{value}%"
-        raise BadValue(f"must be a percentage, not the number {value}", f"write {suggested}")
+        share = f"{value * 100:g}%" if 0 < value < 1 else f"{value}%"
+        raise BadValue(f"must be a percentage, not the number {value}", _suggested(percent, share, "such as 50%"))
     written = text(value)
     if not _PERCENT.fullmatch(written):
         raise BadValue(f"is not a percentage from 0% to 100%: {shown(written)}", "such as 50%")
@@ -158,6 +161,15 @@ def percent(value: object) -> float:
 def percent_or_off(value: object) -> float | None:
     """As :func:`percent`; None for ``off``."""
     return None if value == "off" else _with_word(percent, value, "off")
+
+
+def _suggested(parse: Callable[[object], object], written: str, otherwise: str, why: str = "") -> str:
+    """The hint to write this, where it would be taken."""
+    try:
+        parse(written)
+    except BadValue:
+        return otherwise
+    return f"write {written}{why}"
 
 
 def _with_word(parse: Callable[[object], float], value: object, word: str) -> float:
@@ -292,27 +304,33 @@ def cidr(value: object) -> Network:
             alone = ip_address(written)
         except ValueError:
             raise BadValue(f"is not a network: {shown(written)}", "such as 10.7.0.0/16 or fd00:7::/64") from None
-        raise BadValue(f"is an address without a mask: {shown(written)}", f"write {alone}/{alone.max_prefixlen}")
+        hint = _suggested(cidr, f"{alone}/{alone.max_prefixlen}", "such as 10.7.0.0/16 or fd00:7::/64")
+        raise BadValue(f"is an address without a mask: {shown(written)}", hint)
     try:
         network = ip_network(written, strict=False)
     except ValueError:
         raise BadValue(f"is not a network: {shown(written)}", "such as 10.7.0.0/16 or fd00:7::/64") from None
     address = ip_address(written.partition("/")[0])
-    if network.network_address != address:
-        raise BadValue(f"has bits set behind the mask: {shown(written)}", f"did you mean {network}")
     if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped is not None:
         raise BadValue(f"is an IPv4 network in IPv6's clothes: {shown(written)}", "write it as IPv4")
+    if network.network_address != address:
+        raise BadValue(f"has bits set behind the mask: {shown(written)}", f"did you mean {network}")
     return network
 
 
 def address(value: object) -> str:
-    """One IP address in its canonical spelling."""
+    """One IP address in its canonical spelling, as one is published: IPv4 as such, and without a zone."""
     written = text(value)
     try:
-        return str(ip_address(written))
+        found = ip_address(written)
     except ValueError:
         hint = "a network does not fit here" if "/" in written else ""
         raise BadValue(f"is not an IP address: {shown(written)}", hint) from None
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+        raise BadValue(f"is an IPv4 address in IPv6's clothes: {shown(written)}", f"write {found.ipv4_mapped}")
+    if isinstance(found, IPv6Address) and found.scope_id is not None:
+        raise BadValue(f"has a zone: {shown(written)}", f"write {written.partition('%')[0]}")
+    return str(found)
 
 
 def port_range(value: object) -> tuple[int, int]:

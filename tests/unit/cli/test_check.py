@@ -113,6 +113,48 @@ def test_check_finds_a_node_provider_without_nodes() -> None:
     assert result.exit_code == 1
 
 
+SELECTED = """\
+version: 1
+clusters:
+  - {name: eu, kubeconfig: {path: eu}, labels: {tier: gold, nodes: "yes"}, allowedCIDRs: [10.7.0.0/16]}
+  - {name: old, labels: {tier: gold}, allowedCIDRs: [10.9.0.0/24], provider: {name: inventory, config: {file: a.json}}}
+  - {name: new, labels: {tier: gold}, allowedCIDRs: [10.9.1.0/24], provider: {name: inventory, config: {file: b.json}}}
+services:
+  - name: payments
+    namespace: edge
+    sources:
+"""
+BY_LABEL = "      - {clusterSelector: {tier: gold}, provider: {name: node-addresses}}\n"
+
+
+def test_check_finds_a_node_provider_without_nodes_behind_a_selector() -> None:
+    """Of the clusters that are selected, the first that has no Nodes; once, at the source's provider."""
+    result = check(SELECTED + BY_LABEL)
+
+    said = "provider 'node-addresses' resolves Nodes, and cluster old has none that are followed"
+    assert result.stdout.splitlines() == [
+        f"f.yaml:10:58: services[0].sources[0].provider.name: {said} (give the cluster a kubeconfig)",
+        "f.yaml: 1 problem; 3 clusters, 1 service",
+    ]
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        BY_LABEL.replace("tier: gold", 'nodes: "yes"'),
+        BY_LABEL.replace("node-addresses", "inventory, config: {file: all.json}"),
+        "      - {cluster: new}\n" + BY_LABEL + "      - {cluster: old}\n",
+    ],
+    ids=["others", "brings-endpoints", "named"],
+)
+def test_check_lets_a_selector_be_whose_provider_can_work(sources: str) -> None:
+    """Clusters with other labels, or named by another source, are not what a selector's provider is for."""
+    result = check(SELECTED + sources)
+
+    assert (result.output, result.exit_code) == ("f.yaml: ok; 3 clusters, 1 service\n", 0)
+
+
 def test_check_warns_of_networks_of_two_clusters_that_overlap() -> None:
     """An overlap is seldom meant, and may be: exit 0."""
     result = check(GOOD.replace("10.8.0.0/16", "10.8.0.0/16, 10.7.3.0/24, 10.9.0.0/16"))

@@ -28,6 +28,7 @@ from hub.model import (
 )
 from hub.passes.reconcile import BURST, RATE, RECHECK, Reconciler, Tokens
 from hub.plugin.spec import GuardDefaults
+from hub.registry.load import loads
 from hub.registry.spec import ClusterSpec, Registry, TargetSpec
 from hub.remote.fleet import Fleet, SourceKey
 from tests.support import build
@@ -346,6 +347,105 @@ async def test_a_broken_clusters_slices_are_never_touched(hub: Hub) -> None:
             await hub.reconciler.reconcile(KEY)
             hub.clock.time += 1000.0
     assert hub.sent == []
+
+
+RENAMED = """\
+version: 1
+clusters:
+  - name: europe
+    {line}
+    kubeconfig: {{path: k}}
+    allowedCIDRs: [10.0.0.0/8]
+    allowedPorts: [1-65535]
+    provider: {{name: p}}
+services:
+  - {{name: {name}, namespace: {namespace}, sources: [{{cluster: europe}}]}}
+"""
+
+
+def renamed(line: str) -> Registry:
+    """Cluster eu is called europe now; ``line`` should say so."""
+    text = RENAMED.format(line=line, name=KEY.name, namespace=KEY.namespace)
+    return loads(text.encode(), "clusters.yaml").registry
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "formerly: eu",
+        "formely: [eu]",
+        "Formerly: [eu]",
+        "formerly: {eu: europe}",
+        "formerly: [Eu]",
+        "previously: [eu]",
+        "labels: {formerly: [eu]}",
+        "nope: 1",
+    ],
+)
+async def test_a_rename_with_a_slip_in_it_removes_nothing(hub: Hub, line: str) -> None:
+    """However long it takes to mend it; then the slices are relabelled in place."""
+    hub.observe(ours())
+    hub.registry = renamed(line)
+    assert list(hub.registry.broken_clusters) == ["europe"]
+    for _ in range(3):
+        await hub.reconciler.reconcile(KEY)
+        hub.clock.time += 1000.0
+    assert hub.sent == []
+    hub.registry = renamed("formerly: [eu]")
+    hub.offer(build.view("europe", build.endpoints(2)))
+    await hub.reconciler.reconcile(KEY)
+    assert hub.sent == ["update s-0"]
+
+
+@pytest.mark.parametrize("line", ["formerly: eu", "formely: [eu]"])
+async def test_who_mends_a_rename_wrongly_has_the_grace(hub: Hub, line: str) -> None:
+    """The time for which the entry was broken is no part of it."""
+    hub.observe(ours())
+    hub.registry = renamed(line)
+    await hub.reconciler.reconcile(KEY)
+    hub.clock.time += 1000.0
+    await hub.reconciler.reconcile(KEY)
+    hub.registry = renamed("formerly: []")
+    for seconds in (0.0, 59.0):
+        hub.clock.time += seconds
+        await hub.reconciler.reconcile(KEY)
+    assert hub.sent == []
+    hub.registry = renamed("formerly: [eu]")
+    hub.offer(build.view("europe", build.endpoints(2)))
+    await hub.reconciler.reconcile(KEY)
+    assert hub.sent == ["update s-0"]
+
+
+async def test_what_waits_for_a_broken_entry_is_said(hub: Hub) -> None:
+    """With the entries to mend; not as something that goes by itself."""
+    hub.observe(ours())
+    hub.registry = renamed("formely: [eu]")
+    await hub.reconciler.reconcile(KEY)
+    last = hub.reconciler.last(KEY)
+    assert last is not None
+    assert [(each.reason, each.objects) for each in last.findings] == [("MaybeRenamed", ("eu",))]
+    said = "eu: in no entry; stays until these are mended, as one may have been called so: europe"
+    assert last.findings[0].message == said
+
+
+async def test_a_name_that_no_mended_entry_had_goes_after_the_grace(hub: Hub) -> None:
+    """Which begins when they are mended; a cluster that has an entry does not wait for those of others."""
+    known, unknown = build.endpoints(1, 7), build.endpoints(1, 8)
+    hub.observe(ours(), ours("s-1", cluster="us", endpoints=known), ours("s-2", cluster="asia", endpoints=unknown))
+    us = ClusterSpec("us", None, allowed_ports=((1, 65535),))
+    hub.registry = hub.registry_of(build.target("eu"), clusters={"us": us}, broken_clusters={"x": "bad"})
+    for seconds in (0.0, 60.1, 1000.0):
+        hub.clock.time += seconds
+        await hub.reconciler.reconcile(KEY)
+    assert hub.sent == ["delete s-1"]
+    hub.registry = hub.registry_of(build.target("eu"), clusters={"us": us})
+    for seconds in (0.0, 59.0):
+        hub.clock.time += seconds
+        await hub.reconciler.reconcile(KEY)
+    assert hub.sent == ["delete s-1"]
+    hub.clock.time += 1.1
+    await hub.reconciler.reconcile(KEY)
+    assert hub.sent == ["delete s-1", "delete s-2"]
 
 
 async def test_a_source_unknown_since_the_start_keeps_what_was_published(hub: Hub) -> None:

@@ -130,6 +130,45 @@ def test_equal_sources_are_one_object() -> None:
     assert one.sources is two.sources
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "policies"),
+    [
+        ("maxRemoval: off", "", (GuardPolicy(max_removal=None), GuardPolicy())),
+        ("maxRemovalHold: never", "", (GuardPolicy(max_removal_hold=None), GuardPolicy())),
+        (
+            "maxRemoval: off",
+            "maxRemovalHold: never",
+            (GuardPolicy(max_removal=None), GuardPolicy(max_removal_hold=None)),
+        ),
+        (
+            "emptyResults: 5, maxRemoval: off",
+            "emptyResults: 5",
+            (GuardPolicy(5, max_removal=None), GuardPolicy(5)),
+        ),
+    ],
+)
+@pytest.mark.parametrize("where", ["services", "sources"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_word_for_no_limit_is_not_what_another_service_left_unwritten(
+    one: str, other: str, policies: tuple[GuardPolicy, GuardPolicy], where: str, *, turned: bool
+) -> None:
+    """``off`` and ``never`` hold where they are written, whichever Service comes first."""
+    cases = [(one, policies[0]), (other, policies[1])]
+    if turned:
+        cases.reverse()
+    text = f"version: 1\nclusters: [{{name: a, {CLUSTER}}}]\nservices:\n"
+    for number, (guard, _) in enumerate(cases):
+        body = f"sources: [{{cluster: a}}], guard: {{{guard}}}"
+        if where == "sources":
+            body = f"sources: [{{cluster: a, guard: {{{guard}}}}}]"
+        text += f"  - {{name: s{number}, namespace: n, {body}}}\n"
+
+    read = loads(text.encode(), "f").strict()
+
+    found = [source.guard for target in read.targets.values() for source in target.sources]
+    assert found == [policy for _, policy in cases]
+
+
 def test_local_needs_no_entry() -> None:
     """The hub cluster is there, without provider and without limits of its own."""
     read = registry(service="sources: [{cluster: local, provider: {name: service-copy}}]")

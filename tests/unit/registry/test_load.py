@@ -678,6 +678,22 @@ def test_service_of_a_broken_cluster_stays_valid() -> None:
     assert [(source.cluster, source.provider.name) for source in registry.targets[WEB].sources] == [("alpha", "")]
 
 
+@pytest.mark.parametrize("source", ["{cluster: alpha}, {cluster: gamma}", "{clusterSelector: {region: eu}}"])
+@pytest.mark.parametrize("key", ["provder", "providers", "Provider"])
+def test_a_misspelt_provider_freezes_its_cluster_alone(key: str, source: str) -> None:
+    """Services that name or select it go on with the other clusters."""
+    gamma = f"  - {{name: gamma, kubeconfig: {{path: g}}, allowedCIDRs: [10.0.0.0/8], provider: {{name: p}}, {LABELS.strip()}}}\n"
+    text = BASE.replace("    provider:", f"    {key}:").replace("services:\n", f"{gamma}services:\n")
+    loaded = accepted(text.replace("{cluster: alpha}", source))
+
+    assert [str(problem).split(": ")[1] for problem in loaded.problems] == [f"clusters[0].{key}"]
+    assert list(loaded.registry.broken_clusters) == ["alpha"]
+    assert {each.cluster: each.provider.name for each in loaded.registry.targets[WEB].sources} == {
+        "alpha": "",
+        "gamma": "p",
+    }
+
+
 @pytest.mark.parametrize("labels", ["    labels: [eu]\n", "    labels: {region: 1}\n", "    label: {region: eu}\n"])
 def test_selector_keeps_a_cluster_whose_labels_broke(labels: str) -> None:
     """A mistake in a cluster's labels does not take it from the Services that select it."""
@@ -693,6 +709,14 @@ def test_former_names_of_a_broken_cluster_are_frozen_too() -> None:
     registry = accepted(edited(LABELS, LABELS + "    formerly: [old, 5]\n")).registry
 
     assert registry.frozen_names == {"alpha", "old"}
+
+
+def test_a_former_name_without_brackets_is_frozen_too() -> None:
+    """A text where a list belongs says which name is meant; also that of a cluster that exists."""
+    registry = accepted(edited(LABELS, LABELS + "    formerly: beta\n")).registry
+
+    assert list(registry.broken_clusters) == ["alpha"]
+    assert registry.frozen_names == {"alpha", "beta"}
 
 
 @pytest.mark.parametrize(

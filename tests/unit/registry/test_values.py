@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ipaddress import ip_network
 
 import pytest
@@ -216,6 +217,76 @@ def test_object_glob_takes_stars_on_both_sides() -> None:
 def test_address_is_canonical() -> None:
     """Two spellings of one address are one."""
     assert values.address("FD00:0::1") == "fd00::1"
+
+
+@pytest.mark.parametrize(
+    ("written", "message", "hint"),
+    [
+        ("::ffff:10.7.0.13", "is an IPv4 address in IPv6's clothes", "10.7.0.13"),
+        ("::ffff:a07:d", "is an IPv4 address in IPv6's clothes", "10.7.0.13"),
+        ("::ffff:10.7.0.13%eth0", "is an IPv4 address in IPv6's clothes", "10.7.0.13"),
+        ("fe80::1%eth0", "has a zone", "fe80::1"),
+    ],
+)
+def test_an_address_that_is_never_published_so_is_refused(written: str, message: str, hint: str) -> None:
+    """It would exclude nothing; the one that was meant is named, and taken."""
+    with pytest.raises(BadValue) as caught:
+        values.address(written)
+
+    assert (caught.value.message, caught.value.hint) == (f"{message}: {values.shown(written)}", f"write {hint}")
+    assert values.address(hint) == hint
+
+
+NUMBERS = [-5, -0.5, 0, 0.5, 1, 2.5, 50, 150, 7200, 0.01234567, 1e-9, 1e300, 10**12, float("inf"), float("nan")]
+
+
+@pytest.mark.parametrize("written", [*NUMBERS, "10.7.0.9", "fd00::1", "::ffff:10.7.0.13", "fe80::1%eth0"])
+@pytest.mark.parametrize(
+    "parse",
+    [
+        values.duration,
+        values.duration_or_never,
+        values.probe_interval,
+        values.probe_timeout,
+        values.percent,
+        values.percent_or_off,
+        values.cidr,
+        values.address,
+    ],
+)
+def test_what_is_suggested_is_accepted(parse: Callable[[object], object], written: object) -> None:
+    """A hint to write something is no way to the next error."""
+    try:
+        parse(written)
+    except BadValue as bad:
+        if bad.hint.startswith("write "):
+            parse(bad.hint.removeprefix("write ").removesuffix(" for seconds").split(", or")[0].split(" for ")[0])
+
+
+@pytest.mark.parametrize(
+    ("parse", "written", "hint"),
+    [
+        (values.percent, -5, "such as 50%"),
+        (values.percent, 150, "such as 50%"),
+        (values.percent, 50, "write 50%"),
+        (values.percent_or_off, -5, "such as 50%, or off"),
+        (values.duration, -5, "such as 300ms, 30s or 1h30m"),
+        (values.duration, 30, "write 30s for seconds"),
+        (values.duration_or_never, -5, "such as 300ms, 30s or 1h30m, or never"),
+        (values.probe_interval, 7200, "from 100ms to 1h"),
+        (values.probe_interval, 5, "write 5s for seconds"),
+        (values.cidr, "::ffff:10.7.0.13", "such as 10.7.0.0/16 or fd00:7::/64"),
+        (values.cidr, "::ffff:10.7.0.13/127", "write it as IPv4"),
+    ],
+)
+def test_a_number_that_would_be_refused_with_a_unit_is_not_suggested(
+    parse: Callable[[object], object], written: object, hint: str
+) -> None:
+    """What is wrong with it then is not its unit: an example takes its place."""
+    with pytest.raises(BadValue) as caught:
+        parse(written)
+
+    assert caught.value.hint == hint
 
 
 def test_a_long_value_is_quoted_in_part() -> None:

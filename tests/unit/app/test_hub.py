@@ -1,0 +1,97 @@
+"""A hub as it is assembled: where it looks for the files that a registry names."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hub.app.hub import Hub, Options, assemble
+from hub.health.tls import Trust
+from hub.plugin import TerminalProviderError
+from hub.plugin.testing import SimulatedCluster
+from hub.plugin.testing.simulator.identity import AUTHORITY
+from hub.registry.spec import ProviderRef
+from hub.resolution.host import Prepared
+
+FILES = ("clusters.yaml", "inventory.json", "token", "ca.pem")
+
+
+class Mount:
+    """A volume of a ConfigMap or a Secret, as the kubelet keeps it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._versions: list[Path] = []
+        for name in FILES:
+            (folder / name).symlink_to(f"..data/{name}")
+
+    def hold(self, text: str) -> None:
+        """Flip ``..data`` to a folder with this in its files; the one before is removed."""
+        number = len(self._versions)
+        version = self.folder / f"..2026_{number}"
+        version.mkdir()
+        for name, content in zip(FILES, ("version: 1\n", text, text, AUTHORITY + text), strict=True):
+            (version / name).write_text(content)
+        (self.folder / "..data_tmp").symlink_to(version.name)
+        (self.folder / "..data_tmp").rename(self.folder / "..data")
+        for each in self._versions[-1:]:
+            shutil.rmtree(each)
+        self._versions.append(version)
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Mount:
+    """A volume, held by no version yet."""
+    (tmp_path / "mount").mkdir()
+    made = Mount(tmp_path / "mount")
+    made.hold("one")
+    return made
+
+
+@pytest.fixture
+async def hub(mount: Mount, tmp_path: Path) -> AsyncIterator[Hub]:
+    """A hub whose registry lies in the volume."""
+    async with SimulatedCluster("hub") as here:
+        options = Options(str(mount.folder / "clusters.yaml"), str(here.write_kubeconfig(tmp_path / "hub")))
+        async with assemble(options) as made:
+            yield made
+            await made.host.close()
+
+
+async def prepared(hub: Hub) -> Prepared:
+    """What a provider of a cluster is given."""
+    return await hub.host.prepare(ProviderRef("node-addresses"), "eu", lambda: None)
+
+
+async def test_files_beside_the_registry_are_found_after_its_volume_was_edited(hub: Hub, mount: Mount) -> None:
+    """A provider's file, a token, a check's certificates: the kubelet flips ``..data`` and removes what it led to."""
+    given = await prepared(hub)
+    token = given.hub.secret({"file": "token"})
+    trust = Trust(str(mount.folder / "ca.pem"))
+    trusted = hub.board._trusts.get(trust)
+    for number, text in enumerate(("one", "two", "three")):
+        if number:
+            mount.hold(text)
+        assert await given.cluster.read_file("inventory.json", limit=100) == text.encode()
+        assert await token.get() == text
+        await hub.board._trusts.refresh(100.0 * number)
+        assert hub.board._trusts.problem(trust) == ""
+        assert trusted.context is not None
+
+
+async def test_no_link_leads_out_of_the_registrys_folder(hub: Hub, mount: Mount, tmp_path: Path) -> None:
+    """Neither in the volume nor in the folder that it shows now."""
+    (tmp_path / "secret").write_text("s3cret")
+    (mount.folder / "beside").symlink_to(tmp_path / "secret")
+    (mount.folder / "..data" / "within").symlink_to(tmp_path / "secret")
+    (mount.folder / "inventory.json").unlink()
+    (mount.folder / "inventory.json").symlink_to("..data/within")
+    given = await prepared(hub)
+    for path in ("beside", "..data/within", "inventory.json", "../secret", str(tmp_path / "secret")):
+        with pytest.raises(TerminalProviderError, match="lies outside"):
+            await given.cluster.read_file(path, limit=100)
+        with pytest.raises(TerminalProviderError, match="lies outside"):
+            given.hub.secret({"file": path})
