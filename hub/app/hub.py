@@ -27,7 +27,7 @@ from hub.apply.foreign import ForeignSlices
 from hub.apply.writer import Writer
 from hub.copies.following import Copying
 from hub.election.elector import Elector
-from hub.election.lease import KubeLease
+from hub.election.lease import KubeLease, lease_of
 from hub.errors import HubError, Problem, RegistryError, UsageError
 from hub.events.recorder import Recorder, hub_object
 from hub.events.watch import EventWatch
@@ -127,7 +127,7 @@ class Hub:
         name = options.lease or lease_name(self.registry.owner)
         self.lease = f"{options.namespace}/{name}"
         self.leading = Leading(
-            lambda number: KubeLease(client, options.namespace, f"{name}-{number}" if number else name),
+            lambda number: KubeLease(client, options.namespace, lease_of(name, number)),
             _identity(),
             clock,
             self.registry,

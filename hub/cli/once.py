@@ -18,7 +18,7 @@ from hub.cli.changes import print_plan
 from hub.cli.exits import Exit
 from hub.cli.observe import warn_of_problems
 from hub.cli.render import count, one_line
-from hub.errors import NotLeader
+from hub.errors import ClusterUnreachable, NotLeader
 from hub.passes.reconcile import Pass
 from hub.report.facts import unknown_sources
 from hub.report.held import approving_flags
@@ -42,8 +42,8 @@ async def once(options: Options) -> int:
     Raises:
         HubError: the hub cluster cannot be read, or another hub leads.
     """
-    # As after Ctrl-C: the Lease is given back, and what follows need not wait for its expiry. A SIGINT in its place
-    # would be lost on a process that a script runs in the background: shells have those ignore it.
+    # As after Ctrl-C: the Lease is given back where no pass had begun, and what follows need not wait for its expiry. A
+    # SIGINT in its place would be lost on a process that a script runs in the background: shells have those ignore it.
     if (task := asyncio.current_task()) is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with assemble(options) as hub, observing(hub), _leading(hub):
@@ -91,6 +91,8 @@ def _failures(hub: Hub, passes: Sequence[Pass]) -> list[str]:
 async def _leading(hub: Hub) -> AsyncIterator[None]:
     """Hold the Lease, where this hub takes part in the election.
 
+    It is given back at the end, but for an end that may have cut a write off: that one may arrive yet.
+
     Raises:
         NotLeader: somebody else holds it and goes on holding it, or it cannot be had at all.
     """
@@ -105,7 +107,11 @@ async def _leading(hub: Hub) -> AsyncIterator[None]:
             click.echo(f"waiting for the Lease {hub.lease}{_held(hub)}", err=True)
             if not await _within(LEASE_PATIENCE, hub):
                 raise NotLeader(f"the Lease {hub.lease} cannot be had{_held(hub)}; --leader-elect=false does without")
-        yield
+        try:
+            yield
+        except (asyncio.CancelledError, ClusterUnreachable):
+            hub.elector.keep()
+            raise
     finally:
         election.cancel()
         with suppress(asyncio.CancelledError):

@@ -20,8 +20,9 @@ from msgspec.structs import replace
 from hub.model import LOCAL, TargetKey
 from hub.registry.spec import Registry, TargetSpec
 
-SCHEME: Final = "2"
-"""Of this module: replicas with different ones do not share targets. To be changed with what :func:`shard` says."""
+SCHEME: Final = "3"
+"""Of this module: replicas with different ones do not share targets. To be changed with what :func:`shard` says, and
+with the names of the Leases (:func:`hub.election.lease.lease_of`): then the first, whose name stays, tells alone."""
 DIGITS: Final = 16
 COMMON: Final = 0.25
 """Share of all targets."""

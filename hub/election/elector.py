@@ -23,7 +23,17 @@ import msgspec
 
 from hub.aio.clock import Clock
 from hub.aio.supervise import supervise
-from hub.errors import AlreadyExists, ClusterUnreachable, Conflict, HubError, NotFound, NotLeader
+from hub.errors import (
+    AlreadyExists,
+    ApiError,
+    ClusterUnreachable,
+    Conflict,
+    HubError,
+    NotFound,
+    NotLeader,
+    ServerFault,
+    TooManyRequests,
+)
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +44,11 @@ LONGEST_LEASE = 3600
 CONFLICTS = 3
 """Updates within one attempt: somebody who writes to the Lease all the time, and is no holder, does not cost it us."""
 WATCH_AGAIN = 30.0
-"""Seconds until a watch of the Lease is tried again that failed; meanwhile looking every few seconds has to do."""
+"""Seconds until a watch of the Lease is tried again that was refused; meanwhile looking every few seconds has to do."""
+RELEASE_AGAIN = 0.2
+"""Seconds until a release is tried again that met a fault, where the server does not say otherwise."""
+PASSING = (ClusterUnreachable, TooManyRequests, ServerFault)
+"""Faults that may be over the next time."""
 REMEMBERED = 64
 """Records sent since the last answer: one of them may be what is stored."""
 
@@ -317,7 +331,7 @@ class Elector:
                 await self._store.freed()
             except HubError as error:
                 log.debug("the Lease is not watched: %s", error)
-                await self._clock.sleep(WATCH_AGAIN)
+                await self._clock.sleep(self._timing.retry if isinstance(error, PASSING) else WATCH_AGAIN)
             else:
                 self._freed.set()
                 await self._clock.sleep(self._timing.retry / 2)
@@ -325,6 +339,8 @@ class Elector:
     async def _pause(self) -> None:
         """Wait for the next look: some seconds, or until the lease we saw has ended or is released."""
         seconds = self._timing.retry * (1.0 + self._rng.random() * self._timing.jitter)
+        if self._missing is not None:
+            seconds = min(seconds, self._timing.duration / 4)  # only looks that follow closely tell that it is missing
         left = self._seen_until() - self._clock.now()
         if 0 < left < seconds:
             seconds = left
@@ -426,24 +442,35 @@ class Elector:
         """Let the next one start at once; a failure only makes it wait for the expiry."""
         if not self._sent or self._kept:
             return
+        problem, record = "no answer", self._observed
         try:
             async with asyncio.timeout(self._timing.call):
-                record = self._observed
-                for _ in range(CONFLICTS):
-                    if record is None or not self._ours(record):  # or a write of ours was under way
-                        record = await self._store.get()
-                        if not self._ours(record):
-                            return
-                    stamp, notes = self._stamp(), self._terms.notes()
-                    free = replace(record, holder="", duration=1, acquired=stamp, renewed=stamp, notes=notes)
+                while True:
                     try:
-                        await self._store.update(free)
-                    except Conflict:
-                        record = None
+                        await self._free(record)
+                    except PASSING as error:
+                        problem, record = str(error), None
+                        asked = error.retry_after if isinstance(error, ApiError) else None
+                        await self._clock.sleep(min(max(RELEASE_AGAIN, asked or 0.0), self._timing.call / 2))
                     else:
                         return
         except (HubError, TimeoutError) as error:
-            log.warning("%slease of %s was not released: %s", self._label, self.identity, str(error) or "no answer")
+            log.warning("%slease of %s was not released: %s", self._label, self.identity, str(error) or problem)
+
+    async def _free(self, record: LeaseRecord | None) -> None:
+        for _ in range(CONFLICTS):
+            if record is None or not self._ours(record):  # or a write of ours was under way
+                record = await self._store.get()
+                if not self._ours(record):
+                    return
+            stamp, notes = self._stamp(), self._terms.notes()
+            free = replace(record, holder="", duration=1, acquired=stamp, renewed=stamp, notes=notes)
+            try:
+                await self._store.update(free)
+            except Conflict:
+                record = None
+            else:
+                return
 
     async def _call(self, request: Awaitable[T]) -> T:
         try:
@@ -479,7 +506,7 @@ class Elector:
         if now - last > self._timing.duration / 2:
             since = now  # it may have come and gone while we did not look
         self._missing = (since, now)
-        if self._observed is None or self._since_renewal() < self._timing.duration:
+        if self._observed is None or self._leading:
             return True
         return now - since >= self._timing.duration
 

@@ -19,6 +19,15 @@ REQUEST_SECONDS = 5.0
 """Upper bound of one request; the elector gives up earlier by itself."""
 
 
+def lease_of(name: str, shard: int) -> str:
+    """The Lease of a shard, in a hub whose first Lease has this name.
+
+    No owner's first Lease is called like that, nor one that ``--leader-elect-resource-name`` can name: before the first
+    dot they have ``endpointslice-hub-…``, or no dot.
+    """
+    return f"shard-{shard}.{name}" if shard else name
+
+
 class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

@@ -9,6 +9,8 @@ Every Lease is held by an :class:`~hub.election.elector.Elector`; here is what t
   that it gained is written when all say the same (:attr:`Shards.agreed`).
 - *Fair shares.* Who holds the fewest takes what is free; who holds at least two less than another asks for one, by an
   annotation on it. Its holder ends the writes under way, and releases it for the one that asked.
+- *Another version*, whose other Leases may have other names. Who takes the first Lease after one goes on saying what it
+  said, but for the number: whoever reads that gives back what it holds. When all have had the time, it begins.
 
 With one shard nothing of this costs a request, and the Lease is the one of a hub without shards.
 """
@@ -47,6 +49,8 @@ HANDED: Final = "endpointslice-hub/handed-to"
 """Annotation on a Lease that was released: the identity of who may take it first."""
 WHOLE: Final = 3.0
 """Seconds in which one replica alone takes all shards, at most."""
+LOOKS: Final = 3
+"""Retry periods within which a replica looks at the first Lease (2.2) and acts on it (a half), and a bit."""
 BUSY: Final = 0.02
 """Seconds between looks at writes under way."""
 
@@ -120,6 +124,11 @@ def count_of(record: LeaseRecord | None) -> int:
     return min(int(text), MOST_SHARDS) if text.isascii() and text.isdigit() and len(text) < 9 else MOST_SHARDS
 
 
+def scheme_of(mark: str) -> str:
+    """How a registry is divided, by its mark (:data:`hub.election.assignment.SCHEME`)."""
+    return mark.partition("-")[0]
+
+
 class Shards:
     """All Leases of one hub, of which this process holds some.
 
@@ -156,10 +165,15 @@ class Shards:
         self._shards = [self._shard(number) for number in range(count)]
         self._others: dict[int, tuple[Elector, asyncio.Task[None]]] = {}
         """Leases of replicas that count more shards."""
-        self._unseen: set[int] = set()
-        """Of these, those that were not looked at yet."""
+        self._unseen: dict[int, str] = {}
+        """Of these, those that were not looked at yet, and why."""
         self._mark = self._wanted = mark
         """What our Leases say, and what they are to say."""
+        self._scheme = scheme_of(mark)
+        self._before = ""
+        """The mark on the first Lease, where it is of another version."""
+        self._begin_at = float("inf")
+        """When we, who hold the first Lease after it, begin."""
         self._round = 0
         self._pace = min(self._timing.retry / 4, WHOLE / count)
         self._next_take = float("-inf")
@@ -302,12 +316,16 @@ class Shards:
 
     def _led(self, shard: _Shard, leading: bool) -> None:
         shard.free = shard.again = None
+        if self._before and not shard.number:
+            self._begin_at = self._clock.now() + self._settling if leading else float("inf")
+            if leading:
+                log.info("%s follows another version; it writes in %.0f s", self.identity, self._settling)
         if not leading:
             shard.confirmed = False
             if not any(each.elector.leading for each in self._shards):
                 self._mark = self._wanted
             self._holder.changed()
-        elif self.count == 1 and not self._others:
+        elif self.count == 1 and not self._others and not self._before:
             shard.confirmed = True
             self._holder.changed()
         else:
@@ -316,9 +334,11 @@ class Shards:
     async def _confirm(self, shard: _Shard) -> None:
         """A Lease was taken: hold it if all the others, read after that, say the same as it does."""
         while shard.elector.leading:
+            if self._clock.now() >= self._begin_at and not shard.number:
+                self._before = ""
             said = shard.elector.seen
             # Where it does not say what it should, it will with its next renewal.
-            if self.count == 1 or (said is not None and said.notes.get(REGISTRY) == self._mark):
+            if said is not None and said.notes.get(REGISTRY) == (self._mark if self.count > 1 else None):
                 with suppress(HubError):
                     await self._refresh()
                     self._settle(shard)
@@ -342,11 +362,13 @@ class Shards:
         Raises:
             HubError: one of them cannot be seen.
         """
+        others = tuple(self._others)
         answers = await asyncio.gather(*(each.refresh() for each in self._all()), return_exceptions=True)
-        self._unseen.clear()
         for each in answers:
             if isinstance(each, BaseException):
                 raise each
+        for number in others:
+            self._unseen.pop(number, None)
 
     def _all(self) -> Iterable[Elector]:
         yield from self.electors
@@ -357,6 +379,8 @@ class Shards:
     def notes(self, number: int) -> Mapping[str, str]:
         """What our writes put on a Lease."""
         said = {SHARDS: str(self.count), REGISTRY: self._mark} if self.count > 1 else {}
+        if self._before and not number:
+            said = {REGISTRY: self._before}
         if withheld := self._holder.withheld():
             said[ANNOTATION_WITHHELD] = withheld
         if to := self._shards[number].handed_to:
@@ -369,6 +393,8 @@ class Shards:
         shard = self._shards[number]
         if not shard.elector.leading:
             shard.inherited = ANNOTATION_WITHHELD in record.notes
+            if not number:
+                self._before = record.notes.get(REGISTRY, "") if self._is_strange(record) else ""
         elif who := record.notes.get(WANTED):
             self._asked(shard, who)
 
@@ -404,6 +430,15 @@ class Shards:
             left = max(left, shard.free[1] + self._timing.retry - now)
         return max(left, 0.0)
 
+    def _is_strange(self, record: LeaseRecord | None) -> bool:
+        """Whether a Lease is of another version, which divides otherwise or has other Leases."""
+        return record is not None and scheme_of(record.notes.get(REGISTRY, self._mark)) != self._scheme
+
+    @property
+    def _settling(self) -> float:
+        """Seconds within which another version's replicas have given up what they held when we took the first Lease."""
+        return LOOKS * self._timing.retry + self._timing.duration
+
     def _counted(self) -> bool:
         """Whether the first Lease says our number: whoever counts otherwise reads it there."""
         return count_of(self._shards[0].elector.seen) == self.count
@@ -415,7 +450,8 @@ class Shards:
     def _obstacle(self) -> str:
         """Why no Lease may be taken: somebody holds one and counts or divides otherwise."""
         if self._unseen:
-            return "the Leases of a larger --shards were not seen yet"
+            why = next(filter(None, self._unseen.values()), "")
+            return f"the Leases of a larger --shards were not seen yet{f': {why}' if why else ''}"
         for number, each in (*enumerate(self.electors), *((n, one) for n, (one, _) in self._others.items())):
             if each.leading or not each.taken or each.seen is None:
                 continue
@@ -440,18 +476,22 @@ class Shards:
                 name = f"look at shard {number}"
                 task = asyncio.create_task(self._every(self._timing.retry, partial(self._look, number)), name=name)
                 self._others[number] = elector, task
-                self._unseen.add(number)
+                self._unseen[number] = ""
                 self._spawn(self._look(number), name)
 
     async def _look(self, number: int) -> None:
         if number not in self._others:
             return
-        with suppress(HubError):
+        try:
             await self._others[number][0].refresh()
-            self._unseen.discard(number)
+        except HubError as error:
+            if number in self._unseen:
+                self._unseen[number] = str(error)
+        else:
+            self._unseen.pop(number, None)
         if number in self._others and max(count_of(each.seen) for each in self.electors) <= number:
             self._others.pop(number)[1].cancel()
-            self._unseen.discard(number)
+            self._unseen.pop(number, None)
 
     async def _look_again(self) -> None:
         """Have one free Lease looked at that may be taken by now; each replica begins elsewhere."""
@@ -472,7 +512,8 @@ class Shards:
     async def _deal(self) -> None:
         """What follows from how the others stand."""
         if self._load() and any(
-            each.taken and not each.leading and count_of(each.seen) != self.count for each in self._all()
+            each.taken and not each.leading and (count_of(each.seen) != self.count or self._is_strange(each.seen))
+            for each in self._all()
         ):
             for shard in self._shards:
                 self._leave(shard, "", self._obstacle())

@@ -15,7 +15,10 @@ import yaml
 from click import Context
 from click.testing import CliRunner, Result
 
+from hub.app.settings import lease_name
 from hub.cli import cli
+from hub.election import MOST_SHARDS
+from hub.election.lease import lease_of
 from hub.model import LABEL_SOURCE_CLUSTER
 from tests.support.api import Api, ApiRefused, Object
 from tests.support.apiserver.audit import Mark
@@ -834,16 +837,16 @@ def test_long_names_make_a_label_still(helm: Helm) -> None:
     assert len(owners) == 2
 
 
-def test_shards_are_an_argument_and_one_lease_each(helm: Helm) -> None:
-    """The account may use all the Leases and no other; with one shard nothing is said of it."""
+def test_shards_are_an_argument_and_the_leases_are_those_of_any_number(helm: Helm) -> None:
+    """Where the number was lowered, the account may see whether somebody holds the others; none is anybody else's."""
 
     def leases(objects: list[Object]) -> list[str]:
         rules = [rule for each in objects if each["kind"] == "Role" for rule in each["rules"]]
         return [name for rule in rules if rule["resources"] == ["leases"] for name in rule.get("resourceNames", ())]
 
     one, three = helm.template({}), helm.template({"shards": 3, "replicaCount": 3})
-    assert leases(one) == [f"endpointslice-hub-{OWNER}"]
-    assert leases(three) == [f"endpointslice-hub-{OWNER}{end}" for end in ("", "-1", "-2")]
+    expected = [lease_of(lease_name(OWNER), number) for number in range(MOST_SHARDS)]
+    assert leases(one) == leases(three) == expected
     assert [each for each in arguments(three) if each not in arguments(one)] == ["--shards=3"]
 
 

@@ -22,6 +22,7 @@ import pytest
 
 from hub.election.assignment import Assignment
 from hub.election.elector import Timing
+from hub.election.lease import lease_of
 from hub.election.shards import SHARDS
 from hub.model import TargetKey
 from hub.registry.load import load
@@ -73,7 +74,7 @@ def services(world: World, **sources: str) -> list[dict[str, object]]:
 
 def lease(number: int) -> str:
     """The name of a shard's Lease."""
-    return f"{LEASE}-{number}" if number else LEASE
+    return lease_of(LEASE, number)
 
 
 def holders(world: World) -> list[str]:

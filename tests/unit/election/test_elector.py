@@ -10,8 +10,17 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from hub.election.elector import Elector, LeaseRecord
-from hub.errors import AlreadyExists, ClusterUnreachable, Conflict, Forbidden, NotFound, NotLeader
+from hub.election.elector import Elector, LeaseRecord, Timing
+from hub.errors import (
+    AlreadyExists,
+    ClusterUnreachable,
+    Conflict,
+    Forbidden,
+    HubError,
+    NotFound,
+    NotLeader,
+    TooManyRequests,
+)
 from tests.support.leases import Server, real, simulate
 
 # -- a process ------------------------------------------------------------------------------------------------
@@ -282,6 +291,33 @@ def test_standby_that_may_not_watch_the_lease_looks_at_it() -> None:
     simulate(main())
 
 
+def test_watch_that_broke_is_soon_there_again() -> None:
+    """A connection lost is no refusal: one retry period later a release wakes the standby as before."""
+
+    async def main() -> None:
+        server = Server()
+        first, second = Process(server, "first"), Process(server, "second")
+        follow, breaks = second.freed, [ClusterUnreachable("connection lost", "reset")]
+
+        async def freed() -> None:
+            if breaks:
+                raise breaks.pop()
+            await follow()
+
+        second.freed = freed  # type: ignore[method-assign]
+        first.start()
+        await asyncio.sleep(1)
+        second.start()
+        await asyncio.sleep(2.1)
+        server.calls.clear()
+        await first.stop()
+        stopped = real()
+        await asyncio.sleep(5)
+        assert second.changes[0][0] - stopped <= 0.1
+
+    simulate(main())
+
+
 def test_watch_that_lies_costs_no_storm_of_requests() -> None:
     """A watch cache that goes on showing a released Lease makes a standby look every second, not in a loop."""
 
@@ -343,6 +379,56 @@ def test_stop_in_the_middle_of_a_renewal_still_releases() -> None:
         first.latency = (0.0, 0.0)
         await first.stop()
         assert (server.holder, server.version > before) == ("", True)
+
+    simulate(main())
+
+
+@pytest.mark.parametrize(
+    ("fault", "stored", "within"),
+    [
+        (ClusterUnreachable("connection lost", "reset"), False, 0.3),
+        (ClusterUnreachable("connection lost", "reset"), True, 0.3),
+        (TooManyRequests(429, retry_after=1.0), False, 1.1),
+        (TooManyRequests(429, retry_after=60.0), False, 1.6),
+    ],
+)
+def test_release_that_met_a_fault_is_tried_again(fault: HubError, within: float, *, stored: bool) -> None:
+    """One request that fails does not cost the whole lease, and what was released is nobody's to release again."""
+
+    async def main() -> None:
+        server, first, second = await pair()
+        update, faults = first.update, [fault]
+
+        async def fails_once(record: LeaseRecord) -> LeaseRecord:
+            if record.holder or not faults:
+                return await update(record)
+            if stored:
+                await update(record)
+            raise faults.pop()
+
+        first.update = fails_once  # type: ignore[method-assign]
+        stopped = real()
+        await first.stop()
+        await asyncio.sleep(5)
+        assert second.changes[0][0] - stopped <= within
+        assert (server.holder, second.leads, len(second.changes)) == ("second", True, 1)
+
+    simulate(main())
+
+
+def test_stop_without_the_right_to_release_ends_at_once() -> None:
+    """What is refused once is refused again."""
+
+    async def main() -> None:
+        _, first, _ = await pair()
+
+        async def refused(record: LeaseRecord) -> LeaseRecord:
+            raise Forbidden(403)
+
+        first.update = refused  # type: ignore[method-assign]
+        stopped = real()
+        await first.stop()
+        assert real() == stopped
 
     simulate(main())
 
@@ -481,6 +567,46 @@ def test_deleted_lease_is_made_again_by_its_holder() -> None:
             await asyncio.sleep(random.Random(server.version).uniform(0, 9))
             assert not (first.leads and second.leads)
         assert (first.leads, second.changes) == (True, [])
+
+    simulate(main())
+
+
+def test_deleted_lease_is_not_made_by_who_gave_it_away() -> None:
+    """It was his a moment ago: whoever has it since may still write."""
+
+    async def main() -> None:
+        server, first, second = await pair()
+        await first.stop()
+        await asyncio.sleep(0.5)
+        first.start()
+        await asyncio.sleep(0.5)
+        assert (first.leads, second.leads) == (False, True)
+        server.record, second.refuse = None, True
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            assert not (first.leads and second.leads)
+        assert first.leads
+
+    simulate(main())
+
+
+@pytest.mark.parametrize("retry", [2.0, 5.0, 8.0])
+def test_deleted_lease_of_a_dead_leader_is_taken_after_the_duration(retry: float) -> None:
+    """However seldom a standby looks otherwise: one that is missing is looked at often enough."""
+
+    async def main() -> None:
+        server = Server()
+        first, second = Process(server, "first"), Process(server, "second")
+        for each in (first, second):
+            each.elector = Elector(each, each.elector.identity, each, Timing(retry=retry), each.rng)
+        first.start()
+        await asyncio.sleep(1)
+        second.start()
+        await asyncio.sleep(20)
+        first.paused_until, server.record, deleted = 1e9, None, real()
+        await asyncio.sleep(60)
+        assert second.leads
+        assert 15 <= second.changes[0][0] - deleted <= 15 + 2.2 * retry + 15 / 4
 
     simulate(main())
 
