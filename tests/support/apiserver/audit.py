@@ -14,7 +14,11 @@ POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
-    "rules": [{"level": "None", "users": ["system:apiserver"]}, {"level": "Metadata"}],
+    "rules": [
+        {"level": "None", "users": ["system:apiserver"]},
+        {"level": "Request", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
+        {"level": "Metadata"},
+    ],
 }
 
 
@@ -24,6 +28,7 @@ class Request:
 
     Attributes:
         received, ended: by the server's clock, Unix time; a watch's are those of its start.
+        holder: who holds a Lease by what was written, "" = nobody; None where no whole Lease was.
     """
 
     user: str
@@ -36,6 +41,7 @@ class Request:
     uri: str
     received: float
     ended: float
+    holder: str | None = None
 
     @property
     def writes(self) -> bool:
@@ -67,7 +73,7 @@ def read(log: Path, since: Mark = BEGINNING) -> list[Request]:
 
 
 def _request(event: Object) -> Request:
-    target = event.get("objectRef", {})
+    target, written = event.get("objectRef", {}), event.get("requestObject") or {}
     resource = "/".join(filter(None, (target.get("resource", ""), target.get("subresource"))))
     return Request(
         user=event["user"]["username"],
@@ -80,4 +86,5 @@ def _request(event: Object) -> Request:
         uri=event["requestURI"],
         received=datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp(),
         ended=datetime.fromisoformat(event["stageTimestamp"]).timestamp(),
+        holder=written["spec"].get("holderIdentity") or "" if "spec" in written else None,
     )
