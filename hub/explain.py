@@ -15,7 +15,7 @@ from typing import Final
 from hub.desired.addresses import Accepted, AddressPolicy, Rejected, parse
 from hub.desired.view import NodeReport, ViewResult
 from hub.groups import EndpointGroup, GroupKey
-from hub.model import Absent, Endpoint, Finding, Found, Node, Resolution, Slice, TargetKey, Unknown
+from hub.model import Absent, Endpoint, Finding, Found, Node, Resolution, Slice, TargetKey, Unknown, few
 from hub.plan.guard import Withheld
 
 NAMED: Final = 3
@@ -383,13 +383,8 @@ def _rejections(source: SourceFacts) -> Iterable[Step]:
             stage = "address" if report.eligible else "eligibility"
             out.setdefault((stage, report.reason), []).append(name)
     for (stage, reason), names in sorted(out.items()):
-        yield Step(stage, source.cluster, f"{len(names)} {reason}", _few(names))
+        yield Step(stage, source.cluster, f"{len(names)} {reason}", few(names, NAMED))
     refused = Counter(reason for _, _, reason in source.result.rejected)
     for reason, number in sorted(refused.items()):
         texts = [f"{text} of {name}" for name, text, why in source.result.rejected if why == reason]
-        yield Step("address", source.cluster, f"{number} rejected", f"{reason}: {_few(texts)}")
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+        yield Step("address", source.cluster, f"{number} rejected", f"{reason}: {few(texts, NAMED)}")

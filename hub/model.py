@@ -8,7 +8,7 @@ endpoints of a cluster exist once, however many Services publish them. Never mut
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -388,3 +388,9 @@ class Finding(msgspec.Struct, frozen=True):
     reason: str
     message: str
     objects: tuple[str, ...] = ()
+
+
+def few(names: Sequence[str], most: int) -> str:
+    """The first so many of some names for a message, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from hub.model import TargetKey
+from hub.model import TargetKey, few
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +27,5 @@ class Journal:
         if not self._writes:
             return
         written, self._writes = self._writes, {}
-        names = ", ".join(sorted(map(str, written))[:NAMED])
-        more = f" and {len(written) - NAMED} more" if len(written) > NAMED else ""
-        log.info("published: %d slices written for %s%s", sum(written.values()), names, more)
+        names = few(sorted(map(str, written)), NAMED)
+        log.info("published: %d slices written for %s", sum(written.values()), names)

@@ -15,7 +15,7 @@ from hub.cli.observe import meant, warn_of_problems
 from hub.cli.render import Output, count, document, one_line, table
 from hub.cli.server import Server, fetch
 from hub.errors import UsageError
-from hub.model import LOCAL
+from hub.model import LOCAL, few
 from hub.report.detail import cluster_detail, cluster_details
 from hub.report.values import ClusterDetail, NodeState, SourceDetail, Status
 
@@ -99,7 +99,7 @@ def _unfollowed(found: ClusterDetail) -> bool:
 def _text(each: SourceDetail, *, elsewhere: bool) -> str:
     published = sum(bool(node.addresses) for node in each.nodes)
     through = f" through {each.provider}" if each.provider else ""
-    used = f" for {_few(each.services)}" if each.services else ""
+    used = f" for {few(each.services, 3)}" if each.services else ""
     heading = click.style(one_line(f"{each.cluster}{through}{used}"), bold=True)
     if each.unknown is not None:
         return f"{heading}: " + ("followed by other replicas" if elsewhere else f"unknown: {one_line(each.unknown)}")
@@ -115,8 +115,3 @@ def _row(node: NodeState) -> tuple[str, ...]:
     if not address and node.eligible:
         address = f"none: {node.message or node.reason}"
     return node.name, eligible, node.resolution.text if node.resolution is not None else "", address, node.verdict
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more

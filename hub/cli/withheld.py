@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from hub.cli.render import count
+from hub.model import few
 from hub.report.values import Held, RegistryWithheld
 
 NAMED: Final = 5
@@ -14,9 +15,8 @@ NAMED: Final = 5
 
 def lines(each: Held) -> Iterable[str]:
     """What the guard holds back of one source and family."""
-    more = f" and {len(each.addresses) - NAMED} more" if len(each.addresses) > NAMED else ""
     yield f"= withheld: {each.reason}: {each.message}"
-    named = ", ".join(each.addresses[:NAMED]) + more
+    named = few(each.addresses, NAMED)
     yield f"  {count(len(each.addresses), 'endpoint')}: {named}; since {each.since}"
     yield f"  approve with: {each.approve}"
 

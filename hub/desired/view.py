@@ -35,6 +35,7 @@ from hub.model import (
     Resolution,
     SourceView,
     Unknown,
+    few,
 )
 from hub.registry.spec import NodePolicy
 
@@ -438,7 +439,7 @@ class ViewBuilder:
         if self._conflicts:
             addresses = sorted(self._conflicts)
             found.append(
-                Finding("AddressConflict", f"{self._cluster}: nodes share {_some(addresses)}", tuple(addresses))
+                Finding("AddressConflict", f"{self._cluster}: nodes share {few(addresses, LISTED)}", tuple(addresses))
             )
         if self._disrupted:
             found.append(
@@ -471,7 +472,7 @@ class ViewBuilder:
                     )
                 )
             if rest := [name for name in names if name not in dict(ambiguous)] if ambiguous else names:
-                message = f"{self._cluster}: address not known of {_some(rest)}"
+                message = f"{self._cluster}: address not known of {few(rest, LISTED)}"
                 found.append(Finding("NodeUnresolved", message, tuple(rest)))
         return tuple(found)
 
@@ -517,11 +518,6 @@ def _seconds(text: str) -> float | None:
 def _normal(text: str) -> str:
     address = parse(text)
     return text if isinstance(address, Rejected) else str(address)
-
-
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:LISTED])
-    return shown if len(names) <= LISTED else f"{shown} and {len(names) - LISTED} more"
 
 
 def _quoted(text: str) -> str:

@@ -19,7 +19,7 @@ from hub.desired.ports import NO_READINGS, PortReading
 from hub.desired.target import SourceInput
 from hub.desired.view import ViewResult
 from hub.groups import same_objects
-from hub.model import LABEL_SOURCE_CLUSTER, LOCAL, Endpoint, Finding, Slice, SourceView
+from hub.model import LABEL_SOURCE_CLUSTER, LOCAL, Endpoint, Finding, Slice, SourceView, few
 from hub.registry.removals import NAMED, RegistryHeld, Removals, cluster_entry
 from hub.registry.spec import ClusterSpec, NodePortRef, ProviderRef, Registry, SourceSpec, TargetSpec
 from hub.remote.fleet import Fleet, SourceKey, node_ports
@@ -243,7 +243,7 @@ def _leaving(
     leaving = [name for name in parked if name not in registry.frozen_names and name not in withheld]
     if kept := tuple(name for name in leaving if _maybe_renamed(name, registry)):
         message = f"{', '.join(kept)}: in no entry; stays until these are mended, as one may have been called so: "
-        yield Finding("MaybeRenamed", message + _some(registry.broken_clusters), kept)
+        yield Finding("MaybeRenamed", message + few(sorted(registry.broken_clusters), NAMED), kept)
     if names := tuple(name for name in leaving if name not in kept):
         message = f"{', '.join(names)}: no source any more; what is published of it goes after the removal grace"
         yield Finding("RemovalPending", message, names)
@@ -252,12 +252,6 @@ def _leaving(
 def _maybe_renamed(name: str, registry: Registry) -> bool:
     """No entry has this name, and one that is broken may have meant to say that it had."""
     return bool(name and registry.broken_clusters) and name not in registry.clusters
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = sorted(names)
-    more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
-    return f"{', '.join(listed[:NAMED])}{more}"
 
 
 def _input(

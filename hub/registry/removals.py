@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from hub.model import Finding, Slice, TargetKey
+from hub.model import Finding, Slice, TargetKey, few
 from hub.registry.spec import Registry
 
 log = logging.getLogger(__name__)
@@ -63,9 +63,8 @@ class RegistryHeld(msgspec.Struct, frozen=True):
     @property
     def message(self) -> str:
         """One sentence that says what ends it."""
-        more = f" and {len(self.entries) - NAMED} more" if len(self.entries) > NAMED else ""
         return (
-            f"the registry lacks {len(self.entries)} entries ({', '.join(self.entries[:NAMED])}{more}) with "
+            f"the registry lacks {len(self.entries)} entries ({few(self.entries, NAMED)}) with "
             f"{self.endpoints} of {self.total} endpoints; withheld until: {self.approve}"
         )
 
