@@ -6,7 +6,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help screenshots demo test test-nightly test-model faults fuzz soak unit check format bench bench-copy bench-health bench-scale mutants docs image-steps sbom audit deps servers clean
+.PHONY: help screenshots demo test test-nightly test-model faults fuzz soak unit check static format bench bench-copy bench-health bench-scale mutants docs image-steps sbom audit deps servers clean
 
 help:
 	@echo "make demo     the hub at work on simulated clusters, no Kubernetes needed"
@@ -17,10 +17,11 @@ help:
 	@echo "make faults   every row of the fault table, and its figures into docs/reliability.md: a quarter of an hour"
 	@echo "make fuzz     damaged input for everything the hub reads, FUZZ times as much as make test: docs/bad-input.md"
 	@echo "make unit     the tests that need no API server"
-	@echo "make check    format, lint, types, layers, unit tests: before every commit"
+	@echo "make check    format, lint, types, layers, docs, unit tests: before every commit; CI runs it"
+	@echo "make static   make check without the unit tests"
 	@echo "make format   let ruff format and repair"
 	@echo "make bench    measure the hub beside the Go reference and the floor"
-	@echo "make mutants  what the unit tests of hub.desired, hub.plan and the guard would not notice: ten minutes"
+	@echo "make mutants  change the code in 200 random places, one at a time, and list what no unit test notices"
 	@echo "make bench-health  measure health checks: CPU, cadence, detection (needs user namespaces)"
 	@echo "make bench-scale  measure the hub on 500 clusters: half an hour"
 	@echo "make bench-copy  measure a copied Service beside a client-go watcher"
@@ -34,7 +35,7 @@ help:
 	@echo "ARGS=… goes to the command that is run"
 
 # The stamp is younger than whatever decides what belongs into the environment.
-.venv/.stamp: pyproject.toml uv.lock $(wildcard providers/*/pyproject.toml) tools/make_venv.py
+.venv/.stamp: pyproject.toml uv.lock $(wildcard providers/*/pyproject.toml) testkit/pyproject.toml tools/make_venv.py
 	@$(PYTHON) tools/make_venv.py
 	@touch $@
 
@@ -76,13 +77,16 @@ fuzz: .venv/.stamp
 unit: .venv/.stamp
 	@$(BIN)/python -m pytest -q -m "not apiserver" $(ARGS)
 
-check: .venv/.stamp
+# In CI `make test` follows, which runs the unit tests with all the others.
+check: static $(if $(CI),,unit)
+
+static: .venv/.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(MAKE) --no-print-directory unit
+	$(BIN)/python tools/docs_site.py build/docs
 
 format: .venv/.stamp
 	$(BIN)/ruff format .
@@ -91,13 +95,8 @@ format: .venv/.stamp
 bench: servers
 	@$(BIN)/python benchmarks/bench.py $(ARGS)
 
-# The tool comes when it is asked for, since it brings more than all the others together.
-MUTMUT := mutmut==3.8.1
 mutants: .venv/.stamp
-	@if command -v uv >/dev/null; then uv pip install --quiet --python $(BIN)/python $(MUTMUT); \
-		else $(BIN)/python -m pip install --quiet $(MUTMUT); fi
-	@$(BIN)/python -m mutmut run $(ARGS)
-	@$(BIN)/python tools/mutants.py
+	@$(BIN)/python tools/mutants.py $(ARGS)
 
 bench-health: .venv/.stamp
 	@$(BIN)/python benchmarks/health.py $(ARGS)
@@ -111,10 +110,17 @@ bench-copy: servers
 docs: .venv/.stamp
 	@$(BIN)/python tools/docs_site.py build/docs
 
-# With the Python that the image has, and away from the sources.
+# With the Python that the image has, and away from the sources. The image has no test kit, which the demo is in: that is
+# added to a copy.
 image-steps: .venv/.stamp
 	@$(PYTHON) tools/image.py build/image
-	@cd build && env -u PYTHONPATH image/bin/hub demo --for 10s
+	@cd build && env -u PYTHONPATH image/bin/hub check ../clusters.example.yaml
+	@rm -rf build/image-with-testkit build/testkit && cp -a build/image build/image-with-testkit
+	@$(BIN)/python tools/lock.py endpointslice-hub-testkit > build/testkit.txt
+	@cd testkit && ../$(BIN)/python -m hatchling build --target wheel --directory ../build/testkit
+	@build/image-with-testkit/bin/python -m pip install --quiet --require-hashes --requirement build/testkit.txt
+	@build/image-with-testkit/bin/python -m pip install --quiet --no-index --no-deps build/testkit/*.whl
+	@cd build && env -u PYTHONPATH image-with-testkit/bin/python -m hub demo --for 10s
 
 sbom: .venv/.stamp
 	@mkdir -p build
@@ -143,5 +149,5 @@ deps:
 	fi
 
 clean:
-	rm -rf .venv mutants .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

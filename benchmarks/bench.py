@@ -71,7 +71,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=between(1, 100), default=3)
     parser.add_argument("--flips", type=between(1, 1000), default=100, help="per run")
     parser.add_argument("--heartbeats", type=between(1, 100_000), default=10_000, help="per run, in whole rounds")
-    parser.add_argument("--quick", action="store_true", help="a smoke test: tiny row, 1 round, 3 flips")
+    parser.add_argument("--quick", action="store_true", help="a smoke test: tiny rows, 1 round, 3 flips")
     parser.add_argument("--save", nargs="?", const=TODAY, metavar="FILE", help="default: benchmarks/results/DATE.json")
     parser.add_argument("--write-docs", action="store_true", help="put the result into docs/performance.md")
     parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="measure nothing, use a saved result")
@@ -79,7 +79,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     if given.quick and given.write_docs:
         parser.error("--quick measures nothing that is worth writing down")
     if given.quick:
-        given.rows, given.rounds, given.flips, given.heartbeats = [report.QUICK], 1, 3, 1
+        given.rows, given.rounds, given.flips, given.heartbeats = list(report.QUICK), 1, 3, 1
     given.rows = given.rows or list(report.ROWS)
     return given
 
@@ -144,6 +144,7 @@ async def measured(given: argparse.Namespace) -> dict[str, Any]:
         given.heartbeats,
         settle=0.5 if given.quick else 2.0,
         rolling=1.0 if given.quick else measure.ROLLING,
+        paced=1.0 if given.quick else measure.PACED,
     )
     commands = await asyncio.to_thread(command_times)
     runs = []

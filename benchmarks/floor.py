@@ -176,7 +176,7 @@ async def main(path: str) -> None:
     pool, clock = LookupPool(), SystemClock()
 
     def client(kubeconfig: str) -> Client:
-        policy = KubeconfigPolicy()
+        policy = KubeconfigPolicy(trusted=True)
         return Client(Credentials(load_kubeconfig(kubeconfig, policy=policy), clock), pool)
 
     writer, services = Writer(client(config["hub"])), config["services"]

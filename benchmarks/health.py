@@ -31,13 +31,14 @@ import uvloop
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from hub_testkit.simulator.identity import AUTHORITY, server_tls  # noqa: E402
+
 from benchmarks.report import replace_block  # noqa: E402
 from hub.aio.clock import SystemClock  # noqa: E402
 from hub.health.board import Board  # noqa: E402
 from hub.health.prober import Probe  # noqa: E402
 from hub.health.spec import Check, Watch  # noqa: E402
 from hub.model import PUBLISHED, Endpoint, TargetKey  # noqa: E402
-from hub.plugin.testing.simulator.identity import AUTHORITY, server_tls  # noqa: E402
 
 INSIDE = "HUB_BENCH_INSIDE_NAMESPACE"
 SETUP = (

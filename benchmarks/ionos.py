@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from hub_provider_ionos import inventory
 from hub_provider_ionos.match import Rules, resolve
-from hub_provider_ionos.testing import shapes
+from hub_testkit.ionos import shapes
 
 from hub.plugin import Found, Node
 

@@ -9,6 +9,8 @@ The figures, the same for every subject:
 * ``cpu_per_heartbeat_ms``: CPU time, user and system, for each of the heartbeats (which change nothing that matters).
 * ``writes_start``, ``writes_per_flip``, ``heartbeat_writes``: write requests on EndpointSlices, as the API
   server counts them.
+* ``paced5_p50_ms``, ``paced5_p99_ms``, ``paced20_p50_ms``, ``paced20_p99_ms``, where there is one Service: the same
+  time while nodes change 5 and 20 times a second, whether or not the changes before have been published.
 * ``rolling_writes``: write requests for each Service of a cluster of which 100 nodes (or all) are replaced within 10 s;
   ``rolling_last_s``: from the last replacement until all of its Services publish all new ones and no old one.
 """
@@ -16,12 +18,13 @@ The figures, the same for every subject:
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import os
 import random
 import statistics
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,6 +46,12 @@ ROLLED = 100
 """Nodes of the first cluster that are replaced, one after the other."""
 ROLLING = 10.0
 """Seconds that takes."""
+PACES = (5, 20)
+"""Changes a second, one after the other without waiting for any."""
+PACED = 30.0
+"""Seconds for each pace."""
+DOWN = 10
+"""Nodes that are not Ready at a time: few enough for a guard, and each stays so for half a second at least."""
 STOP_GRACE = 15.0
 
 
@@ -56,6 +65,7 @@ class Effort:
         settle: seconds of rest before CPU time and memory are read.
         limit: seconds the start may take.
         rolling: seconds in which nodes are replaced.
+        paced: seconds for each pace of changes.
     """
 
     flips: int = 100
@@ -63,6 +73,7 @@ class Effort:
     settle: float = 2.0
     limit: float = 180.0
     rolling: float = ROLLING
+    paced: float = PACED
 
 
 # --- what the harness sees -------------------------------------------------------------------------
@@ -146,6 +157,62 @@ def successor(number: int, rng: random.Random) -> dict[str, Any]:
     return node(0, SUCCESSORS + number, rng)
 
 
+class Awaited:
+    """Changes of one Service that have been made, and how long each took until it was published.
+
+    Attributes:
+        milliseconds: of the changes that were seen.
+    """
+
+    def __init__(self, published: Published, service: str) -> None:
+        self.milliseconds: list[float] = []
+        self._published = published
+        self._service = service
+        self._changes: list[tuple[str, bool, float]] = []
+
+    @property
+    def missing(self) -> int:
+        """Changes that have not been seen yet."""
+        return len(self._changes)
+
+    def add(self, ip: str, *, ready: bool) -> None:
+        """A change is made now."""
+        self._changes.append((ip, ready, time.perf_counter()))
+
+    def look(self) -> bool:
+        """Take the time of each change that the Service shows; True when it shows all."""
+        now = time.perf_counter()
+        still = []
+        for ip, ready, begin in self._changes:
+            if self._published.has(self._service, ip) == ready:
+                self.milliseconds.append((now - begin) * 1e3)
+            else:
+                still.append((ip, ready, begin))
+        self._changes = still
+        return not still
+
+    async def follow(self) -> None:
+        """Look whenever the slices have changed, until cancelled."""
+        while True:
+            self._published.changed.clear()
+            self.look()
+            await self._published.changed.wait()
+
+
+def ups_and_downs(count: int, nodes: int) -> list[tuple[int, bool]]:
+    """``count`` changes of nodes: (number, Ready). At most ``DOWN`` nodes, or half of them, are not Ready at a time."""
+    down: deque[int] = deque()
+    made: list[tuple[int, bool]] = []
+    fresh = itertools.cycle(range(nodes))
+    for _ in range(count):
+        if len(down) < min(DOWN, nodes // 2):
+            down.append(next(fresh))
+            made.append((down[-1], False))
+        else:
+            made.append((down.popleft(), True))
+    return made
+
+
 # --- one run ---------------------------------------------------------------------------------------
 
 
@@ -214,6 +281,9 @@ class _Run:
         self.result["writes_per_flip"] = round((flipped - started) / (2 * self.effort.flips), 2)
         await self._heartbeats()
         self.result["heartbeat_writes"] = await self.world.hub.slice_writes() - flipped
+        if len(self.world.backends) == 1:
+            for pace in PACES:
+                await self._paced(pace)
         if self.result["subject"] != "floor":  # whose places are for the nodes it has listed
             await self._rolling()
         return self.result
@@ -277,6 +347,28 @@ class _Run:
         self.result["cpu_per_heartbeat_ms"] = round((after.cpu - before.cpu) / len(beats) * 1e3, 3)
         self.result["rss_end_mb"] = round(after.rss, 1)
         self.result["rss_peak_mb"] = round(after.peak, 1)
+
+    async def _paced(self, pace: int) -> None:
+        """Nodes change at a fixed pace; in the end all are Ready again."""
+        awaited = Awaited(self.published, self.world.backends[0].service)
+        changes = ups_and_downs(round(self.effort.paced * pace), self.world.row.nodes)
+        following = asyncio.create_task(awaited.follow(), name="the paced changes")
+        down = set[int]()
+        async with asyncio.TaskGroup() as group:
+            begin = time.perf_counter()
+            for made, (number, ready) in enumerate(changes):
+                await asyncio.sleep(max(0.0, begin + made / pace - time.perf_counter()))
+                awaited.add(address(0, number), ready=ready)
+                group.create_task(self._patch(0, number, {"type": "Ready", "status": str(ready)}))
+                (down.discard if ready else down.add)(number)
+        following.cancel()
+        await self._until(awaited.look, FLIP_LIMIT)
+        self.result["missed"] += awaited.missing
+        self.result[f"paced{pace}_p50_ms"] = round(statistics.median(awaited.milliseconds), 1)
+        self.result[f"paced{pace}_p99_ms"] = round(p99(awaited.milliseconds), 1)
+        for number in sorted(down):
+            await self._patch(0, number, {"type": "Ready", "status": "True"})
+        await asyncio.sleep(self.effort.settle)
 
     async def _rolling(self) -> None:
         """Every node is joined by its successor, and leaves; then the cluster is put back as it was."""

@@ -1,10 +1,11 @@
 """Measures how fast a copy of a Service follows its source: the hub beside a client-go watcher. ``make bench-copy``.
 
 One API server on loopback, a source with one slice and its copy. Each change replaces one address of the
-source; the time runs from that request until a watch of the harness's own sees the copy with the new address.
+source; the time runs from that request until a watch of the harness's own sees the copy with the new address. Changes
+are made as soon as the copy has followed the last one, then 5 and 20 times a second, whether it has or not.
 The subjects take turns, in the other order every other round; medians of one invocation may be compared.
 
-    make bench-copy                              3 endpoints and 100, 3 rounds of 60 changes: about eight minutes
+    make bench-copy                              3 endpoints and 100, 3 rounds: about a quarter of an hour
     make bench-copy ARGS="--sizes 1000"          another size (beyond 1,000, slices are full)
     make bench-copy ARGS=--write-docs            put the result into docs/performance.md
     make bench-copy ARGS=--quick                 does it run? the figures mean nothing
@@ -14,12 +15,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -41,11 +43,13 @@ from tests.support.apiserver.server import ApiServer  # noqa: E402
 
 GOCOPY = Path(__file__).resolve().parent / "gocopy"
 SUBJECTS = ("gocopy", "hub")
-GOAL = 1.2
-"""The most that the hub's median may be, in medians of the watcher."""
+GOALS = {"p50_ms": 1.2, "p99_ms": 1.5}
+"""The most that the hub's times may be, in those of the watcher."""
+ENOUGH = 60.0
+"""Milliseconds: where the hub's time is no longer, the ratio does not matter."""
+PACES = (0, 5, 20)
+"""Changes a second; 0 = each as soon as the copy has followed the last one."""
 SOURCE, TARGET = "source", "copy"
-BETWEEN = 0.55
-"""Seconds: the hub writes a lone change at once and batches what comes faster than 2 a second."""
 LIMIT = 30.0
 BEGIN, END = "<!-- bench-copy: begin (make bench-copy ARGS=--write-docs) -->", "<!-- bench-copy: end -->"
 
@@ -78,12 +82,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sizes", type=sizes, default=[3, 100], help="endpoints of the source: 3,100")
     parser.add_argument("--subjects", type=lambda text: text.split(","), default=list(SUBJECTS))
     parser.add_argument("--rounds", type=between(1, 100), default=3)
-    parser.add_argument("--changes", type=between(1, 10_000), default=60, help="per round")
+    parser.add_argument("--changes", type=between(1, 10_000), default=200, help="that wait for the copy, per round")
+    parser.add_argument("--seconds", type=between(1, 600), default=30, help="of changes at each pace, per round")
     parser.add_argument("--quick", action="store_true", help="a smoke test: 1 round, 3 changes")
     parser.add_argument("--write-docs", action="store_true", help="put the result into docs/performance.md")
     given = parser.parse_args(argv)
     if given.quick:
-        given.sizes, given.rounds, given.changes = [3], 1, 3
+        given.sizes, given.rounds, given.changes, given.seconds = [3], 1, 3, 1
     try:
         found = asyncio.run(measured(given))
     except binaries.KitUnavailable as error:
@@ -127,23 +132,25 @@ async def measured(given: argparse.Namespace) -> dict[str, Any]:
                 for size in given.sizes:
                     for number in range(given.rounds):
                         for subject in order(given.subjects, number):
-                            times = await one_run(api, folder, subject, size, given.changes)
-                            run = {
-                                "subject": subject,
-                                "endpoints": size,
-                                "round": number,
-                                "p50_ms": round(statistics.median(times) * 1000, 2),
-                                "p99_ms": round(p99(times) * 1000, 2),
-                            }
-                            print(json.dumps(run), flush=True)
-                            runs.append(run)
+                            counts = {pace: given.seconds * pace or given.changes for pace in PACES}
+                            for pace, times in (await one_run(api, folder, subject, size, counts)).items():
+                                run = {
+                                    "subject": subject,
+                                    "endpoints": size,
+                                    "pace": pace,
+                                    "round": number,
+                                    "p50_ms": round(statistics.median(times) * 1000, 2),
+                                    "p99_ms": round(p99(times) * 1000, 2),
+                                }
+                                print(json.dumps(run), flush=True)
+                                runs.append(run)
         finally:
             await asyncio.to_thread(server.stop)
     return {"machine": machine(go), "runs": runs}
 
 
-async def one_run(api: Api, folder: Path, subject: str, size: int, changes: int) -> list[float]:
-    """Seconds of each change, with one subject at work."""
+async def one_run(api: Api, folder: Path, subject: str, size: int, counts: Mapping[int, int]) -> dict[int, list[float]]:
+    """Seconds of each change by pace, with one subject at work; ``counts`` says how many changes each pace has."""
     await api.call("DELETE", f"{SLICES}?labelSelector=kubernetes.io/service-name")
     addresses = [f"10.50.{number >> 8}.{number & 255}" for number in range(size)]
     made = await api.call("POST", SLICES, source_slice(addresses))
@@ -151,27 +158,37 @@ async def one_run(api: Api, folder: Path, subject: str, size: int, changes: int)
     copy = Copy()
     selector = f"labelSelector=kubernetes.io/service-name={TARGET}"
     watching = asyncio.create_task(api.watch(f"{SLICES}?{selector}", version, copy.take))
+    fresh = (f"10.60.{number >> 8}.{number & 255}" for number in itertools.count())
     try:
         async with running(folder, subject):
             await copy.until(lambda seen: seen == frozenset(addresses))
-            return [await one_change(api, copy, addresses, number) for number in range(changes)]
+            return {pace: await changes(api, copy, addresses, fresh, pace, count) for pace, count in counts.items()}
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
 
 
-async def one_change(api: Api, copy: Copy, addresses: list[str], number: int) -> float:
-    """Replace one address, and wait for it."""
-    fresh = f"10.60.{number >> 8}.{number & 255}"
-    addresses[number % len(addresses)] = fresh
-    body = {"endpoints": source_slice(addresses)["endpoints"]}
+async def changes(
+    api: Api, copy: Copy, addresses: list[str], fresh: Iterator[str], pace: int, count: int
+) -> list[float]:
+    """Replace one address after the other; seconds until the copy had each."""
+
+    async def followed(begin: float, address: str) -> float:
+        return await copy.until(lambda found: address in found) - begin
+
+    waiting: list[asyncio.Task[float]] = []
     begin = time.perf_counter()
-    _, seen = await asyncio.gather(
-        api.call("PATCH", f"{SLICES}/{SOURCE}", body, "application/merge-patch+json"),
-        copy.until(lambda found: fresh in found),
-    )
-    await asyncio.sleep(BETWEEN)
-    return seen - begin
+    for number in range(count):
+        if pace:
+            await asyncio.sleep(max(0.0, begin + number / pace - time.perf_counter()))
+        address = addresses[number % len(addresses)] = next(fresh)
+        waiting.append(asyncio.create_task(followed(time.perf_counter(), address)))
+        # Awaited, since each request has all addresses: the older one of two must not arrive last.
+        body = {"endpoints": source_slice(addresses)["endpoints"]}
+        await api.call("PATCH", f"{SLICES}/{SOURCE}", body, "application/merge-patch+json")
+        if not pace:
+            await waiting[-1]
+    return [await task for task in waiting]
 
 
 def source_slice(addresses: Sequence[str]) -> dict[str, Any]:
@@ -187,7 +204,7 @@ def source_slice(addresses: Sequence[str]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def running(folder: Path, subject: str) -> AsyncIterator[None]:
-    """A subject at work; the hub as in production, but for the batching of storms, which no lone change meets."""
+    """A subject at work; the hub as in production."""
     access = str(kubeconfig(folder, "hub"))
     if subject == "gocopy":
         argv = [str(binaries.ensure_go_program(GOCOPY)), "-kubeconfig", access, "-source", SOURCE, "-target", TARGET]
@@ -211,6 +228,23 @@ async def running(folder: Path, subject: str) -> AsyncIterator[None]:
         await asyncio.to_thread(process.stop)
 
 
+def goal(key: str, pace: int) -> str:
+    """What the hub is to reach."""
+    return f"≤ {GOALS[key]} or hub ≤ {ENOUGH:g} ms" if _short_is_enough(key, pace) else f"≤ {GOALS[key]}"
+
+
+def verdict(key: str, pace: int, values: Mapping[str, float], ratio: float | None) -> str:
+    """Whether it does; "" where there is nothing to compare."""
+    if ratio is None:
+        return ""
+    short = _short_is_enough(key, pace) and values["hub"] <= ENOUGH
+    return "met" if short or round(ratio, 2) <= GOALS[key] else "missed"
+
+
+def _short_is_enough(key: str, pace: int) -> bool:
+    return pace > 0 or key == "p99_ms"
+
+
 def document(found: dict[str, Any]) -> str:
     """The table of docs/performance.md."""
     used = found["machine"]
@@ -222,21 +256,23 @@ def document(found: dict[str, Any]) -> str:
         "| source | figure | hub | gocopy | hub / gocopy | goal | |",
         "|---|---|---|---|---|---|---|",
     ]
-    for size in sorted({run["endpoints"] for run in found["runs"]}):
-        for key, title, goal in (("p50_ms", "p50", GOAL), ("p99_ms", "p99", None)):
+    for size, pace in sorted({(run["endpoints"], run["pace"]) for run in found["runs"]}):
+        when = f"{pace} changes a second" if pace else "one change after the other"
+        for key, title in (("p50_ms", "p50"), ("p99_ms", "p99")):
             values = {
                 name: statistics.median(
-                    run[key] for run in found["runs"] if (run["subject"], run["endpoints"]) == (name, size)
+                    run[key]
+                    for run in found["runs"]
+                    if (run["subject"], run["endpoints"], run["pace"]) == (name, size, pace)
                 )
                 for name in SUBJECTS
                 if any(run["subject"] == name for run in found["runs"])
             }
             shown = [f"{values[name]:.1f} ms" if name in values else "" for name in ("hub", "gocopy")]
             ratio = values["hub"] / values["gocopy"] if len(values) == len(SUBJECTS) else None
-            verdict = "" if ratio is None or goal is None else "met" if ratio <= goal else "missed"
             lines.append(
-                f"| {size} endpoints | change → copy, {title} | {shown[0]} | {shown[1]} | "
-                f"{'' if ratio is None else f'{ratio:.2f}'} | {'' if goal is None else f'≤ {goal}'} | {verdict} |"
+                f"| {size} endpoints, {when} | change → copy, {title} | {shown[0]} | {shown[1]} | "
+                f"{'' if ratio is None else f'{ratio:.2f}'} | {goal(key, pace)} | {verdict(key, pace, values, ratio)} |"
             )
     return "\n".join(lines)
 

@@ -60,7 +60,7 @@ START_LIMIT = 300.0
 """Seconds the start may take, on a machine that does other things as well."""
 STOP_GRACE = 15.0
 WAITED = 0.25
-"""Seconds between two samples in which the hub could have run and had no core: the tick of its own watchdog."""
+"""Seconds between two samples in which the hub could have run and had no core: as often as it looks at its own loop."""
 SLOW = 2.0
 """Seconds for a request of our own to the hub's API server that say that the machine is busy with something else."""
 
@@ -88,7 +88,7 @@ EXPECTED: tuple[Expected, ...] = tuple(
         (r"\S+ no longer leads: no answer in time", "slow-api busy"),
         (r"hub cluster: cannot follow \w+: \S+ no answer in time", "slow-api hub-api"),
         (r"edge/svc-\d+: \S+ no answer in time", "slow-api hub-api"),
-        (r"provider '[a-z-]+' blocks the event loop \(0\.\d s\)", "busy start"),
+        (r"provider '[a-z-]+' blocks its event loop \(0\.\d s so far\)", "busy start"),
         # A registry that is no YAML.
         (r"the registry is rejected, the last good one stays in force:", "registry"),
     )

@@ -22,9 +22,10 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # run as a script, only this folder is there
 
+from hub_testkit import SimulatedCluster, make_node  # noqa: E402
+from hub_testkit.demo.ionos import IonosCloud  # noqa: E402
+
 from benchmarks.soak_script import Fleet, Truth  # noqa: E402
-from hub.demo.ionos import IonosCloud  # noqa: E402
-from hub.plugin.testing import SimulatedCluster, make_node  # noqa: E402
 
 SOCKET = "remotes.sock"
 PARTS = "parts.json"

@@ -12,7 +12,6 @@
     ├── ClusterUnreachable         no answer at all: DNS, refused, reset, timed out
     ├── CertificateRejected        TLS came up to the certificate and no further
     ├── ProviderError              a provider could not answer: see hub.plugin
-    ├── PlanWithheld               a plan was held back by the guard
     └── NotLeader                  this process may not write now
 
 A message names the culprit, the place and, where there is one, the next step. It never quotes a
@@ -172,10 +171,6 @@ class CertificateRejected(HubError):
 
 class ProviderError(HubError):
     """A provider could not answer; what it was asked about is unknown, never empty."""
-
-
-class PlanWithheld(HubError):
-    """The guard holds a plan back; the message names target, source and the approving command."""
 
 
 class NotLeader(HubError):

@@ -9,7 +9,8 @@ endpoints of a cluster exist once, however many Services publish them. Never mut
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -107,7 +108,8 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     """The provider knows the node; ``addresses`` are IP addresses as strings, any family, unchecked.
 
     Attributes:
-        addresses: in order of preference; at most one per family is published.
+        addresses: all that are the node's own, in order of preference; the first of each family that the cluster
+            allows is published.
         zone: overrides the node's topology label where set.
     """
 
@@ -372,6 +374,9 @@ class SourceView(msgspec.Struct, frozen=True):
     """Address -> ports, for endpoints that serve others than ``ports``."""
     copied: bool = False
     """The endpoints are another Service's and carry their hostnames themselves."""
+    kept_only: frozenset[str] = frozenset()
+    """Addresses in ``endpoints`` whose node is not Ready: a target that publishes one of them keeps it, no target adds
+    it."""
     adopted: bool = False
     """Unknown, and ``endpoints`` are what a target published, verdicts and all: no word of the source's."""
 
@@ -394,3 +399,59 @@ def few(names: Sequence[str], most: int) -> str:
     """The first so many of some names for a message, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
+
+
+# --- what an endpoint provider offers, and what a provider type says of the guard -----------------
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotEndpoint:
+    """One endpoint as an EndpointProvider knows it.
+
+    Attributes:
+        name: what stands behind it (a node, a record), unique in the snapshot.
+        addresses: all of its IP addresses, unchecked, in order of preference; the first of each family that the
+            cluster allows is published.
+        ready, serving, terminating: as in an EndpointSlice.
+        ports: what this one serves, where that differs from the snapshot's ``ports``; None = it does not.
+    """
+
+    name: str
+    addresses: tuple[str, ...]
+    ready: bool = True
+    serving: bool = True
+    terminating: bool = False
+    zone: str = ""
+    hostname: str = ""
+    node_name: str = ""
+    target_ref: ObjectReference | None = None
+    hints: Hints | None = None
+    ports: tuple[Port, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything an EndpointProvider offers at one moment.
+
+    Attributes:
+        endpoints: order does not matter.
+        complete: False when parts are missing (rejected rows): may add and change, removes nothing.
+        ports: where the source brings its own ports; None otherwise. A Service's named targetPort is looked
+            up in here, by the port's name.
+        problems: one line for each thing that was left out.
+        copied: the endpoints are another Service's and published as they stand, hostnames included.
+    """
+
+    endpoints: tuple[SnapshotEndpoint, ...]
+    complete: bool = True
+    ports: tuple[Port, ...] | None = None
+    problems: tuple[str, ...] = ()
+    copied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GuardDefaults:
+    """A provider type's own guard defaults; None keeps the hub's."""
+
+    empty_results: int | None = None
+    max_removal: float | Literal["off"] | None = None

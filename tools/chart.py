@@ -5,7 +5,6 @@
 - README.md: the table of values, from the comments of values.yaml that start with ``# --``
 - values.schema.json: descriptions, from the same comments; which keys cannot be null; and the schema of
   ``registry.data``, which is that of clusters.yaml
-- files/: the alerts and the dashboard, copies of what is in monitoring/, since a chart reads no files around it
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from hub.registry import schema
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "helm" / "endpointslice-hub"
-MONITORING = ROOT / "monitoring"
 BEGIN, END = "<!-- values: begin -->", "<!-- values: end -->"
 MARK = "# -- "
 NEVER_NULL = ("registry.data", "registry.key")
@@ -136,22 +134,16 @@ def generated() -> dict[Path, str]:
     """Path -> content of every file that is made here, in whole or in part."""
     found = values((CHART / "values.yaml").read_text("utf-8"))
     page, known = CHART / "README.md", CHART / "values.schema.json"
-    made = {
+    return {
         page: readme(page.read_text("utf-8"), found),
         known: json.dumps(values_schema(json.loads(known.read_text("utf-8")), found), indent=2, ensure_ascii=False)
         + "\n",
-        CHART / "files" / "alerts.yaml": (MONITORING / "alerts.yaml").read_text("utf-8"),
     }
-    for dashboard in sorted(MONITORING.glob("*.json")):
-        made[CHART / "files" / "dashboards" / dashboard.name] = dashboard.read_text("utf-8")
-    return made
 
 
 def outdated() -> list[str]:
     """The files that are not as they would be made, from the repository's root."""
-    made = generated()
-    stale = {path for path in (CHART / "files" / "dashboards").glob("*") if path not in made}
-    stale |= {path for path, text in made.items() if not path.exists() or path.read_text("utf-8") != text}
+    stale = [path for path, text in generated().items() if path.read_text("utf-8") != text]
     return sorted(str(path.relative_to(ROOT)) for path in stale)
 
 
@@ -163,7 +155,6 @@ def main(arguments: list[str]) -> int:
             print(f"{name} is out of date: python tools/chart.py")  # noqa: T201
         return bool(stale)
     for path, text in generated().items():
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
     return 0
 

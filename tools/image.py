@@ -1,4 +1,4 @@
-"""The steps that make the image: wheels of all members, installed with hashes into a clean environment.
+"""The steps that make the image: wheels of the hub and its providers, installed with hashes into a clean environment.
 
 The Dockerfile runs this, and so does CI (``make image-steps``), where no image can be built. Standard library only; the
 interpreter needs venv and ensurepip. Nothing is compiled: where the lock has no wheel for this platform, it fails.
@@ -54,7 +54,7 @@ def install(work: Path, into: Path) -> None:
     # built from this one, and the chart's init container installs wheels with it.
     venv.create(into, with_pip=True, symlinks=True)
     pip += ["--python", str(into / "bin" / "python")]
-    third_party = lock.requirements(locked, lock.members(locked))
+    third_party = lock.requirements(locked, lock.shipped(locked))
     run([*pip, *fetch, write(work / "requirements.txt", third_party)])
     own = write(work / "members.txt", pinned(wheels.iterdir()))
     run([*pip, "install", "--quiet", "--no-index", "--no-deps", "--require-hashes", "--requirement", own])
@@ -66,7 +66,7 @@ def install(work: Path, into: Path) -> None:
 
 
 def member_folders() -> list[Path]:
-    """Where the workspace's packages are, the hub first."""
+    """Where the packages of the image are, the hub first."""
     return [ROOT, *sorted(file.parent for file in ROOT.glob("providers/*/pyproject.toml"))]
 
 
@@ -79,7 +79,7 @@ def pinned(wheels: Iterable[Path]) -> str:
 
 def constraints(locked: Sequence[lock.Package]) -> str:
     """``name==version`` of all that the image may hold."""
-    needs = lock.closure(locked, lock.members(locked))
+    needs = lock.closure(locked, lock.shipped(locked))
     return "".join(f"{package['name']}=={package['version']}\n" for package, _ in needs)
 
 

@@ -1,7 +1,7 @@
 """Requirements with hashes out of uv.lock, for pip: what the image installs, and what is audited.
 
-Standard library only, since it runs before anything is installed. Printed is the run-time closure of all workspace
-members (they themselves are built from here, no index has them), or of the packages named::
+Standard library only, since it runs before anything is installed. Printed is the run-time closure of the workspace
+members that the image holds (they themselves are built from here, no index has them), or of the packages named::
 
     python tools/lock.py              # what the image holds
     python tools/lock.py hatchling    # what its wheels are built with
@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+TESTKIT: Final = "endpointslice-hub-testkit"
+"""The workspace member that the image does not hold."""
 LOCK: Final = Path(__file__).resolve().parents[1] / "uv.lock"
 
 Package: TypeAlias = Mapping[str, Any]
@@ -33,6 +35,11 @@ def members(locked: Iterable[Package]) -> list[str]:
     """Names of the workspace's own packages, the hub first."""
     names = [each["name"] for each in locked if "editable" in each["source"]]
     return sorted(names, key=lambda name: (name != "endpointslice-hub", name))
+
+
+def shipped(locked: Iterable[Package]) -> list[str]:
+    """Names of the workspace's packages that the image holds, the hub first."""
+    return [name for name in members(locked) if name != TESTKIT]
 
 
 def closure(locked: Sequence[Package], roots: Iterable[str]) -> list[Need]:
@@ -99,9 +106,9 @@ def requirements(locked: Sequence[Package], roots: Iterable[str]) -> str:
 
 
 def main(roots: Sequence[str]) -> int:
-    """Print requirements for the roots; for the workspace's members where there are none."""
+    """Print requirements for the roots; for the members that the image holds where there are none."""
     locked = packages()
-    sys.stdout.write(requirements(locked, roots or members(locked)))
+    sys.stdout.write(requirements(locked, roots or shipped(locked)))
     return 0
 
 

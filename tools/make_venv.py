@@ -29,7 +29,20 @@ def main() -> int:
             with_pip()
         # An installed package brings its bytecode, an editable one does not, and some environments
         # (PYTHONDONTWRITEBYTECODE) never write any: then every start would compile 0.2 s of source.
-        run([str(VENV / "bin" / "python"), "-m", "compileall", "-q", "-j", "0", str(VENV / "lib"), "hub", "providers"])
+        run(
+            [
+                str(VENV / "bin" / "python"),
+                "-m",
+                "compileall",
+                "-q",
+                "-j",
+                "0",
+                str(VENV / "lib"),
+                "hub",
+                "providers",
+                "testkit",
+            ]
+        )
     except subprocess.CalledProcessError as error:
         return int(error.returncode)
     return 0
@@ -48,7 +61,7 @@ def with_pip() -> None:
         sys.exit(f"Python {needed} or newer is needed, this is {sys.version.split()[0]}; try make PYTHON=…")
     need_ensurepip()
     run([sys.executable, "-m", "venv", *([] if is_ours() else ["--clear"]), str(VENV)])
-    members = [".", *sorted(str(file.parent) for file in Path().glob("providers/*/pyproject.toml"))]
+    members = [".", *sorted(str(file.parent) for file in Path().glob("providers/*/pyproject.toml")), "testkit"]
     editables = [argument for member in members for argument in ("--editable", f"./{member}")]
     with tempfile.NamedTemporaryFile("w", prefix="constraints-", suffix=".txt") as constraints:
         constraints.write("\n".join(locked_versions()))

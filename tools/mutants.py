@@ -1,56 +1,465 @@
-"""The figures of the last ``make mutants``, per module, as the table of docs/mutation.md.
+"""Test the tests: change one detail of the code at a time in a copy of the tree, and see whether a unit test fails.
 
-Called by the Makefile after mutmut; standard library only. Fails where too many survive.
+Every change (a *mutant*) meets the unit tests of its own room only (``hub/kube/wire.py`` meets ``tests/unit/kube``), of
+these the ones that call the changed function, fastest first. Tests on API servers take no part. A mutant that no test
+notices *survives* and is printed as a diff. The same seed draws the same mutants from the same code::
+
+    make mutants                                            # 200 mutants of the whole hub
+    make mutants ARGS="--rooms kube,remote --sample 40 --seed 7"
+    make mutants ARGS="--at hub/decide/guard.py"              # every mutant of one module
+    make mutants ARGS="--at hub/decide/guard.py:120"          # of one line
+
+docs/mutation.md explains the figures and lists the survivors that are accepted.
 """
 
 from __future__ import annotations
 
+import argparse
+import ast
+import compileall
+import contextlib
+import difflib
 import json
+import os
+import py_compile
+import queue
+import random
+import re
+import shutil
+import signal
+import subprocess
 import sys
+import tempfile
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-RESULTS: Final = Path("mutants")
-LEAST: Final = 90.0
-"""Per cent that must be killed."""
+ROOT: Final = Path(__file__).resolve().parents[1]
 
-SURVIVED: Final = frozenset({0})
-UNTESTED: Final = frozenset({5, 33})
-"""Exit codes of pytest that ran no test, and of mutmut where no test calls the function."""
+SKIPPED: Final = ("hub/__main__.py", "hub/cli/")
+"""Left out unless asked for: the command line is tested as a process."""
+
+TESTS: Final = {
+    "model": ("tests/unit/decide",),
+    "errors": ("tests/unit/registry", "tests/unit/kube"),
+    "files": ("tests/unit/registry",),
+    "recent": ("tests/unit/test_recent.py",),
+    "app": ("tests/unit/app", "tests/unit/test_fleet_size.py"),
+}
+"""Tests of the rooms that have no folder of their own name, or that have more than this folder."""
+
+LEAST: Final = 85.0
+"""Per cent of a sample that must be killed."""
+
+PATIENCE: Final = 3.0
+"""A test hangs that takes this many times as long as without a mutant: the machine may be busier than before."""
+GRACE_SECONDS: Final = 20.0
+"""The least time for a test."""
+
+ENDED: Final = re.compile(r"^\S* ?\d+ (failed|passed|error|deselected)|^no tests ran|INTERNALERROR|Error", re.MULTILINE)
+"""In the output of tests that came to an end; a process that is ended for a test that hangs says nothing."""
+
+COMPARISONS: Final = {
+    ast.Lt: ("<=", ">="),
+    ast.LtE: ("<", ">"),
+    ast.Gt: (">=", "<="),
+    ast.GtE: (">", "<"),
+    ast.Eq: ("!=",),
+    ast.NotEq: ("==",),
+    ast.Is: ("is not",),
+    ast.IsNot: ("is",),
+    ast.In: ("not in",),
+    ast.NotIn: ("in",),
+}
+WRITTEN: Final = re.compile(r"(not\s+in|is\s+not|in|is|==|!=|<=|>=|<|>)")
 
 
-def main() -> int:
-    """Print the table; 1 where less than :data:`LEAST` per cent were killed, or none were tried."""
-    total: Counter[str] = Counter()
-    rows = ["| module | mutants | killed | survived | no test | killed, % |", "|---|---|---|---|---|---|"]
-    for file in sorted(RESULTS.rglob("*.py.meta")):
-        found = Counter(map(outcome, json.loads(file.read_text())["exit_code_by_key"].values()))
-        found.pop("not run", None)
-        if found:
-            total += found
-            rows.append(row(str(file.relative_to(RESULTS).with_suffix("")), found))
-    rows.append(row("all", total))
-    print("\n".join(rows))  # noqa: T201
-    return 0 if killed(total) >= LEAST else 1
+@dataclass(frozen=True, slots=True, order=True)
+class Mutant:
+    """One change of one file: the bytes from ``start`` to ``end`` become ``new``."""
+
+    path: str
+    line: int
+    start: int
+    end: int
+    kind: str
+    new: str
+    function: int
+    """The first line of the function it is in, decorators included; 0 = it is in none."""
+
+    @property
+    def room(self) -> str:
+        """The folder of hub/ it lies in, or the name of a module of hub/ itself."""
+        return Path(self.path).parts[1].removesuffix(".py")
+
+    def apply(self, source: bytes) -> bytes:
+        """The file with the change."""
+        return source[: self.start] + self.new.encode() + source[self.end :]
 
 
-def outcome(exit_code: int | None) -> str:
-    """What became of one mutant: failing tests, a crash and a timeout all count as killed."""
-    if exit_code is None:
-        return "not run"
-    return "survived" if exit_code in SURVIVED else "no test" if exit_code in UNTESTED else "killed"
+class Finder(ast.NodeVisitor):
+    """Collects the mutants of one file.
+
+    Not changed: annotations, decorators, assertions, f-strings (Python 3.11 does not say where their parts are) and
+    ``strict`` of ``zip``, which only a mistake of ours could trigger.
+    """
+
+    def __init__(self, path: str, source: bytes) -> None:
+        self.path, self.source = path, source
+        self.found: list[Mutant] = []
+        self._function = 0
+        self._lines = [0]
+        for line in source.splitlines(keepends=True):
+            self._lines.append(self._lines[-1] + len(line))
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        """Another operator: the boundary moves, or the answer is the opposite."""
+        operands = [node.left, *node.comparators]
+        for left, operator, right in zip(operands, node.ops, operands[1:], strict=False):
+            start, end = self._between(left, right, WRITTEN)
+            for new in COMPARISONS[type(operator)]:
+                self._add("comparison", node, start, end, new)
+        self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        """``and`` for ``or``, one at a time."""
+        old, new = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
+        for left, right in zip(node.values, node.values[1:], strict=False):
+            self._add("and, or", left, *self._between(left, right, re.compile(rf"\b({old})\b")), new)
+        self.generic_visit(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
+        """A ``not`` goes."""
+        if isinstance(node.op, ast.Not):
+            self._add("not", node, self._start(node), self._start(node) + len("not "), "")
+        self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> None:
+        """The opposite condition; the early exit at the end of the body goes."""
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return
+        self._opposite(node.test)
+        last = node.body[-1]
+        if isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break):
+            self._add("early exit", last, self._start(last), self._end(last), "pass")
+        self.generic_visit(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        """The opposite condition."""
+        self._opposite(node.test)
+        self.generic_visit(node)
+
+    def visit_While(self, node: ast.While) -> None:
+        """The opposite condition."""
+        if not isinstance(node.test, ast.Constant):
+            self._opposite(node.test)
+            self.visit(node.test)
+        for statement in (*node.body, *node.orelse):
+            self.visit(statement)
+
+    def visit_comprehension(self, node: ast.comprehension) -> None:
+        """The opposite conditions."""
+        for test in node.ifs:
+            self._opposite(test)
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        """The other boolean; an integer one up; any other number doubled."""
+        if isinstance(node.value, bool):
+            self._replace("boolean", node, str(not node.value))
+        elif isinstance(node.value, int):
+            self._replace("number", node, str(node.value + 1))
+        elif isinstance(node.value, float):
+            self._replace("number", node, str(node.value * 2 or 1.0))
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """Everything but the ``strict`` of ``zip``."""
+        kept = [word for word in node.keywords if not (word.arg == "strict" and ast.unparse(node.func) == "zip")]
+        for child in (node.func, *node.args, *kept):
+            self.visit(child)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        """The value without the annotation."""
+        if node.value is not None:
+            self.visit(node.value)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """Defaults and body."""
+        for default in (*node.args.defaults, *node.args.kw_defaults):
+            if default is not None:
+                self.visit(default)
+        around, self._function = self._function, min([node.lineno, *(each.lineno for each in node.decorator_list)])
+        for statement in node.body:
+            self.visit(statement)
+        self._function = around
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """The body: what `frozen` and its like do is not ours to test."""
+        for child in node.body:
+            self.visit(child)
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        """Nothing."""
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        """Nothing."""
+
+    def _opposite(self, test: ast.expr) -> None:
+        """``not`` before a condition that is neither a comparison nor made of several: those have mutants already."""
+        if not isinstance(test, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.NamedExpr | ast.Constant):
+            start, end = self._start(test), self._end(test)
+            self._add("not", test, start, end, f"(not {self.source[start:end].decode()})")
+
+    def _replace(self, kind: str, node: ast.expr, new: str) -> None:
+        self._add(kind, node, self._start(node), self._end(node), new)
+
+    def _add(self, kind: str, node: ast.expr | ast.stmt, start: int, end: int, new: str) -> None:
+        self.found.append(Mutant(self.path, node.lineno, start, end, kind, new, self._function))
+
+    def _between(self, left: ast.expr, right: ast.expr, operator: re.Pattern[str]) -> tuple[int, int]:
+        """Where the operator between two operands is; there may be parentheses, line ends and comments around it."""
+        start = self._end(left)
+        between = self.source[start : self._start(right)].decode("latin-1")  # one character for a byte
+        plain = re.sub(r"#[^\n]*", lambda comment: " " * len(comment[0]), between)
+        match = operator.search(plain)
+        assert match is not None, between  # noqa: S101
+        return start + match.start(), start + match.end()
+
+    def _start(self, node: ast.expr | ast.stmt) -> int:
+        return self._lines[node.lineno - 1] + node.col_offset
+
+    def _end(self, node: ast.expr | ast.stmt) -> int:
+        assert node.end_lineno is not None and node.end_col_offset is not None  # noqa: PT018, S101
+        return self._lines[node.end_lineno - 1] + node.end_col_offset
 
 
-def killed(found: Counter[str]) -> float:
-    """Per cent, rounded down."""
-    return found["killed"] * 1000 // max(1, found.total()) / 10
+def mutants_of(path: str, source: bytes) -> list[Mutant]:
+    """Every mutant of a file, in order."""
+    finder = Finder(path, source)
+    finder.visit(ast.parse(source))
+    return sorted(finder.found)
+
+
+def diff(mutant: Mutant, source: bytes) -> str:
+    """The change as lines of a diff, without context."""
+    before, after = (text.decode().splitlines() for text in (source, mutant.apply(source)))
+    lines = list(difflib.unified_diff(before, after, n=0, lineterm=""))[3:]
+    return "\n".join(f"    {line}" for line in lines)
+
+
+def folders(room: str, tree: Path) -> list[str]:
+    """Where the unit tests of a room are."""
+    paths = TESTS.get(room, (f"tests/unit/{room}", f"tests/unit/test_{room}.py"))
+    return [path for path in paths if (tree / path).exists()]
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A unit test, as its run without mutants showed it.
+
+    Attributes:
+        name: how pytest names it.
+        seconds: how long it takes.
+        calls: the functions it calls, each as ``room/file.py:line``.
+    """
+
+    name: str
+    seconds: float
+    calls: frozenset[str]
+
+
+def relevant(mutant: Mutant, tests: Sequence[Test]) -> list[Test]:
+    """The tests a mutant meets, fastest first: of its function, else of its file, else all.
+
+    A function that no test calls may be called while modules are imported, or in another process.
+    """
+    path = mutant.path.removeprefix("hub/")
+    of_function = [test for test in tests if f"{path}:{mutant.function}" in test.calls]
+    of_file = [test for test in tests if any(call.startswith(f"{path}:") for call in test.calls)]
+    return sorted((of_function if mutant.function else of_file) or of_file or tests, key=lambda test: test.seconds)
+
+
+class Copy:
+    """A copy of the tree in which one mutant at a time lives."""
+
+    def __init__(self, tree: Path) -> None:
+        self.tree = tree
+        for name in files():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
+        # A changed file has another hash, so its bytecode does not count; its time and size might be the same.
+        compileall.compile_dir(tree / "hub", quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
+
+    def unchanged(self, paths: Sequence[str]) -> list[Test]:
+        """The tests of a room, after a run without a mutant.
+
+        Raises:
+            SystemExit: they fail.
+        """
+        notes = self.tree / "mutation-notes.json"
+        code, said = self._pytest(paths, 900, MUTATION_NOTES=str(notes))
+        if code != 0:
+            raise SystemExit(f"{' '.join(paths)} without any mutant: exit code {code}\n{said}")
+        found = json.loads(notes.read_text(encoding="utf-8"))
+        return [Test(name, of["seconds"], frozenset(of["calls"])) for name, of in found.items()]
+
+    def outcome(self, mutant: Mutant, tests: Sequence[Test]) -> str:
+        """What becomes of a mutant: killed, timeout (which counts as killed) or survived."""
+        file, names = self.tree / mutant.path, self.tree / "mutation-tests.json"
+        allowed = {test.name: GRACE_SECONDS + PATIENCE * test.seconds for test in tests}
+        names.write_text(json.dumps(allowed), encoding="utf-8")
+        source = file.read_bytes()
+        file.write_bytes(mutant.apply(source))
+        paths = dict.fromkeys(test.name.partition("::")[0] for test in tests)
+        try:
+            limit = sum(allowed.values())  # for what hangs between tests
+            code, said = self._pytest(list(paths), limit, MUTATION_TESTS=str(names), PYTHONDONTWRITEBYTECODE="1")
+        finally:
+            file.write_bytes(source)
+        if code == 0:
+            return "survived"
+        return "killed" if code is not None and ENDED.search(said) else "timeout"
+
+    def _pytest(self, paths: Sequence[str], timeout: float, **environment: str) -> tuple[int | None, str]:
+        """Exit code (``None`` = out of time) and output of the tests, up to the first that fails."""
+        options = ["-x", "-q", "-m", "not apiserver", "-p", "no:cacheprovider", "-p", "tests.support.mutation"]
+        with tempfile.TemporaryFile("w+") as output:
+            running = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-m", "pytest", *options, *paths],
+                cwd=self.tree, env={**os.environ, "PYTHONPATH": str(self.tree), **environment},
+                stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+            try:
+                code: int | None = running.wait(timeout)
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                stop(running)
+            output.seek(0)
+            return code, output.read()
+
+
+def stop(running: subprocess.Popen[bytes]) -> None:
+    """End a run of tests with everything it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+
+
+def files() -> list[str]:
+    """The files of the tree as they are now: what git knows, and what it does not ignore."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout  # noqa: S603
+    return [name for name in names.split("\0") if name and (ROOT / name).is_file()]
+
+
+def candidates(rooms: Sequence[str], at: str) -> Iterator[Mutant]:
+    """The mutants asked for."""
+    path, _, line = at.partition(":")
+    for file in sorted((ROOT / "hub").rglob("*.py")):
+        name = file.relative_to(ROOT).as_posix()
+        if not name.startswith(path) or (not rooms and not path and name.startswith(SKIPPED)):
+            continue
+        for mutant in mutants_of(name, file.read_bytes()):
+            if (not rooms or mutant.room in rooms) and (not line or mutant.line == int(line)):
+                yield mutant
+
+
+class Run:
+    """One run: mutants, their outcomes, and what is printed of them."""
+
+    def __init__(self, mutants: Sequence[Mutant], jobs: int) -> None:
+        self.mutants, self.jobs = mutants, jobs
+        self.outcomes: dict[Mutant, str] = {}
+
+    def run(self) -> None:
+        """Try every mutant in the order drawn, ``jobs`` at a time, and print the survivors as they come.
+
+        An interrupt (Ctrl-C) ends the run early: what has been tried until then is a smaller random sample.
+        """
+        with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(self.jobs) as threads:
+            free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+            sources = {mutant.path: (ROOT / mutant.path).read_bytes() for mutant in self.mutants}
+            for number in range(self.jobs):
+                free.put(Copy(Path(folder) / str(number)))
+            copy = free.get()
+            rooms = dict.fromkeys(mutant.room for mutant in self.mutants)
+            tests = {room: copy.unchanged(folders(room, copy.tree)) for room in rooms}
+            free.put(copy)
+
+            def attempt(mutant: Mutant) -> str:
+                copy = free.get()
+                try:
+                    return copy.outcome(mutant, relevant(mutant, tests[mutant.room]))
+                finally:
+                    free.put(copy)
+
+            outcomes = threads.map(attempt, self.mutants)
+            try:
+                for mutant, outcome in zip(self.mutants, outcomes, strict=True):
+                    self.outcomes[mutant] = outcome
+                    if outcome == "survived":
+                        say(f"{mutant.path}:{mutant.line}: {mutant.kind}")
+                        say(diff(mutant, sources[mutant.path]))
+            except KeyboardInterrupt:
+                threads.shutdown(cancel_futures=True)
+                say(f"stopped after {len(self.outcomes)} mutants")
+
+    def table(self) -> str:
+        """The figures of every room."""
+        rooms: dict[str, Counter[str]] = {}
+        for mutant, outcome in self.outcomes.items():
+            rooms.setdefault(mutant.room, Counter())[outcome] += 1
+        lines = ["| room | sampled | killed | of them by timeout | survived | killed, % |", "|---|---|---|---|---|---|"]
+        lines += [row(room, rooms[room]) for room in sorted(rooms)]
+        return "\n".join([*lines, row("all", Counter(self.outcomes.values()))])
+
+
+def killed(found: Counter[str]) -> int:
+    """How many a test noticed."""
+    return found["killed"] + found["timeout"]
 
 
 def row(name: str, found: Counter[str]) -> str:
-    """One line of the table."""
-    columns = (found.total(), found["killed"], found["survived"], found["no test"], killed(found))
+    """One line of the table; per cent are rounded down."""
+    of_all = killed(found) * 1000 // max(1, found.total()) / 10
+    columns = (found.total(), killed(found), found["timeout"], found.total() - killed(found), of_all)
     return f"| {name} | {' | '.join(map(str, columns))} |"
+
+
+def say(text: str) -> None:
+    """Print at once: a run takes long."""
+    print(text, flush=True)  # noqa: T201
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    """1 where too few were killed."""
+    parser = argparse.ArgumentParser(prog="make mutants", description="Which changes of the code no unit test notices.")
+    parser.add_argument("--sample", type=int, default=200, help="how many mutants to try (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=None, help="draws the same sample again (default: any)")
+    parser.add_argument("--rooms", default="", help="folders of hub/, such as apply,remote")
+    parser.add_argument("--at", default="", metavar="FILE[:LINE]", help="every mutant of a file or of one line")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at once (default: %(default)s)")
+    parser.add_argument("--list", action="store_true", help="print the sample and try nothing")
+    asked = parser.parse_args(None if arguments is None else list(arguments))
+    every = list(candidates([room for room in asked.rooms.split(",") if room], asked.at))
+    seed = random.randrange(10_000) if asked.seed is None else asked.seed
+    drawn = every if asked.at else random.Random(seed).sample(every, min(asked.sample, len(every)))
+    say(f"{len(drawn)} mutants" if asked.at else f"{len(drawn)} of {len(every)} mutants, seed {seed}")
+    if asked.list:
+        for mutant in sorted(drawn):
+            say(f"{mutant.path}:{mutant.line}: {mutant.kind}")
+            say(diff(mutant, (ROOT / mutant.path).read_bytes()))
+        return 0
+    run = Run(drawn, asked.jobs)
+    run.run()
+    say(run.table())
+    return 0 if killed(Counter(run.outcomes.values())) * 100 >= LEAST * len(run.outcomes) else 1
 
 
 if __name__ == "__main__":

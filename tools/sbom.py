@@ -27,18 +27,18 @@ def main() -> int:
 
 def bom(locked: Sequence[lock.Package]) -> Bom:
     """Every package the image holds; its subject is the hub."""
-    needs = [package for package, _ in lock.closure(locked, lock.members(locked))]
+    needs = [package for package, _ in lock.closure(locked, lock.shipped(locked))]
     components = {package["name"]: component(package) for package in needs}
     hub = components["endpointslice-hub"]
     hub.type = ComponentType.APPLICATION
     made = Bom(components=[each for each in components.values() if each is not hub])
     made.metadata.component = hub
     made.metadata.timestamp = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), UTC)
-    made.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, lock.requirements(locked, lock.members(locked)))
+    made.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, lock.requirements(locked, lock.shipped(locked)))
     for package in needs:
         depends_on = [components[lock.find(locked, edge)["name"]] for edge in lock.edges(package)]
         if package["name"] == hub.name:  # the image holds the providers beside the hub, which does not ask for them
-            depends_on += [components[name] for name in lock.members(locked) if name != hub.name]
+            depends_on += [components[name] for name in lock.shipped(locked) if name != hub.name]
         made.register_dependency(components[package["name"]], depends_on)
     return made
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.scale.pulse FILE run --registry …
 
-The hub's own watchdog sees stalls of a quarter of a second; the goal is less. Here the loop is to call back every
+The hub itself counts stalls of a quarter of a second; the goal is less. Here the loop is to call back every
 20 ms, which costs half a percent of a core (every 5 ms it was 1.6), and each call that comes late is a line in FILE:
 ``[when it came, seconds since the one before, seconds of CPU meanwhile, generation]``, by the monotonic clock: at least
 as long as the stall. The generation is -1, or that of a garbage collection that took so long. Late without CPU means

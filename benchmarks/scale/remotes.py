@@ -41,10 +41,10 @@ from typing import Any
 import msgspec
 import uvloop
 from aiohttp import web
+from hub_testkit.simulator.answers import expired
+from hub_testkit.simulator.identity import kubeconfig, server_tls
 
 from benchmarks import world
-from hub.plugin.testing.simulator.answers import expired
-from hub.plugin.testing.simulator.identity import kubeconfig, server_tls
 
 TICK = 0.01
 """Seconds between two looks at what is due: heartbeats come one by one, not in bursts."""
@@ -414,12 +414,12 @@ class Remotes:
         }
 
     def _replace(self, now: float) -> None:
-        """One of the older nodes goes: what had just come could be gone before any Service was due to be written."""
+        """A node of a random cluster is replaced."""
         cluster = self._rng.choice(self.clusters)
         settled = [node for node in cluster.nodes.values() if node.ready and node.name not in cluster.leaving]
         if not settled:
             return
-        old, new = self._rng.choice(settled[: len(settled) // 2 + 1]), cluster.join()
+        old, new = self._rng.choice(settled), cluster.join()
         cluster.leaving.add(old.name)
         heapq.heappush(self._later, (now + READY_AFTER, next(self._count), lambda: cluster.settle(new)))
         heapq.heappush(self._later, (now + GONE_AFTER, next(self._count), lambda: cluster.leave(old)))

@@ -1,4 +1,4 @@
-"""Growing delays with jitter."""
+"""Delays that grow after each failure, with jitter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import msgspec
 
 _RANDOM = random.Random()
-"""One for all: each has 2.5 KB, and is filled from the system's randomness."""
+"""Shared by all backoffs: a generator takes 2.5 KB and is seeded from the system."""
 
 
 class Backoff(msgspec.Struct):
@@ -38,6 +38,6 @@ class Backoff(msgspec.Struct):
         return delay * (1.0 + self.rng.random() * self.jitter)
 
     def reset(self) -> None:
-        """Something worked: start over."""
+        """Start over after a success."""
         self._failures = 0
         self._last = None

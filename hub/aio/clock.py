@@ -1,4 +1,4 @@
-"""Time as an injected value, so that a test (or a simulation) can own it."""
+"""Time as an injected value, so that a test or a simulation can control it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """Source of time."""
 
     def now(self) -> float:
         """Seconds that only move forward, for intervals and deadlines."""
@@ -36,10 +36,10 @@ class SystemClock:
         return time.time()
 
     async def sleep(self, seconds: float) -> None:
-        """As asyncio.sleep."""
+        """Like asyncio.sleep."""
         await asyncio.sleep(seconds)
 
 
 def rfc3339(seconds: float) -> str:
-    """Unix time as the API writes it: UTC, whole seconds."""
+    """Unix time as Kubernetes writes it: UTC, whole seconds."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

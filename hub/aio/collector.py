@@ -1,10 +1,14 @@
 """Keeps the garbage collector from stopping the event loop.
 
-A full collection looks at everything that is alive, and nobody is served meanwhile: a third of a second for 50,000
-Nodes. It would find next to nothing, since almost all of this is freed by reference counts. So nothing is collected
-while the hub gets to know its fleet; what it knows then is not looked at again; full collections come often, so that
-there is little to look at; and where one takes long all the same, what it left is not looked at again either. The
-price: a cycle among these objects, should it die, stays in memory until everything is looked at, once a day.
+A full collection examines all live objects and blocks the event loop meanwhile: a third of a second for 50,000 Nodes.
+It finds next to nothing, since reference counts free almost all objects. So:
+
+- there are no collections while the hub starts and reads its fleet;
+- objects that exist then are frozen (:func:`gc.freeze`): later collections skip them;
+- full collections run often, so that each examines few objects;
+- after a full collection that takes long, the objects that exist are frozen too.
+
+The price: garbage in cycles among frozen objects stays in memory until the daily collection of everything.
 
 https://docs.python.org/3/library/gc.html#gc.freeze
 """
@@ -22,24 +26,24 @@ from typing import Any, Final
 log = logging.getLogger(__name__)
 
 LONG: Final = 0.01
-"""Seconds of a full collection that are enough: a tenth of what the loop may stand still."""
+"""Seconds; a longer full collection freezes what it leaves. A tenth of what may block the loop."""
 THRESHOLDS: Final = (700, 3, 1)
-"""New objects, collections of these, and of the middle generation until the next: with Python's own (700, 10, 10) up to
-70,000 objects pile up, and each of a slice's may lead to a hundred endpoints."""
+"""Thresholds of the three generations. With Python's own (700, 10, 10) up to 70,000 objects pile up between full
+collections, and each of them may refer to a hundred endpoints."""
 DAY: Final = 86400.0
-"""Seconds until everything is looked at again: a third of a second of CPU for 50,000 Nodes."""
+"""Seconds between collections of everything, which take a third of a second of CPU for 50,000 Nodes."""
 PATIENCE: Final = 300.0
-"""Seconds without collections at most: what a start needs with hundreds of clusters on the tenth of a core."""
+"""Longest time without collections; a start with hundreds of clusters takes that long on a tenth of a core."""
 LOOK: Final = 0.5
-"""Seconds between looks whether the start is over."""
+"""Seconds between checks whether the start is over."""
 
 
 @asynccontextmanager
 async def sparing(known: Callable[[], bool], patience: float = PATIENCE) -> AsyncIterator[None]:
-    """Spare the running loop long collections while the context is open; it belongs to whoever runs the process.
+    """Avoid long collections while the context is open. It changes settings of the whole process.
 
     Args:
-        known: whether the start is over; looked at now and then.
+        known: whether the start is over; called now and then.
         patience: seconds after which it counts as over.
     """
     watch, thresholds = _Watch(), gc.get_threshold()
@@ -58,23 +62,23 @@ async def sparing(known: Callable[[], bool], patience: float = PATIENCE) -> Asyn
 
 
 async def _settle(known: Callable[[], bool], patience: float) -> None:
-    """Wait for the end of the start; then collect as usual, but for what is there, and that once a day."""
+    """Wait until the start is over, then freeze and enable collections; once a day collect everything."""
     end = time.monotonic() + patience
     while not known() and time.monotonic() < end:  # noqa: ASYNC110 - a state, not an event
         await asyncio.sleep(LOOK)
     gc.freeze()
     gc.enable()
-    log.debug("%d objects are not looked at any more by the garbage collector", gc.get_freeze_count())
+    log.debug("the garbage collector skips %d objects from now on", gc.get_freeze_count())
     while True:
         await asyncio.sleep(DAY)
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-        gc.collect()  # Python waits with the next one until there is a quarter more than the last one has seen
+        gc.collect()  # sets the base for the next: Python waits until a quarter more objects exist
 
 
 class _Watch:
-    """Freezes what a long full collection has left; one of ``gc.callbacks``."""
+    """One of ``gc.callbacks``: freezes the objects that exist after a long full collection."""
 
     def __init__(self) -> None:
         self._began = 0.0

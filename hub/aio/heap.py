@@ -1,12 +1,12 @@
-"""Returns to the system what malloc keeps of memory that nobody uses any more.
+"""Returns free memory from malloc to the system.
 
-glibc gives back only what lies at the end of its heap. What a long list needed while it was read lies in between: a hub
-would stay as large as it ever was for a moment. Asking for it takes a millisecond or a few, in a thread; what is needed
-again later costs page faults again.
+glibc by itself returns only free memory at the end of its heap. Memory that was needed to read a long list lies in
+between, so the hub would keep its largest size for ever. ``malloc_trim`` takes some milliseconds in a thread; memory
+that is needed again later costs page faults.
 
-It also gives each thread an arena of its own, so that none waits for another; Python's threads do that anyway.
-What one of them has freed, a page of metrics or a file's content, serves none of the others, and each arena finds its
-size for itself, over hours.
+glibc also gives each thread an arena of its own, so that threads do not wait for one another; Python's threads wait
+anyway, for the interpreter lock. Memory freed in one arena is of no use to another thread, and every arena grows by
+itself. So all threads share one arena.
 
 https://man7.org/linux/man-pages/man3/malloc_trim.3.html, https://man7.org/linux/man-pages/man3/mallopt.3.html
 """
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 EVERY: Final = 60.0
 """Seconds."""
 M_ARENA_MAX: Final = -8
-"""Of glibc's malloc.h."""
+"""From glibc's malloc.h."""
 
 
 @asynccontextmanager
 async def trimming(every: float = EVERY) -> AsyncIterator[None]:
-    """Give back what is free every so often, while the context is open; it belongs to whoever runs the process.
+    """Return free memory every ``every`` seconds while the context is open. It changes settings of the whole process.
 
-    Threads that begin from now on share the arenas there are, and go on doing so afterwards.
+    Threads that start from now on share the existing arenas, even after the context is closed.
     """
     with suppress(AttributeError):
         _libc().mallopt(M_ARENA_MAX, 1)
@@ -56,10 +56,10 @@ def _give_back() -> None:
 
 @cache
 def _libc() -> ctypes.CDLL:
-    """The C library, which has neither of the two in musl and macOS.
+    """The C library; musl and macOS have neither function.
 
-    Opened once: each one that is opened is a cycle for the garbage collector.
+    It is opened once, since every ``CDLL`` is a reference cycle.
     """
-    import ctypes  # 7 ms that a start has better use for
+    import ctypes  # takes 7 ms, which would delay the start
 
     return ctypes.CDLL(None)

@@ -1,9 +1,9 @@
-"""Running another program so that it cannot hurt the hub.
+"""Runs another program so that it cannot harm the hub.
 
-No shell, nothing inherited but what is passed, output capped, and never a program left behind: it
-runs in a session of its own, and that whole process group is killed on timeout, on too much output
-and on cancellation. A program that leaves something running in its group counts as ended; what it
-left is killed too. Credential plugins and inventory commands both come through here.
+There is no shell, only the given environment is passed on, output is limited, and no program is left behind: it runs in
+a session of its own, and the whole process group is killed on timeout, on too much output and on cancellation. When a
+program ends and leaves processes in its group, it counts as ended and those are killed too. Credential plugins and
+inventory commands are run here.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ QUOTE_LIMIT = 256
 """Characters of a program's stderr that may appear in an error, after redaction."""
 
 LINGER = 1.0
-"""Seconds a pipe may stay open after the program itself has ended (a child of its own holds it)."""
+"""Seconds that a pipe may stay open after the program has ended; one of its children may hold it."""
 
 REAP_TIMEOUT = 5.0
-"""Seconds to wait for a killed program; only one in uninterruptible sleep needs any."""
+"""Seconds to wait for a killed program; only one in uninterruptible sleep takes longer than an instant."""
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
@@ -38,15 +38,15 @@ _USERINFO = re.compile(r"://[^@/ ]*@")
 _WORD = r"(?:token|secret|passw(?:or)?d|passphrase|credential|key|bearer|basic|authorization|auth|pin)s?"
 _AFTER_WORD = re.compile(rf"(?i)((?:{_WORD}[\"']? ?(?:(?:is|was)\b)? ?[:=]? ?)+)(\"[^\"]*\"|'[^']*'|[^ ]+)")
 _CONSIDERED = 4096
-"""Characters of a program's stderr that are looked at for a quote."""
+"""Characters of a program's stderr that are searched for a quote."""
 
 
 class ProcessError(HubError):
-    """A program gave no usable answer. The message names the program, never its arguments or environment."""
+    """A program failed. The message names the program, never its arguments or environment."""
 
 
 class ProcessFailedToStart(ProcessError):
-    """The program is missing, not executable, not absolute, or the machine has no room for it."""
+    """The program is missing, not executable or not an absolute path, or the machine lacks resources."""
 
 
 class ProcessTimedOut(ProcessError):
@@ -58,12 +58,12 @@ class ProcessOutputTooLarge(ProcessError):
 
 
 class Completed(msgspec.Struct, frozen=True):
-    """A program that ended by itself; output may hold secrets, so it stays out of ``repr``.
+    """The result of a program that ended by itself. Output may hold secrets, so ``repr`` leaves it out.
 
     Attributes:
-        exit_code: negative = minus the signal that ended it.
-        stdout: everything it wrote.
-        stderr: likewise; quote it only through :func:`redact`.
+        exit_code: negative = killed by that signal.
+        stdout: everything that it wrote there.
+        stderr: the same; quote it only through :func:`redact`.
     """
 
     exit_code: int
@@ -77,16 +77,15 @@ class Completed(msgspec.Struct, frozen=True):
 def redact(output: bytes, known: Iterable[str] = ()) -> str:
     """One printable line of at most 256 characters without anything that looks like a secret.
 
-    ``known`` values (of 4 characters or more) vanish wherever they appear; so does what follows words like "token" or
-    "password", and every unbroken run of 16 characters or more (a path of that length too: losing
-    a path is cheaper than showing a key).
+    It masks ``known`` values (of 4 characters or more), what follows words like "token" or "password", and every
+    unbroken run of 16 characters or more. That includes long paths: losing a path is cheaper than showing a key.
     """
     text = output.decode("utf-8", "replace")
     for value in sorted({v for v in known if len(v) >= 4}, key=lambda v: (-len(v), v)):
         text = text.replace(value, "***")
     text = _UNPRINTABLE.sub(" ", _ESCAPE.sub("", text)).strip()
     if len(text) > _CONSIDERED:
-        text = text[:_CONSIDERED].rpartition(" ")[0]  # not through the middle of a secret
+        text = text[:_CONSIDERED].rpartition(" ")[0]  # do not cut a secret in two
     text = _AFTER_WORD.sub(r"\1***", _USERINFO.sub("://***@", _LONG.sub("***", text)))
     return text if len(text) <= QUOTE_LIMIT else text[: QUOTE_LIMIT - 1] + "…"
 
@@ -100,20 +99,20 @@ async def run_program(
     stdout_limit: int,
     stderr_limit: int,
 ) -> Completed:
-    """Run ``argv`` and wait for its end.
+    """Run a program and wait until it ends.
 
     Args:
-        argv: an absolute program and its arguments, passed as they are.
-        stdin: bytes for its standard input; None = /dev/null.
+        argv: the absolute path of the program and its arguments, passed unchanged.
+        stdin: its standard input; None = /dev/null.
         env: its whole environment.
-        timeout: seconds from start until it is killed.
-        stdout_limit: bytes; one more and it is killed.
-        stderr_limit: likewise.
+        timeout: seconds after which it is killed.
+        stdout_limit: bytes; the program is killed when it writes more.
+        stderr_limit: the same for stderr.
 
     Raises:
-        ProcessFailedToStart: it could not be started.
-        ProcessTimedOut: it, or one of its children holding its output, outlived ``timeout``.
-        ProcessOutputTooLarge: it wrote more than allowed.
+        ProcessFailedToStart: the program could not be started.
+        ProcessTimedOut: the program, or a child that holds its output, ran longer than ``timeout``.
+        ProcessOutputTooLarge: the program wrote more than allowed.
     """
     program = argv[0]
     if not Path(program).is_absolute():
@@ -134,7 +133,8 @@ async def run_program(
     try:
         transport, _ = await asyncio.shield(starting)
     except asyncio.CancelledError:
-        # Cut short, asyncio would kill the program alone, and wait for ever for pipes that its children hold.
+        # If the start were cancelled, asyncio would kill only the program, and wait for ever for pipes that its
+        # children hold.
         with contextlib.suppress(OSError, ValueError):
             transport, _ = await starting
             await _end(transport, watcher)
@@ -158,7 +158,7 @@ async def run_program(
 
 
 class _Watcher(asyncio.SubprocessProtocol):
-    """Collects output; ``finished`` becomes the descriptor that overflowed, or None at the end."""
+    """Collects output; the result of ``finished`` is the descriptor with too much output, or None."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: Mapping[int, int]) -> None:
         self.finished: asyncio.Future[int | None] = loop.create_future()
@@ -187,7 +187,7 @@ class _Watcher(asyncio.SubprocessProtocol):
 
     @property
     def drained(self) -> bool:
-        """Both pipes are at their end: nobody is left who could write."""
+        """Whether both pipes are closed: no process is left that could write."""
         return not self._open
 
     def _check(self) -> None:
@@ -200,22 +200,22 @@ class _Watcher(asyncio.SubprocessProtocol):
 
 
 def _feed(transport: asyncio.SubprocessTransport, data: bytes) -> None:
-    # There is data, and so a pipe; uvloop's are no subclasses of asyncio's.
+    # There is a pipe, since there is data; uvloop's transports are not subclasses of asyncio's.
     pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
     pipe.write(data)
-    pipe.close()  # after what is buffered
+    pipe.close()  # once the buffer is written
 
 
 async def _end(transport: asyncio.SubprocessTransport, watcher: _Watcher) -> None:
-    """Kill what is left of the group and reap the program; nothing to do where all ended by itself."""
+    """Kill the rest of the process group and reap the program; does nothing if all have ended."""
     if not (watcher.exited.done() and watcher.drained):
-        # A group id is not given to anybody else while the group has members, so this hits only ours.
+        # The system does not reuse a group id while the group has members, so this kills only our processes.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(transport.get_pid(), signal.SIGKILL)
     try:
         async with asyncio.timeout(REAP_TIMEOUT):
             await asyncio.shield(watcher.exited)
     except TimeoutError:
-        pass  # in uninterruptible sleep: the loop's child watcher reaps it when it wakes
+        pass  # it is in uninterruptible sleep: the loop's child watcher reaps it when it wakes
     finally:
         transport.close()

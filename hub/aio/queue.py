@@ -2,6 +2,9 @@
 
 client-go's workqueue without its threads: ``dirty`` remembers a key that was added while it was being
 processed; delays are kept apart and the earliest wins; failures of a key back off on their own.
+
+A request is served at once, and those that arrive while their key is in work share its next pass. Where that happens, a
+storm of this key may have begun: its next request waits a few milliseconds for others, and longer while others do come.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from collections import deque
 from collections.abc import Collection, Hashable
 from typing import Generic, TypeVar
 
+import msgspec
+
 from hub.aio.clock import Clock
 
 K = TypeVar("K", bound=Hashable)
@@ -21,8 +26,44 @@ RETRY_BASE = 1.0
 """First retry of a key, seconds: kube's EndpointSlice controller starts at 1 s on purpose
 (kubernetes/pkg/controller/endpointslice/endpointslice_controller.go)."""
 RETRY_CAP = 60.0
+STORM_FIRST = 0.012
+"""Seconds that a request waits at first in a storm. Two writes of one client, such as those that add a node and remove
+another, arrive 5 to 10 ms apart on an API server with work to do."""
+STORM_LIMIT = 0.11
+"""The longest such wait, in seconds. It is longer than 0.1, so that at ten such pairs a second two of them share a
+pass; with the write itself a change takes less than 0.15."""
+STORM_GAP = 0.025
+"""Requests further apart than these seconds are no storm, and none of them waits: 20 changes a second, for example."""
+STORM_END = 0.15
+"""Seconds without a request after which a storm is over: longer than ``STORM_LIMIT``, since requests wait that long."""
+STORM_REST = 1.0
+"""Seconds without any wait after a first wait in which no other request came. If each change is made as soon as the
+last one is published, it often overlaps with the end of a pass; this way no more than one of a hundred waits."""
 SPARE = 100
 """Delays that no longer count and are kept all the same, beside one for each that does."""
+
+
+class _Storm(msgspec.Struct):
+    """A key that was requested while it was in work.
+
+    Attributes:
+        requested: when it was requested last.
+        wait: seconds that a request waits for others to share its pass.
+        shared: requests less than ``STORM_GAP`` apart share the pass to come.
+        overlaps: one of its requests came while the key was in work.
+        rests_until: no request waits before, since none came when the first one waited.
+    """
+
+    requested: float
+    wait: float = STORM_FIRST
+    shared: bool = False
+    overlaps: bool = True
+    rests_until: float = 0.0
+
+    @property
+    def proven(self) -> bool:
+        """Whether requests came while others waited."""
+        return self.wait > STORM_FIRST
 
 
 class KeyedQueue(Generic[K]):
@@ -40,6 +81,7 @@ class KeyedQueue(Generic[K]):
         self._failures: dict[K, int] = {}
         self._not_before: dict[K, float] = {}
         """When a key may come again whose server asked to wait."""
+        self._storms: dict[K, _Storm] = {}
         self._wakeups: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -67,8 +109,26 @@ class KeyedQueue(Generic[K]):
         return not (self._queued or self._processing or self._due)
 
     def add(self, key: K) -> None:
-        """Ask for a pass over ``key``, now or right after the one under way; see :meth:`add_after`."""
-        self.add_after(key, 0.0)
+        """Ask for a pass over ``key`` because something changed: now, after the pass under way, or later in a storm."""
+        self.add_after(key, self._wait_in_storm(key))
+
+    def _wait_in_storm(self, key: K) -> float:
+        """Seconds that a request waits for others to share its pass; 0.0 outside a storm."""
+        now, storm, in_work = self._clock.now(), self._storms.get(key), key in self._processing
+        if storm is not None and now < storm.rests_until:
+            return 0.0
+        if storm is not None and now - storm.requested > STORM_END:
+            storm = None
+            del self._storms[key]
+        if storm is None:
+            if in_work:
+                self._storms[key] = _Storm(now)
+            return 0.0
+        if now - storm.requested < STORM_GAP and (key in self._due or key in self._queued):
+            storm.shared = True
+        storm.requested = now
+        storm.overlaps |= in_work
+        return 0.0 if in_work and not storm.proven else storm.wait
 
     def add_after(self, key: K, delay: float) -> None:
         """Ask for a pass ``delay`` seconds from now; an earlier request for the same key wins.
@@ -115,6 +175,7 @@ class KeyedQueue(Generic[K]):
         self._withdraw(key)
         self._failures.pop(key, None)
         self._not_before.pop(key, None)
+        self._storms.pop(key, None)
 
     def _withdraw(self, key: K) -> None:
         self._due.pop(key, None)
@@ -139,7 +200,21 @@ class KeyedQueue(Generic[K]):
         key = self._ready.popleft()
         self._queued.discard(key)
         self._processing.add(key)
+        self._after_wait(key)
         return key
+
+    def _after_wait(self, key: K) -> None:
+        """Wait twice as long next time if requests came meanwhile; if none came, the storm is over, or was none."""
+        storm = self._storms.get(key)
+        if storm is None or self._clock.now() < storm.rests_until:
+            return
+        if storm.shared:
+            storm.wait = min(STORM_LIMIT, 2 * storm.wait)
+        elif not storm.overlaps and storm.proven:
+            del self._storms[key]
+        elif not storm.overlaps:
+            storm.rests_until = self._clock.now() + STORM_REST
+        storm.shared = storm.overlaps = False
 
     def done(self, key: K) -> None:
         """The pass over ``key`` has ended; if it was asked for meanwhile it is ready again."""

@@ -1,7 +1,7 @@
-"""Counts durations into buckets: what a histogram is made of, at the price of a list and a bisection.
+"""Counts durations into the buckets of a histogram, at the cost of one bisection.
 
-prometheus-client's own counters take a lock and look their labels up at every event, some microseconds each.
-Everything here happens in one event loop, and is read between two events.
+prometheus-client's own histograms take a lock and look up labels at every event, which costs some microseconds. Tallies
+are written and read in one event loop, so they need no lock.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Final
 
 WRITES: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Upper bounds, seconds: a lone write takes milliseconds; what waits for an API server to come back, minutes."""
+"""Upper bounds, seconds: a single write takes milliseconds; one that waits for the API server takes minutes."""
 CALLS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Upper bounds, seconds, of calls that are given up after 30."""
+"""Upper bounds, seconds, for calls that time out after 30 s."""
 
 
 class Tally:
@@ -21,8 +21,8 @@ class Tally:
 
     Attributes:
         bounds: upper bounds, inclusive, growing.
-        counts: how many fell into each bucket; one more than bounds, for everything above.
-        sum: of all, seconds.
+        counts: durations in each bucket; the last bucket has all above the highest bound.
+        sum: of all durations, seconds.
     """
 
     __slots__ = ("bounds", "counts", "sum")
@@ -33,6 +33,6 @@ class Tally:
         self.sum = 0.0
 
     def note(self, seconds: float) -> None:
-        """One more."""
+        """Count one duration."""
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.sum += seconds

@@ -60,6 +60,8 @@ from hub.remote.own_networks import OwnNetworks
 from hub.resolution.catalog import Catalog
 from hub.resolution.context import Limits
 from hub.resolution.host import ProviderHost
+from hub.resolution.loop_pool import StartLoop
+from hub.resolution.loops import LoopThread, unhandled
 
 if TYPE_CHECKING:
     from hub.views.service import EndpointViews
@@ -79,7 +81,15 @@ OWN_NETWORKS_PATIENCE = 5.0
 class Hub:
     """A hub, assembled; see :func:`assemble`."""
 
-    def __init__(self, options: Options, loaded: Loaded, client: Client, clock: Clock, pool: LookupPool) -> None:
+    def __init__(
+        self,
+        options: Options,
+        loaded: Loaded,
+        client: Client,
+        clock: Clock,
+        pool: LookupPool,
+        start_loop: StartLoop = LoopThread,
+    ) -> None:
         self.options = options
         self.registry = self._written = loaded.registry
         self.problems = loaded.problems
@@ -104,6 +114,7 @@ class Hub:
             ),
             read_secret=self._read_secret_text,
             secret_version=self.secrets.version,
+            start_loop=start_loop,
         )
         connector = Connector(
             clock,
@@ -113,6 +124,7 @@ class Hub:
             self.secrets.read,
             self.secrets.namespace,
             self.secrets.version,
+            options.kubeconfig_folders(),
         )
         approving = flags(self.registry.owner, options.namespace)
         self.identities = Identities(
@@ -387,7 +399,8 @@ class Hub:
         """Follow, decide and write until ``stop`` is set; then finish the writes in flight."""
         self.fleet.update(self.leading.part(), self.own_networks.networks)
         self._follow_views()
-        async with self.host.stalls.watching(), asyncio.TaskGroup() as group:
+        asyncio.get_running_loop().set_exception_handler(unhandled)
+        async with asyncio.TaskGroup() as group:
             tasks = [
                 spawn(group, "own networks of the hub cluster", self.own_networks.run, self.clock),
                 spawn(group, "foreign slices", self.foreign.run, self.clock),
@@ -397,6 +410,7 @@ class Hub:
                 spawn(group, "slices of the hub cluster", self.local.follow_slices, self.clock),
                 spawn(group, "health checks", self.board.run, self.clock),
                 spawn(group, "heartbeat", self._heartbeat, self.clock),
+                spawn(group, "event loops of providers", self.host.loops.watch, self.clock),
                 spawn(group, "last accepted registry", self.keeper.run, self.clock),
                 spawn(group, "Secrets", self.secrets.run, self.clock),
                 spawn(group, "credentials", self.renewal.run, self.clock),
@@ -428,9 +442,12 @@ class Hub:
                 task.cancel()
             if self.views is not None:
                 group.create_task(self.views.close(), name="closing the endpoint views")
-            group.create_task(self.fleet.close(), name="closing the clusters")
-            group.create_task(self.host.close(), name="closing the providers")
+            group.create_task(self._close_sources(), name="closing the clusters and their providers")
         self.reconciler.journal.flush()
+
+    async def _close_sources(self) -> None:
+        await self.fleet.close()
+        await self.host.close()
 
     async def _heartbeat(self) -> None:
         while True:
@@ -505,7 +522,10 @@ def _identity() -> str:
 
 @asynccontextmanager
 async def assemble(
-    options: Options, clock: Clock | None = None, check: isolated.Check | None = None
+    options: Options,
+    clock: Clock | None = None,
+    check: isolated.Check | None = None,
+    start_loop: StartLoop = LoopThread,
 ) -> AsyncIterator[Hub]:
     """A hub, ready to run; closes what it opened.
 
@@ -513,6 +533,7 @@ async def assemble(
         options: what the command line decides.
         clock: where time comes from; the system's by default.
         check: of the registry, where one is under way already.
+        start_loop: starts the event loop of a provider type; in a thread of its own by default.
 
     Raises:
         RegistryError: the registry cannot be used at all.
@@ -545,7 +566,7 @@ async def assemble(
                 raise rejected
             for problem in loaded.problems:
                 log.warning("registry: %s", problem)
-            hub = Hub(options, loaded, client, clock, pool)
+            hub = Hub(options, loaded, client, clock, pool, start_loop)
             if rejected is not None:
                 hub.rejected, hub.stand_in = rejected, at
                 hub.reloads["accepted"] = 0

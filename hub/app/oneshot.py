@@ -23,6 +23,7 @@ async def observing(hub: Hub) -> AsyncIterator[None]:
         asyncio.create_task(hub.local.follow_services(), name="services of the hub cluster"),
         asyncio.create_task(hub.local.follow_slices(), name="slices of the hub cluster"),
         asyncio.create_task(hub.adopting.run(), name="slices to be adopted"),
+        asyncio.create_task(hub.host.loops.watch(), name="event loops of providers"),
     ]
     try:
         await _local_or_error(hub)

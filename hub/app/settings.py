@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from hub.election.elector import Timing
@@ -20,7 +22,7 @@ class Options(msgspec.Struct, frozen=True):
         kubeconfig: of the hub cluster; None = in-cluster, then KUBECONFIG.
         namespace: of the Lease (``--lease-namespace``).
         secrets_namespace: where kubeconfig Secrets are read.
-        credentials_dir: folder of token files; None = the registry's.
+        credentials_dir: folder of credential files; None = the registry's.
         timing: of the election.
         lease: name of the Lease; None = by the owner.
         content: the registry itself, where it is in no file; ``registry`` only names it then, and its folder.
@@ -52,6 +54,11 @@ class Options(msgspec.Struct, frozen=True):
     owner: str = DEFAULT_OWNER
     target_namespaces: tuple[str, ...] = ()
     shards: int = 1
+
+    def kubeconfig_folders(self) -> tuple[Path, ...]:
+        """Where kubeconfigs given by path must be, and the files that they name."""
+        folder = Path(self.registry).absolute().parent  # symlinks stay: those of a ConfigMap flip while the hub runs
+        return (folder, Path(self.credentials_dir)) if self.credentials_dir else (folder,)
 
 
 class Health(msgspec.Struct):

@@ -13,8 +13,8 @@ import msgspec
 from hub.aio.backoff import Backoff
 from hub.apply.repeats import Held, Repeats
 from hub.apply.writer import Outcome
+from hub.decide.plan import Plan
 from hub.model import Finding
-from hub.plan.plan import Plan
 
 REFUSED_FOR: Final = 600.0
 """Seconds an address stays out that the API server refused, and a name unused that somebody else has."""

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from hub.decide.plan import OUR_ANNOTATIONS, Plan
+from hub.decide.split import exchange
 from hub.model import Slice
-from hub.plan.plan import OUR_ANNOTATIONS, Plan
-from hub.plan.split import exchange
 
 FIRST: Final = 1.0
 CAP: Final = 60.0

@@ -14,10 +14,10 @@ from typing import Protocol
 
 import msgspec
 
+from hub.decide.plan import Plan
+from hub.decide.split import exchange
 from hub.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeader
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, ObjectKey, Slice, TargetKey
-from hub.plan.plan import Plan
-from hub.plan.split import exchange
 
 IN_FLIGHT = 16
 """Writes under way per hub: one API server's throughput no longer grows beyond (measured: 4 to 16)."""

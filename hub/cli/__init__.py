@@ -1,8 +1,8 @@
 """The command line: ``hub COMMAND``.
 
-A command's module is imported when it is called for, and imports what is heavy when it runs, so that
-``hub --help`` and shell completion cost nothing. Every mistake of a user ends as one line on stderr and an
-exit code of :class:`hub.cli.exits.Exit`; a traceback is shown for a defect, and only with ``-v``.
+A command's module is imported when the command is used, and it imports heavy modules only when it runs, so that
+``hub --help`` and shell completion stay fast. Every user error is reported as one line on stderr and an
+exit code of :class:`hub.cli.exits.Exit`; a traceback is shown only for a defect, and only with ``-v``.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ COMMANDS: Final = {
     "version": "hub.cli.about",
     "demo": "hub.cli.demo",
 }
-"""Command -> module with a click command of that name; in the order of the help."""
+"""Command name -> module that holds a click command of that name; in the order of the help."""
 
 
-class NobodyReads(Exception):
-    """Whoever read stdout has gone."""
+class StdoutClosed(Exception):
+    """The process that read our stdout closed it."""
 
 
 class Cli(click.Group):
@@ -61,14 +61,14 @@ class Cli(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(COMMANDS[cmd_name])
-        # A word of Python's own, as "import", has an underscore behind it.
+        # A command named like a Python keyword ("import") is a function with an underscore after its name.
         command: click.Command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; of those that are not imported click could not say which one was meant."""
+        """Find a command, or suggest the closest name: click itself suggests imported commands only."""
         name = args[0]
         if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
@@ -79,11 +79,11 @@ class Cli(click.Group):
         raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; click would turn a closed pipe into exit code 1, which means something else here."""
+        """Run the command. Hide a closed pipe from click, which would exit with code 1: here that means "changes"."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            raise NobodyReads from error
+            raise StdoutClosed from error
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run a command and exit; the only place that turns errors into exit codes."""
@@ -110,8 +110,8 @@ class Cli(click.Group):
 def cli(ctx: click.Context) -> None:
     """EndpointSlice Hub: Services of one cluster, nodes of many.
 
-    Keeps selector-less Services of the hub cluster pointing at the nodes of the remote clusters that one
-    file, clusters.yaml, names.
+    Keeps selector-less Services of the hub cluster pointing at the nodes of the remote clusters listed in
+    clusters.yaml.
 
     Exit codes: 0 ok, 1 changes or problems found, 2 wrong usage or an answer that is incomplete because a
     source is unknown, 3 error.
@@ -122,7 +122,7 @@ def cli(ctx: click.Context) -> None:
 
 def main() -> NoReturn:
     """Entry point of the scripts ``hub`` and ``endpointslice-hub``."""
-    # The first process of a container ignores what it has no handler for; `hub run` has a better one later.
+    # The kernel ignores signals without a handler for process 1 of a container; `hub run` sets its own handler later.
     signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
     try:
         cli.main()
@@ -132,14 +132,14 @@ def main() -> NoReturn:
 
 
 def _failed(error: BaseException, *, verbose: bool) -> int:
-    """Say what went wrong in one line; the exit code."""
+    """Print what went wrong on one line; return the exit code."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     match error:
         case click.exceptions.Abort() | KeyboardInterrupt():
             return Exit.INTERRUPTED
-        case NobodyReads() | BrokenPipeError():
-            # What is still buffered has no reader: do not let the interpreter try again at its end.
+        case StdoutClosed() | BrokenPipeError():
+            # Buffered output has no reader: keep the interpreter from trying to flush it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return Exit.BROKEN_PIPE
         case click.UsageError():
@@ -192,7 +192,7 @@ def _say(message: str) -> None:
 
 
 def _never_fail_to_print() -> None:
-    """A terminal that cannot show a character gets a question mark, not a traceback."""
+    """Print a question mark, not a traceback, for a character that the terminal cannot show."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -1,4 +1,4 @@
-"""What passes over targets come to, in words and as data: the output of ``hub plan``.
+"""The output of ``hub plan``: what each pass over a target would change, as text and as data.
 
 Everything printed is derived from :class:`ServiceChange` values, so that table, JSON and YAML agree.
 """
@@ -14,9 +14,9 @@ import msgspec
 
 from hub.cli.render import count, document, one_line
 from hub.cli.withheld import lines, registry_lines
-from hub.model import Conditions, Endpoint, Finding, Port, Slice
+from hub.decide.plan import EndpointChange, Plan, apply_plan, endpoint_changes
+from hub.model import Conditions, Endpoint, Finding, Port, Slice, few
 from hub.passes.reconcile import Pass
-from hub.plan.plan import EndpointChange, Plan, apply_plan, endpoint_changes
 from hub.registry.removals import RegistryHeld
 from hub.report.held import held, registry_withheld
 from hub.report.values import Held
@@ -30,12 +30,12 @@ EndpointKey = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What happens to one endpoint.
+    """The change of one endpoint.
 
     Attributes:
         kind: added, removed or changed.
-        ports: as published afterwards; of a removed endpoint as published now.
-        details: of a changed endpoint: ``ready→not ready``.
+        ports: the ports published afterwards; for a removed endpoint, the ports published now.
+        details: what changes on a changed endpoint, such as ``ready→not ready``.
     """
 
     kind: str
@@ -54,14 +54,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class ServiceChange:
-    """What happens to one target.
+    """The changes of one target.
 
     Attributes:
-        status: why nothing is decided, or what is special; "" in the ordinary case.
+        status: why nothing is decided, or an exception worth showing; "" otherwise.
         lines: endpoints, sorted by cluster, family and address.
-        others: changes that are about whole slices: ports, labels, owner.
-        unknown: source -> why it makes no statement.
-        withheld: what the guard holds back.
+        others: changes of whole slices: ports, labels, owner.
+        unknown: source -> why its state is unknown.
+        withheld: the removals that the guard withholds.
     """
 
     name: str
@@ -80,7 +80,7 @@ class ServiceChange:
 
 
 def service_change(result: Pass, flags: str = "") -> ServiceChange:
-    """A pass in words; ``flags`` are what an approving command needs."""
+    """Describe the result of a pass; ``flags`` are the options that `hub approve` needs for this hub."""
     planned = result.plan or Plan()
     ports = _ports(apply_plan(result.observed, planned)) if planned.writes else {}
     before = _ports(result.observed) if planned.writes else {}
@@ -88,7 +88,7 @@ def service_change(result: Pass, flags: str = "") -> ServiceChange:
     return ServiceChange(
         str(result.target),
         result.status,
-        tuple(_line(each, before, ports) for each in changes),
+        tuple(_line(change, before, ports) for change in changes),
         tuple(_others(result.observed, planned)),
         {
             "create": len(planned.creates),
@@ -103,20 +103,22 @@ def service_change(result: Pass, flags: str = "") -> ServiceChange:
 
 
 def _line(
-    each: EndpointChange, before: Mapping[EndpointKey, tuple[Port, ...]], after: Mapping[EndpointKey, tuple[Port, ...]]
+    change: EndpointChange,
+    before: Mapping[EndpointKey, tuple[Port, ...]],
+    after: Mapping[EndpointKey, tuple[Port, ...]],
 ) -> Line:
-    key = (each.cluster, each.family, each.address)
-    endpoint = each.after or each.before or Endpoint(())
+    key = (change.cluster, change.family, change.address)
+    endpoint = change.after or change.before or Endpoint(())
     node = endpoint.target_ref.name if endpoint.target_ref else ""
-    details = tuple(_details(each.before, each.after)) if each.before and each.after else ()
-    return Line(each.kind, *key, node, (before if each.after is None else after).get(key, ()), details)
+    details = tuple(_details(change.before, change.after)) if change.before and change.after else ()
+    return Line(change.kind, *key, node, (before if change.after is None else after).get(key, ()), details)
 
 
 def _ports(slices: Iterable[Slice]) -> dict[EndpointKey, tuple[Port, ...]]:
     return {
-        (each.cluster, each.address_type, address): each.ports
-        for each in slices
-        for endpoint in each.endpoints
+        (slice_.cluster, slice_.address_type, address): slice_.ports
+        for slice_ in slices
+        for endpoint in slice_.endpoints
         for address in endpoint.addresses
     }
 
@@ -140,7 +142,7 @@ def _details(before: Endpoint, after: Endpoint) -> Iterable[str]:
 
 
 def _condition(conditions: Conditions) -> str:
-    """The three conditions as one word; those that consumers read as default count as they read them."""
+    """Sum up the three conditions; an unset condition counts as the default that consumers assume."""
     ready = conditions.ready is not False
     serving = ready if conditions.serving is None else conditions.serving
     if conditions.terminating:
@@ -155,8 +157,8 @@ def _reference(endpoint: Endpoint) -> str:
 
 
 def _others(observed: Sequence[Slice], planned: Plan) -> Iterable[str]:
-    """Changes of whole slices, each once however many slices it is about."""
-    by_name = {each.name: each for each in observed}
+    """Changes of whole slices; the same change of several slices is listed once."""
+    by_name = {slice_.name: slice_ for slice_ in observed}
     found: dict[str, list[str]] = {}
     for new in planned.updates:
         old = by_name[new.name]
@@ -183,17 +185,17 @@ def _listed(ports: tuple[Port, ...]) -> str:
 def print_plan(
     results: Iterable[Pass], output: Any = "table", flags: str = "", registry: RegistryHeld | None = None
 ) -> bool:
-    """Print what passes come to, and what of the registry's removals is withheld; whether anything would change."""
-    services = [service_change(each, flags) for each in results if each.status != "gone"]
+    """Print the changes of all passes, and a withheld removal from the registry; whether anything would change."""
+    services = [service_change(result, flags) for result in results if result.status != "gone"]
     if output != "table":
         click.echo(document("Plan", _document(services, registry), output))
-        return any(each.changes for each in services)
-    for each in services:
-        _print_service(each)
+        return any(service.changes for service in services)
+    for service in services:
+        _print_service(service)
     for line in registry_lines(registry_withheld(registry)):
         click.echo(click.style(one_line(line) if line.startswith("=") else f"  {one_line(line)}", fg="magenta"))
     click.echo(_summary(services))
-    return any(each.changes for each in services)
+    return any(service.changes for service in services)
 
 
 def _print_service(service: ServiceChange) -> None:
@@ -215,35 +217,34 @@ def _print_service(service: ServiceChange) -> None:
 
 
 def _notes(service: ServiceChange) -> Iterable[str]:
-    """What is unknown, what is withheld, what else was found; what is withheld is no finding once more."""
+    """Unknown sources, withheld removals and findings; a finding about a withheld removal is not repeated."""
     for cluster, reason in service.unknown.items():
         yield "  " + click.style(f"? {cluster}: unknown, nothing is removed: {one_line(reason)}", fg="magenta")
-    for each in service.withheld:
-        for line in lines(each):
+    for removal in service.withheld:
+        for line in lines(removal):
             yield "  " + click.style(one_line(line) if line.startswith("=") else f"  {one_line(line)}", fg="magenta")
-    shown = {each.message for each in service.withheld}
+    shown = {removal.message for removal in service.withheld}
     for finding in service.findings:
         if finding.message not in shown:
             yield f"  ! {finding.reason}: {one_line(finding.message)}{_objects(finding)}"
 
 
 def _objects(finding: Finding) -> str:
-    """Names the message does not have already, a few of them."""
-    names = [each for each in finding.objects if each not in finding.message]
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f" ({', '.join(map(one_line, names[:5]))}{more})" if names else ""
+    """Up to five of the finding's objects that its message does not name."""
+    names = [one_line(name) for name in finding.objects if name not in finding.message]
+    return f" ({few(names, 5)})" if names else ""
 
 
 def _summary(services: Sequence[ServiceChange]) -> str:
-    changing = [each for each in services if each.changes]
-    kinds = {kind: sum(line.kind == kind for each in changing for line in each.lines) for kind in SIGNS}
-    unknown = {cluster for each in services for cluster in each.unknown}
+    changing = [service for service in services if service.changes]
+    kinds = {kind: sum(line.kind == kind for service in changing for line in service.lines) for kind in SIGNS}
+    unknown = {cluster for service in services for cluster in service.unknown}
     parts = [
         f"{count(len(changing), 'service')} to change",
         f"{len(services) - len(changing)} unchanged",
         "endpoints: " + ", ".join(f"{number} {kind}" for kind, number in kinds.items()),
     ]
-    withheld = sum(len(held.addresses) for each in services for held in each.withheld)
+    withheld = sum(len(held.addresses) for service in services for held in service.withheld)
     if withheld:
         parts.append(f"withheld: {count(withheld, 'removal')}")
     if unknown:
@@ -253,13 +254,13 @@ def _summary(services: Sequence[ServiceChange]) -> str:
 
 def _document(services: Sequence[ServiceChange], registry: RegistryHeld | None) -> dict[str, Any]:
     return {
-        "changes": any(each.changes for each in services),
+        "changes": any(service.changes for service in services),
         "registry": {"withheld": msgspec.to_builtins(registry_withheld(registry))},
         "services": [
             {
-                "name": each.name,
-                "status": each.status,
-                "changes": each.changes,
+                "name": service.name,
+                "status": service.status,
+                "changes": service.changes,
                 "endpoints": [
                     {
                         "change": line.kind,
@@ -270,18 +271,18 @@ def _document(services: Sequence[ServiceChange], registry: RegistryHeld | None) 
                         "node": line.node,
                         "details": list(line.details),
                     }
-                    for line in each.lines
+                    for line in service.lines
                 ],
-                "others": list(each.others),
-                "slices": dict(each.slices),
-                "unknown": [{"cluster": name, "reason": why} for name, why in each.unknown.items()],
-                "withheld": msgspec.to_builtins(each.withheld),
+                "others": list(service.others),
+                "slices": dict(service.slices),
+                "unknown": [{"cluster": name, "reason": why} for name, why in service.unknown.items()],
+                "withheld": msgspec.to_builtins(service.withheld),
                 "findings": [
                     {"reason": finding.reason, "message": finding.message, "objects": list(finding.objects)}
-                    for finding in each.findings
+                    for finding in service.findings
                 ],
             }
-            for each in services
+            for service in services
         ],
     }
 

@@ -1,4 +1,4 @@
-"""``hub check``: is this file good, and with ``--online``, does everything in it answer?"""
+"""``hub check``: is this registry file valid, and with ``--online``, does everything in it answer?"""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from hub.cli.options import Given, Settings, hub_access, verbose
 from hub.cli.render import count, one_line
 
 
-@click.command(short_help="Check a clusters.yaml; with --online, try everything in it.")
+@click.command(short_help="Check a clusters.yaml; with --online, contact everything in it.")
 @click.argument("file", type=click.Path())
-@click.option("--online", is_flag=True, help="Try every cluster, provider and Service too.")
+@click.option("--online", is_flag=True, help="Also contact every cluster and provider, and check every Service.")
 @hub_access
 @verbose
 @click.pass_context
 def check(ctx: click.Context, /, file: str, online: bool, **given: Any) -> int:
     """Check a registry file: syntax, references, installed providers and their configuration, consumers.
 
-    Prints every problem as FILE:LINE:COLUMN: KEY: MESSAGE. Reads nothing but the file, unless --online is
-    given; the options below are for --online.
+    Prints every problem as FILE:LINE:COLUMN: KEY: MESSAGE. Without --online it reads only the file;
+    the other options are for --online.
 
     Exit codes: 0 ok (warnings do not count), 1 problems, 3 the file cannot be read.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
-    gc.disable()  # the imports are most of what this does, and looking for garbage a tenth of their time
+    gc.disable()  # imports take most of this command's time, and garbage collection a tenth of theirs
     try:
         from hub.cli.checking import examine
 

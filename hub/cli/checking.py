@@ -1,8 +1,8 @@
-"""What ``hub check`` finds in a file, beyond what the loader itself refuses.
+"""The checks of ``hub check`` that the registry's loader does not make.
 
-The loader knows nothing of plugins: here every named provider is looked up and its configuration checked
-by the plugin's own model, with the place of each key; every named consumer of endpoint views is loaded.
-Warnings are about what works and is seldom meant.
+The loader knows nothing about plugins. This module looks up every named provider and checks its configuration with
+the plugin's own model, reporting the line of each key; it also loads every named consumer of endpoint views.
+Warnings are about entries that work but are probably mistakes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final
 from hub.cli.limits import available, needed
 from hub.errors import Problem, RegistryError, UsageError
 from hub.model import LOCAL
-from hub.plugin.spec import ProviderType
+from hub.plugin.spec import EndpointProviderType, ProviderType
 from hub.registry.file import read
 from hub.registry.load import loads
 from hub.registry.positions import parse
@@ -27,18 +27,18 @@ from hub.resolution.catalog import IMPORT_DEADLINE, Catalog, ProviderUnavailable
 from hub.resolution.config import check_config
 
 MAX_OVERLAPS: Final = 20
-"""Warnings of overlapping networks; a file where every cluster allows everything has more than one reads."""
+"""Most warnings of overlapping networks; where every cluster allows everything, there would be too many to read."""
 
 Named = tuple[KeyPath, dict[str, Any], tuple[str, ...]]
-"""Path of a ``provider:`` key, its content, and the clusters it is about."""
+"""Path of a ``provider:`` key, its content, and the clusters it applies to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What was found.
+    """The result of a check.
 
     Attributes:
-        registry: None where the file cannot be used at all.
+        registry: None if the file cannot be used at all.
         problems: in file order.
         warnings: in file order; without a hint.
     """
@@ -89,15 +89,17 @@ def _providers(data: Any, registry: Registry, places: Mapping[KeyPath, Place], f
             place = _place(problem.path, known, on_key=problem.message == "unknown key")
             yield Problem(file, *place, problem.path, problem.message, problem.hint)
         specs = (registry.clusters[cluster] for cluster in clusters if cluster in registry.clusters)
-        spec = None if kind.brings_endpoints else next((each for each in specs if each.kubeconfig is None), None)
+        if isinstance(kind, EndpointProviderType):
+            continue
+        spec = next((cluster for cluster in specs if cluster.kubeconfig is None), None)
         if spec is not None:
             hint = "" if spec.name == LOCAL else "give the cluster a kubeconfig"
-            message = f"provider {kind.name!r} resolves Nodes, and cluster {spec.name} has none that are followed"
+            message = f"provider {kind.name!r} resolves Nodes, but the hub follows no Nodes of cluster {spec.name}"
             yield Problem(file, *_place(name, known), name, message, hint)
 
 
 def _named(data: Any, registry: Registry) -> Iterator[Named]:
-    """Every provider the file names, broken entries left to the loader."""
+    """Every provider the file names; broken entries are left to the loader."""
     for index, cluster in _entries(data, "clusters"):
         yield from _provider(cluster, ("clusters", index), _texts(cluster.get("name")))
     for index, service in _entries(data, "services"):
@@ -113,7 +115,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _selected(selector: Any, taken: set[str], registry: Registry) -> tuple[str, ...]:
-    """Clusters by label, without those that another source names."""
+    """Clusters that a selector matches, except those that another source names."""
     if not isinstance(selector, dict):
         return ()
     return tuple(
@@ -137,7 +139,7 @@ def _provider(entry: Mapping[str, Any], path: KeyPath, clusters: tuple[str, ...]
 
 
 def _load(names: set[str]) -> dict[str, ProviderType | ProviderUnavailable]:
-    """The types, imported side by side."""
+    """The types, imported concurrently."""
     catalog = Catalog()
 
     async def load(name: str) -> ProviderType | ProviderUnavailable:
@@ -167,7 +169,7 @@ def _hooks(data: Any, registry: Registry, places: Mapping[KeyPath, Place], file:
 
 
 def _unusable(names: Iterable[str]) -> dict[str, str]:
-    """Why consumers cannot be used, imported side by side, each in a thread that nobody can be kept by."""
+    """Why consumers cannot be used; each is imported in a daemon thread, which cannot block the command's exit."""
     from hub.views import consumers
 
     def load(name: str, said: Future[str]) -> None:
@@ -204,7 +206,7 @@ def _place(text: str, known: Mapping[str, Place], *, on_key: bool = False) -> tu
 
 
 def _overlaps(data: Any, registry: Registry, report: Report) -> None:
-    """Networks are nested or apart, so that one walk in order with a stack finds every overlap."""
+    """Warn of overlapping networks. Networks are nested or disjoint, so one sorted pass with a stack finds them all."""
     order: list[tuple[int, int, int, str, KeyPath, Network]] = []
     for index, raw in _entries(data, "clusters"):
         spec = registry.clusters.get(str(raw.get("name")))
@@ -214,10 +216,10 @@ def _overlaps(data: Any, registry: Registry, report: Report) -> None:
             order.append((network.version, start, network.prefixlen, raw["name"], path, network))
     enclosing: list[tuple[str, Network]] = []
     overlaps = 0
-    for _, _, _, name, path, network in sorted(order, key=lambda each: each[:4]):
+    for _, _, _, name, path, network in sorted(order, key=lambda entry: entry[:4]):
         while enclosing and not _within(network, enclosing[-1][1]):
             enclosing.pop()
-        other = next((each for each in reversed(enclosing) if each[0] != name), None)
+        other = next((outer for outer in reversed(enclosing) if outer[0] != name), None)
         enclosing.append((name, network))
         if other is not None:
             overlaps += 1
@@ -236,6 +238,6 @@ def _files(registry: Registry, report: Report) -> None:
     if available() < needed(clusters):
         report.add(
             ("clusters",),
-            f"{clusters} clusters need about {needed(clusters)} open files, here a process may have {available()}: "
+            f"{clusters} clusters need about {needed(clusters)} open files, a process may have {available()} here: "
             "raise the limit (ulimit -Hn)",
         )

@@ -36,8 +36,8 @@ def cluster() -> None:
 
 
 def _namespaces(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """``a,b``."""
-    return tuple(namespace(each.strip()) for each in value.split(",")) if value else ()
+    """Parse ``a,b``."""
+    return tuple(namespace(name.strip()) for name in value.split(",")) if value else ()
 
 
 def _token_lifetime(text: str) -> int:
@@ -45,22 +45,22 @@ def _token_lifetime(text: str) -> int:
 
     seconds = int(duration(text))
     if seconds < SHORTEST:
-        raise click.BadParameter("no API server gives a token for less than 10m")
+        raise click.BadParameter("API servers do not issue tokens for less than 10m")
     return seconds
 
 
 _remote_options = (
     click.option(
-        "--from-kubeconfig", metavar="FILE", type=click.Path(), help="Access to the remote cluster: an administrator's."
+        "--from-kubeconfig", metavar="FILE", type=click.Path(), help="An administrator's access to the remote cluster."
     ),
-    click.option("--context", metavar="CONTEXT", help="In that file. [default: its current context]"),
+    click.option("--context", metavar="CONTEXT", help="Context in that file. [default: its current context]"),
     click.option(
         "--namespace",
         metavar="NAMESPACE",
         type=namespace,
         default=DEFAULT_NAMESPACE,
         show_default=True,
-        help="Of the hub's account in the remote cluster.",
+        help="Namespace of the hub's account in the remote cluster.",
     ),
     click.option("--registry", metavar="FILE", type=click.Path(), help="The registry: clusters.yaml."),
     kubeconfig,
@@ -76,23 +76,27 @@ def _remote(function: Any) -> Any:
     return function
 
 
-@cluster.command(short_help="Make an account in a remote cluster, and what the hub needs to use it.")
+@cluster.command(short_help="Create the hub's account in a remote cluster, its Secret and its registry entry.")
 @click.argument("name", type=cluster_name)
 @click.option(
     "--allow-services",
     metavar="NAMESPACE,…",
     callback=_namespaces,
-    help="Namespaces whose Services and EndpointSlices the account may read: for copies, and ports read from Services.",
+    help="Namespaces whose Services and EndpointSlices the account may read, to copy them or to read ports.",
 )
 @click.option(
     "--allowed-cidr",
     metavar="CIDR",
     type=cidr,
     multiple=True,
-    help="For the registry entry. May be repeated. [default: networks of the nodes' addresses]",
+    help="A network of the registry entry's allowedCIDRs. May be repeated. [default: networks of the nodes' addresses]",
 )
 @click.option(
-    "--provider", type=provider_name, default="node-addresses", show_default=True, help="For the registry entry."
+    "--provider",
+    type=provider_name,
+    default="node-addresses",
+    show_default=True,
+    help="Provider of the registry entry.",
 )
 @click.option(
     "--token-lifetime",
@@ -100,15 +104,15 @@ def _remote(function: Any) -> Any:
     type=_token_lifetime,
     default="720h",
     show_default=True,
-    help="For how long a token is made; the hub renews it after half of that.",
+    help="Lifetime of the token; the hub renews it after half of it.",
 )
 @click.option(
     "--apply", is_flag=True, help="Write the Secret, and with --registry the entry, instead of printing them."
 )
 @click.option(
-    "--rotate", is_flag=True, help="A new token now. Needs no --from-kubeconfig where the old one still works."
+    "--rotate", is_flag=True, help="Issue a new token now. Needs no --from-kubeconfig while the old token still works."
 )
-@click.option("--print-manifests", is_flag=True, help="Print what to apply in the remote cluster; contact nobody.")
+@click.option("--print-manifests", is_flag=True, help="Print manifests for the remote cluster; contact no cluster.")
 @_remote
 @click.pass_context
 def add(
@@ -121,11 +125,11 @@ def add(
     print_manifests: bool,
     **given: Any,
 ) -> int:
-    """Make an account in a remote cluster that may read its Nodes and nothing else, and a token of it.
+    """Create an account in a remote cluster that may only read its Nodes, and a token for it.
 
     Prints the Secret with the account's kubeconfig and the entry for the registry, or writes them with --apply. A
-    second run changes nothing. Where nobody hands over an administrator's kubeconfig, give --print-manifests to the
-    people of the remote cluster; what they send back is the --from-kubeconfig of a second run.
+    second run changes nothing. If you cannot get an administrator's kubeconfig, send the output of --print-manifests
+    to the remote cluster's administrators; use the kubeconfig they send back as --from-kubeconfig of a second run.
 
     Exit codes: 0 ok, 3 error.
     """
@@ -171,14 +175,14 @@ def add(
 
 @cluster.command(short_help="Remove a cluster's Secret, its registry entry, and the hub's account in it.")
 @click.argument("name", type=cluster_name)
-@click.option("--apply", is_flag=True, help="Do it; without this, say what would be done.")
+@click.option("--apply", is_flag=True, help="Make the changes; without this option they are only printed.")
 @_remote
 @click.pass_context
 def remove(ctx: click.Context, /, name: str, **given: Any) -> int:
     """Remove a cluster: with --registry its entry, its Secret, and with --from-kubeconfig the hub's account in it.
 
-    The remote cluster need not be there: what is left in it is said, and the commands that remove it. A running hub
-    removes the cluster's slices once the entry has been gone for its --removal-grace.
+    The remote cluster need not be reachable: the command lists what is left in it and how to remove it. A running hub
+    removes the cluster's slices once the entry has been gone for the hub's --removal-grace.
 
     Exit codes: 0 ok, 3 error: something is left.
     """
@@ -195,13 +199,13 @@ def remove(ctx: click.Context, /, name: str, **given: Any) -> int:
     finally:
         _steps(steps)
     if done.left:
-        click.echo(f"In cluster {name} is left what these remove, with its administrator's kubeconfig:", err=True)
+        click.echo(f"Objects are left in cluster {name}; remove them with its administrator's kubeconfig:", err=True)
         for command in done.left:
             click.echo(f"  {command}", err=True)
     if not wish.apply:
-        click.echo("Nothing was changed: say --apply.", err=True)
+        click.echo("Nothing was changed; repeat with --apply to make these changes.", err=True)
     if done.problem:
-        raise HubError(f"{done.problem}; the hub's side is {'done' if wish.apply else 'looked at'}, see above")
+        raise HubError(f"{done.problem}; the hub's side is {'done' if wish.apply else 'only checked'}, see above")
     return Exit.OK
 
 
@@ -221,7 +225,7 @@ def _wish(access: Any, given: dict[str, Any], **more: Any) -> Any:
 
 
 def _steps(steps: list[Step]) -> None:
-    """On stderr, also before an error: what is printed for others to read is on stdout."""
-    width = max((len(each.done) for each in steps), default=0)
-    for each in steps:
-        click.echo(one_line(f"{each.done.ljust(width)}  {each.what}"), err=True)
+    """Print the steps on stderr, also before an error; stdout is for the manifests."""
+    width = max((len(step.done) for step in steps), default=0)
+    for step in steps:
+        click.echo(one_line(f"{step.done.ljust(width)}  {step.what}"), err=True)

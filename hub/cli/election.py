@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 LONGEST: Final = 3600.0
-"""Seconds; a Lease that claims more is not believed (hub.election.elector)."""
+"""Seconds; the elector ignores a longer duration in a Lease (hub.election.elector)."""
 JITTER: Final = 1.2
-"""What a retry may take in client-go: the deadline must leave time for one."""
+"""Longest retry, in retry periods, as in client-go: the renew deadline must leave time for one retry."""
 QUIET: Final = 2.0
-"""No write starts this long before the end of the Lease (hub.election): by then a leader must have stepped down."""
+"""Seconds before the end of the Lease in which no write starts (hub.election); the leader steps down earlier."""
 
 
 def leader_election(function: F) -> F:
-    """``--leader-elect…``, but for the namespace, which is the hub's."""
+    """Add the ``--leader-elect…`` options; the Lease's namespace is the hub's."""
     options = (
         click.option(
             "--leader-elect",
@@ -37,14 +37,13 @@ def leader_election(function: F) -> F:
             metavar="[=true|false]",
             help="Write only while holding the Lease endpointslice-hub-OWNER. [default: true]",
         ),
-        click.option("--no-leader-elect", is_flag=True, help="The same as --leader-elect=false."),
         click.option(
             "--leader-elect-lease-duration",
             metavar="DURATION",
             type=duration,
             default="15s",
             show_default=True,
-            help="How long a standby leaves a Lease alone that is not renewed; whole seconds.",
+            help="How long standbys wait before taking over; whole seconds.",
         ),
         click.option(
             "--leader-elect-renew-deadline",
@@ -52,7 +51,8 @@ def leader_election(function: F) -> F:
             type=duration,
             default="10s",
             show_default=True,
-            help="How long the leader tries to renew before it ceases to write; at least 2s less than the duration.",
+            help="How long the leader tries to renew its Lease before it stops writing; at least 2s less than the "
+            "duration.",
         ),
         click.option(
             "--leader-elect-retry-period",
@@ -60,13 +60,13 @@ def leader_election(function: F) -> F:
             type=duration,
             default="2s",
             show_default=True,
-            help="Time between renewals, and between looks at another's Lease.",
+            help="Time between renewals, and between a standby's checks of the Lease.",
         ),
         click.option(
             "--leader-elect-resource-name",
             metavar="NAME",
             type=resource_name,
-            help="Name of the Lease. A hub of the same owner with another Lease is another hub: see --take-over. "
+            help="Name of the Lease. Hubs of one owner with different Leases count as different hubs: see --take-over. "
             "[default: endpointslice-hub-OWNER]",
         ),
         click.option(
@@ -75,8 +75,8 @@ def leader_election(function: F) -> F:
             type=click.IntRange(1, MOST_SHARDS),
             default=1,
             show_default=True,
-            help="Divide the Services over N Leases, which the replicas share: each follows only the clusters that its "
-            "Services need. The same N for all replicas; one with another N stands by.",
+            help="Divide the Services over N Leases that the replicas share: each replica follows only the clusters "
+            "that its Services need. Use the same N for all replicas; a replica with another N stands by.",
         ),
     )
     for option in reversed(options):
@@ -85,10 +85,9 @@ def leader_election(function: F) -> F:
 
 
 class Election(msgspec.Struct, frozen=True):
-    """What was given for the options of :func:`leader_election`."""
+    """The values of the options of :func:`leader_election`."""
 
     leader_elect: bool
-    no_leader_elect: bool
     leader_elect_lease_duration: float
     leader_elect_renew_deadline: float
     leader_elect_retry_period: float
@@ -97,24 +96,24 @@ class Election(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Election:
-        """Take its values out of what a command was given."""
+        """Take the values out of a command's arguments."""
         return cls(**{name: given.pop(name) for name in cls.__struct_fields__})
 
     @property
     def wanted(self) -> bool:
-        """Whether to take part."""
-        return self.leader_elect and not self.no_leader_elect
+        """Whether to take part in the election."""
+        return self.leader_elect
 
     def check(self, *, once: bool) -> None:
-        """Refuse what does not go together.
+        """Refuse options that contradict each other.
 
         Raises:
-            UsageError: with what to do.
+            UsageError: two options contradict each other; the message says what to change.
         """
         if self.shards > 1 and not self.wanted:
-            raise click.UsageError("--shards divides the Services over Leases: it cannot go without leader election")
+            raise click.UsageError("--shards divides the Services over Leases and needs leader election")
         if self.shards > 1 and once:
-            raise click.UsageError("--once writes every Service: it cannot go with --shards")
+            raise click.UsageError("--once writes every Service and cannot be combined with --shards")
 
     def timing(self) -> Timing:
         """The times of the election.

@@ -1,4 +1,4 @@
-"""``hub endpoints``: endpoint views of the clusters, once or for as long as somebody looks."""
+"""``hub endpoints``: endpoint views of the clusters, once or as a stream."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from hub.cli.options import Given, Settings, hub_access, output, verbose
     "--registry",
     metavar="FILE",
     type=click.Path(),
-    help="The registry: its views: block says which clusters and Services. [default: the annotated Services of the "
+    help="The registry; its views: block selects the clusters and Services. [default: the annotated Services of the "
     "hub cluster]",
 )
 @hub_access
-@click.option("--watch", is_flag=True, help="Go on with what changes, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Then print changes as they happen, until Ctrl-C.")
 @click.option("--gather", is_flag=True, help="One view for each port of a Service, with all addresses.")
 @click.option(
     "--compat",
     type=click.Choice(["dcontroller"]),
-    help="Exactly the objects of dcontroller's endpointslice-controller, of the hub cluster.",
+    help="Print exactly the objects that dcontroller's endpointslice-controller makes in the hub cluster.",
 )
 @output("table", "json")
 @verbose
@@ -43,10 +43,10 @@ def endpoints(
     """Show the ready endpoints behind Services, one line for each (service, port, address).
 
     Reads the Services and EndpointSlices of the clusters itself; writes nothing and needs no running hub. With
-    --watch and -o json it prints the lines of the stream /api/v1/endpoints: the objects there are, a bookmark,
-    then what changes.
+    --watch and -o json it prints the lines of the stream /api/v1/endpoints: the current objects, a bookmark,
+    then the changes.
 
-    Exit codes: 0 ok, 2 a cluster could not be read (what is printed is what can be said), 3 error.
+    Exit codes: 0 ok, 2 a cluster could not be read (the output is incomplete), 3 error.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     options = Given(**given).options(registry or "")

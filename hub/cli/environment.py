@@ -1,4 +1,4 @@
-"""What ``hub run`` runs: a registry file, or the registry that this process's variables come to."""
+"""The registry that ``hub run`` uses: a file, or the result of importing this process's environment variables."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from hub.importers.document import Document
 
 PSEUDO_FILE: Final = "environment"
-"""Stands for the file in messages and paths."""
+"""Takes the place of the file name in messages and paths."""
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """A registry to be run.
+    """A registry to run.
 
     Attributes:
-        registry: its path; a name in its folder where it is in no file.
-        content: itself, where it is in no file.
-        dry_run: nothing is to be written.
-        programs: what may be run for it.
+        registry: the file's path; for an imported registry, a made-up name in its folder.
+        content: the registry's text if it is not in a file.
+        dry_run: write nothing.
+        programs: programs that the registry may run.
     """
 
     registry: str
@@ -36,10 +36,10 @@ class Environment(msgspec.Struct, frozen=True):
 
 
 def environment() -> Environment:
-    """The registry that this process's variables come to, checked.
+    """Import this process's environment variables as a registry, and check it.
 
     Raises:
-        UsageError: it cannot be used; names the variables.
+        UsageError: the registry is invalid; the message names the variables.
     """
     from hub.importers.environment import build
     from hub.importers.variables import Variables
@@ -55,10 +55,10 @@ def environment() -> Environment:
 
 
 def checked(document: Document, name: str) -> bytes:
-    """The document's content.
+    """The document's content, checked as a registry.
 
     Raises:
-        UsageError: a registry cannot be this; names the variables.
+        UsageError: the content is not a valid registry; the message names the variables.
     """
     from hub.registry import isolated
 

@@ -1,4 +1,4 @@
-"""What the exit codes of ``hub`` mean, and leaving in time."""
+"""The exit codes of ``hub``, and ending the process in time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Final
 
 GRACE: Final = 1.0
-"""Seconds that threads nobody can stop (a name look-up, a plugin's import) may hold up the end of a command."""
+"""Seconds that unstoppable threads (a name look-up, a plugin's import) may delay the end of a command."""
 
 
 class Exit(IntEnum):
@@ -16,11 +16,11 @@ class Exit(IntEnum):
 
     OK = 0
     CHANGES = 1
-    """``plan``: something would change; ``check``: the file has problems; ``why``: nobody knows it."""
+    """``plan``: something would change; ``check``: the file has problems; ``why``: the subject was not found."""
     UNKNOWN = 2
-    """The answer is incomplete: a source made no statement. Also a wrong flag or argument."""
+    """The answer is incomplete: a source is unknown. Also a wrong flag or argument."""
     ERROR = 3
-    """A file, a context, a permission or an API server is not as needed."""
+    """A file, a context, a permission or an API server does not work as needed."""
     DEFECT = 70
     """A defect of the hub itself (EX_SOFTWARE of sysexits.h)."""
     INTERRUPTED = 130
@@ -28,7 +28,7 @@ class Exit(IntEnum):
 
 
 def leave_within(seconds: float, code: int) -> None:
-    """End this process after ``seconds`` whatever still runs; a process that ends earlier does not notice."""
+    """End this process after ``seconds`` even if threads still run; has no effect on a process that ends earlier."""
     timer = threading.Timer(seconds, os._exit, (code,))
     timer.daemon = True
     timer.start()

@@ -1,4 +1,4 @@
-"""``hub import``: from another tool's configuration to clusters.yaml."""
+"""``hub import``: convert another tool's configuration to clusters.yaml."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""As for a registry."""
+"""Most bytes read of one file, as for a registry."""
 
 
 def files(text: str) -> Callable[[F], F]:
-    """``-f``: what is imported, with this help."""
+    """Add ``-f``, the files to import; ``text`` is the option's help."""
     file = click.File("r", encoding="utf-8")
     return click.option("-f", "--filename", "files", metavar="FILE", type=file, multiple=True, help=text)
 
@@ -34,44 +34,44 @@ def files(text: str) -> Callable[[F], F]:
 variables = files("A manifest, or NAME=value lines; - = stdin. May be repeated. [default: this process's environment]")
 
 
-@click.group("import", short_help="Print the clusters.yaml that another tool's configuration comes to.")
+@click.group("import", short_help="Convert another tool's configuration to clusters.yaml.")
 def import_() -> None:
-    """Print the clusters.yaml that another tool's configuration comes to.
+    """Convert another tool's configuration to clusters.yaml.
 
-    Comments say where a meaning had to be chosen. Nothing is changed anywhere; look at it, then give it to
-    'hub check'.
+    Prints the result and changes nothing. Comments in it mark where the conversion had to choose between meanings.
+    Review it, then run 'hub check' on it.
     """
 
 
-@import_.command("env", short_help="From the environment of the single-target controller.")
+@import_.command("env", short_help="Convert the environment of the single-target controller.")
 @variables
 @verbose
 def env(files: Sequence[TextIO]) -> None:
-    """From the environment of the single-target controller.
+    """Convert the environment of the single-target controller.
 
-    Its variables are those of this process, or of the container that -f finds in manifests (Deployments and
-    the like, with the ConfigMaps they refer to) or in a file of assignments.
+    Reads the controller's variables from this process, or with -f from manifests (the container of a Deployment or
+    other workload, and the ConfigMaps it refers to) or from a file of NAME=value lines.
     """
     from hub.importers import environment, target
 
     _print(environment.build(_variables(files, target.VARIABLES)).document)
 
 
-@import_.command("inventory-script", short_help="From the environment of the controller's inventory script.")
+@import_.command("inventory-script", short_help="Convert the environment of the controller's inventory script.")
 @variables
 @verbose
 def inventory_script(files: Sequence[TextIO]) -> None:
-    """From the environment of the controller's inventory script (render_inventory.py).
+    """Convert the environment of the controller's inventory script (render_inventory.py).
 
-    The result needs neither script nor inventory: the hub reads the Nodes and asks the IONOS API. Variables
-    are read as by 'hub import env'; with the controller's beside them, its Service is printed too.
+    The result needs neither the script nor an inventory: the hub reads the Nodes and the IONOS API. Variables
+    are read as by 'hub import env'; if the controller's variables are among them, its Service is printed too.
     """
     from hub.importers import script
 
     _print(script.build(_variables(files, script.VARIABLES)))
 
 
-@import_.command("endpoint-copier", short_help="From the Services that endpoint-copier copies to.")
+@import_.command("endpoint-copier", short_help="Convert the Services that endpoint-copier copies to.")
 @files("Manifests of Services; - = stdin. May be repeated. [default: all Services of the hub cluster]")
 @kubeconfig_option
 @click.option(
@@ -88,26 +88,26 @@ def inventory_script(files: Sequence[TextIO]) -> None:
     type=service,
     default="default/kubernetes",
     show_default=True,
-    help="What it is a copy of (--default-endpoint-namespace and -name).",
+    help="The Service that it copies (--default-endpoint-namespace and -name).",
 )
 @verbose
 def endpoint_copier(
     files: Sequence[TextIO], kubeconfig: str | None, managed_endpoint: str, default_endpoint: str
 ) -> None:
-    """From the Services that endpoint-copier copies to.
+    """Convert the Services that endpoint-copier copies to.
 
-    Annotated Services keep their annotations and become rules of the annotations block; the one that is
-    managed without annotations becomes an entry of its own.
+    Annotated Services keep their annotations and are covered by rules in the annotations block; the Service that
+    endpoint-copier manages without annotations becomes an entry of its own.
     """
     from hub.importers import copier
     from hub.importers.variables import documents
     from hub.model import TargetKey
 
     if files:
-        found = copier.services(each for name, text in _texts(files) for each in documents(name, text))
+        found = copier.services(manifest for name, text in _texts(files) for manifest in documents(name, text))
     else:
         found = asyncio.run(_services(kubeconfig))
-    managed, source = (TargetKey(*each.split("/", 1)) for each in (managed_endpoint, default_endpoint))
+    managed, source = (TargetKey(*name.split("/", 1)) for name in (managed_endpoint, default_endpoint))
     _print(copier.build(found, managed, source))
 
 
@@ -140,7 +140,7 @@ def _texts(files: Sequence[TextIO]) -> list[tuple[str, str]]:
         try:
             text = file.read(MAX_BYTES + 1)
         except ValueError:
-            raise UsageError(f"{file.name}: is not text in UTF-8") from None
+            raise UsageError(f"{file.name}: is not UTF-8 text") from None
         if len(text) > MAX_BYTES:
             raise UsageError(f"{file.name}: is too large: at most {MAX_BYTES:,} characters are read")
         found.append((file.name, text))
@@ -148,6 +148,6 @@ def _texts(files: Sequence[TextIO]) -> list[tuple[str, str]]:
 
 
 def _print(document: Document) -> None:
-    """Print what 'hub check' accepts, or say what is wrong with what it was made from."""
+    """Print a document that 'hub check' accepts, or report what is wrong with its input."""
     checked(document, PSEUDO_FILE)
     click.echo(document.text, nl=False)

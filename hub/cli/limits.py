@@ -1,4 +1,4 @@
-"""How many files this process may have open, and how many a fleet needs."""
+"""How many files this process may open, and how many a fleet needs."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Final
 BASE: Final = 100
 """The interpreter, logs, probes, the hub cluster's connections, up to 16 writes in flight."""
 PER_CLUSTER: Final = 4
-"""A watch, a list beside it, a read of the kubeconfig, a provider's connection."""
+"""A watch, a list at the same time, a read of the kubeconfig, a provider's connection."""
 ENOUGH: Final = 1 << 16
-"""More is not asked for: programs that a kubeconfig runs inherit the limit, and some close every number."""
+"""The highest limit set: programs that a kubeconfig runs inherit it, and some close every possible file number."""
 
 
 def needed(clusters: int) -> int:
-    """Open files for so many remote clusters."""
+    """Open files needed for ``clusters`` remote clusters."""
     return BASE + PER_CLUSTER * clusters
 
 
 def available() -> int:
-    """Open files that ``hub run`` can have here: it raises the soft limit up to the hard one."""
+    """Open files that ``hub run`` may have on this machine: it raises the soft limit up to the hard limit."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
 
 
 def raise_limit() -> None:
-    """Raise the soft limit as far as it goes, as Go programs do: 1,024 is too low for a big fleet."""
+    """Raise the soft limit to what :func:`available` says, as Go programs do: 1,024 is too low for a big fleet."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < available():
         resource.setrlimit(resource.RLIMIT_NOFILE, (available(), hard))

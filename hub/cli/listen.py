@@ -1,4 +1,4 @@
-"""The options of ``hub run`` that say where the status page, the API and ``/metrics`` answer, and to whom."""
+"""The options of ``hub run`` for the address of the status page, the API and ``/metrics``, and for access to them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT: Final = "127.0.0.1:8080"
 
 
 def listener(function: F) -> F:
-    """All of them; :func:`listen_of` reads what was given."""
+    """Add the options; :func:`listen_of` reads their values."""
     options = (
         click.option(
             "--listen",
@@ -39,24 +39,24 @@ def listener(function: F) -> F:
             "--tls-private-key-file",
             metavar="FILE",
             type=click.Path(dir_okay=False),
-            help="Its private key, PEM.",
+            help="Private key of --tls-cert-file, PEM.",
         ),
         click.option(
             "--listen-authenticate",
             is_flag=True,
-            help="Only for callers with a token of the hub cluster that may 'get' the path (nonResourceURLs).",
+            help="Answer only requests with a hub cluster token that may 'get' the path (nonResourceURLs).",
         ),
         click.option(
             "--listen-unauthenticated",
             is_flag=True,
-            help="Listen beyond loopback although nobody is asked who he is.",
+            help="Listen beyond loopback without authentication.",
         ),
         click.option(
             "--allowed-host",
             metavar="NAME",
             multiple=True,
-            help="A name or address, without a port, under which the listener may be asked, beside its own addresses, "
-            "localhost and the host's name. May be repeated.",
+            help="A name or address, without a port, that requests may have in their Host header, in addition to the "
+            "listener's addresses, localhost and the host's name. May be repeated.",
         ),
     )
     for option in reversed(options):
@@ -65,10 +65,10 @@ def listener(function: F) -> F:
 
 
 def listen_of(ctx: click.Context, given: dict[str, Any]) -> Listen:
-    """How to listen, taken out of ``given``.
+    """Take the listener's options out of ``given``.
 
     Raises:
-        UsageError: it would be a mistake.
+        UsageError: the options contradict each other or are unsafe.
     """
     from hub.report.server import Listen
 

@@ -1,6 +1,6 @@
 """Where log records go: stderr, as text for people or as JSON for collectors.
 
-Redaction is not here: a secret never reaches a log call (hub.kube.secret, HubContext.redact).
+Nothing is redacted here: secrets never reach a log call (hub.kube.secret, HubContext.redact).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class TextFormatter(logging.Formatter):
         return _timestamp(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """What others wrote begins no line of its own, and moves no cursor."""
+        """Indent further lines and escape control characters: a message may quote text from outside."""
         record.message = "\n    ".join(map(one_line, record.message.split("\n")))
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
-        """The traceback, or its last line only; indented, so that none of its lines begins a record."""
+        """The traceback, or its last line only; indented, so that no line looks like a new record."""
         text = super().formatException(ei) if self._tracebacks else f"{ei[0].__name__}: {ei[1]}"
         return "\n".join(f"    {one_line(line)}" for line in text.split("\n"))
 
@@ -60,13 +60,13 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 
 def follow(log_format: LogFormat, verbose: int) -> None:
-    """Log for a long-running command: changes of state; ``-v``: everything."""
+    """Set up logging for a long-running command: changes of state; with ``-v`` everything."""
     formatter = JsonFormatter() if log_format == "json" else TextFormatter()
     _install(formatter, logging.DEBUG if verbose else logging.INFO)
 
 
 def quiet(verbose: int, log_format: LogFormat = "text") -> None:
-    """Log for a command that prints an answer of its own: only defects; ``-v``: the course of events too."""
+    """Set up logging for a command that prints its own output: errors only; with ``-v`` INFO, with ``-vv`` DEBUG."""
     formatter = JsonFormatter() if log_format == "json" else TextFormatter(tracebacks=verbose > 0)
     _install(formatter, (logging.ERROR, logging.INFO, logging.DEBUG)[min(verbose, 2)])
 
@@ -76,7 +76,7 @@ def _install(formatter: logging.Formatter, level: int) -> None:
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(max(level, logging.INFO))  # libraries' own debugging is not about the hub
+    root.setLevel(max(level, logging.INFO))  # leave out the debug records of libraries
     logging.getLogger("hub").setLevel(level)
     logging.captureWarnings(capture=True)
-    logging.raiseExceptions = False  # a closed stderr is no reason to stop
+    logging.raiseExceptions = False  # a closed stderr does not stop the hub

@@ -1,4 +1,4 @@
-"""What ``hub endpoints`` does: endpoint views without a hub."""
+"""What ``hub endpoints`` does: it builds endpoint views without a running hub."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HEADERS: Final = ("CLUSTER", "NAMESPACE", "SERVICE", "TYPE", "PROTOCOL", "PORT",
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How to show them."""
+    """How to show the views."""
 
     watch: bool
     gather: bool
@@ -46,7 +46,7 @@ async def endpoints(options: Options, look: Look) -> int:
     """Print the views.
 
     Raises:
-        HubError: the registry or the access to the hub cluster cannot be used; the output is not read.
+        HubError: the registry or the access to the hub cluster cannot be used, or the output is read too slowly.
     """
     registry = await asyncio.to_thread(_registry, options.registry) if options.registry else None
     async with _following(options, registry) as views:
@@ -58,10 +58,10 @@ async def endpoints(options: Options, look: Look) -> int:
             await _follow(channel, look)
             raise HubError("the output was read too slowly, and changes were lost; start again")
         if look.json:
-            items = [msgspec.Raw(each) for each in channel.objects()]
+            items = [msgspec.Raw(view) for view in channel.objects()]
             click.echo(msgspec.json.encode({"apiVersion": API_VERSION, "kind": "EndpointViewList", "items": items}))
         else:
-            click.echo(table(HEADERS, [_row(msgspec.json.decode(each)) for each in channel.objects()]))
+            click.echo(table(HEADERS, [_row(msgspec.json.decode(view)) for view in channel.objects()]))
         failed = [name for name, feed in views.feeds.items() if feed.error]
         for name in failed:
             warn(f"cluster {name}: {views.feeds[name].error}")
@@ -81,7 +81,7 @@ async def _follow(channel: Channel, look: Look) -> None:
 
 
 def event_line(event: Mapping[str, Any]) -> str:
-    """An event of the stream on one line; its texts come from remote clusters."""
+    """An event of the stream on one line; control characters are escaped, since texts come from remote clusters."""
     return one_line("   ".join([event["type"].ljust(7), *(cell or "-" for cell in _row(event["object"]))]))
 
 
@@ -113,7 +113,7 @@ def _registry(path: str) -> Registry:
 
 @asynccontextmanager
 async def _following(options: Options, registry: Registry | None) -> AsyncGenerator[EndpointViews]:
-    """Views of the clusters themselves; nothing else of them is asked."""
+    """Views read from the clusters directly; reads only Services and EndpointSlices."""
     clock, pool = SystemClock(), LookupPool()
     access = await asyncio.to_thread(load_hub_access, options.kubeconfig)
     async with AsyncExitStack() as stack:
@@ -128,7 +128,15 @@ async def _following(options: Options, registry: Registry | None) -> AsyncGenera
             except msgspec.DecodeError:
                 raise BadAnswer(200, "", f"Secret {name} does not decode") from None
 
-        connector = Connector(clock, pool, options.allow_exec, in_cluster_servers(), read_secret, namespace)
+        connector = Connector(
+            clock,
+            pool,
+            options.allow_exec,
+            in_cluster_servers(),
+            read_secret,
+            namespace,
+            folders=options.kubeconfig_folders(),
+        )
         clients: dict[str, Client] = {}
 
         async def connect(cluster: str) -> Client:

@@ -1,4 +1,4 @@
-"""``hub nodes``: what became of every node of the remote clusters."""
+"""``hub nodes``: the state of every node of the remote clusters."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from hub.cli.server import chosen, registry_or_server
 def nodes(ctx: click.Context, /, cluster: str | None, registry: str | None, output: Output, **given: Any) -> int:
     """Show every node of all clusters, or of one: whether it is eligible, its address, and why not.
 
-    A node is judged once per provider and node rules that Services ask for. With --registry it looks once by
-    itself, and health is not probed. With --server a running hub tells what it knows, verdicts of probes included.
+    A node is listed once for each combination of provider and node rules that Services use. With --registry the
+    command reads the clusters itself, once, and health is not probed. With --server it asks a running hub, and the
+    verdicts of health probes are shown too.
 
-    Exit codes: 0 ok, 2 a source is unknown (what is printed is what can be said), 3 error.
+    Exit codes: 0 ok, 2 a source is unknown (the output is incomplete), 3 error.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     asked = chosen(given, registry)

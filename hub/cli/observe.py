@@ -1,4 +1,4 @@
-"""The commands that look once and write nothing: what they do once the hub has looked."""
+"""What the commands that read all clusters once and write nothing have in common, and ``hub plan``."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ async def plan(options: Options, names: Iterable[str], output: Output) -> int:
 
 
 def warn_of_problems(hub: Hub) -> None:
-    """Say which entries of the registry are broken and therefore frozen."""
+    """Warn of registry entries that are broken and therefore frozen."""
     for problem in hub.problems:
         warn(str(problem))
 
 
 def chosen(hub: Hub, names: Iterable[str] = ()) -> list[TargetKey]:
-    """The named targets, or all.
+    """The named targets; all of them if none is named.
 
     Raises:
         UsageError: a name is not known.
@@ -55,7 +55,7 @@ def chosen(hub: Hub, names: Iterable[str] = ()) -> list[TargetKey]:
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """A hint with the closest known name, to be put after a message."""
+    """A hint with the closest known name, to append to a message."""
     words: Collection[str] = sorted(known)
     close = difflib.get_close_matches(word, words, n=1)
     return f" (did you mean {close[0]}?)" if close else ""

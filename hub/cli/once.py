@@ -26,24 +26,24 @@ from hub.report.held import approving_flags
 log = logging.getLogger(__name__)
 
 SOON: Final = 2.0
-"""Seconds in which a free Lease is taken."""
+"""Seconds within which a free Lease is taken; after that, tell the user that the command waits."""
 LEASE_PATIENCE: Final = 20.0
-"""Seconds to wait for the Lease: it expires 15 s after its holder's end, and is looked at every 2 to 4.4 s."""
+"""Seconds to wait for the Lease: it expires 15 s after its holder's last renewal, and is checked every 2 to 4.4 s."""
 PENDING: Final = "RemovalPending"
-"""The finding of a Service with a source that the registry does not give it any more."""
+"""Reason of the finding for a Service that still has slices of a source dropped from the registry."""
 
 
 async def once(options: Options) -> int:
-    """One pass. Unknown sources stay untouched and are named on stderr.
+    """Make one pass. Slices of unknown sources are not changed; the sources are named on stderr.
 
     Returns:
-        OK; UNKNOWN if a source was unknown; ERROR if a write is still to be done.
+        OK; UNKNOWN if a source was unknown; ERROR if a write failed.
 
     Raises:
         HubError: the hub cluster cannot be read, or another hub leads.
     """
-    # As after Ctrl-C: the Lease is given back where no pass had begun, and what follows need not wait for its expiry. A
-    # SIGINT in its place would be lost on a process that a script runs in the background: shells have those ignore it.
+    # Treat SIGTERM like Ctrl-C: the Lease is released if no pass has begun, so that the next hub need not wait for its
+    # expiry. Scripts cannot send SIGINT instead: shells make background processes ignore it.
     if (task := asyncio.current_task()) is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with assemble(options) as hub, observing(hub), _leading(hub):
@@ -56,7 +56,7 @@ async def once(options: Options) -> int:
         else:
             done = ", ".join(f"{number} {kind}d" for kind, number in hub.writer.writes.items())
             click.echo(f"{count(len(passes), 'service')}; slices: {done}")
-            for line in (*_waiting(passes), *_put_off(passes), *(f"Unknown: {each}" for each in unknown), *failed):
+            for line in (*_waiting(passes), *_put_off(passes), *(f"Unknown: {source}" for source in unknown), *failed):
                 click.echo(one_line(line), err=True)
     if failed:
         return Exit.ERROR
@@ -64,49 +64,53 @@ async def once(options: Options) -> int:
 
 
 def _waiting(passes: Sequence[Pass]) -> list[str]:
-    idle = [each for each in passes if each.plan is None and each.again_after is None]
-    return [f"Warning: {each.target}: {each.status}" for each in idle if each.status != "gone"]
+    idle = [result for result in passes if result.plan is None and result.again_after is None]
+    return [f"Warning: {result.target}: {result.status}" for result in idle if result.status != "gone"]
 
 
 def _put_off(passes: Sequence[Pass]) -> list[str]:
-    """Targets with slices that are to go after the removal grace: no pass follows in which they would."""
+    """Warn of slices that only a later pass, after the removal grace, would delete: there is no later pass."""
     names = [
-        each.target
-        for each in passes
-        if (each.plan is None and each.again_after is not None) or any(one.reason == PENDING for one in each.findings)
+        result.target
+        for result in passes
+        if (result.plan is None and result.again_after is not None)
+        or any(finding.reason == PENDING for finding in result.findings)
     ]
     return [
-        f"Warning: {name}: slices that the registry asks for no more stay: a single pass does not wait for "
-        "--removal-grace; with 0s they go"
+        f"Warning: {name}: slices dropped from clusters.yaml are kept, because a single pass does not wait for "
+        "--removal-grace; delete them with --removal-grace 0s"
         for name in names
     ]
 
 
 def _failures(hub: Hub, passes: Sequence[Pass]) -> list[str]:
-    found = ((each.target, hub.reconciler.problem(each.target)) for each in passes)
+    found = ((result.target, hub.reconciler.problem(result.target)) for result in passes)
     return [f"Error: {target}: {problem}" for target, problem in found if problem]
 
 
 @asynccontextmanager
 async def _leading(hub: Hub) -> AsyncIterator[None]:
-    """Hold the Lease, where this hub takes part in the election.
+    """Hold the Lease if this hub takes part in the election.
 
-    It is given back at the end, but for an end that may have cut a write off: that one may arrive yet.
+    The Lease is released at the end, except after an interruption that may have cut off a write: that write may still
+    reach the API server.
 
     Raises:
-        NotLeader: somebody else holds it and goes on holding it, or it cannot be had at all.
+        NotLeader: another hub keeps holding the Lease, or the Lease cannot be written.
     """
     if not hub.options.leader_elect:
         yield
         return
-    # Why a Lease cannot be had is known there, and said there.
+    # The elector logs why it cannot get the Lease.
     logging.getLogger("hub.election.elector").setLevel(min(logging.WARNING, log.getEffectiveLevel()))
     election = asyncio.create_task(hub.leading.shards.run(), name="leader")
     try:
         if not await _within(SOON, hub):
             click.echo(f"waiting for the Lease {hub.lease}{_held(hub)}", err=True)
             if not await _within(LEASE_PATIENCE, hub):
-                raise NotLeader(f"the Lease {hub.lease} cannot be had{_held(hub)}; --leader-elect=false does without")
+                raise NotLeader(
+                    f"cannot get the Lease {hub.lease}{_held(hub)}; use --leader-elect=false to run without it"
+                )
         try:
             yield
         except (asyncio.CancelledError, ClusterUnreachable):

@@ -1,7 +1,7 @@
 """``hub check --online``: does everything a registry names answer?
 
-Looks exactly as ``hub run`` does, at everything side by side and with one deadline: what has not answered
-by then has failed.
+Reads exactly what ``hub run`` reads, everything concurrently and with one deadline; whatever has not answered by then
+counts as failed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import click
 
 from hub.app.hub import Hub, Options, assemble
 from hub.cli.render import one_line, table, warn
-from hub.desired.target import unfit
+from hub.decide.target import unfit
 from hub.model import LOCAL, TargetKey
 from hub.registry.removals import REASON
 from hub.registry.spec import ClusterSpec, NodePolicy, Registry
@@ -23,7 +23,7 @@ from hub.remote.fleet import SourceKey
 from hub.remote.status import State
 
 DEADLINE: Final = 20.0
-"""Seconds: a connection may take 10, a provider that polls slowly about as long."""
+"""Seconds: a connection may take 10, a slowly polling provider about as long."""
 
 OK: Final = "ok"
 FROZEN: Final = "not tried: state frozen"
@@ -31,7 +31,7 @@ FROZEN: Final = "not tried: state frozen"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing that was tried."""
+    """One cluster, provider or Service that was checked."""
 
     what: str
     numbers: tuple[str, ...]
@@ -41,25 +41,26 @@ class Row:
 
     @property
     def result(self) -> str:
-        """In words."""
+        """The text of column RESULT."""
         return self.problem or self.note
 
 
 async def answers(options: Options) -> bool:
-    """Try everything and print what came of it; whether all is well.
+    """Contact everything and print the results; return whether all is well.
 
     Raises:
-        KubeconfigError: there is no way to reach the hub cluster.
+        KubeconfigError: there is no access to the hub cluster.
     """
     async with assemble(options) as hub:
         tasks = [
             asyncio.create_task(hub.local.follow_services(), name="services of the hub cluster"),
             asyncio.create_task(hub.local.follow_slices(), name="slices of the hub cluster"),
+            asyncio.create_task(hub.host.loops.watch(), name="event loops of providers"),
         ]
         hub.fleet.update(hub.registry, hub.own_networks.networks)
         try:
             await asyncio.gather(hub.fleet.settled(DEADLINE), _local(hub))
-            await hub.fleet.settled(DEADLINE)  # copies that Services ask for are known only now
+            await hub.fleet.settled(DEADLINE)  # which copies Services ask for is known only now
             clusters, services = list(_clusters(hub)), list(_services(hub))
             withheld = hub.reconciler.withheld() if hub.local.synced else None
         finally:
@@ -73,7 +74,7 @@ async def answers(options: Options) -> bool:
         click.echo("\n" + _table(("SERVICE", "RESULT"), services))
     if withheld is not None:
         warn(f"{REASON}: {withheld.message}")
-    failed = sum(bool(each.problem) for each in (*clusters, *services))
+    failed = sum(bool(row.problem) for row in (*clusters, *services))
     click.echo(f"\nonline: {failed or 'nothing'} of {len(clusters) + len(services)} failed")
     return not failed
 
@@ -104,7 +105,7 @@ def _clusters(hub: Hub) -> Iterator[Row]:
 
 
 def _cluster(hub: Hub, spec: ClusterSpec, policies: dict[SourceKey, NodePolicy]) -> Iterator[Row]:
-    """One row per provider the cluster is seen through."""
+    """One row for each provider that resolves the cluster's nodes."""
     if spec.state == "frozen":
         yield Row(spec.name, ("", ""), "", note=FROZEN)
         return
@@ -127,7 +128,7 @@ def _cluster(hub: Hub, spec: ClusterSpec, policies: dict[SourceKey, NodePolicy])
 
 
 def _policies(registry: Registry) -> dict[SourceKey, NodePolicy]:
-    """Node rules by which a source is judged here: those of the first Service that uses it."""
+    """The node rules applied to each source: those of the first Service that uses it."""
     found: dict[SourceKey, NodePolicy] = {}
     for target in registry.targets.values():
         for source in target.sources:

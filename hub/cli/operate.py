@@ -1,4 +1,4 @@
-"""``hub approve``, ``pause``, ``resume`` and ``purge``: what an operator tells a hub, through the hub cluster."""
+"""``hub approve``, ``pause``, ``resume`` and ``purge``: an operator's orders, written to the hub cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hub.cli.options import owner as owner_label
 from hub.cli.render import count
 
 
-@click.command(short_help="Let happen what a hub withholds.")
+@click.command(short_help="Approve a withheld removal.")
 @click.argument("subject", metavar="NAMESPACE/SERVICE|cluster/NAME|registry", type=approvable)
 @click.argument("name", metavar="HASH", type=withheld_hash)
 @click.option(
@@ -42,9 +42,9 @@ from hub.cli.render import count
 def approve(
     ctx: click.Context, /, subject: str, name: str, owner: str, kubeconfig: str | None, lease_namespace: str | None
 ) -> int:
-    """Let happen what a hub withholds: the removals that HASH stands for, or fewer of them.
+    """Approve a withheld removal: the endpoints that HASH stands for, or fewer of them.
 
-    `hub plan` and `hub status` show the hash and the whole command. An approval is good for an hour and is
+    `hub plan` and `hub status` show the hash and the whole command. An approval is valid for an hour and is
     kept in the ConfigMap endpointslice-hub-approvals-OWNER of the hub's namespace; a running hub acts on it
     at once.
 
@@ -57,13 +57,13 @@ def approve(
     return Exit.OK
 
 
-@click.command(short_help="Leave the slices of a Service as they are.")
+@click.command(short_help="Stop changing the slices of a Service.")
 @click.argument("target", metavar="NAMESPACE/SERVICE", type=service)
 @kubeconfig
 @verbose
 @click.pass_context
 def pause(ctx: click.Context, /, target: str, kubeconfig: str | None) -> int:
-    """Leave the slices of a Service as they are until `hub resume`, whatever happens to its sources.
+    """Stop changing the slices of a Service until `hub resume`, whatever happens to its sources.
 
     Sets the annotation endpointslice-hub/paused on the Service.
 
@@ -98,17 +98,17 @@ def _annotate(ctx: click.Context, target: str, kubeconfig: str | None, *, paused
 
 @click.command(short_help="Delete all slices of an owner.")
 @click.option(
-    "--owner", type=previous_owner, metavar="OWNER", required=True, help="The owner whose slices go: all of them."
+    "--owner", type=previous_owner, metavar="OWNER", required=True, help="The owner whose slices are all deleted."
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="List them, delete nothing.")
+@click.option("--yes", is_flag=True, help="Delete without asking for confirmation.")
+@click.option("--dry-run", is_flag=True, help="List the slices, delete nothing.")
 @kubeconfig
 @verbose
 @click.pass_context
 def purge(ctx: click.Context, /, owner: str, yes: bool, dry_run: bool, kubeconfig: str | None) -> int:
-    """Delete all slices of an owner, in every namespace; slices of others are never touched.
+    """Delete all slices of an owner, in every namespace; slices of other owners are never touched.
 
-    Stop the hub first: a running one writes its slices again. Nothing guards this: consumers lose every
+    Stop the hub first: a running hub writes its slices again. No guard applies: consumers lose every
     endpoint of the owner. Lists the slices and asks before it deletes them.
 
     Exit codes: 0 ok, 3 error, 130 not confirmed.

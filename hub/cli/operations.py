@@ -15,6 +15,7 @@ import msgspec
 from hub.aio.clock import SystemClock, rfc3339
 from hub.cli.observe import meant
 from hub.cli.render import count, table, warn
+from hub.decide.record import decode
 from hub.errors import ApiError, ClusterUnreachable, Conflict, HubError, NotFound
 from hub.kube.client import MERGE_PATCH, Client
 from hub.kube.credentials import Credentials
@@ -33,7 +34,6 @@ from hub.model import (
     ObjectKey,
     Slice,
 )
-from hub.plan.record import decode
 
 TIMEOUT: Final = 10.0
 PAGE: Final = "500"
@@ -45,7 +45,7 @@ async def hub_cluster(kubeconfig: str | None) -> AsyncIterator[Client]:
 
     Raises:
         KubeconfigError: there is no access.
-        ClusterUnreachable: nobody answers there.
+        ClusterUnreachable: it does not answer.
     """
     access = await asyncio.to_thread(load_hub_access, kubeconfig)
     pool = LookupPool()
@@ -63,7 +63,7 @@ async def hub_cluster(kubeconfig: str | None) -> AsyncIterator[Client]:
 
 
 async def approve(kubeconfig: str | None, namespace: str, owner: str, subject: str, name: str) -> None:
-    """Write an approval, and say what nobody withholds now.
+    """Write an approval; warn if no hub withholds a removal with this hash.
 
     Raises:
         HubError: it could not be written.
@@ -71,29 +71,29 @@ async def approve(kubeconfig: str | None, namespace: str, owner: str, subject: s
     kind, target = approvals.subject(subject)
     wall = SystemClock().wall()
     async with hub_cluster(kubeconfig) as client:
-        if kind == "service":  # first: a hub at work would have let it go by then
+        if kind == "service":  # checked first: a running hub acts on the approval and drops its record of the removal
             await _warn_of_another(client, owner, target, name)
-        approval = await approvals.approve(client, namespace, owner, name, (kind, target), _who(), wall)
+        approval = await approvals.approve(client, namespace, owner, name, (kind, target), _user_at_host(), wall)
     where = f"ConfigMap {namespace}/{approvals.config_map(owner)}"
     click.echo(f"{subject}: {name} is approved until {rfc3339(approval.expires.timestamp())} ({where})")
 
 
-def _who() -> str:
+def _user_at_host() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # no such user, as in many containers
-        user = "somebody"
+        user = "unknown"
     return f"{user}@{socket.gethostname()}"
 
 
 async def _warn_of_another(client: Client, owner: str, target: str, name: str) -> None:
-    """A hash with a slip of the pen approves nothing; what a hub withholds stands on its slices."""
+    """Warn of a mistyped hash, which approves nothing; hubs record what they withhold on their slices."""
     namespace, _, service = target.partition("/")
     try:
         found = await _list(client, owner, f",{LABEL_SERVICE_NAME}={service}", namespace)
-    except ApiError:  # whoever may approve need not be allowed to read slices
+    except ApiError:  # the right to approve does not include the right to read slices
         return
-    withheld = {decode(each.annotations.get(ANNOTATION_STATE, "")).hash for each in found} - {""}
+    withheld = {decode(slice_.annotations.get(ANNOTATION_STATE, "")).hash for slice_ in found} - {""}
     if not found:
         warn(f"{target} has no slices of owner {owner}")
     elif name not in withheld:
@@ -147,38 +147,41 @@ async def _list(client: Client, owner: str, more: str = "", namespace: str = "")
         if not token:
             break
         params["continue"] = token
-    mine = [key for key, each in found.items() if _is_of(each, owner)]
+    mine = [key for key, slice_ in found.items() if _is_of(slice_, owner)]
     return [found[key] for key in sorted(mine)]
 
 
-def _is_of(each: Slice, owner: str) -> bool:
-    return each.labels.get(LABEL_MANAGED_BY) == MANAGED_BY and each.labels.get(LABEL_OWNER) == owner
+def _is_of(slice_: Slice, owner: str) -> bool:
+    return slice_.labels.get(LABEL_MANAGED_BY) == MANAGED_BY and slice_.labels.get(LABEL_OWNER) == owner
 
 
 def print_slices(found: Sequence[Slice]) -> None:
-    """One line for each."""
+    """Print a table of slices, one line per slice."""
     if found:
-        rows = [(each.namespace, each.name, str(each.target), each.cluster, len(each.endpoints)) for each in found]
+        rows = [
+            (slice_.namespace, slice_.name, str(slice_.target), slice_.cluster, len(slice_.endpoints))
+            for slice_ in found
+        ]
         click.echo(table(("NAMESPACE", "SLICE", "SERVICE", "CLUSTER", "ENDPOINTS"), rows))
 
 
 async def delete_slices(kubeconfig: str | None, owner: str, found: Sequence[Slice]) -> int:
-    """Delete exactly these states of these slices; how many went.
+    """Delete these slices, unless one changed since it was listed; return their number.
 
     Raises:
-        HubError: one could not be deleted, or has changed since it was listed.
+        HubError: a slice could not be deleted or has changed.
     """
     changed: list[str] = []
     async with hub_cluster(kubeconfig) as client:
         cluster = LocalCluster(client, SystemClock(), (owner,), lambda _: None)
-        for each in found:
+        for slice_ in found:
             try:
-                await cluster.delete(each, TIMEOUT)
+                await cluster.delete(slice_, TIMEOUT)
             except Conflict:
-                changed.append(f"{each.namespace}/{each.name}")
+                changed.append(f"{slice_.namespace}/{slice_.name}")
     if changed:
         raise HubError(
-            f"{count(len(changed), 'slice')} changed meanwhile and stayed, such as {changed[0]}: "
-            f"does a hub of owner {owner} still run? Stop it and purge again"
+            f"{count(len(changed), 'slice')} changed after the listing and were not deleted, such as {changed[0]}: "
+            f"is a hub of owner {owner} still running? Stop it and purge again"
         )
     return len(found)

@@ -23,7 +23,7 @@ DEFAULT_OWNER: Final = "default"
 
 @dataclass(slots=True)
 class Settings:
-    """What all commands know.
+    """Settings that all commands share.
 
     Attributes:
         verbose: how often ``-v`` was given.
@@ -81,7 +81,7 @@ def owner(text: str) -> str:
 
 
 def previous_owner(text: str) -> str:
-    """The owner of slices, also of a hub from before owners were part of names."""
+    """The owner label of slices: any label value, also one that cannot be part of a Lease's name."""
     return str(_checked("previous_owner", text))
 
 
@@ -91,14 +91,14 @@ def approvable(text: str) -> str:
 
 
 def withheld_hash(text: str) -> str:
-    """What the hub shows beside what it withholds."""
+    """The hash that the hub shows next to a withheld removal."""
     if not 8 <= len(text) <= 64 or not set(text) <= set("0123456789abcdef"):
         raise click.BadParameter(f"{text!r} is not a hash as 'hub plan' and 'hub status' show it")
     return text
 
 
 def _checked(function: str, text: str) -> Any:
-    """A value by the registry's own rules, refused in the registry's own words."""
+    """Convert a value by the registry's rules; an error has the registry's wording."""
     from hub.registry import values
 
     try:
@@ -108,7 +108,7 @@ def _checked(function: str, text: str) -> Any:
 
 
 def program(text: str) -> str:
-    """A program: an absolute path or a bare name; a relative path would mean something else in every folder."""
+    """A program: an absolute path or a bare name. A relative path would depend on the working directory."""
     if not text or ("/" in text and not text.startswith("/")):
         raise click.BadParameter(f"{text!r} is neither an absolute path nor a bare program name")
     return text
@@ -183,19 +183,19 @@ lease_namespace = click.option(
     "lease_namespace",
     metavar="NAMESPACE",
     type=namespace,
-    help="The hub's own namespace, where its Lease is. [default: the Pod's, then default]",
+    help="The hub's own namespace, which holds its Lease. [default: the Pod's, then default]",
 )
 
 secrets_namespace = click.option(
     "--secrets-namespace",
     metavar="NAMESPACE",
     type=namespace,
-    help="Where the registry's Secrets are read. [default: the hub's namespace]",
+    help="Namespace from which the registry's Secrets are read. [default: the hub's namespace]",
 )
 
 
 def hub_access(function: F) -> F:
-    """Everything that says how the hub reaches clusters, and what a registry may make it do."""
+    """Add the options for reaching clusters and for what a registry may make the hub run or contact."""
     options = (
         kubeconfig,
         lease_namespace,
@@ -204,15 +204,16 @@ def hub_access(function: F) -> F:
             metavar="NAMESPACE",
             type=namespace,
             multiple=True,
-            help="A namespace of the hub cluster whose Services and slices are read and written, one watch for each. "
-            "May be repeated. [default: all]",
+            help="Handle only this namespace of the hub cluster, with a watch of its own. May be repeated. "
+            "[default: all namespaces]",
         ),
         secrets_namespace,
         click.option(
             "--credentials-dir",
             metavar="FOLDER",
             type=click.Path(exists=True, file_okay=False),
-            help="The only folder that {file: …} credentials are read from. [default: the registry's]",
+            help="Folder for {file: …} credentials. Kubeconfigs, the files they name, and inventories must be "
+            "in it or in the registry's folder. [default: the registry's folder]",
         ),
         click.option(
             "--allow-exec",
@@ -225,7 +226,7 @@ def hub_access(function: F) -> F:
             "--allow-api-host",
             metavar="HOST",
             multiple=True,
-            help="A host that providers may contact beside their default one. May be repeated.",
+            help="A host that providers may contact in addition to their default. May be repeated.",
         ),
     )
     for option in reversed(options):
@@ -235,7 +236,7 @@ def hub_access(function: F) -> F:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What was given for the options of :func:`hub_access`."""
+    """The values of the options of :func:`hub_access`."""
 
     kubeconfig: str | None = None
     lease_namespace: str | None = None
@@ -246,7 +247,7 @@ class Given:
     target_namespace: tuple[str, ...] = field(default=())
 
     def options(self, registry: str, **more: Any) -> Options:
-        """Options of a hub; ``more`` are further fields."""
+        """Build the hub's options; ``more`` sets further fields."""
         from hub.app.hub import Options
 
         namespace = self.lease_namespace or own_namespace()
@@ -264,7 +265,7 @@ class Given:
 
 
 def own_namespace() -> str:
-    """The namespace of the Pod this runs in; ``default`` outside of one."""
+    """The namespace of the Pod this process runs in; ``default`` outside a Pod."""
     from hub.kube.hub_access import SERVICE_ACCOUNT
 
     try:

@@ -22,10 +22,10 @@ from hub.cli.render import Output
 def plan(ctx: click.Context, /, services: tuple[str, ...], registry: str, output: Output, **given: Any) -> int:
     """Show what a hub would write now, for all Services or the named ones.
 
-    Reads the hub cluster and every remote cluster, writes nothing. Removals that `hub run` puts off for
-    --removal-grace are shown as due.
+    Reads the hub cluster and every remote cluster, and writes nothing. Removals that `hub run` delays by
+    --removal-grace are shown without the delay.
 
-    Exit codes: 0 no change, 1 changes, 2 a source is unknown (what is printed is what can be said), 3 error.
+    Exit codes: 0 no change, 1 changes, 2 a source is unknown (the output is incomplete), 3 error.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     options = Given(**given).options(registry, dry_run=True, leader_elect=False, removal_grace=0.0)

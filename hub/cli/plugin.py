@@ -1,4 +1,4 @@
-"""``hub plugin new``: a provider of one's own to start from, complete with tests that pass."""
+"""``hub plugin new``: write the package of a new provider, with tests that pass."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from hub.errors import UsageError
 
 NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 MAX_NAME: Final = 40
-"""Characters; it becomes part of a distribution's and a module's name."""
+"""Characters; the name becomes part of a distribution's and a module's name."""
 
 COMMON: Final = {
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
     ".gitignore": "gitignore",
     "src/{module}/api.py": "api.py",
-    "src/{module}/testing.py": "testing.py",
+    "tests/fake_{plain}.py": "fake.py",
 }
-"""File of the new package -> its template."""
+"""File in the new package -> its template."""
 NODES: Final = {"src/{module}/__init__.py": "nodes.py", "tests/test_{plain}.py": "test_nodes.py"}
 ENDPOINTS: Final = {"src/{module}/__init__.py": "endpoints.py", "tests/test_{plain}.py": "test_endpoints.py"}
 
@@ -38,14 +38,14 @@ def plugin() -> None:
     "--directory",
     metavar="FOLDER",
     type=click.Path(path_type=Path),
-    help="Where to; must be new or empty. [default: endpointslice-hub-NAME]",
+    help="Folder to write to; must be new or empty. [default: endpointslice-hub-NAME]",
 )
-@click.option("--endpoints", is_flag=True, help="For a provider that brings endpoints instead of resolving Nodes.")
+@click.option("--endpoints", is_flag=True, help="Write a provider that brings endpoints instead of resolving Nodes.")
 def new(name: str, directory: Path | None, endpoints: bool) -> None:
     """Write the package of a provider called NAME: source, tests, README, pyproject.toml.
 
-    It works as it is, against a stand-in for an API, and passes its tests, the hub's conformance suite among
-    them. What to change is in src/: the API it asks.
+    The package works as written, against a stand-in for an API, and passes its tests, which include the hub's
+    conformance suite. Then replace the stand-in, in src/, with the API you need.
     """
     files = package(name, endpoints=endpoints)
     folder = directory or Path(f"endpointslice-hub-{name}")
@@ -64,7 +64,7 @@ def package(name: str, *, endpoints: bool) -> dict[str, str]:
     """The files of a new package: text by path.
 
     Raises:
-        UsageError: a provider cannot be called so.
+        UsageError: the name is not valid for a provider.
     """
     if not NAME.fullmatch(name) or len(name) > MAX_NAME:
         raise UsageError(
@@ -79,6 +79,7 @@ def package(name: str, *, endpoints: bool) -> dict[str, str]:
     values = {
         "name": name,
         "module": f"hub_provider_{plain}",
+        "plain": plain,
         "upper": plain.upper(),
         "title": f"Provider {name}",
         "summary": f"{what} from the API of {name}",
@@ -98,8 +99,8 @@ def package(name: str, *, endpoints: bool) -> dict[str, str]:
 def _refuse_taken(name: str) -> None:
     from hub.resolution.catalog import Catalog
 
-    for each in Catalog().entries():
-        if each.name == name:
+    for entry in Catalog().entries():
+        if entry.name == name:
             raise UsageError(
-                f"provider {name!r} exists: {each.distribution} {each.version} is installed; choose another name"
+                f"provider {name!r} exists: {entry.distribution} {entry.version} is installed; choose another name"
             )

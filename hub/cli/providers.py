@@ -17,57 +17,57 @@ if TYPE_CHECKING:
 
 @click.command(short_help="List the installed provider types.")
 @click.option(
-    "-v", "--verbose", is_flag=True, help="Show for each where it comes from, what it does, and its configuration."
+    "-v", "--verbose", is_flag=True, help="Also show each type's module, file, plugin API, purpose and configuration."
 )
 @output("table", "json")
 def providers(verbose: bool, output: Output) -> None:
     """List the installed provider types: name, distribution, version, and whether each can be used.
 
-    A provider is a distribution with an entry point in group hub.providers; its entry point's name is what
-    a registry names. All are imported for this, which a running hub does only with those its registry names.
+    A provider type is an entry point in group hub.providers; a registry refers to it by the entry point's name.
+    This command imports all of them; a running hub imports only those its registry names.
 
     States: ok, import-failed, import-stalled, name-taken (by another distribution), wrong-hook (missing,
     misspelt, other parameters), wrong-type (what the hook returned), unsupported-api.
     """
-    logging.getLogger("hub.resolution").setLevel(logging.CRITICAL)  # said in the table
+    logging.getLogger("hub.resolution").setLevel(logging.CRITICAL)  # the table says it
     from hub.resolution.catalog import Catalog
 
     catalog = Catalog()
     asyncio.run(_load_all(catalog))
     entries = catalog.entries()
     if output == "json":
-        click.echo(document("Providers", {"providers": [_data(each) for each in entries]}, output))
+        click.echo(document("Providers", {"providers": [_data(entry) for entry in entries]}, output))
     elif not entries:
-        click.echo("no providers are installed; install those you use beside the hub", err=True)
+        click.echo("no providers are installed; install those you use in the hub's environment", err=True)
     else:
-        rows = [(each.name, each.distribution, each.version, each.state) for each in entries]
+        rows = [(entry.name, entry.distribution, entry.version, entry.state) for entry in entries]
         click.echo(table(("NAME", "DISTRIBUTION", "VERSION", "STATE"), rows))
-        for each in entries:
+        for entry in entries:
             if verbose:
-                click.echo(f"\n{_details(each)}")
-            elif each.error:
-                click.echo(f"{each.name}: {one_line(each.error)}", err=True)
+                click.echo(f"\n{_details(entry)}")
+            elif entry.error:
+                click.echo(f"{entry.name}: {one_line(entry.error)}", err=True)
 
 
 async def _load_all(catalog: Catalog) -> None:
-    """Import every type, side by side: what does not load says so in its entry."""
+    """Import every type concurrently; a failed import is recorded in its entry."""
     await asyncio.gather(*(catalog.load_async(name) for name in catalog.names()), return_exceptions=True)
 
 
-def _details(each: CatalogEntry) -> str:
+def _details(entry: CatalogEntry) -> str:
     lines = [
-        click.style(each.name, bold=True),
-        f"  distribution: {each.distribution or 'not known'} {each.version}".rstrip(),
-        f"  module: {each.module}",
-        f"  file: {each.file or 'not known'}",
-        f"  state: {each.state}",
+        click.style(entry.name, bold=True),
+        f"  distribution: {entry.distribution or 'not known'} {entry.version}".rstrip(),
+        f"  module: {entry.module}",
+        f"  file: {entry.file or 'not known'}",
+        f"  state: {entry.state}",
     ]
-    if each.error:
-        lines.append(f"  error: {one_line(each.error)}")
-    if each.type is not None:
-        lines.append(f"  plugin API: {each.type.api_version}")
-        lines.append(f"  does: {'bring endpoints' if each.type.brings_endpoints else 'resolve nodes'}")
-    schema = each.schema()
+    if entry.error:
+        lines.append(f"  error: {one_line(entry.error)}")
+    if entry.type is not None:
+        lines.append(f"  plugin API: {entry.type.api_version}")
+        lines.append(f"  does: {'bring endpoints' if entry.brings_endpoints else 'resolve nodes'}")
+    schema = entry.schema()
     if schema is not None:
         import json
 
@@ -76,16 +76,16 @@ def _details(each: CatalogEntry) -> str:
     return "\n".join(lines)
 
 
-def _data(each: CatalogEntry) -> dict[str, Any]:
+def _data(entry: CatalogEntry) -> dict[str, Any]:
     return {
-        "name": each.name,
-        "distribution": each.distribution,
-        "version": each.version,
-        "state": each.state,
-        "module": each.module,
-        "file": each.file,
-        "error": each.error,
-        "apiVersion": each.type.api_version if each.type is not None else None,
-        "bringsEndpoints": each.type.brings_endpoints if each.type is not None else None,
-        "schema": each.schema(),
+        "name": entry.name,
+        "distribution": entry.distribution,
+        "version": entry.version,
+        "state": entry.state,
+        "module": entry.module,
+        "file": entry.file,
+        "error": entry.error,
+        "apiVersion": entry.type.api_version if entry.type is not None else None,
+        "bringsEndpoints": entry.brings_endpoints if entry.type is not None else None,
+        "schema": entry.schema(),
     }

@@ -1,4 +1,4 @@
-"""What ``hub why`` shows: the decisions, from a hub that looks once or from one that runs."""
+"""What ``hub why`` prints: the decisions, taken once by this command or asked from a running hub."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ async def why(options: Options, subject: str, output: Output) -> int:
 
 
 async def why_of(server: Server, subject: str, output: Output) -> int:
-    """Print what a running hub says of ``subject``.
+    """Print the decisions of a running hub about ``subject``.
 
     Raises:
-        HubError: there is no hub at ``server``, or it does not tell.
-        UsageError: nothing can be named so.
+        HubError: no hub answers at ``server``, or it refuses.
+        UsageError: ``subject`` is not a valid name.
     """
     if not SUBJECT.fullmatch(subject):
         raise UsageError(f"{subject!r} is neither an address, nor a node's name, nor NAMESPACE/SERVICE")
@@ -46,15 +46,15 @@ async def why_of(server: Server, subject: str, output: Output) -> int:
 
 
 def show(found: Why, output: Output) -> int:
-    """Print an explanation; the exit code."""
+    """Print an explanation; return the exit code."""
     if output == "table":
         if found.steps:
             click.echo(table(HEADERS, [(step.stage, step.where, step.outcome, step.why) for step in found.steps]))
     else:
         data = msgspec.to_builtins(found)
         click.echo(document(data.pop("kind"), {key: data[key] for key in data if key != "apiVersion"}, output))
-    for each in found.unknown:
-        warn(f"unknown: {each}")
+    for source in found.unknown:
+        warn(f"unknown: {source}")
     if not found.known:
         hint = f" (did you mean {found.hint}?)" if found.hint else ""
         warn(f"no cluster and no slice has the {found.is_} {found.subject}{hint}")

@@ -1,7 +1,7 @@
-"""The reference of the command line in Markdown, from the commands themselves.
+"""Generates the command line reference in Markdown from the commands themselves.
 
-``python -m hub.cli.reference`` in the repository's root writes docs/reference/cli.md anew; a test holds it
-current.
+Run ``python -m hub.cli.reference`` in the repository's root to regenerate docs/reference/cli.md; a test fails while
+it is out of date.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from hub.cli import COMMANDS, cli
 _INTRO: Final = """\
 # The command line
 
-`hub` and `endpointslice-hub` are the same program; `python -m hub` is it too. This page is generated from
-the commands; `hub COMMAND --help` says the same.
+`hub`, `endpointslice-hub` and `python -m hub` are the same program. This page is generated from
+the commands; `hub COMMAND --help` prints the same.
 
 ## Rules
 
@@ -28,29 +28,29 @@ the commands; `hub COMMAND --help` says the same.
   | code | meaning |
   |---|---|
   | 0 | done; nothing found |
-  | 1 | `plan`: something would change; `check`: the file has problems; `why`: nobody knows it |
-  | 2 | a source is unknown, so that the answer is incomplete; also a wrong flag or argument |
+  | 1 | `plan`: something would change; `check`: the file has problems; `why`: the subject was not found |
+  | 2 | a source is unknown, so the answer is incomplete; also a wrong flag or argument |
   | 3 | error: a file, a context, a permission, an API server |
   | 70 | a defect of the hub; `-v` shows the traceback |
   | 130 | interrupted, or not confirmed |
 
-  An unknown source wins over changes: what is printed is what can be said without it. A cluster in
-  `state: frozen` is unknown on purpose and changes no exit code.
-- **Errors** are one line on stderr that starts with `Error: `. What a command prints for others to read is
+  If a source is unknown and there are changes too, the code is 2; the output covers the known sources. A cluster in
+  `state: frozen` is unknown on purpose and does not affect the exit code.
+- **Errors** are one line on stderr that starts with `Error: `. The output proper is
   on stdout.
 - **Machine-readable output** (`-o json`, `-o yaml`) has `apiVersion: endpointslice-hub/v1` and a `kind`. Keys
   are added, never renamed or removed, within v1.
 - **Colours** are used on a terminal only, and never where `NO_COLOR` is set.
 - **Durations** are Go-style: `300ms`, `30s`, `1h30m`.
 - **Shell completion**: `eval "$(_HUB_COMPLETE=bash_source hub)"` in `~/.bashrc`; `zsh_source` and
-  `fish_source` likewise. It is click's own:
-  [its documentation](https://click.palletsprojects.com/en/stable/shell-completion/) says more.
+  `fish_source` likewise. See
+  [click's documentation](https://click.palletsprojects.com/en/stable/shell-completion/).
 
 ## Probes of `hub run`
 
-`/healthz` (also `/livez`) is 200 while the event loop beats, `/readyz` while also the hub cluster is known and
-nobody asked the hub to stop; 500 otherwise. Neither looks at a remote cluster or at the Lease: a standby is
-ready. `?verbose` lists the checks, as Kubernetes does.
+`/healthz` (also `/livez`) returns 200 while the event loop runs. `/readyz` returns 200 while, in addition, the hub
+cluster has been read and the hub is not shutting down. Otherwise they return 500. Neither depends on a remote cluster
+or on the Lease: a standby is ready. `?verbose` lists the checks, as Kubernetes does.
 """
 
 
@@ -66,12 +66,12 @@ def text() -> str:
 
 
 def _sections(context: click.Context) -> Iterator[str]:
-    """A command, and those below it."""
+    """A command and its subcommands."""
     yield from _section(context)
     if isinstance(context.command, click.Group):
         for name in context.command.list_commands(context):
             command = context.command.get_command(context, name)
-            assert command is not None  # noqa: S101 - it lists it
+            assert command is not None  # noqa: S101 - the group lists it
             yield from _sections(click.Context(command, info_name=name, parent=context))
 
 
@@ -81,11 +81,11 @@ def _section(context: click.Context) -> Iterator[str]:
     yield f"## {context.command_path}\n"
     yield f"    {context.command_path} {usage}\n"
     yield f"{inspect.cleandoc(command.help or '')}\n"
-    options = [each for each in command.params if isinstance(each, click.Option)]
+    options = [option for option in command.params if isinstance(option, click.Option)]
     if options:
         yield "| option | meaning | default |"
         yield "|---|---|---|"
-        yield from (_row(each) for each in options)
+        yield from (_row(option) for option in options)
         yield ""
 
 

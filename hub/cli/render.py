@@ -1,6 +1,6 @@
 """How values are printed: aligned tables, one-line messages, JSON and YAML.
 
-Texts may come from remote clusters: what would steer a terminal is made visible.
+Texts may come from remote clusters, so terminal control characters are escaped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Output = Literal["table", "json", "yaml"]
 
 
 def one_line(text: str) -> str:
-    """The text on one line, without anything a terminal would obey."""
+    """The text on one line, with terminal control characters escaped."""
     return "".join(char if char.isprintable() else _visible(char) for char in text.strip())
 
 
@@ -38,7 +38,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], indent: str 
 
 
 def document(kind: str, content: Mapping[str, Any], output: Output) -> str:
-    """A value of the stable machine-readable form."""
+    """Format a document of the stable machine-readable output."""
     data = {"apiVersion": API_VERSION, "kind": kind, **content}
     if output == "json":
         return json.dumps(data, indent=2, ensure_ascii=False)
@@ -48,7 +48,7 @@ def document(kind: str, content: Mapping[str, Any], output: Output) -> str:
 
 
 def warn(message: str) -> None:
-    """One line on stderr that changes no exit code."""
+    """Print a warning on one line of stderr; the exit code stays the same."""
     click.echo(f"Warning: {one_line(message)}", err=True)
 
 

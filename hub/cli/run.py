@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOP_WITHIN: Final = 4.7
-"""Seconds from the signal to the end of the process: whoever sends SIGTERM may rely on 5."""
+"""Seconds from the signal to the end of the process: users may rely on 5 s after SIGTERM."""
 SWITCH_INTERVAL: Final = 0.0005
-"""Seconds for which a thread may keep Python from the event loop: at Python's own 5 ms each answer that the loop reads
-while kubeconfigs are parsed would take that much longer."""
+"""Seconds after which a thread must let the event loop run. With Python's default of 5 ms, each answer that the loop
+reads while threads parse kubeconfigs would take that much longer."""
 
 
 @click.command(short_help="Keep the hub cluster's Services up to date.")
@@ -43,14 +43,14 @@ while kubeconfigs are parsed would take that much longer."""
 @click.option(
     "--from-env",
     is_flag=True,
-    help="Instead: the variables of the single-target controller, as 'hub import env' turns them into a registry.",
+    help="Use the environment variables of the single-target controller instead of a registry; see 'hub import env'.",
 )
 @hub_access
 @click.option(
     "--once",
     is_flag=True,
-    help="One pass over every Service, then exit: 2 where a source is unknown. What the registry asks for no more goes "
-    "only with --removal-grace 0s.",
+    help="Make one pass over every Service, then exit (code 2 if a source is unknown). Slices dropped from "
+    "clusters.yaml are deleted only with --removal-grace 0s.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be written, write nothing.")
 @leader_election
@@ -60,14 +60,14 @@ while kubeconfigs are parsed would take that much longer."""
     type=duration,
     default="60s",
     show_default=True,
-    help="How long the slices of a Service stay that is gone from the registry.",
+    help="How long to keep the slices of a Service after it was dropped from the registry.",
 )
 @click.option(
     "--take-over",
     metavar="NAMESPACE/SERVICE",
     type=service,
     multiple=True,
-    help="A Service whose slices become this hub's although another hub of the same owner wrote them. May be repeated.",
+    help="Adopt the slices of this Service even though another hub of the same owner wrote them. May be repeated.",
 )
 @click.option(
     "--health-probe-bind-address",
@@ -82,7 +82,7 @@ while kubeconfigs are parsed would take that much longer."""
     "--metrics-bind-address",
     metavar="HOST:PORT",
     type=bind_address,
-    help="An address of its own for /metrics, which asks nobody who he is; 0 = none. [default: none]",
+    help="A separate address for /metrics, without authentication; 0 = off. [default: off]",
 )
 @click.option(
     "--owner",
@@ -90,7 +90,7 @@ while kubeconfigs are parsed would take that much longer."""
     type=owner_label,
     default=DEFAULT_OWNER,
     show_default=True,
-    help="Whose last accepted registry is used where the file is rejected at start and does not say its owner.",
+    help="The owner whose last accepted registry is used if the file is rejected at start and does not say its owner.",
 )
 @click.option(
     "--events",
@@ -99,7 +99,7 @@ while kubeconfigs are parsed would take that much longer."""
     default=True,
     type=click.BOOL,
     metavar="[=true|false]",
-    help="Write Kubernetes Events on the Services concerned, and on the hub itself. [default: true]",
+    help="Write Kubernetes Events about Services and about the hub itself. [default: true]",
 )
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the log."
@@ -125,12 +125,14 @@ def run(
     """Keep the hub cluster's Services pointing at the nodes of the clusters in the registry.
 
     Runs until SIGTERM or SIGINT, then finishes the write in flight and exits 0 within 5 seconds; a second
-    signal ends it at once. The registry is read again when it changes. One that cannot be used changes nothing:
-    the last good one stays in force, also at start, where one was accepted before. With --from-env the
-    inventory's program need not be allowed by --allow-exec: whoever sets the variables starts the hub.
+    signal ends it at once. The registry is read again when it changes. If the new registry is invalid, the last
+    accepted one stays in force, also across a restart. With --from-env the inventory's program need not be allowed
+    by --allow-exec, because the user who sets the variables also starts the hub.
     """
     if from_env == (registry is not None):
-        raise click.UsageError("--from-env cannot go with --registry" if from_env else "Missing option '--registry'")
+        raise click.UsageError(
+            "--from-env and --registry cannot be combined" if from_env else "Missing option '--registry'"
+        )
     verbose = ctx.ensure_object(Settings).verbose
     if once:
         logs.quiet(verbose, log_format)
@@ -158,7 +160,7 @@ def run(
         lease=election.leader_elect_resource_name,
         removal_grace=removal_grace,
         shards=election.shards,
-        take_over=frozenset(TargetKey(*each.split("/", 1)) for each in take_over),
+        take_over=frozenset(TargetKey(*name.split("/", 1)) for name in take_over),
     )
     raise_limit()
     if once:
@@ -181,8 +183,8 @@ async def serve(
         found: the registry.
         wanted: makes the hub's options; imports most of the hub.
         probes: where /healthz and /readyz answer.
-        metrics: an address of its own for /metrics.
-        listen: where the status page is.
+        metrics: a separate address for /metrics.
+        listen: where the status page answers.
     """
     stop = asyncio.Event()
     _on_signals(stop.set)  # before the imports, which take a while
@@ -192,18 +194,17 @@ async def serve(
     from hub.registry.isolated import begin
 
     check = None
-    with suppress(RegistryError):  # is raised again where it is known what to do about it
-        check = begin(found.registry, found.content)  # goes on beside the imports
+    with suppress(RegistryError):  # assemble() loads the registry again and handles the error
+        check = begin(found.registry, found.content)  # runs while the imports go on
 
     running: Hub | None = None
-    # Around the imports too: what they make stays, and looking at it costs a tenth of their time.
+    # Also around the imports: their objects stay, and garbage collection would take a tenth of the imports' time.
     async with sparing(lambda: running is not None and _settled(running)):
-        # Not on the loop: it takes a third of a second.
+        # In a thread, because the import takes a third of a second.
         await asyncio.to_thread(import_module, "hub.app.hub")
         from hub.aio.heap import trimming
         from hub.app.hub import assemble
-        from hub.report.metrics import Metrics
-        from hub.report.metrics_server import serving as serving_metrics
+        from hub.report.metrics import Metrics, serving_metrics
         from hub.report.probes import serving
         from hub.report.server import Listen, listening
 
@@ -220,18 +221,18 @@ async def serve(
 
 
 def _settled(hub: Hub) -> bool:
-    """Whether every cluster has answered, or failed to, and nothing waits for its first pass."""
+    """Whether every cluster has answered or failed, and no target is queued."""
     from hub.remote.status import State
 
     clusters = hub.fleet.clusters.values()
     asked = clusters or not hub.registry.clusters
     return bool(asked and hub.local.synced and not len(hub.queue)) and all(
-        each.status.state not in (State.PENDING, State.SYNCING) for each in clusters
+        cluster.status.state not in (State.PENDING, State.SYNCING) for cluster in clusters
     )
 
 
 def _on_signals(stop: Callable[[], None]) -> None:
-    """Call ``stop`` at the first SIGTERM or SIGINT and make sure of the end; leave at once at the second."""
+    """Call ``stop`` at the first SIGTERM or SIGINT and set a deadline for the exit; exit at once at the second."""
     loop = asyncio.get_running_loop()
     seen: list[int] = []
 
@@ -247,7 +248,7 @@ def _on_signals(stop: Callable[[], None]) -> None:
 
 
 def _in_loop(work: Coroutine[Any, Any, int]) -> int:
-    """Run ``work`` on uvloop, or on asyncio's own loop where that is not installed."""
+    """Run ``work`` on uvloop, or on asyncio's own loop if uvloop is not installed."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with suppress(ImportError):
         import uvloop

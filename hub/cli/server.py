@@ -1,4 +1,4 @@
-"""``--server URL``: ask a running hub instead of looking oneself."""
+"""``--server URL``: ask a running hub instead of reading the clusters."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 TIMEOUT: Final = 30.0
 LIMIT: Final = 64 << 20
-"""Bytes of an answer; a fleet of 500 clusters and 2,000 Services needs one or two million."""
+"""Most bytes of an answer; a fleet of 500 clusters and 2,000 Services needs one or two million."""
 FILE_LIMIT: Final = 1 << 20
-"""Bytes of a token or of certificates."""
+"""Most bytes of a token file or a certificate file."""
 TOKEN: Final = re.compile(r"[!-~]+")
 
 
@@ -33,8 +33,8 @@ class Server:
 
     Attributes:
         url: ``http://127.0.0.1:8080``.
-        token_file: of a bearer token, where the hub asks who calls.
-        ca_file: who signed its certificate; None = whom the system trusts.
+        token_file: file with a bearer token, if the hub authenticates requests.
+        ca_file: file with the CA of the hub's certificate; None = the system's CAs.
     """
 
     url: str
@@ -48,7 +48,7 @@ def server_url(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise click.BadParameter(f"{text!r} is not http(s)://HOST:PORT")
     if parts.username or parts.password:
-        raise click.BadParameter("a password does not belong into a URL; use --server-token-file")
+        raise click.BadParameter("do not put a password in the URL; use --server-token-file")
     return text.rstrip("/")
 
 
@@ -60,19 +60,19 @@ def registry_or_server(function: F) -> F:
             "--server",
             metavar="URL",
             type=server_url,
-            help="Instead: ask the running hub there, such as http://127.0.0.1:8080.",
+            help="Ask the running hub at this address (such as http://127.0.0.1:8080) instead of reading a registry.",
         ),
         click.option(
             "--server-token-file",
             metavar="FILE",
             type=click.Path(exists=True, dir_okay=False),
-            help="A token for --server, where that hub asks who calls.",
+            help="File with a bearer token for --server; needed if that hub authenticates requests.",
         ),
         click.option(
             "--server-ca-file",
             metavar="FILE",
             type=click.Path(exists=True, dir_okay=False),
-            help="Who signed the certificate of --server. [default: whom the system trusts]",
+            help="File with the CA of --server's certificate. [default: the system's CAs]",
         ),
     )
     for option in reversed(options):
@@ -81,7 +81,7 @@ def registry_or_server(function: F) -> F:
 
 
 def chosen(given: dict[str, Any], registry: str | None) -> Server | str:
-    """The server to ask, taken out of ``given``, or the registry to look with oneself.
+    """The server to ask, taken out of ``given``, or the path of the registry to read.
 
     Raises:
         click.UsageError: both are given, or neither.
@@ -92,7 +92,7 @@ def chosen(given: dict[str, Any], registry: str | None) -> Server | str:
             raise click.UsageError("Missing option '--registry' (or '--server').")
         return Server(url, token, ca)
     if url is not None:
-        raise click.UsageError("--server cannot go with --registry")
+        raise click.UsageError("--server and --registry cannot be combined")
     return registry
 
 
@@ -100,8 +100,8 @@ async def fetch(server: Server, path: str, type_: type[T]) -> T:
     """GET a document of a running hub.
 
     Raises:
-        HubError: nothing answers there, or no hub, or it does not tell.
-        UsageError: there is no such thing.
+        HubError: nothing answers there, the answer is not a hub's, or the hub refuses.
+        UsageError: the hub has no such document.
     """
     import aiohttp
 
@@ -116,7 +116,7 @@ async def fetch(server: Server, path: str, type_: type[T]) -> T:
                 body += more
                 if len(body) > LIMIT:
                     raise HubError(f"{server.url}: the answer is larger than {LIMIT >> 20} MiB")
-    except (aiohttp.ClientError, TimeoutError, OSError, UnicodeError) as error:  # the last: of a name that is none
+    except (aiohttp.ClientError, TimeoutError, OSError, UnicodeError) as error:  # UnicodeError: of an invalid host name
         raise HubError(f"{server.url}: {str(error) or type(error).__name__}; is a hub listening there?") from error
     if status == 404:
         raise UsageError(f"{server.url}: {_detail(body) or 'not found'}")
@@ -126,10 +126,10 @@ async def fetch(server: Server, path: str, type_: type[T]) -> T:
         found = msgspec.json.decode(body, type=_Document)
         if (found.api_version, found.kind) == (API_VERSION, type_.__name__):
             return msgspec.json.decode(body, type=type_)
-        reason = f"it is a {found.kind} of {found.api_version}" if found.kind else "it is no document"
+        reason = f"it is a {found.kind} of {found.api_version}" if found.kind else "it has no kind"
     except msgspec.DecodeError as error:
         reason = str(error)
-    raise HubError(f"{server.url}: this is no answer of a hub of this version: {reason}")
+    raise HubError(f"{server.url}: the answer is not from a hub of this version: {reason}")
 
 
 def _credentials(server: Server) -> tuple[dict[str, str], ssl.SSLContext | bool]:
@@ -137,22 +137,24 @@ def _credentials(server: Server) -> tuple[dict[str, str], ssl.SSLContext | bool]
     if server.token_file is not None:
         token = _content("--server-token-file", server.token_file).decode("utf-8", "replace").strip()
         if not TOKEN.fullmatch(token):
-            raise UsageError(f"--server-token-file {server.token_file}: holds no token, which is one word of ASCII")
+            raise UsageError(
+                f"--server-token-file {server.token_file}: must contain one token: one word of ASCII characters"
+            )
         headers["Authorization"] = f"Bearer {token}"
     if server.ca_file is None:
         return headers, True
-    # Bundles name their certificates in comments, in any language.
+    # Bundles have comments in any language; the certificates themselves are ASCII.
     pem = _content("--server-ca-file", server.ca_file).decode("ascii", "ignore")
-    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody yet: an empty file is not the system's authorities
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # starts without CAs: an empty file must not mean the system's CAs
     try:
         trust.load_verify_locations(cadata=pem)
     except (ssl.SSLError, ValueError) as error:
-        raise UsageError(f"--server-ca-file {server.ca_file}: holds no usable PEM certificate") from error
+        raise UsageError(f"--server-ca-file {server.ca_file}: contains no usable PEM certificate") from error
     return headers, trust
 
 
 def _content(flag: str, file: str) -> bytes:
-    """What is in a flag's file.
+    """Read the file that a flag names.
 
     Raises:
         UsageError: it cannot be read.

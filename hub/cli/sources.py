@@ -1,4 +1,4 @@
-"""What ``hub nodes`` shows: the sources of a registry, node by node, from a hub that looks once or that runs."""
+"""What ``hub nodes`` prints: the nodes of each source, read once by this command or asked from a running hub."""
 
 from __future__ import annotations
 
@@ -38,31 +38,33 @@ async def nodes(options: Options, cluster: str | None, output: Output) -> int:
 
 
 async def nodes_of(server: Server, cluster: str | None, output: Output) -> int:
-    """Print what a running hub says of the nodes of all clusters or of one.
+    """Print what a running hub knows about the nodes of all clusters or of one.
 
     Raises:
-        HubError: there is no hub at ``server``, it does not tell, or it has no such cluster.
+        HubError: no hub answers at ``server``, it refuses, or it has no such cluster.
     """
     status = await fetch(server, "/api/v1/status", Status)
     shared = status.hub.shard_count > 1
     if cluster is not None:
         return show([await _detail(server, cluster)], output, shared=shared)
-    names = dict.fromkeys(each.name for each in status.clusters)
-    if any(source.cluster == LOCAL for each in status.services for source in each.sources):
+    names = dict.fromkeys(entry.name for entry in status.clusters)
+    if any(source.cluster == LOCAL for service in status.services for source in service.sources):
         names.setdefault(LOCAL)
     found = [await _detail(server, name) for name in names]
-    return show([_worth_a_line(each) for each in found], output, shared=shared)
+    return show([_without_unused_sources(detail) for detail in found], output, shared=shared)
 
 
 async def _detail(server: Server, cluster: str) -> ClusterDetail:
     if not all(char.isalnum() or char in "-." for char in cluster):
-        raise UsageError(f"cluster {cluster}: no cluster is named so")
+        raise UsageError(f"cluster {cluster}: not a valid name of a cluster")
     return await fetch(server, f"/api/v1/clusters/{cluster}", ClusterDetail)
 
 
-def _worth_a_line(found: ClusterDetail) -> ClusterDetail:
-    """Without what nobody asks for and nobody could answer, where all clusters are shown."""
-    sources = [each for each in found.sources if each.services or each.provider or found.cluster.mode == "broken"]
+def _without_unused_sources(found: ClusterDetail) -> ClusterDetail:
+    """Leave out sources that no Service uses and that have no provider; a broken cluster keeps all."""
+    sources = [
+        source for source in found.sources if source.services or source.provider or found.cluster.mode == "broken"
+    ]
     return msgspec.structs.replace(found, sources=tuple(sources))
 
 
@@ -73,45 +75,49 @@ def _check(hub: Hub, cluster: str | None) -> None:
 
 
 def show(found: Sequence[ClusterDetail], output: Output, *, shared: bool = False) -> int:
-    """Print clusters, source by source; the exit code.
+    """Print clusters, source by source; return the exit code.
 
     Args:
         found: the clusters.
-        output: how.
-        shared: other replicas follow some of them.
+        output: the format.
+        shared: other replicas may follow some of them.
     """
-    elsewhere = {one.cluster.name for one in found if shared and _unfollowed(one)}
+    elsewhere = {detail.cluster.name for detail in found if shared and _unfollowed(detail)}
     if output == "table":
-        texts = [_text(each, elsewhere=one.cluster.name in elsewhere) for one in found for each in one.sources]
+        texts = [
+            _text(source, elsewhere=detail.cluster.name in elsewhere) for detail in found for source in detail.sources
+        ]
         click.echo("\n\n".join(texts), nl=bool(texts))
     else:
-        sources = [each for one in found for each in one.sources]
+        sources = [source for detail in found for source in detail.sources]
         click.echo(document("Nodes", {"sources": msgspec.to_builtins(sources)}, output))
-    asked = [one for one in found if one.cluster.mode != "frozen" and one.cluster.name not in elsewhere]
-    return Exit.UNKNOWN if any(each.unknown is not None for one in asked for each in one.sources) else Exit.OK
+    asked = [detail for detail in found if detail.cluster.mode != "frozen" and detail.cluster.name not in elsewhere]
+    return Exit.UNKNOWN if any(source.unknown is not None for detail in asked for source in detail.sources) else Exit.OK
 
 
 def _unfollowed(found: ClusterDetail) -> bool:
-    """Whether who was asked does not follow a cluster: where others do, what it does not know says nothing."""
+    """Whether the replica that answered does not follow this cluster; with shards, another replica may."""
     return found.cluster.mode == "active" and not found.cluster.state and found.cluster.name != LOCAL
 
 
-def _text(each: SourceDetail, *, elsewhere: bool) -> str:
-    published = sum(bool(node.addresses) for node in each.nodes)
-    through = f" through {each.provider}" if each.provider else ""
-    used = f" for {few(each.services, 3)}" if each.services else ""
-    heading = click.style(one_line(f"{each.cluster}{through}{used}"), bold=True)
-    if each.unknown is not None:
-        return f"{heading}: " + ("followed by other replicas" if elsewhere else f"unknown: {one_line(each.unknown)}")
-    if not each.nodes:
+def _text(source: SourceDetail, *, elsewhere: bool) -> str:
+    published = sum(bool(node.addresses) for node in source.nodes)
+    through = f" through {source.provider}" if source.provider else ""
+    used = f" for {few(source.services, 3)}" if source.services else ""
+    heading = click.style(one_line(f"{source.cluster}{through}{used}"), bold=True)
+    if source.unknown is not None:
+        return f"{heading}: " + ("followed by other replicas" if elsewhere else f"unknown: {one_line(source.unknown)}")
+    if not source.nodes:
         return f"{heading}: no nodes"
-    rows = table(HEADERS, map(_row, each.nodes), "  ")
-    return f"{heading}: {count(len(each.nodes), 'node')}, {published} published\n{rows}"
+    rows = table(HEADERS, map(_row, source.nodes), "  ")
+    return f"{heading}: {count(len(source.nodes), 'node')}, {published} published\n{rows}"
 
 
 def _row(node: NodeState) -> tuple[str, ...]:
     eligible = "yes" if node.eligible else f"no: {node.message or node.reason}"
     address = ", ".join(node.addresses)
+    if address and node.message:
+        eligible = f"kept: {node.message}"
     if not address and node.eligible:
         address = f"none: {node.message or node.reason}"
     return node.name, eligible, node.resolution.text if node.resolution is not None else "", address, node.verdict

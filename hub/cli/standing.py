@@ -1,4 +1,4 @@
-"""What ``hub status`` shows: clusters, Services, and what needs somebody."""
+"""What ``hub status`` prints: clusters, Services, and what needs attention."""
 
 from __future__ import annotations
 
@@ -24,103 +24,110 @@ SERVICES: Final = ("SERVICE", "STATUS", "READY", "SOURCES")
 
 
 async def status(options: Options, output: Output) -> int:
-    """Print how everything is doing.
+    """Print the state of clusters and Services.
 
     Raises:
         HubError: the hub cluster cannot be read.
     """
     async with assemble(options) as hub, observing(hub):
         warn_of_problems(hub)
-        results = [each for key in chosen(hub) if (each := hub.reconciler.decide(key)).status != "gone"]
+        results = [result for key in chosen(hub) if (result := hub.reconciler.decide(key)).status != "gone"]
         found = observed(hub, results)
     return show(found, output)
 
 
 async def status_of(server: Server, output: Output) -> int:
-    """Print what a running hub says of itself.
+    """Print the status of a running hub.
 
     Raises:
-        HubError: there is no hub at ``server``, or it does not tell.
+        HubError: no hub answers at ``server``, or it refuses.
     """
     return show(await fetch(server, "/api/v1/status", Status), output)
 
 
 def show(found: Status, output: Output) -> int:
-    """Print a snapshot; the exit code."""
+    """Print a status; return the exit code."""
     if output == "table":
         click.echo(text(found))
     else:
         data = msgspec.to_builtins(found)
         click.echo(document(data.pop("kind"), {key: data[key] for key in data if key != "apiVersion"}, output))
-    frozen = {each.name for each in found.clusters if each.mode == "frozen"}
-    silent = any(one.unknown for each in found.services for one in each.sources if one.cluster not in frozen)
-    return Exit.UNKNOWN if silent or found.registry.problems else Exit.OK
+    frozen = {cluster.name for cluster in found.clusters if cluster.mode == "frozen"}
+    unknown = any(
+        source.unknown for service in found.services for source in service.sources if source.cluster not in frozen
+    )
+    return Exit.UNKNOWN if unknown or found.registry.problems else Exit.OK
 
 
 # --- printing --------------------------------------------------------------------------------------
 
 
 def text(found: Status) -> str:
-    """For a terminal."""
+    """The status as text for a terminal."""
     parts: list[str] = []
     if replica := _replica(found):
         parts.append(replica)
     if found.clusters:
         rows = [
-            (each.name, each.mode, each.state, each.since or "", "" if each.nodes is None else each.nodes, each.error)
-            for each in found.clusters
+            (row.name, row.mode, row.state, row.since or "", "" if row.nodes is None else row.nodes, row.error)
+            for row in found.clusters
         ]
         parts.append(table(CLUSTERS, rows))
     if found.services:
-        parts.append(table(SERVICES, [_row(each) for each in found.services]))
+        parts.append(table(SERVICES, [_row(service) for service in found.services]))
     said = found.registry.withheld.message if found.registry.withheld is not None else ""
-    for each in found.services:
-        if notes := [line for line in _notes(each) if line != f"! {REASON}: {said}"]:
+    for service in found.services:
+        if notes := [line for line in _notes(service) if line != f"! {REASON}: {said}"]:
             indented = (f"  {one_line(line)}" if line[0] in "=!" else f"    {one_line(line)}" for line in notes)
-            parts.append("\n".join([click.style(one_line(each.name), bold=True), *indented]))
+            parts.append("\n".join([click.style(one_line(service.name), bold=True), *indented]))
     if found.registry.withheld is not None:
         first, *more = map(one_line, registry_lines(found.registry.withheld))
         parts.append("\n".join([first, *(f"  {line}" for line in more)]))
     return "\n\n".join(parts) or "nothing: no clusters, no services"
 
 
-def _notes(each: Service) -> Iterator[str]:
-    """What is withheld of a Service, and what else was found that its row does not say."""
-    for held in each.withheld:
+def _notes(service: Service) -> Iterator[str]:
+    """A Service's withheld removals, and findings that its row does not show."""
+    for held in service.withheld:
         yield from lines(held)
-    said = {each.status, *(held.message for held in each.withheld)}
-    for noted in each.findings:
+    said = {service.status, *(held.message for held in service.withheld)}
+    for noted in service.findings:
         if noted.message not in said:
             yield f"! {noted.reason}: {noted.message}"
 
 
 def _replica(found: Status) -> str:
-    """Who says so, where that is a running hub; a standby names the leader."""
+    """The running hub that answered, and its role; a standby names the leader. "" without a running hub."""
     hub = found.hub
     if hub.role == "observer":
         return ""
-    who = f"{hub.identity}: {hub.role}"
+    replica = f"{hub.identity}: {hub.role}"
     if hub.shard_count > 1:
         held = ", ".join(map(str, hub.shards))
-        who += f"; writes shards {held} of {hub.shard_count}" if held else f"; writes none of {hub.shard_count} shards"
+        replica += (
+            f"; writes shards {held} of {hub.shard_count}" if held else f"; writes none of {hub.shard_count} shards"
+        )
     if hub.role != "leader":
-        who += f"; {hub.leader} leads" if hub.leader else "; nobody is known to lead"
-    notes = [who, f"hub cluster: {hub.error}" if hub.error else ""]
+        replica += f"; {hub.leader} leads" if hub.leader else "; no leader known"
+    notes = [replica, f"hub cluster: {hub.error}" if hub.error else ""]
     if found.registry.rejected:
-        notes.append(f"the registry is rejected, the last good one stays in force: {found.registry.rejected}")
-    notes += [f"registry: {each}" for each in found.registry.problems]
-    return "\n".join(one_line(each) for each in notes if each)
+        notes.append(f"the registry was rejected, the last accepted one stays in force: {found.registry.rejected}")
+    notes += [f"registry: {problem}" for problem in found.registry.problems]
+    return "\n".join(one_line(note) for note in notes if note)
 
 
-def _row(each: Service) -> tuple[object, ...]:
-    notes = [each.status or "followed"]
-    if unprobed := [check.check for check in each.checks if check.verdict == NOT_PROBED]:
+def _row(service: Service) -> tuple[object, ...]:
+    notes = [service.status or "followed"]
+    if unprobed := [check.check for check in service.checks if check.verdict == NOT_PROBED]:
         notes.append(f"{NOT_PROBED}: {', '.join(unprobed)}")
-    if each.unhealthy:
-        notes.append(f"{each.unhealthy} unhealthy")
-    if each.problem:
-        notes.append(f"not written: {each.problem}")
-    if each.withheld:
-        notes.append(f"{sum(len(one.addresses) for one in each.withheld)} removals withheld")
-    sources = [f"{one.cluster} {one.ready}/{one.total}{' unknown' if one.unknown else ''}" for one in each.sources]
-    return each.name, ", ".join(notes), f"{each.ready}/{each.total}", ", ".join(sources)
+    if service.unhealthy:
+        notes.append(f"{service.unhealthy} unhealthy")
+    if service.problem:
+        notes.append(f"not written: {service.problem}")
+    if service.withheld:
+        notes.append(f"{sum(len(removal.addresses) for removal in service.withheld)} removals withheld")
+    sources = [
+        f"{source.cluster} {source.ready}/{source.total}{' unknown' if source.unknown else ''}"
+        for source in service.sources
+    ]
+    return service.name, ", ".join(notes), f"{service.ready}/{service.total}", ", ".join(sources)

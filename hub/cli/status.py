@@ -1,4 +1,4 @@
-"""``hub status``: how every cluster and every Service is doing."""
+"""``hub status``: the state of every cluster and every Service."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from hub.cli.render import Output
 from hub.cli.server import chosen, registry_or_server
 
 
-@click.command(short_help="Show how every cluster and Service is doing.")
+@click.command(short_help="Show the state of every cluster and Service.")
 @registry_or_server
 @hub_access
 @output("table", "json")
 @verbose
 @click.pass_context
 def status(ctx: click.Context, /, registry: str | None, output: Output, **given: Any) -> int:
-    """Show how every cluster and every Service is doing: states, endpoints, what is withheld, what is paused.
+    """Show the state of every cluster and Service: endpoints, withheld removals, paused Services, errors.
 
-    With --registry it looks once by itself and writes nothing: states are as this command found them, endpoints
-    as they are published, and health is not probed. With --server a running hub tells what it knows; a standby
+    With --registry the command reads the clusters itself, once, and writes nothing: it shows the cluster states it
+    found and the published endpoints, and does not probe health. With --server it asks a running hub; a standby
     names the leader.
 
-    Exit codes: 0 ok, 2 a source is unknown or an entry of the registry broken (what is printed is what can be
-    said), 3 error.
+    Exit codes: 0 ok, 2 a source is unknown or an entry of the registry is broken (the output is incomplete),
+    3 error.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     asked = chosen(given, registry)

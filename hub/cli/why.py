@@ -21,13 +21,13 @@ from hub.cli.server import chosen, registry_or_server
 @verbose
 @click.pass_context
 def why(ctx: click.Context, /, subject: str, registry: str | None, output: Output, **given: Any) -> int:
-    """Show why an address, a node or a Service is published as it is: decision by decision.
+    """Show the decisions behind an address, a node or a Service, step by step.
 
-    Rejected candidates are shown with their reasons; for an address that nobody saw, the clusters whose
-    allowedCIDRs contain it. With --registry it looks once by itself and writes nothing; with --server a running
-    hub tells what it knows.
+    Rejected candidates are shown with their reasons. For an address that no cluster has, the clusters whose
+    allowedCIDRs contain it are shown. With --registry the command reads the clusters itself, once, and writes
+    nothing; with --server it asks a running hub.
 
-    Exit codes: 0 ok, 1 nobody knows it, 2 a source is unknown (what is printed is what can be said), 3 error.
+    Exit codes: 0 ok, 1 not found, 2 a source is unknown (the output is incomplete), 3 error.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
     asked = chosen(given, registry)

@@ -1,4 +1,4 @@
-"""How what is withheld is printed by ``plan`` and ``status``: what, since when, and the command that lets it happen."""
+"""How ``plan`` and ``status`` print a withheld removal: what, since when, and the command that approves it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from hub.model import few
 from hub.report.values import Held, RegistryWithheld
 
 NAMED: Final = 5
-"""Addresses that a table names."""
+"""Most addresses that a table lists."""
 
 
-def lines(each: Held) -> Iterable[str]:
-    """What the guard holds back of one source and family."""
-    yield f"= withheld: {each.reason}: {each.message}"
-    named = few(each.addresses, NAMED)
-    yield f"  {count(len(each.addresses), 'endpoint')}: {named}; since {each.since}"
-    yield f"  approve with: {each.approve}"
+def lines(removal: Held) -> Iterable[str]:
+    """The removals of one source and family that the guard withholds."""
+    yield f"= withheld: {removal.reason}: {removal.message}"
+    named = few(removal.addresses, NAMED)
+    yield f"  {count(len(removal.addresses), 'endpoint')}: {named}; since {removal.since}"
+    yield f"  approve with: {removal.approve}"
 
 
-def registry_lines(each: RegistryWithheld | None) -> Iterable[str]:
-    """What a mass removal from the registry withholds; nothing where there is none."""
-    if each is not None:
-        yield f"= withheld: {each.reason}: {each.message}"
-        yield f"  approve with: {each.approve}"
+def registry_lines(removal: RegistryWithheld | None) -> Iterable[str]:
+    """A mass removal from the registry that is withheld; no lines if there is none."""
+    if removal is not None:
+        yield f"= withheld: {removal.reason}: {removal.message}"
+        yield f"  approve with: {removal.approve}"

@@ -1,9 +1,9 @@
 """Copies that Services ask for by annotation, as targets like those of the registry. Pure.
 
-The annotations are those of endpoint-copier, read to the letter; who may copy what is the registry's to say,
-since whoever edits a Service must not open another team's, nor the API server, to everybody. A copy of a copy
-works. A copy that leads back to itself would only ever publish what it published before: it is refused,
-whether it was asked for by annotation or in the registry.
+The annotations are those of endpoint-copier, with the same meaning. The registry decides which Services may copy which:
+a user who may edit one Service must not be able to expose another team's Service, or the API server. A copy of a copy
+works. A copy that leads back to itself would only publish its own endpoints again: it is refused, whether an annotation
+or the registry asks for it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ ENABLED: Final = "endpoint-copier/enabled"
 NAME: Final = "endpoint-copier/default-service-name"
 NAMESPACE: Final = "endpoint-copier/default-service-namespace"
 YES: Final = "true"
-"""The one value that asks for a copy; endpoint-copier takes no other either."""
+"""The only value that asks for a copy, as in endpoint-copier."""
 NO: Final = "false"
 
 PROVIDER: Final = "service-copy"
 ENDPOINT_COPIER: Final = "endpoint-copier"
-"""Whose slices a copy takes over (``adopt``)."""
+"""The controller whose slices a copy adopts."""
 LABEL_COPIER_SOURCE: Final = "endpoint-copier/source"
-"""What endpoint-copier puts on its slices; it sets no managed-by label."""
+"""The label by which endpoint-copier's slices are known; it sets no managed-by label."""
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 LISTED: Final = 10
-"""Services named in one message."""
+"""Most Services named in one message."""
 
 
 class Wish(NamedTuple):
-    """What the annotations of one Service say, as written; None for one that is not there."""
+    """The annotations of one Service as written; None = the Service has no such annotation."""
 
     enabled: str
     name: str | None
@@ -46,19 +46,19 @@ class Wish(NamedTuple):
 
 
 def wish(service: Service | None) -> Wish | None:
-    """What a Service asks for; None where it does not speak of copies at all."""
+    """What a Service asks for; None if it has no annotation about copies."""
     if service is None or service.deleting or (enabled := service.annotations.get(ENABLED)) is None:
         return None
     return Wish(enabled, service.annotations.get(NAME), service.annotations.get(NAMESPACE))
 
 
 class Copies(msgspec.Struct, frozen=True):
-    """What follows from all the wishes.
+    """The copies that result from all wishes.
 
     Attributes:
-        targets: the copies that are made.
-        looping: copies that lead back to themselves, the registry's own included -> why.
-        notes: what is to be said of a Service: why it is no copy, or why its annotations count for nothing.
+        targets: the copies.
+        looping: copies that lead back to themselves -> why; includes copies in the registry.
+        notes: findings on Services: why one is not a copy, or why its annotations are ignored.
     """
 
     targets: Mapping[TargetKey, TargetSpec] = msgspec.field(default_factory=dict)
@@ -70,8 +70,8 @@ def copies(wishes: Mapping[TargetKey, Wish], registry: Registry) -> Copies:
     """The copies that Services ask for, under what the registry allows.
 
     Args:
-        wishes: by Service; those that say nothing are left out.
-        registry: as the file says.
+        wishes: by Service.
+        registry: the registry of the file, without copies by annotation.
     """
     policy = registry.annotations
     made: dict[TargetKey, TargetSpec] = {}
@@ -93,7 +93,7 @@ def copies(wishes: Mapping[TargetKey, Wish], registry: Registry) -> Copies:
 
 
 def merge(registry: Registry, found: Copies, withdrawn: frozenset[TargetKey] = frozenset()) -> Registry:
-    """The registry with the copies in it: whoever reads it sees no difference between the two."""
+    """The registry with the copies added; they look like any other target."""
     if not (found.targets or found.looping or found.notes or withdrawn):
         return registry
     targets = {key: spec for key, spec in registry.targets.items() if key not in found.looping}
@@ -129,7 +129,7 @@ def _asked(key: TargetKey, asked: Wish, policy: AnnotationPolicy) -> TargetSpec 
 
 
 def allowed(source: TargetKey, target: TargetKey, policy: AnnotationPolicy) -> bool:
-    """Whether a rule covers the copy; where there are no rules, a Service of the same namespace may be copied."""
+    """Whether a rule allows the copy; without rules, a Service of the same namespace may be copied."""
     if not policy.allow:
         return source.namespace == target.namespace
     return any(
@@ -143,7 +143,7 @@ def _matches(pattern: str, key: TargetKey) -> bool:
 
 
 def _glob(pattern: str, text: str) -> bool:
-    """Whether a pattern with ``*`` covers a text; in linear time, whatever somebody wrote."""
+    """Whether a pattern with ``*`` matches a text; in linear time for every pattern."""
     first, *rest = pattern.split("*")
     if not rest:
         return text == first
@@ -169,11 +169,11 @@ def _shown(text: str) -> str:
 def _loops(targets: Mapping[TargetKey, TargetSpec]) -> dict[TargetKey, str]:
     """Targets that copy themselves, directly or through others -> how."""
     edges = {key: found for key, spec in targets.items() if (found := list(_sources(spec)))}
-    edges = {key: [each for each in found if each in edges] for key, found in edges.items()}
-    while ends := [key for key, found in edges.items() if not found]:  # nothing there leads back
+    edges = {key: [source for source in found if source in edges] for key, found in edges.items()}
+    while ends := [key for key, found in edges.items() if not found]:  # these lead nowhere, so not into a loop
         for key in ends:
             del edges[key]
-        edges = {key: [each for each in found if each in edges] for key, found in edges.items()}
+        edges = {key: [source for source in found if source in edges] for key, found in edges.items()}
     return {key: _path(way) for key in edges if (way := _way_back(key, edges)) is not None}
 
 
@@ -186,27 +186,27 @@ def _sources(spec: TargetSpec) -> Iterable[TargetKey]:
 
 
 def _way_back(start: TargetKey, edges: Mapping[TargetKey, list[TargetKey]]) -> list[TargetKey] | None:
-    """The shortest way from a target to itself, None where there is none."""
+    """The shortest path from a target back to itself; None if there is none."""
     came: dict[TargetKey, TargetKey] = {}
     front = [start]
     while front:
         nexts = []
         for key in front:
-            for each in edges[key]:
-                if each == start:
+            for source in edges[key]:
+                if source == start:
                     way = [start, key]
                     while way[-1] != start:
                         way.append(came[way[-1]])
                     return way[::-1]
-                if each not in came:
-                    came[each] = key
-                    nexts.append(each)
+                if source not in came:
+                    came[source] = key
+                    nexts.append(source)
         front = nexts
     return None
 
 
 def _path(way: list[TargetKey]) -> str:
-    """The way in words; it begins and ends with the same target."""
+    """Describe a path that begins and ends with the same target."""
     if len(way) == 2:
         return f"{way[0]} copies itself"
     shown = way if len(way) <= LISTED else [*way[:LISTED], "…", way[-1]]

@@ -1,6 +1,7 @@
-"""Keeps the registry that is in force in step with what Services ask for by annotation.
+"""Adds the copies that Services ask for by annotation to the registry, and follows changes.
 
-:mod:`hub.copies.annotations` decides; here is what is remembered: what each Service says, and who has stopped asking.
+:mod:`hub.copies.annotations` decides; this module remembers what each Service asks for, and which Services stopped
+asking.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from hub.registry.spec import Registry
 
 
 class Copying:
-    """What the Services of the hub cluster ask for.
+    """The copies that Services of the hub cluster ask for.
 
     Args:
-        published: targets that have slices of ours.
+        published: returns the targets that have slices of ours.
     """
 
     def __init__(self, published: Callable[[], Iterable[TargetKey]]) -> None:
@@ -27,7 +28,7 @@ class Copying:
         self._last: tuple[Registry, Copies, frozenset[TargetKey], Registry] | None = None
 
     def note(self, key: TargetKey, service: Service | None) -> bool:
-        """Enter what a Service says now; whether that is news."""
+        """Note what a Service asks for now; returns whether that has changed."""
         said = wish(service)
         if said == self._wishes.get(key):
             return False
@@ -38,7 +39,7 @@ class Copying:
         return True
 
     def merged(self, registry: Registry) -> Registry:
-        """The registry of the file with the copies in it; the same object where nothing changed."""
+        """The file's registry with the copies added; the same object as before if nothing changed."""
         found = copies(self._wishes, registry)
         stopped = {key for key in self._found.targets if key not in found.targets and self._stopped(key)}
         kept = {key for key in self._withdrawn if key not in registry.targets and key not in found.targets}
@@ -50,6 +51,6 @@ class Copying:
         return last[3]
 
     def _stopped(self, key: TargetKey) -> bool:
-        """Whether the Service itself takes its wish back, rather than the registry its leave."""
+        """Whether the Service stopped asking; otherwise the registry no longer allows the copy."""
         said = self._wishes.get(key)
         return said is None or said.enabled != YES

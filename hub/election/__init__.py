@@ -1,4 +1,4 @@
-"""Who may write: the elector, and its Lease."""
+"""Decides which process may write: electors, their Leases, and shards."""
 
 from typing import Final
 

@@ -1,10 +1,9 @@
-"""Who may write: one Lease elects one hub, and a clock decides when its right has ended.
+"""Leader election: one Lease elects one hub, and a clock decides when its right to write ends.
 
-client-go's leader election (tools/leaderelection/leaderelection.go) with what it leaves out: a fence.
-:meth:`Elector.check` stands before every write and judges by the time of the last renewal, so that a
-process that was paused refuses to write even before its own tasks have noticed. Expiry of somebody
-else's lease is judged only by how long *we* have seen it unchanged, never by timestamps in it. How a
-Lease is stored is not known here.
+This is client-go's leader election (tools/leaderelection/leaderelection.go) and a fence, which client-go lacks.
+:meth:`Elector.check` is called before every write and judges by the time of the last renewal, so that a process that
+was paused refuses to write even before its own tasks run again. Another holder's lease has expired when *we* have seen
+it unchanged for long enough; timestamps in it are never trusted. This module does not know how a Lease is stored.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from hub.aio.clock import Clock
-from hub.aio.supervise import supervise
+from hub.aio.supervise import supervise, until_one_ends
 from hub.errors import (
     AlreadyExists,
     ApiError,
@@ -40,29 +39,29 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LONGEST_LEASE = 3600
-"""Seconds; a Lease that claims more was not written by a hub, and must not keep every hub from writing for ever."""
+"""Seconds; a Lease that claims more was not written by a hub, and must not stop every hub from writing for ever."""
 CONFLICTS = 3
-"""Updates within one attempt: somebody who writes to the Lease all the time, and is no holder, does not cost it us."""
+"""Updates within one attempt: another client that keeps writing to our Lease must not make us lose it."""
 WATCH_AGAIN = 30.0
-"""Seconds until a watch of the Lease is tried again that was refused; meanwhile looking every few seconds has to do."""
+"""Seconds until a refused watch of the Lease is tried again; the Lease is also read every few seconds."""
 RELEASE_AGAIN = 0.2
-"""Seconds until a release is tried again that met a fault, where the server does not say otherwise."""
+"""Seconds until a failed release is tried again, unless the server asks for another time."""
 PASSING = (ClusterUnreachable, TooManyRequests, ServerFault)
-"""Faults that may be over the next time."""
+"""Errors after which another try may succeed."""
 REMEMBERED = 64
-"""Records sent since the last answer: one of them may be what is stored."""
+"""Records kept that were sent since the last answer: any of them may be the one that is stored."""
 
 
 class Timing(msgspec.Struct, frozen=True):
     """Seconds; Kubernetes' own defaults (component-base/config/v1alpha1/defaults.go).
 
     Attributes:
-        duration: how long others leave an unchanged Lease alone; whole seconds.
+        duration: how long others wait before they take over a Lease that does not change; whole seconds.
         renew_deadline: after this long without a renewal the leader steps down by itself.
-        retry: between renewals, and between looks at somebody else's lease (stretched by ``jitter``, and sooner
-            where that ends sooner or is seen to be released).
-        jitter: share of ``retry`` that is added at random while standing by.
-        call: one request; a frozen etcd answers after 60 s, long after the lease has gone (measured).
+        retry: between renewals, and between looks at another holder's Lease (stretched by ``jitter``; sooner if that
+            Lease ends sooner or is seen to be released).
+        jitter: share of ``retry`` that a standby adds at random.
+        call: of one request; a frozen etcd answers after 60 s, long after the Lease has expired (measured).
         quiet: no write starts within this long of the end.
         margin: a write must have ended this long before the end.
     """
@@ -83,11 +82,11 @@ class LeaseRecord:
     Attributes:
         holder: identity of the holder; "" = released.
         duration: seconds.
-        acquired: RFC 3339 with microseconds, for people only.
-        renewed: likewise.
+        acquired: RFC 3339 with microseconds, for readers only.
+        renewed: like ``acquired``.
         transitions: how often the holder has changed.
         version: resourceVersion; "" before it is created.
-        notes: annotations of ours. They tell nobody who holds it, and are not compared.
+        notes: annotations of the election. They do not say who holds the Lease, and are not compared.
     """
 
     holder: str
@@ -111,26 +110,26 @@ class LeaseStore(Protocol):
         ...
 
     async def update(self, record: LeaseRecord) -> LeaseRecord:
-        """Replace the record of ``record.version``; raises Conflict or NotFound if that is not there any more."""
+        """Replace the record of ``record.version``; raises Conflict or NotFound if the Lease has changed or is gone."""
         ...
 
     async def freed(self) -> None:
-        """Return when the Lease seems to have no holder, be it too early; raises any HubError where none can tell."""
+        """Return when the Lease seems to have no holder, possibly too early; raises any HubError if it cannot tell."""
         ...
 
 
 class Terms:
-    """What else a Lease is held by: here nothing. One of several Leases has more to mind (hub.election.shards)."""
+    """Further conditions for holding a Lease: none here. Shards have some (hub.election.shards)."""
 
     def notes(self) -> Mapping[str, str]:
-        """Annotations that our writes give the Lease."""
+        """The annotations that our writes put on the Lease."""
         return {}
 
     def noticed(self, record: LeaseRecord) -> None:
         """The Lease was read."""
 
-    def admits(self, record: LeaseRecord | None) -> bool:  # noqa: ARG002 - nothing is minded
-        """Whether a Lease may be taken that nobody holds, or that is not there (None)."""
+    def admits(self, record: LeaseRecord | None) -> bool:  # noqa: ARG002 - every Lease is admitted
+        """Whether to take a Lease that nobody holds, or that does not exist (None)."""
         return True
 
 
@@ -141,11 +140,11 @@ class Elector:
         store: the Lease.
         identity: who we are, different for every process ever started (such as the Pod's name and a random part).
         clock: ``now`` must count through suspend.
-        terms: what else it is held by.
-        label: what log lines begin with, where there are several Leases.
+        terms: further conditions for holding the Lease.
+        label: start of each log line, to tell several Leases apart.
 
     Attributes:
-        continued: when this process began to lead last, nobody else had held the Lease since it did before.
+        continued: when this process last became the leader, no other had held the Lease since it led before.
     """
 
     def __init__(
@@ -172,7 +171,7 @@ class Elector:
         self._leading = False
         self.continued = False
         self._over_another = False
-        """A record that was not ours was written over since we began to lead."""
+        """We have overwritten a record of another process since we began to lead."""
         self._renewed_at = float("-inf")
         self._sent: deque[LeaseRecord] = deque(maxlen=REMEMBERED)
         self._kept = False
@@ -180,17 +179,17 @@ class Elector:
 
     @property
     def seen(self) -> LeaseRecord | None:
-        """The Lease as it was last seen; None = never, or it was never there."""
+        """The Lease as it was last seen; None = never seen."""
         return self._observed
 
     @property
     def taken(self) -> bool:
-        """Whether somebody may hold the Lease, as far as it was seen."""
+        """Whether any process may hold the Lease, as far as was seen."""
         return self._leading or (self._observed is not None and self._observed.holder != "" and self._seen_fresh())
 
     @property
     def leading(self) -> bool:
-        """Whether the Lease was taken here and has not been lost, as far as tasks have noticed."""
+        """Whether this process holds the Lease, as far as its tasks have noticed."""
         return self._leading
 
     def nudge(self) -> None:
@@ -198,10 +197,10 @@ class Elector:
         self._freed.set()
 
     async def refresh(self) -> None:
-        """See the Lease as it is now, without trying to take it.
+        """Read the Lease as it is now, without trying to take it.
 
         Raises:
-            HubError: there is no answer.
+            HubError: the Lease could not be read.
         """
         if self.leading:
             return
@@ -209,15 +208,15 @@ class Elector:
             self._glimpse(await self._call(self._store.get()))
 
     def _glimpse(self, record: LeaseRecord) -> None:
-        """The Lease was read beside the election, which may have begun to write it meanwhile."""
+        """Note a Lease that was read outside the election, unless we have begun to lead meanwhile."""
         if not self._leading and record != self._observed:
             self._observe(record)
 
     async def amend(self, change: Callable[[LeaseRecord], LeaseRecord | None]) -> bool:
-        """Change the notes on a Lease that somebody else holds; False where ``change`` says None.
+        """Change the notes on a Lease that another process holds; False if ``change`` returns None.
 
         Raises:
-            HubError: it was not changed; a Conflict where somebody was faster.
+            HubError: the Lease was not changed; a Conflict if other writers were faster each time.
         """
         for attempt in range(1, CONFLICTS + 1):
             record = change(await self._call(self._store.get()))
@@ -233,35 +232,30 @@ class Elector:
         return True
 
     def remaining(self) -> float:
-        """Seconds until somebody else may hold the lease; 0 for anyone but the leader."""
+        """Seconds until another process may take the Lease; 0 for every process but the leader."""
         if not self._leading:
             return 0.0
         return max(0.0, self._renewed_at + self._timing.duration - self._clock.now())
 
     @property
     def problem(self) -> str:
-        """Why the last attempt at the Lease had no answer; "" where it had one."""
+        """Why the last attempt at the Lease was not answered; "" if it was."""
         return self._problem
 
     @property
-    def is_leader(self) -> bool:
-        """Whether a write may start now."""
-        return self.remaining() > self._timing.quiet
-
-    @property
     def holder(self) -> str:
-        """Identity of the current leader as far as known here, fit to be printed; "" = nobody."""
+        """Identity of the current leader as far as known here, safe to print; "" = none."""
         if self._leading:
             return self.identity
         if self._observed is None or not self._seen_fresh():
             return ""
-        return "".join(each if each.isprintable() else "?" for each in self._observed.holder[:256])
+        return "".join(letter if letter.isprintable() else "?" for letter in self._observed.holder[:256])
 
     def check(self) -> float:
         """The fence: call it right before every write.
 
         Returns:
-            Seconds the write may take; it must be given up then.
+            Seconds that the write may take; the caller must give it up after that.
 
         Raises:
             NotLeader: this process may not write now.
@@ -273,14 +267,14 @@ class Elector:
         return remaining - self._timing.margin
 
     def keep(self) -> None:
-        """Do not give the lease back at the end, since a write may be on its way: let others wait for its expiry."""
+        """Do not release the Lease at the end, since a write may be under way: others wait until it expires."""
         self._kept = True
 
     async def run(self, on_change: Callable[[bool], None]) -> None:
-        """Take part in the election until cancelled, then give the lease back.
+        """Take part in the election until cancelled, then release the Lease.
 
-        ``on_change`` hears True when this process starts to lead and False when it ceases to. Let writes
-        end before cancelling: the lease is free for others at once.
+        ``on_change`` is called with True when this process starts to lead and with False when it stops. Let writes end
+        before you cancel: the Lease is free for others at once.
         """
         try:
             while True:
@@ -301,7 +295,7 @@ class Elector:
             await self._release()
 
     async def _acquire(self) -> None:
-        """Return once the lease is ours and fresh."""
+        """Return once the Lease is ours and fresh."""
         if await self._look():
             return
         self._freed.clear()
@@ -325,7 +319,7 @@ class Elector:
         return False
 
     async def _watch(self) -> None:
-        """Say when the Lease is released. It is looked at every few seconds beside this, so nothing depends on it."""
+        """Notice a release of the Lease at once. Nothing depends on it: the Lease is also read every few seconds."""
         while True:
             try:
                 await self._store.freed()
@@ -337,29 +331,25 @@ class Elector:
                 await self._clock.sleep(self._timing.retry / 2)
 
     async def _pause(self) -> None:
-        """Wait for the next look: some seconds, or until the lease we saw has ended or is released."""
+        """Wait for the next look: some seconds, or until the Lease that we saw has expired or is released."""
         seconds = self._timing.retry * (1.0 + self._rng.random() * self._timing.jitter)
         if self._missing is not None:
-            seconds = min(seconds, self._timing.duration / 4)  # only looks that follow closely tell that it is missing
+            seconds = min(seconds, self._timing.duration / 4)  # only frequent looks prove that it stays missing
         left = self._seen_until() - self._clock.now()
         if 0 < left < seconds:
             seconds = left
-        waits = {asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._freed.wait())}
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waits:
-                each.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        pause = asyncio.create_task(self._clock.sleep(seconds), name="pause before the next look at the Lease")
+        freed = asyncio.create_task(self._freed.wait(), name="release of the Lease")
+        await until_one_ends((pause, freed))
         self._freed.clear()
 
     async def _hold(self) -> None:
-        """Renew until the lease is lost or has not been renewed in time."""
+        """Renew until the Lease is lost or was not renewed in time."""
         while True:
             left = self._timing.renew_deadline - self._since_renewal()
             if left <= 0:
                 return
-            # The last moments before stepping down are worth some more attempts.
+            # Shortly before stepping down, try more often.
             await self._clock.sleep(min(self._timing.retry, left, max(left / 2, 0.25)))
             left = self._timing.renew_deadline - self._since_renewal()
             if left > 0 and not await self._try(left) and self._observed_other():
@@ -369,14 +359,14 @@ class Elector:
         return self._observed is not None and not self._ours(self._observed)
 
     def _ours(self, record: LeaseRecord) -> bool:
-        """Whether this process wrote the record. The name alone does not tell: a process may have a twin."""
+        """Whether this process wrote the record. The name does not tell: two processes may have the same one."""
         return record.holder == self.identity and replace(record, version="") in self._sent
 
     def _since_renewal(self) -> float:
         return self._clock.now() - self._renewed_at
 
     async def _try(self, within: float = float("inf")) -> bool:
-        """One attempt; False = not ours now. Why there was no answer is kept as ``_problem`` and logged once."""
+        """One attempt; False = not ours now. The reason for a failure is kept in ``_problem`` and logged once."""
         try:
             async with asyncio.timeout(None if within == float("inf") else within):
                 ours = await self._attempt()
@@ -394,14 +384,14 @@ class Elector:
 
     async def _attempt(self) -> bool:
         if self._leading and self._observed is not None:
-            with contextlib.suppress(Conflict, NotFound):  # an update whose answer was lost, or somebody else's
+            with contextlib.suppress(Conflict, NotFound):  # our own update whose answer was lost, or another client's
                 return await self._write(self._store.update, self._observed)
         for _ in range(CONFLICTS):
             try:
                 record = await self._call(self._store.get())
             except NotFound:
                 if not self._may_create() or not (self._leading or self._terms.admits(None)):
-                    return False  # somebody deleted the Lease; its holder may still believe in it
+                    return False  # the Lease was deleted; its holder may not know it yet
                 with contextlib.suppress(AlreadyExists):
                     return await self._write(self._store.create, None)
                 return False
@@ -420,7 +410,7 @@ class Elector:
     async def _write(
         self, operation: Callable[[LeaseRecord], Awaitable[LeaseRecord]], before: LeaseRecord | None
     ) -> bool:
-        """Store ourselves as the holder. Our right counts from before the request, what others see from after it."""
+        """Store ourselves as the holder. Our right counts from before the request, others count from after it."""
         started = self._clock.now()
         stamp, notes = self._stamp(), self._terms.notes()
         if before is not None and self._ours(before):
@@ -428,7 +418,7 @@ class Elector:
         else:
             transitions, version = (before.transitions + 1, before.version) if before is not None else (0, "")
             record = LeaseRecord(self.identity, self._timing.duration, stamp, stamp, transitions, version, notes)
-            self._over_another = True  # whether or not its answer arrives
+            self._over_another = True  # even if the answer is lost
         self._sent.append(replace(record, version=""))
         stored = await self._call(operation(record))
         self._sent.clear()
@@ -439,7 +429,7 @@ class Elector:
         return True
 
     async def _release(self) -> None:
-        """Let the next one start at once; a failure only makes it wait for the expiry."""
+        """Let the next leader start at once; after a failure it must wait until the Lease expires."""
         if not self._sent or self._kept:
             return
         problem, record = "no answer", self._observed
@@ -459,7 +449,7 @@ class Elector:
 
     async def _free(self, record: LeaseRecord | None) -> None:
         for _ in range(CONFLICTS):
-            if record is None or not self._ours(record):  # or a write of ours was under way
+            if record is None or not self._ours(record):  # another process wrote it, or a write of ours was under way
                 record = await self._store.get()
                 if not self._ours(record):
                     return
@@ -480,13 +470,13 @@ class Elector:
             raise ClusterUnreachable(f"the Lease was not answered within {self._timing.call:g} s", "timeout") from None
 
     def _observe(self, record: LeaseRecord) -> None:
-        """Enter the Lease as it is now. Another version of the same record, with a note on it, is no sign of life."""
+        """Note the Lease as it is now. A new version of the same record, with another note, is no sign of life."""
         known, self._observed = self._observed, record
         if known is None or replace(record, version=known.version) != known:
             self._observed_at = self._clock.now()
 
     def _seen_fresh(self) -> bool:
-        """Whether the record seen last may still be held, counted from when we saw it change."""
+        """Whether the last seen record may still be held, counted from when we saw it change."""
         return self._clock.now() < self._seen_until()
 
     def _seen_until(self) -> float:
@@ -496,15 +486,15 @@ class Elector:
         return self._observed_at + min(duration, LONGEST_LEASE)
 
     def _may_create(self) -> bool:
-        """Whether nobody can hold a Lease that is not there.
+        """Whether no other process can hold the Lease that is missing.
 
-        True in a fresh installation, while we hold it ourselves, and when look after look has found it
-        missing for so long that whoever held it has ceased to write.
+        True in a fresh installation, while we hold the Lease ourselves, and after the Lease was missing at every look
+        for so long that its last holder has stopped writing.
         """
         now = self._clock.now()
         since, last = self._missing or (now, now)
         if now - last > self._timing.duration / 2:
-            since = now  # it may have come and gone while we did not look
+            since = now  # it may have existed between two looks
         self._missing = (since, now)
         if self._observed is None or self._leading:
             return True

@@ -11,19 +11,19 @@ from hub.errors import BadAnswer
 from hub.kube.client import Client
 
 PREFIX = "endpointslice-hub/"
-"""Of the annotations that are notes of the election; others are not kept."""
+"""Prefix of the annotations that belong to the election; other annotations are dropped."""
 
 WATCH_SECONDS = (300, 600)
-"""A standby's watch is ended by the server after a random time in this range."""
+"""The server ends a standby's watch after a random time in this range."""
 REQUEST_SECONDS = 5.0
-"""Upper bound of one request; the elector gives up earlier by itself."""
+"""Upper bound of one request; the elector itself gives up earlier."""
 
 
 def lease_of(name: str, shard: int) -> str:
-    """The Lease of a shard, in a hub whose first Lease has this name.
+    """The name of a shard's Lease in a hub whose first Lease is called ``name``.
 
-    No owner's first Lease is called like that, nor one that ``--leader-elect-resource-name`` can name: before the first
-    dot they have ``endpointslice-hub-…``, or no dot.
+    It differs from the first Lease of every owner, and from every name that ``--leader-elect-resource-name`` accepts:
+    up to the first dot those are ``endpointslice-hub-…``, or they have no dot.
     """
     return f"shard-{shard}.{name}" if shard else name
 
@@ -75,18 +75,18 @@ class KubeLease:
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
     async def get(self) -> LeaseRecord:
-        """The Lease as it is.
+        """The Lease as it is now.
 
         Raises:
-            NotFound: there is none.
+            NotFound: the Lease does not exist.
         """
         return _record(await self._client.request("GET", f"{self._collection}/{self._name}", timeout=REQUEST_SECONDS))
 
     async def create(self, record: LeaseRecord) -> LeaseRecord:
-        """Create it.
+        """Create the Lease.
 
         Raises:
-            AlreadyExists: somebody was faster.
+            AlreadyExists: another process was faster.
         """
         body = self._body(record)
         return _record(await self._client.request("POST", self._collection, body=body, timeout=REQUEST_SECONDS))
@@ -95,17 +95,17 @@ class KubeLease:
         """Replace exactly the version in ``record``.
 
         Raises:
-            Conflict: it has changed since.
+            Conflict: the Lease has changed since.
         """
         path = f"{self._collection}/{self._name}"
         body = self._body(record)
         return _record(await self._client.request("PUT", path, body=body, timeout=REQUEST_SECONDS))
 
     async def freed(self) -> None:
-        """Follow the Lease until it has no holder; return early where the server ends the watch.
+        """Follow the Lease until it has no holder; return early if the server ends the watch.
 
         Raises:
-            ApiError, ClusterUnreachable: there is no watch, or none any more.
+            ApiError, ClusterUnreachable: the watch was refused or broke off.
         """
         params = {
             "watch": "true",
@@ -138,7 +138,7 @@ def _record(body: bytes) -> LeaseRecord:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BadAnswer(200, "", f"a Lease that does not decode ({error})") from error
     if lease.kind != "Lease" or not lease.metadata.resource_version:
-        # Without a version the next renewal would overwrite whoever holds it by then.
+        # Without a resourceVersion the next renewal would overwrite another holder.
         found = lease.kind or "something without a kind"
         raise BadAnswer(200, "", f"{found} instead of a Lease with a resourceVersion")
     spec = lease.spec

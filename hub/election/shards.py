@@ -1,18 +1,18 @@
-"""Several Leases instead of one: each replica holds some, and writes the targets of these shards.
+"""Several Leases instead of one: each replica holds some of them, and writes the targets of these shards.
 
-Every Lease is held by an :class:`~hub.election.elector.Elector`; here is what they have to do with each other.
+Every Lease is held by an :class:`~hub.election.elector.Elector`. This module adds what several Leases need:
 
-- *Who may take.* A Lease says by annotations how many there are and which registry its holder divides. A replica takes
-  one only while all Leases that are held say the same as it does. It writes its own first and reads the others' then,
-  and gives its own back if they differ: of two that take at the same time at least one sees the other.
-- *A new registry.* A replica says it on its Leases once no write is under way for targets that it lost by it; a target
-  that it gained is written when all say the same (:attr:`Shards.agreed`).
-- *Fair shares.* Who holds the fewest takes what is free; who holds at least two less than another asks for one, by an
-  annotation on it. Its holder ends the writes under way, and releases it for the one that asked.
-- *Another version*, whose other Leases may have other names. Who takes the first Lease after one goes on saying what it
-  said, but for the number: whoever reads that gives back what it holds. When all have had the time, it begins.
+- *Who may take a Lease.* Annotations on a Lease say how many shards there are and which registry its holder divides. A
+  replica takes a Lease only while every Lease that is held says the same as it does. It writes its own Lease first and
+  reads the others afterwards, and gives its own back if they differ: of two replicas that take at the same time, at
+  least one sees the other.
+- *A new registry.* A replica writes the new registry's mark on its Leases once no write is under way for a target that
+  it lost by it. A target that it gained is written once all Leases say the same (:attr:`Shards.agreed`).
+- *Fair shares.* The replica that holds the fewest takes a free Lease. A replica that holds at least two fewer than
+  another asks for one by an annotation. The holder lets the writes under way end, then releases that Lease for the
+  replica that asked.
 
-With one shard nothing of this costs a request, and the Lease is the one of a hub without shards.
+With one shard none of this costs a request, and the Lease is the one of a hub without shards.
 """
 
 from __future__ import annotations
@@ -20,39 +20,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
-from zlib import crc32
-
-import msgspec
 
 from hub.aio.clock import Clock
-from hub.aio.supervise import supervise
-from hub.election import MOST_SHARDS
 from hub.election.elector import Elector, LeaseRecord, LeaseStore, Terms, Timing
+from hub.election.peers import HANDED, REGISTRY, SHARDS, WANTED, Peers
+from hub.election.shard import Shard
+from hub.election.shares import Shares
 from hub.errors import HubError, NotLeader
 from hub.model import ANNOTATION_WITHHELD
 
 log = logging.getLogger(__name__)
 
-SHARDS: Final = "endpointslice-hub/shards"
-"""Annotation: how many Leases there are; none = one."""
-REGISTRY: Final = "endpointslice-hub/registry"
-"""Annotation: which registry the holder divides."""
-WANTED: Final = "endpointslice-hub/wanted-by"
-"""Annotation on a Lease that is held: the identity of who asks for it."""
-HANDED: Final = "endpointslice-hub/handed-to"
-"""Annotation on a Lease that was released: the identity of who may take it first."""
-WHOLE: Final = 3.0
-"""Seconds in which one replica alone takes all shards, at most."""
-LOOKS: Final = 3
-"""Retry periods within which a replica looks at the first Lease (2.2) and acts on it (a half), and a bit."""
-BUSY: Final = 0.02
-"""Seconds between looks at writes under way."""
+WRITE_POLL: Final = 0.02
+"""Seconds between checks whether writes are still under way."""
 
 
 class Holder(Protocol):
@@ -67,16 +51,16 @@ class Holder(Protocol):
         ...
 
     def leaving(self) -> bool:
-        """Whether one is under way for a target that this process does not write any more."""
+        """Whether a write is under way for a target that this process no longer writes."""
         ...
 
     def withheld(self) -> str:
-        """Hash of the removal that is withheld here (hub.registry.removals); "" = none is."""
+        """Hash of the removal that is withheld here (hub.registry.removals); "" = none."""
         ...
 
 
 class _Terms(Terms):
-    """One shard's, for its elector."""
+    """Hands an elector's questions to :class:`Shards`, with the number of its shard."""
 
     def __init__(self, shards: Shards, number: int) -> None:
         self._shards = shards
@@ -92,54 +76,17 @@ class _Terms(Terms):
         return self._shards.admits(self._number, record)
 
 
-class _Shard(msgspec.Struct, eq=False):
-    """One Lease here.
-
-    Attributes:
-        confirmed: it is held, and all others say the same.
-        leaving: it is given away when the writes under way have ended.
-        handed_to: who gets it then; "" = whoever takes it.
-        free: version of the Lease nobody holds, and since when it was seen so.
-        again: when it is worth another look; None = its elector's own looks do.
-        inherited: whoever held it before withheld a removal, and nobody here has heard of it yet.
-        quit: set to give it back and stand by.
-    """
-
-    number: int
-    elector: Elector
-    confirmed: bool = False
-    leaving: bool = False
-    handed_to: str = ""
-    free: tuple[str, float] | None = None
-    again: float | None = None
-    inherited: bool = False
-    quit: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-
-
-def count_of(record: LeaseRecord | None) -> int:
-    """How many shards a Lease says there are; 0 = it is not there."""
-    if record is None:
-        return 0
-    text = record.notes.get(SHARDS, "1")
-    return min(int(text), MOST_SHARDS) if text.isascii() and text.isdigit() and len(text) < 9 else MOST_SHARDS
-
-
-def scheme_of(mark: str) -> str:
-    """How a registry is divided, by its mark (:data:`hub.election.assignment.SCHEME`)."""
-    return mark.partition("-")[0]
-
-
 class Shards:
     """All Leases of one hub, of which this process holds some.
 
     Args:
-        store: of the Lease with a number; number 0 is the one of a hub without shards.
-        count: of shards.
+        store: the store of the Lease with a number; number 0 is the Lease of a hub without shards.
+        count: number of shards.
         identity: who we are.
-        mark: of the registry in force (:attr:`hub.election.assignment.Assignment.mark`).
+        mark: identifies the registry in force (:attr:`hub.election.assignment.Assignment.mark`).
 
     Attributes:
-        agreed: all that hold a shard divide the registry in force here.
+        agreed: all replicas that hold a shard divide the registry that is in force here.
     """
 
     def __init__(
@@ -157,76 +104,60 @@ class Shards:
         self.count = count
         self.identity = identity
         self.agreed = True
-        self._store = store
         self._clock = clock
-        self._timing = timing or Timing()
+        self._timing = timing = timing or Timing()
         self._holder = holder
-        self._rng = rng
-        self._shards = [self._shard(number) for number in range(count)]
-        self._others: dict[int, tuple[Elector, asyncio.Task[None]]] = {}
-        """Leases of replicas that count more shards."""
-        self._unseen: dict[int, str] = {}
-        """Of these, those that were not looked at yet, and why."""
+        make = partial(self._elector, store, rng)
+        self._shards = [Shard(number, make(number, terms=_Terms(self, number))) for number in range(count)]
+        self._peers = Peers(self.electors, make)
+        self._shares = Shares(self._shards, self._peers, identity, clock, timing.retry)
         self._mark = self._wanted = mark
         """What our Leases say, and what they are to say."""
-        self._scheme = scheme_of(mark)
-        self._before = ""
-        """The mark on the first Lease, where it is of another version."""
-        self._begin_at = float("inf")
-        """When we, who hold the first Lease after it, begin."""
         self._round = 0
-        self._pace = min(self._timing.retry / 4, WHOLE / count)
-        self._next_take = float("-inf")
-        self._ask_at = float("-inf")
+        """Counts the registries that came into force here."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._said = ""
+        self._logged = ""
+        """Why no shard is taken, as it was logged last."""
 
-    def _shard(self, number: int) -> _Shard:
+    def _elector(
+        self, store: Callable[[int], LeaseStore], rng: random.Random | None, number: int, terms: Terms | None = None
+    ) -> Elector:
         label = f"shard {number}: " if self.count > 1 else ""
-        terms = _Terms(self, number)
-        elector = Elector(self._store(number), self.identity, self._clock, self._timing, self._rng, terms, label)
-        return _Shard(number, elector)
+        return Elector(store(number), self.identity, self._clock, self._timing, rng, terms, label)
 
-    # --- what others want to know ------------------------------------------------------------------
+    # --- what other modules ask --------------------------------------------------------------------
 
     @property
     def electors(self) -> tuple[Elector, ...]:
         """By number."""
-        return tuple([each.elector for each in self._shards])
+        return tuple([shard.elector for shard in self._shards])
 
     @property
     def held(self) -> frozenset[int]:
         """The shards whose targets this process writes now."""
-        return frozenset(each.number for each in self._shards if self._is_held(each))
-
-    @staticmethod
-    def _is_held(shard: _Shard) -> bool:
-        return shard.confirmed and not shard.leaving
+        return frozenset(shard.number for shard in self._shards if shard.held)
 
     @property
     def problem(self) -> str:
-        """Why an attempt at a Lease had no answer, or why none may be taken; "" = nothing of the kind."""
-        found = next((each.elector.problem for each in self._shards if each.elector.problem), "")
-        return found or (self._obstacle() if self.count > 1 or self._others else "")
+        """Why a Lease was not answered, or why none may be taken; "" = no problem."""
+        found = next((elector.problem for elector in self.electors if elector.problem), "")
+        return found or (self._obstacle() if self.count > 1 or self._peers.count_more else "")
 
     @property
     def warned(self) -> bool:
         """Whether another replica that writes withholds a removal: it may have judged before there was more to lose."""
-        return any(
-            each.taken and not each.leading and each.seen is not None and ANNOTATION_WITHHELD in each.seen.notes
-            for each in self.electors
-        )
+        return self._peers.withholding
 
     def inherit(self) -> bool:
-        """Whether who held a Lease of ours before withheld a removal; said once."""
-        found = [each for each in self._shards if each.inherited and self._is_held(each)]
-        for each in found:
-            each.inherited = False
+        """Whether the previous holder of a Lease of ours withheld a removal; True only once for each Lease taken."""
+        found = [shard for shard in self._shards if shard.inherited and shard.held]
+        for shard in found:
+            shard.inherited = False
         return bool(found)
 
     def remaining(self) -> float:
-        """Seconds until somebody else may hold one of ours; 0 where we hold none."""
-        return min((each.elector.remaining() for each in self._shards if self._is_held(each)), default=0.0)
+        """Seconds until another replica may hold one of our shards; 0 if we hold none."""
+        return min((shard.elector.remaining() for shard in self._shards if shard.held), default=0.0)
 
     def check(self, number: int) -> float:
         """The fence of one shard, see :meth:`Elector.check`.
@@ -236,41 +167,44 @@ class Shards:
         """
         shard = self._shards[number]
         seconds = shard.elector.check()
-        if not self._is_held(shard):
+        if not shard.held:
             raise NotLeader(f"{self.identity} may not write: shard {number} is being taken, or handed over")
         return seconds
 
-    # --- what the hub says -------------------------------------------------------------------------
+    # --- what the hub reports ----------------------------------------------------------------------
 
     def use(self, mark: str) -> None:
-        """Another registry is in force here. The others hear of it when no write is under way that it forbids."""
+        """Another registry is in force here. Our Leases say so once no write is under way that it forbids."""
         if mark == self._wanted or self.count == 1:
             return
         self._wanted = mark
         self._round += 1
         self.agreed = False
-        if not any(each.elector.leading for each in self._shards):
+        if not self._leads_any():
             self._mark = mark
 
     def keep(self) -> None:
-        """Do not give back, at the end, the shards for which a write may be on its way."""
-        for each in self._shards:
-            if self._holder.busy(each.number):
-                each.elector.keep()
+        """At the end, do not release the Leases of shards for which a write may still be under way."""
+        for shard in self._shards:
+            if self._holder.busy(shard.number):
+                shard.elector.keep()
 
     # --- running -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Take part until cancelled, then give all back, at the same time. Let writes end before."""
+        """Take part until cancelled, then release all Leases at the same time. Let writes end before."""
         try:
             async with asyncio.TaskGroup() as group:
-                for each in self._shards:
-                    group.create_task(self._campaign(each), name=f"shard {each.number}")
+                for shard in self._shards:
+                    name = "leader election" if self.count == 1 else f"election of shard {shard.number}"
+                    group.create_task(shard.campaign(name, self._clock, self._led), name=f"shard {shard.number}")
+                follow = self._peers.follow(self._clock, self._timing.retry)
+                group.create_task(follow, name="shards: Leases of a larger --shards")
                 if self.count > 1:
-                    group.create_task(self._every(self._pace / 2, self._look_again), name="shards: looks")
+                    group.create_task(self._every(self._shares.pace / 2, self._look_again), name="shards: looks")
                     group.create_task(self._every(self._timing.retry / 2, self._deal), name="shards: shares")
         finally:
-            for task in (*self._tasks, *(task for _, task in self._others.values())):
+            for task in self._tasks:
                 task.cancel()
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
@@ -280,27 +214,6 @@ class Shards:
                 await work()
             except HubError as error:
                 log.debug("shards: %s", error)
-
-    async def _campaign(self, shard: _Shard) -> None:
-        """Hold the Lease, or wait for it; begin anew whenever it was given away."""
-        while True:
-            work = partial(shard.elector.run, partial(self._led, shard))
-            name = "leader election" if self.count == 1 else f"election of shard {shard.number}"
-            run = asyncio.create_task(supervise(name, work, self._clock), name=name)
-            quit_ = asyncio.create_task(shard.quit.wait(), name=f"end of {name}")
-            try:
-                await asyncio.wait((run, quit_), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                run.cancel()
-                quit_.cancel()
-                ended = asyncio.gather(run, quit_, return_exceptions=True)
-                try:
-                    await asyncio.shield(ended)
-                except asyncio.CancelledError:  # the Lease is being given back already: that goes on
-                    await ended
-                    raise
-            shard.quit.clear()
-            shard.leaving, shard.handed_to = False, ""
 
     def _spawn(self, work: Awaitable[None], name: str) -> None:
         task = asyncio.ensure_future(work)
@@ -314,215 +227,109 @@ class Shards:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s failed", task.get_name(), exc_info=error)
 
-    def _led(self, shard: _Shard, leading: bool) -> None:
-        shard.free = shard.again = None
-        if self._before and not shard.number:
-            self._begin_at = self._clock.now() + self._settling if leading else float("inf")
-            if leading:
-                log.info("%s follows another version; it writes in %.0f s", self.identity, self._settling)
+    def _led(self, shard: Shard, leading: bool) -> None:
+        """A Lease was taken or lost."""
+        shard.free = shard.look_at = None
         if not leading:
             shard.confirmed = False
-            if not any(each.elector.leading for each in self._shards):
+            if not self._leads_any():
                 self._mark = self._wanted
             self._holder.changed()
-        elif self.count == 1 and not self._others and not self._before:
+        elif self.count == 1 and not self._peers.count_more:
             shard.confirmed = True
             self._holder.changed()
         else:
             self._spawn(self._confirm(shard), f"confirming shard {shard.number}")
 
-    async def _confirm(self, shard: _Shard) -> None:
-        """A Lease was taken: hold it if all the others, read after that, say the same as it does."""
+    async def _confirm(self, shard: Shard) -> None:
+        """A Lease was taken: keep it if all the others, read after that, say the same as it does."""
         while shard.elector.leading:
-            if self._clock.now() >= self._begin_at and not shard.number:
-                self._before = ""
-            said = shard.elector.seen
-            # Where it does not say what it should, it will with its next renewal.
-            if said is not None and said.notes.get(REGISTRY) == (self._mark if self.count > 1 else None):
+            written = shard.elector.seen
+            # If it does not say yet what it should, it will with its next renewal.
+            if written is not None and written.notes.get(REGISTRY) == (self._mark if self.count > 1 else None):
                 with suppress(HubError):
-                    await self._refresh()
+                    await self._peers.refresh()
                     self._settle(shard)
                     return
-            await self._clock.sleep(self._pace)
+            await self._clock.sleep(self._shares.pace)
 
-    def _settle(self, shard: _Shard) -> None:
-        """All the others were read after a Lease was taken."""
+    def _settle(self, shard: Shard) -> None:
+        """All other Leases were read after we took this one."""
         if not shard.elector.leading:
             return
         if why := self._obstacle():
             self._leave(shard, "", why)
             return
         shard.confirmed = True
-        self._ask_at = float("-inf")
+        self._shares.hurry()
         self._holder.changed()
 
-    async def _refresh(self) -> None:
-        """See all Leases that are not ours as they are now.
+    def _leave(self, shard: Shard, to: str, why: str) -> None:
+        """Give a Lease back once the writes under way have ended."""
+        if shard.elector.leading and not shard.leaving:
+            log.info("shard %d is given back: %s", shard.number, why)
+            shard.leaving, shard.handed_to = True, to
+            self._spawn(self._give_back(shard), f"giving back shard {shard.number}")
 
-        Raises:
-            HubError: one of them cannot be seen.
-        """
-        others = tuple(self._others)
-        answers = await asyncio.gather(*(each.refresh() for each in self._all()), return_exceptions=True)
-        for each in answers:
-            if isinstance(each, BaseException):
-                raise each
-        for number in others:
-            self._unseen.pop(number, None)
-
-    def _all(self) -> Iterable[Elector]:
-        yield from self.electors
-        yield from (elector for elector, _ in self._others.values())
+    async def _give_back(self, shard: Shard) -> None:
+        self._holder.changed()
+        while self._holder.busy(shard.number):
+            await self._clock.sleep(WRITE_POLL)
+        shard.quit.set()
 
     # --- who may take ------------------------------------------------------------------------------
 
     def notes(self, number: int) -> Mapping[str, str]:
-        """What our writes put on a Lease."""
-        said = {SHARDS: str(self.count), REGISTRY: self._mark} if self.count > 1 else {}
-        if self._before and not number:
-            said = {REGISTRY: self._before}
+        """The annotations that our writes put on a Lease."""
+        notes = {SHARDS: str(self.count), REGISTRY: self._mark} if self.count > 1 else {}
         if withheld := self._holder.withheld():
-            said[ANNOTATION_WITHHELD] = withheld
+            notes[ANNOTATION_WITHHELD] = withheld
         if to := self._shards[number].handed_to:
-            said[HANDED] = to
-        return said
+            notes[HANDED] = to
+        return notes
 
     def noticed(self, number: int, record: LeaseRecord) -> None:
         """A Lease was read."""
-        self._widen(record)
+        self._peers.widen(record)
         shard = self._shards[number]
         if not shard.elector.leading:
             shard.inherited = ANNOTATION_WITHHELD in record.notes
-            if not number:
-                self._before = record.notes.get(REGISTRY, "") if self._is_strange(record) else ""
         elif who := record.notes.get(WANTED):
             self._asked(shard, who)
 
     def admits(self, number: int, record: LeaseRecord | None) -> bool:
         """Whether a Lease that nobody holds may be taken now."""
-        if why := self._obstacle():
-            self._say(why)
-            return False
-        self._say("")
-        if self.count == 1:
-            return True
-        shard, now = self._shards[number], self._clock.now()
-        version = record.version if record is not None else ""
-        if shard.free is None or shard.free[0] != version:
-            shard.free = (version, now)
-        wait = self._wait(shard, record, now)
-        shard.again = now + wait if wait else None
-        if not wait:
-            self._next_take = now + self._pace
-        return not wait
+        why = self._obstacle()
+        if why and why != self._logged:
+            log.info("%s takes no shard: %s", self.identity, why)
+        self._logged = why
+        if why or self.count == 1:
+            return not why
+        return self._shares.take(self._shards[number], record, ready=self._wanted == self._mark)
 
-    def _wait(self, shard: _Shard, record: LeaseRecord | None, now: float) -> float:
-        """Seconds until a free Lease may be taken; 0 = now."""
-        if self._wanted != self._mark or shard.quit.is_set() or (shard.number and not self._counted()):
-            return self._pace
-        to = record.notes.get(HANDED) if record is not None else None
-        if self.identity in (to, record.holder if record is not None else ""):
-            return 0.0
-        holders = {each.seen.holder for each in self.electors if each.taken and each.seen is not None}
-        fair = -(-self.count // len(holders | {self.identity}))
-        left = self._next_take - now
-        if (to or self._load() >= fair) and shard.free is not None:
-            left = max(left, shard.free[1] + self._timing.retry - now)
-        return max(left, 0.0)
-
-    def _is_strange(self, record: LeaseRecord | None) -> bool:
-        """Whether a Lease is of another version, which divides otherwise or has other Leases."""
-        return record is not None and scheme_of(record.notes.get(REGISTRY, self._mark)) != self._scheme
-
-    @property
-    def _settling(self) -> float:
-        """Seconds within which another version's replicas have given up what they held when we took the first Lease."""
-        return LOOKS * self._timing.retry + self._timing.duration
-
-    def _counted(self) -> bool:
-        """Whether the first Lease says our number: whoever counts otherwise reads it there."""
-        return count_of(self._shards[0].elector.seen) == self.count
-
-    def _load(self) -> int:
-        """How many Leases are ours."""
-        return sum(each.elector.leading and not each.leaving for each in self._shards)
+    def _leads_any(self) -> bool:
+        return any(elector.leading for elector in self.electors)
 
     def _obstacle(self) -> str:
-        """Why no Lease may be taken: somebody holds one and counts or divides otherwise."""
-        if self._unseen:
-            why = next(filter(None, self._unseen.values()), "")
-            return f"the Leases of a larger --shards were not seen yet{f': {why}' if why else ''}"
-        for number, each in (*enumerate(self.electors), *((n, one) for n, (one, _) in self._others.items())):
-            if each.leading or not each.taken or each.seen is None:
-                continue
-            if (count := count_of(each.seen)) != self.count:
-                if self.count == 1 and number == 0:
-                    continue  # the one that is waited for
-                return f"{each.holder} has --shards {count} and holds shard {number}; this replica has {self.count}"
-            if self.count > 1 and each.seen.notes.get(REGISTRY) != self._mark:
-                return f"{each.holder} holds shard {number} with another registry than this replica's"
-        return ""
+        return self._peers.obstacle(self._mark)
 
-    def _say(self, why: str) -> None:
-        if why and why != self._said:
-            log.info("%s takes no shard: %s", self.identity, why)
-        self._said = why
-
-    def _widen(self, record: LeaseRecord) -> None:
-        """Somebody counted more shards: look at the Leases beyond ours, too."""
-        for number in range(self.count, count_of(record)):
-            if number not in self._others:
-                elector = Elector(self._store(number), self.identity, self._clock, self._timing, self._rng)
-                name = f"look at shard {number}"
-                task = asyncio.create_task(self._every(self._timing.retry, partial(self._look, number)), name=name)
-                self._others[number] = elector, task
-                self._unseen[number] = ""
-                self._spawn(self._look(number), name)
-
-    async def _look(self, number: int) -> None:
-        if number not in self._others:
-            return
-        try:
-            await self._others[number][0].refresh()
-        except HubError as error:
-            if number in self._unseen:
-                self._unseen[number] = str(error)
-        else:
-            self._unseen.pop(number, None)
-        if number in self._others and max(count_of(each.seen) for each in self.electors) <= number:
-            self._others.pop(number)[1].cancel()
-            self._unseen.pop(number, None)
+    # --- dealing with the other replicas -----------------------------------------------------------
 
     async def _look_again(self) -> None:
-        """Have one free Lease looked at that may be taken by now; each replica begins elsewhere."""
-        now, start = self._clock.now(), crc32(self.identity.encode()) % self.count
-        if now < self._next_take:
-            return
-        if not self._counted() and not self._obstacle():
-            self._shards[0].elector.nudge()  # it was made by somebody else just now
-            return
-        for shard in (*self._shards[start:], *self._shards[:start]):
-            if shard.again is not None and shard.again <= now and not shard.elector.leading:
-                shard.again = None
-                shard.elector.nudge()
-                return
-
-    # --- shares ------------------------------------------------------------------------------------
+        self._shares.look_again(self._obstacle)
 
     async def _deal(self) -> None:
-        """What follows from how the others stand."""
-        if self._load() and any(
-            each.taken and not each.leading and (count_of(each.seen) != self.count or self._is_strange(each.seen))
-            for each in self._all()
-        ):
+        """Do what follows from what the other replicas hold and say."""
+        if self._shares.load and self._peers.counts_differ():
             for shard in self._shards:
                 self._leave(shard, "", self._obstacle())
             return
         await self._agree()
-        await self._ask()
+        if self._mark == self._wanted and not self._obstacle():
+            await self._shares.ask(self._mark)
 
     async def _agree(self) -> None:
-        """Say which registry is in force here, and see whether all say the same."""
+        """Write the registry in force here on our Leases, and see whether all others say the same."""
         if self.agreed:
             return
         if self._mark != self._wanted:
@@ -530,62 +337,15 @@ class Shards:
                 return
             self._mark = self._wanted
         begun = self._round
-        own = [each.elector.seen for each in self._shards if each.elector.leading]
+        own = [elector.seen for elector in self.electors if elector.leading]
         if any(record is None or record.notes.get(REGISTRY) != self._mark for record in own):
-            return  # they say so with their next renewal
-        await self._refresh()
+            return  # the next renewal writes it
+        await self._peers.refresh()
         if begun == self._round and not self._obstacle():
             self.agreed = True
             self._holder.changed()
 
-    async def _ask(self) -> None:
-        """Ask for a shard of who holds the most, while that is two more than we do."""
-        now = self._clock.now()
-        if now < self._ask_at or self._mark != self._wanted or self._obstacle():
-            return
-        loads: Counter[str] = Counter()
-        for each in self.electors:
-            if each.leading:
-                continue
-            if not each.taken or each.seen is None:
-                return  # one that is free comes first
-            loads[each.seen.holder] += 1
-        rich, most = max(loads.items(), key=lambda each: (each[1], each[0]), default=("", 0))
-        if most - self._load() < 2:
-            return
-        self._ask_at = now + 3 * self._timing.retry
-        for shard in reversed(self._shards):
-            seen = shard.elector.seen
-            if seen is not None and seen.holder == rich and await shard.elector.amend(partial(self._request, rich)):
-                log.info("%s asks %s for shard %d", self.identity, rich, shard.number)
-                return
-
-    def _request(self, rich: str, record: LeaseRecord) -> LeaseRecord | None:
-        """A Lease with our request on it; None where somebody else holds it, or asks."""
-        notes = record.notes
-        other = notes.get(WANTED, self.identity) != self.identity
-        if record.holder != rich or other or notes.get(REGISTRY) != self._mark or count_of(record) != self.count:
-            return None
-        return replace(record, notes={**notes, WANTED: self.identity})
-
-    def _asked(self, shard: _Shard, who: str) -> None:
-        """Somebody asks for a shard of ours: he gets it while he has at least two less."""
-        if not self._is_held(shard) or self._mark != self._wanted or who == self.identity or len(who) > 256:
-            return
-        theirs = sum(each.taken and each.seen is not None and each.seen.holder == who for each in self.electors)
-        theirs += sum(each.handed_to == who for each in self._shards)
-        if self._load() - theirs >= 2:
-            self._leave(shard, who, f"to {who}, who has fewer")
-
-    def _leave(self, shard: _Shard, to: str, why: str) -> None:
-        """Give a Lease back once the writes under way have ended."""
-        if shard.elector.leading and not shard.leaving:
-            log.info("shard %d is given back: %s", shard.number, why)
-            shard.leaving, shard.handed_to = True, to
-            self._spawn(self._give_back(shard), f"giving back shard {shard.number}")
-
-    async def _give_back(self, shard: _Shard) -> None:
-        self._holder.changed()
-        while self._holder.busy(shard.number):
-            await self._clock.sleep(BUSY)
-        shard.quit.set()
+    def _asked(self, shard: Shard, who: str) -> None:
+        """A replica asks for a shard of ours: it gets the shard while it holds at least two fewer than we do."""
+        if shard.held and self._mark == self._wanted and self._shares.grants(who):
+            self._leave(shard, who, f"to {who}, which holds fewer")

@@ -1,1 +1,1 @@
-"""Kubernetes Events: what there is to be said of, how often, and the requests that say it."""
+"""Kubernetes Events: which reasons exist, how often each is sent, and the requests that send them."""

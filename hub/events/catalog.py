@@ -1,7 +1,7 @@
-"""Every reason of the Events that the hub writes: what it means, and what to do.
+"""Every reason of the Events that the hub writes, with its meaning and the remedy.
 
-One place for the recorder, the reference page and the tests. A finding whose reason is not in here makes no Event:
-the status page and ``hub status`` show it all the same.
+The recorder, the reference page and the tests use this catalog. A finding whose reason is not in it makes no Event; the
+status page and ``hub status`` still show it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ class Reason(msgspec.Struct, frozen=True):
     """One reason.
 
     Attributes:
-        name: as it stands in the Event, CamelCase.
+        name: the Event's reason, CamelCase.
         type: Normal or Warning.
-        action: what the hub was doing, or does about it.
-        on: the object: the Service concerned, or the hub itself where a cluster or the registry is concerned.
+        action: what the hub was doing.
+        on: the object of the Event: the Service, or the hub itself if a cluster or the registry is concerned.
         meaning: for the reference page.
-        remedy: likewise: what to do; "" = nothing.
-        after: seconds that a finding must have stood; some pass by themselves with each new node.
-        every: seconds between two Events of the reason on one object; those in between make one.
-        momentary: it happens, and does not hold on.
-        by_source: one Event for each source cluster, which is what the message begins with.
+        remedy: for the reference page: what to do; "" = nothing.
+        after: seconds that a finding must last before it makes an Event; some findings come and go with each new node.
+        every: shortest time between two Events of this reason on one object, seconds; occurrences in between are
+            merged.
+        momentary: the reason is an occurrence; otherwise it is a state that lasts until it ends.
+        by_source: one Event for each source cluster, whose name begins the message.
     """
 
     name: str
@@ -46,7 +47,7 @@ _all: dict[str, Reason] = {}
 
 
 def _normal(name: str, action: str, on: On, meaning: str, remedy: str = "", every: float = 0.0) -> Reason:
-    """Something that happened."""
+    """Add a reason that is an occurrence."""
     made = _all[name] = Reason(name, "Normal", action, on, meaning, remedy, every=every, momentary=True)
     return made
 
@@ -54,7 +55,7 @@ def _normal(name: str, action: str, on: On, meaning: str, remedy: str = "", ever
 def _warning(
     name: str, action: str, on: On, meaning: str, remedy: str, *, after: float = 0.0, by_source: bool = True
 ) -> Reason:
-    """Something that holds until it ends."""
+    """Add a reason that is a state."""
     made = _all[name] = Reason(name, "Warning", action, on, meaning, remedy, after, by_source=by_source)
     return made
 
@@ -64,7 +65,7 @@ PUBLISHED: Final = _normal(
     "EndpointsPublished",
     "Publish",
     "Service",
-    "EndpointSlices of the Service were written; at most one Event in 30 s says what the last write came to",
+    "EndpointSlices of the Service were written; at most one Event in 30 s gives the result of the last write",
     every=30.0,
 )
 _warning(
@@ -72,69 +73,78 @@ _warning(
     "Withhold",
     "Service",
     "a source that had endpoints answers that it has none; they stay until enough such answers agree",
-    "see whether the cluster has really no nodes; `hub approve` lets them go at once",
+    "check whether the cluster really has no nodes; `hub approve` removes the endpoints at once",
 )
 _normal(
     "EmptyResultAccepted",
     "Publish",
     "Service",
-    "as many answers as `guard.emptyResults` asks for agreed that a source is empty: its endpoints went",
+    "`guard.emptyResults` answers in a row said that a source is empty: its endpoints were removed",
 )
 _warning(
     "FilteredEmpty",
     "Withhold",
     "Service",
-    "nodes exist, but every endpoint would go: readiness, the selector, allowedCIDRs or the provider take them all out",
-    "`hub nodes CLUSTER` says why each one is out; mend that, or `hub approve`",
+    "nodes exist, but every endpoint would be removed: readiness, the selector, `allowedCIDRs` or the provider exclude "
+    "them all",
+    "`hub nodes CLUSTER` says why each node is excluded; repair that, or run `hub approve`",
 )
 _warning(
     "RemovalWithheld",
     "Withhold",
     "Service",
-    "more endpoints would go at once than `guard.maxRemoval` allows; they stay for `maxRemovalHold`",
-    "`hub plan` shows what would go; `hub approve` lets it go at once",
+    "more endpoints would be removed at once than `guard.maxRemoval` allows; they stay for `maxRemovalHold`",
+    "`hub plan` shows the removal; `hub approve` approves it at once",
 )
-_normal("PlanReleased", "Publish", "Service", "the same answer stood for `maxRemovalHold`: what was withheld went")
+_normal(
+    "PlanReleased",
+    "Publish",
+    "Service",
+    "the answer did not change for `maxRemovalHold`: the withheld endpoints were removed",
+)
 APPROVED: Final = _normal(
-    "ApprovalUsed", "Publish", "Service", "somebody approved what was withheld: it went (of the registry: on the hub)"
+    "ApprovalUsed",
+    "Publish",
+    "Service",
+    "a withheld removal was approved and carried out (for a removal from the registry, the Event is on the hub)",
 )
 # --- clusters ------------------------------------------------------------------------------------------
 UNREACHABLE: Final = _warning(
     "ClusterUnreachable",
     "Watch",
     "hub",
-    "the API server of a cluster cannot be connected to; what is published of it stays, unless `unreachable` says else",
-    "look at the network between the hub and that API server",
+    "the hub cannot connect to the API server of a cluster; its endpoints stay, unless `unreachable` says otherwise",
+    "check the network between the hub and that API server",
 )
 DEGRADED: Final = _warning(
     "ClusterDegraded",
     "Watch",
     "hub",
-    "a cluster answers, or would, but somebody must act: 401, 403, a certificate, a kubeconfig; its endpoints stay",
+    "the hub cannot use a cluster until an operator acts: 401, 403, a certificate, a kubeconfig; its endpoints stay",
     "the message says what is missing",
 )
-RECOVERED: Final = _normal("ClusterRecovered", "Watch", "hub", "a cluster makes statements again")
+RECOVERED: Final = _normal("ClusterRecovered", "Watch", "hub", "the nodes of a cluster are followed again")
 _warning(
     "ClusterDisrupted",
     "Resolve",
     "hub",
-    "more of a cluster's nodes are not Ready than `nodes.maxNotReady` allows: none leaves for that",
-    "look at that cluster; the endpoints leave once fewer are not Ready, or the nodes are gone",
+    "more of a cluster's nodes are not Ready than `nodes.maxNotReady` allows: no endpoint is removed for that",
+    "check that cluster; the endpoints are removed once fewer nodes are not Ready, or the nodes are gone",
 )
 WRONG_CLUSTER: Final = _warning(
     "WrongCluster",
     "Watch",
     "hub",
-    "another cluster than before answers under a name of the registry; nothing it says counts",
-    "mend the kubeconfig; if the cluster was rebuilt: `hub approve cluster/NAME HASH`",
+    "another cluster than before answers under a name of the registry; its answers are ignored",
+    "correct the kubeconfig; if the cluster was rebuilt: `hub approve cluster/NAME HASH`",
 )
 CREDENTIAL: Final = _warning(
     "CredentialExpiring",
     "Watch",
     "hub",
-    "a token or client certificate ends within 14 days, with a fifth of its life or less left, and nobody renews it; "
-    "or the hub tried to, at half its life, and could not",
-    "the message says why; or renew it in the kubeconfig: a replaced file or Secret is in use within seconds",
+    "a token or client certificate that is not renewed expires within 14 days, with at most a fifth of its life left; "
+    "or the hub failed to renew it at half its life",
+    "the message says why; or renew it in the kubeconfig: the hub uses a replaced file or Secret within seconds",
     after=300.0,
 )
 # --- providers and nodes -------------------------------------------------------------------------------
@@ -142,7 +152,7 @@ PROVIDER: Final = _warning(
     "ProviderFailed",
     "Resolve",
     "hub",
-    "a provider cannot answer for a cluster; the addresses it gave before stay, new nodes wait",
+    "a provider cannot answer for a cluster; known addresses stay, new nodes wait",
     "`hub providers` and the message say why: a token, a quota, an outage, the plugin itself",
     after=10.0,
 )
@@ -150,14 +160,14 @@ _warning(
     "NodeAmbiguous",
     "Resolve",
     "Service",
-    "the provider finds more than one candidate for a node and will not guess; what is published of it stays",
-    "the message names the candidates: remove or rename what is double",
+    "the provider finds more than one candidate for a node; the node's endpoint stays as it is",
+    "the message names the candidates: remove or rename duplicates",
 )
 _warning(
     "NodeUnresolved",
     "Resolve",
     "Service",
-    "the provider has not said the address of eligible nodes for a minute; new ones are not published",
+    "the provider has not given the address of eligible nodes for a minute; new nodes are not published",
     "`hub nodes CLUSTER` says why for each",
     after=60.0,
 )
@@ -165,32 +175,32 @@ _warning(
     "InvalidAddressSkipped",
     "Resolve",
     "Service",
-    "addresses are not published: outside `allowedCIDRs`, denied, or no address the API server takes",
-    "the message names one and says why; extend `allowedCIDRs` or see what reports such addresses",
+    "addresses are not published: outside `allowedCIDRs`, denied, or not valid for the API server",
+    "the message names one and says why; extend `allowedCIDRs`, or check what reports such addresses",
 )
 # --- the Service ---------------------------------------------------------------------------------------
 _warning(
     "PanicMode",
     "Check",
     "Service",
-    "no address passes its health check: all are published as if there were none",
-    "see whether the check's port and path are right, and whether the hub may reach the nodes",
+    "no address passes its health check: all are published as if health checks were off",
+    "check the port and path of the health check, and whether the hub can reach the nodes",
     by_source=False,
 )
 _warning(
     "OwnerConflict",
     "Publish",
     "Service",
-    "slices with our owner are another hub's (another Lease) and not touched",
-    "stop one of the two; then `hub run --take-over NAMESPACE/SERVICE`",
+    "slices with our owner belong to another hub (another Lease) and are not touched",
+    "stop one of the two hubs; then `hub run --take-over NAMESPACE/SERVICE`",
     by_source=False,
 )
 _warning(
     "ForeignSlice",
     "Publish",
     "Service",
-    "names that our slices would have are taken by slices that are not ours; others are used",
-    "nothing, unless nobody should be writing them",
+    "slices of another owner have names that our slices would have; ours get other names",
+    "nothing, unless no other controller should write slices there",
     by_source=False,
 )
 _warning(
@@ -205,28 +215,28 @@ _warning(
     "PortMismatch",
     "Publish",
     "Service",
-    "the ports to publish cannot be told from the Service's; what is published of the source stays",
+    "the ports to publish cannot be derived from the Service's; the source's endpoints stay as they are",
     "write `ports` in the registry, or number the Service's targetPorts",
 )
 _warning(
     "PortNotAllowed",
     "Publish",
     "Service",
-    "a port taken from the Service is not in the cluster's `allowedPorts`; what is published of the source stays",
+    "a port taken from the Service is not in the cluster's `allowedPorts`; the source's endpoints stay as they are",
     "extend `allowedPorts`, or write the port in the registry",
 )
 _warning(
     "FamilyNotInService",
     "Publish",
     "Service",
-    "a source has addresses of a family only that the Service does not have: none is published",
-    "give the Service the family (`ipFamilies`)",
+    "a source has only addresses of an IP family that the Service lacks: none is published",
+    "add the family to the Service (`ipFamilies`)",
 )
 _warning(
     "LocalTrafficPolicy",
     "Publish",
     "Service",
-    "the Service's traffic policy is Local, and its endpoints are on no node of the hub cluster: nothing reaches them",
+    "the Service's traffic policy is Local, but its endpoints are on no node of the hub cluster: no traffic gets there",
     "set `externalTrafficPolicy` or `internalTrafficPolicy`, whichever the message names, to Cluster",
     by_source=False,
 )
@@ -235,7 +245,7 @@ _warning(
     "Load",
     "Service",
     "the Service asks by annotation for a copy that the registry does not allow",
-    "extend `annotations.allow` in the registry, or take the annotation away",
+    "extend `annotations.allow` in the registry, or remove the annotation",
     by_source=False,
 )
 # --- the registry --------------------------------------------------------------------------------------
@@ -243,7 +253,7 @@ REJECTED: Final = _warning(
     "RegistryRejected",
     "Load",
     "hub",
-    "clusters.yaml cannot be used; the last good one stays in force, also over a restart",
+    "clusters.yaml cannot be used; the last good one stays in force, even after a restart",
     "`hub check clusters.yaml` names every problem with its line",
     by_source=False,
 )
@@ -251,8 +261,8 @@ REMOVAL: Final = _warning(
     "RegistryRemovalWithheld",
     "Withhold",
     "hub",
-    "the registry drops so much that it looks like a mistake; its slices stay",
-    "put the entries back, or run the `hub approve registry` of the message",
+    "the registry drops so many entries that it looks like a mistake; their slices stay",
+    "put the entries back, or run the `hub approve registry` command in the message",
     by_source=False,
 )
 
@@ -264,21 +274,21 @@ _HEAD: Final = """\
 <!-- generated: .venv/bin/python -m hub.events.catalog -->
 
 The hub that leads writes Events (`events.k8s.io/v1`, `reportingController: endpointslice-hub`): on the Service
-concerned, and on itself where a cluster or the registry is concerned. Itself is the Pod that the environment
-variables `POD_NAME` and `POD_NAMESPACE` name (and `POD_UID`, so that `kubectl describe pod` finds them), else its
-Lease. `hub run --once` and `--dry-run` write none.
+concerned, or on itself if a cluster or the registry is concerned. "Itself" is the Pod that the environment
+variables `POD_NAME` and `POD_NAMESPACE` name (and `POD_UID`, so that `kubectl describe pod` finds them), or else its
+Lease. `hub run --once` and `--dry-run` write no Events.
 
     kubectl events -n edge --for service/payments
     kubectl get events.events.k8s.io -A --field-selector reportingController=endpointslice-hub
 
-- A finding makes an Event when it appears, and another one when it comes back; one that comes back within six minutes
-  is counted in the Event's `series`. One that stays is said again, there too, every 30 minutes.
-- After ten different messages of one reason on one object within ten minutes, further ones make one Event that begins
-  with `(combined from similar events)`.
-- An object gets at most 25 Warnings in a row, then one in five minutes; the same again for Normal ones.
-- Events wait for nothing and nothing waits for them. An API server that refuses them is named once in the log; a
-  thousand that wait are the most, and then the oldest are dropped.
-- `hub run --events=false` writes none.
+- A finding makes an Event when it appears, and another one when it comes back. If it comes back within six minutes, it
+  is counted in the `series` of the first Event. A finding that lasts is repeated there every 30 minutes.
+- After ten different messages of one reason on one object within ten minutes, further messages are combined into one
+  Event that begins with `(combined from similar events)`.
+- An object gets at most 25 Warnings in a row, then one in five minutes; the same limits apply to Normal Events.
+- Publishing never waits for Events. If the API server refuses them, the log says so once. At most a thousand Events
+  wait to be sent; then the oldest are dropped.
+- `hub run --events=false` writes no Events.
 
 """
 
@@ -287,8 +297,8 @@ def text() -> str:
     """The reference page."""
     rows = ["| reason | type | on | meaning | what to do |", "|---|---|---|---|---|"]
     for name in sorted(REASONS):
-        each = REASONS[name]
-        rows.append(f"| {name} | {each.type} | {each.on} | {each.meaning} | {each.remedy} |")
+        reason = REASONS[name]
+        rows.append(f"| {name} | {reason.type} | {reason.on} | {reason.meaning} | {reason.remedy} |")
     return _HEAD + "\n".join(rows) + "\n"
 
 

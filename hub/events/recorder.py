@@ -1,8 +1,8 @@
-"""Writes Events, as far as that is possible without anything waiting for it.
+"""Sends Events; nothing else waits for them.
 
-What is to be said is decided by :mod:`hub.events.series`; here are the requests, one at a time and only while
-this process leads. They are outside the fence of the writes: an Event that arrives late misleads nobody. An
-API server that refuses them is named once for each namespace, and nothing else changes.
+:mod:`hub.events.series` decides which Events to send. This module sends the requests, one at a time and only while this
+process leads. The election's fence does not apply to them, since a late Event does no harm. If the API server refuses
+Events, that is logged once for each namespace, and the hub goes on without them.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ log = logging.getLogger(__name__)
 
 RULE: Final = "events.events.k8s.io: create, patch"
 TICK: Final = 5.0
-"""Seconds between looks at what has become due."""
+"""Seconds between checks for Events that have become due."""
 PACE: Final = 0.05
-"""Seconds between two requests: the Events of a whole fleet are not worth a storm."""
+"""Seconds between two requests, so that Events of a whole fleet do not flood the API server."""
 TIMEOUT: Final = 5.0
 TRIES: Final = 12
-"""Attempts for one Event while the API is away (client-go's maxTriesPerEvent); what waits behind it is bounded."""
+"""Attempts for one Event while the API is unreachable (client-go's maxTriesPerEvent)."""
 NAME_ROOM: Final = 253 - 18
 
 
 def hub_object(lease: str, environ: Mapping[str, str] = os.environ) -> Regarding:
-    """The hub itself: its Pod, where the environment names it, else its Lease (``namespace/name``)."""
+    """The object that stands for the hub: its Pod if the environment names it, else its Lease (``namespace/name``)."""
     name, namespace = environ.get("POD_NAME", ""), environ.get("POD_NAMESPACE", "")
     if name and namespace:
         return Regarding("v1", "Pod", namespace, name, environ.get("POD_UID", ""))
@@ -49,17 +49,17 @@ def hub_object(lease: str, environ: Mapping[str, str] = os.environ) -> Regarding
 
 
 class Recorder:
-    """Takes what there is to be said, and says it.
+    """Takes findings and occurrences, and sends their Events.
 
     Args:
         client: the hub cluster's.
         leading: whether this process is the one that writes.
         instance: of this process, for ``reportingInstance``.
-        enabled: ``--events``; False takes everything and says nothing.
+        enabled: ``--events``; False = send nothing.
 
     Attributes:
-        written: Events created and updated, since the start.
-        refused: those that the API did not take.
+        written: Events created and updated since the start.
+        refused: Events that the API server did not accept.
     """
 
     def __init__(
@@ -80,35 +80,35 @@ class Recorder:
 
     @property
     def suppressed(self) -> int:
-        """Events that were never sent: too many for one object, or for the queue."""
+        """Number of Events that were never sent: too many for one object, or for the queue."""
         return self._series.suppressed
 
     @property
     def problem(self) -> str:
-        """Why Events are refused; "" where they are not, as far as is known."""
+        """Why Events are refused; "" if they are not, as far as is known."""
         if not self._forbidden or not self._leading():
             return ""
         rest = len(self._forbidden) - 1
         return min(self._forbidden.values()) + (f" (and in {rest} more namespaces)" if rest else "")
 
     def happened(self, reason: Reason, regarding: Regarding, message: str) -> None:
-        """Something happened, once."""
+        """Note one occurrence."""
         if self.enabled and self._leading():
             self._series.happened(Held(reason, regarding, "", message), self._clock.now())
             self._wake()
 
     def standing(self, subject: Hashable, found: Iterable[Held]) -> None:
-        """Everything that holds of a subject now; what it does not name any more has ended."""
+        """Note all current findings of a subject; those that it no longer names have ended."""
         if self.enabled and self._leading():
             self._series.standing(subject, found, self._clock.now())
             self._wake()
 
     def reports(self, subject: Hashable) -> bool:
-        """Whether anything holds of a subject."""
+        """Whether a subject has current findings."""
         return self._series.reports(subject)
 
     def clear(self) -> None:
-        """This process does not write any more."""
+        """This process no longer leads."""
         self._series.clear()
 
     def _wake(self) -> None:
@@ -129,7 +129,7 @@ class Recorder:
                     await self._news.wait()
 
     async def _deliver(self, series: Series) -> None:
-        """Send one Event, again and again while the API is away; what the API says no to is given up."""
+        """Send one Event; try again while the API is unreachable, give up if it refuses the Event."""
         backoff = Backoff()
         name = self._name(series.key.regarding)
         for _ in range(TRIES):
@@ -138,10 +138,10 @@ class Recorder:
             try:
                 await self._send(series, name)
             except NotFound:
-                if not series.name:  # no such namespace (any more)
+                if not series.name:  # the namespace does not exist
                     self._forbidden.pop(series.key.regarding.namespace, None)
                     break
-                series.name = ""  # it has expired
+                series.name = ""  # the Event has expired: create another
                 continue
             except (ServerFault, TooManyRequests) as error:
                 await self._clock.sleep(max(error.retry_after or 0.0, backoff.next(self._clock.now())))
@@ -167,10 +167,10 @@ class Recorder:
                 log.warning("%s", text)
             self._forbidden[namespace] = text
         else:
-            log.info("an Event %s of %s was not taken: %s", series.key.reason, series.key.regarding.name, error)
+            log.info("an Event %s on %s was refused: %s", series.key.reason, series.key.regarding.name, error)
 
     async def _send(self, series: Series, name: str) -> None:
-        """Create it under this name, or update it: each try asks for the same, as its answer may have been lost."""
+        """Create or update the Event. Every try sends the same request, since the answer to the last may be lost."""
         path = f"/apis/events.k8s.io/v1/namespaces/{series.key.regarding.namespace}/events"
         if series.name:
             body = msgspec.json.encode({"series": self._repeated(series)})
@@ -216,6 +216,6 @@ class Recorder:
         return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     def _name(self, regarding: Regarding) -> str:
-        """As client-go names them: the object's name and the time, which no second Event has."""
+        """Named as in client-go: the object's name and a time that no other Event has."""
         self._last_name = max(self._last_name + 1, int(self._clock.wall() * 1e9))
         return f"{regarding.name[:NAME_ROOM]}.{self._last_name:x}"

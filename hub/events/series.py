@@ -1,8 +1,8 @@
-"""Which Events there are to be: from findings that hold and things that happen to a few bounded requests.
+"""Decides which Events to send: turns findings and occurrences into a bounded number of requests.
 
-client-go's rules (tools/events/event_broadcaster.go and tools/record/events_cache.go) for findings that are reported
-again with every pass: one Event when a finding appears, its ``series`` when it comes back or stays; similar ones
-are combined; a token bucket for each object. Pure: the time is an argument, and nothing is sent here.
+The rules are client-go's (tools/events/event_broadcaster.go and tools/record/events_cache.go), applied to findings that
+every pass reports again: one Event when a finding appears, and its ``series`` when it comes back or lasts; similar
+Events are combined; each object has a token bucket. Pure: time is an argument, and nothing is sent here.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import msgspec
 from hub.events.catalog import Reason
 
 QUIET: Final = 360.0
-"""Seconds: what comes back sooner continues its series, what comes back later is news (client-go's finishTime)."""
+"""Seconds after which a finding that comes back makes a new Event (client-go's finishTime)."""
 REFRESH: Final = 1800.0
-"""Seconds between two updates of something that stays (client-go's refreshTime; an Event lives for an hour)."""
+"""Seconds between updates for a finding that lasts (client-go's refreshTime; an Event lives for an hour)."""
 LIFETIME: Final = 3300.0
-"""Seconds after a write in which an Event can be updated: less than kube-apiserver's default --event-ttl of 1 h."""
+"""Seconds after a write in which an Event can be updated; less than kube-apiserver's --event-ttl of 1 h."""
 UPDATE: Final = 10.0
-"""Seconds between two updates of one Event: what flaps is counted, not sent each time."""
+"""Seconds between two updates of one Event: a flapping finding is counted, not sent each time."""
 SIMILAR: Final = 10
 SIMILAR_WITHIN: Final = 600.0
-"""So many different messages of one reason on one object, within so many seconds, are combined (client-go's)."""
+"""More than ``SIMILAR`` messages of one reason on one object in this many seconds are combined (client-go)."""
 BURST: Final = 25.0
 RATE: Final = 1 / 300
-"""Requests for one object and type in a row, and per second after these (client-go's)."""
+"""Requests for one object and type: ``BURST`` in a row, then ``RATE`` per second (client-go)."""
 PENDING: Final = 1000
-"""Events that wait to be sent, of each type; the oldest go."""
+"""Most Events of each type that wait to be sent; then the oldest are dropped."""
 KNOWN: Final = 4096
-"""Events, and objects, remembered (client-go's maxLruCacheEntries)."""
+"""Most Events that are remembered (client-go's maxLruCacheEntries)."""
 NOTE: Final = 1024
-"""Bytes of a note (k8s.io/api/events/v1)."""
+"""Most bytes of a note (k8s.io/api/events/v1)."""
 COMBINED: Final = "(combined from similar events): "
 
 
@@ -50,7 +50,7 @@ class Regarding(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What tells one Event from another."""
+    """Identifies an Event."""
 
     regarding: Regarding
     reason: str
@@ -58,7 +58,7 @@ class Key(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A finding that holds; ``scope`` tells findings of one reason on one object apart."""
+    """A current finding; ``scope`` distinguishes findings of one reason on one object."""
 
     reason: Reason
     regarding: Regarding
@@ -70,13 +70,13 @@ class Series(msgspec.Struct):
     """One Event.
 
     Attributes:
-        note: as it was first said; an Event's note cannot be changed.
-        count: how often it was seen.
-        seen_at: when last.
-        sent_at: when a request for it was last put in the queue.
-        name: of the object; "" until it was created.
-        queued: it waits to be sent.
-        news: seen since it was sent.
+        note: the first message; the API does not allow to change it.
+        count: how often it occurred.
+        seen_at: when it last occurred.
+        sent_at: when it was last put into the queue.
+        name: the Event's name; "" until it is created.
+        queued: whether it waits to be sent.
+        news: whether it occurred since it was sent.
     """
 
     key: Key
@@ -91,7 +91,7 @@ class Series(msgspec.Struct):
 
 
 class _Standing(msgspec.Struct):
-    """A finding that holds, and who reports it."""
+    """A current finding, and the subjects that report it."""
 
     held: Held
     since: float
@@ -113,10 +113,10 @@ class _Bucket(msgspec.Struct):
 
 
 class EventSeries:
-    """Decides what is sent.
+    """Decides which Events are sent.
 
     Attributes:
-        suppressed: how many were not sent: too many for one object, or for the queue.
+        suppressed: number of Events not sent: too many for one object, or for the queue.
     """
 
     def __init__(self) -> None:
@@ -125,17 +125,17 @@ class EventSeries:
         self._reported: dict[Hashable, frozenset[Key]] = {}
         self._unsaid: set[Key] = set()
         self._later: dict[Key, tuple[Held | None, float]] = {}
-        """What happens often: the last of it (None = it was said), and when it may be said again."""
+        """Frequent occurrences: the last one not sent yet (None = all are sent), and when the next may be sent."""
         self._series: dict[Key, Series] = {}
         self._similar: dict[tuple[Regarding, str], dict[str, float]] = {}
         self._buckets: dict[tuple[Regarding, str], _Bucket] = {}
         self._queues: dict[str, deque[Series]] = {"Warning": deque(), "Normal": deque()}
         self._swept_at = 0.0
 
-    # --- what there is to be said -----------------------------------------------------------------------
+    # --- findings and occurrences -----------------------------------------------------------------------
 
     def happened(self, held: Held, now: float) -> None:
-        """Something happened, once."""
+        """Note one occurrence."""
         if not held.reason.every:
             self._happen(held, now)
             return
@@ -148,7 +148,7 @@ class EventSeries:
             self._later[key] = (held, known[1])
 
     def standing(self, subject: Hashable, found: Iterable[Held], now: float) -> None:
-        """Everything that holds of a subject now; what it does not report any more has ended."""
+        """Note all current findings of a subject; those that it no longer reports have ended."""
         before = self._reported.get(subject, _NONE)
         keys: set[Key] = set()
         for held in found:
@@ -173,15 +173,15 @@ class EventSeries:
             self._reported.pop(subject, None)
 
     def reports(self, subject: Hashable) -> bool:
-        """Whether anything holds of a subject."""
+        """Whether a subject has current findings."""
         return subject in self._reported
 
     def tick(self, now: float) -> None:
-        """Say what has become due. To be called every few seconds."""
+        """Queue the Events that have become due. Call it every few seconds."""
         for key in list(self._unsaid):
             self._say(key, self._standing[key], now)
         self._say_due(now)
-        for series in list(self._series.values()):  # a full queue drops the oldest, here too
+        for series in list(self._series.values()):  # a copy: a full queue drops its oldest here too
             if series.news and not series.queued and now - series.sent_at >= UPDATE:
                 self._send(series, now)
         if now - self._swept_at >= 60.0:
@@ -189,7 +189,7 @@ class EventSeries:
             self._sweep(now)
 
     def clear(self) -> None:
-        """Another process writes from now on: what holds is news again should this one write once more."""
+        """Another process leads from now on. Should this one lead again, all current findings count as new."""
         self._standing.clear()
         self._reported.clear()
         self._unsaid.clear()
@@ -220,7 +220,7 @@ class EventSeries:
             self.suppressed += 1
 
     def _sweep(self, now: float) -> None:
-        """Repeat what stays, forget what is over."""
+        """Repeat findings that last, forget those that have ended."""
         for known in self._standing.values():
             if known.said_at is not None and now - known.said_at >= REFRESH:
                 known.said_at = now
@@ -237,13 +237,13 @@ class EventSeries:
             del self._buckets[owner]
 
     def _is_over(self, key: Key, series: Series, now: float) -> bool:
-        """Whether it cannot go on: what does not stay begins anew when it comes back after a while."""
+        """Whether the series has ended: a finding that comes back later makes a new Event."""
         return now - series.seen_at > (LIFETIME if key in self._standing else QUIET)
 
     # --- one Event ----------------------------------------------------------------------------------------
 
     def _occur(self, held: Held, now: float, *, stays: bool = False) -> bool:
-        """It is seen now; False where nothing can be said of it yet."""
+        """Count one occurrence; False if the Event cannot be sent yet."""
         key = _key(held)
         series = self._series.get(key)
         if series is None:
@@ -263,7 +263,7 @@ class EventSeries:
             if now - series.sent_at >= UPDATE:
                 self._send(series, now)
             return True
-        if series is not None and series.queued:  # it has waited for long: the newer one says it as well
+        if series is not None and series.queued:  # it still waits in the queue, and says the same
             return True
         series = Series(key, held.reason, note(held.note), now)
         if not self._send(series, now):
@@ -293,11 +293,11 @@ class EventSeries:
 
     @property
     def pending(self) -> int:
-        """How many wait to be sent."""
+        """Number of Events that wait to be sent."""
         return sum(map(len, self._queues.values()))
 
     def take(self) -> Series | None:
-        """The next one to be sent, Warnings first. It says all that was seen of it until now."""
+        """The next Event to send, Warnings first. Its count has all occurrences until now."""
         for queue in self._queues.values():
             if queue:
                 series = queue.popleft()
@@ -306,7 +306,7 @@ class EventSeries:
         return None
 
     def gone(self, series: Series) -> None:
-        """There is no such Event: what comes next of it makes a new one."""
+        """The Event does not exist: the next occurrence makes a new one."""
         series.queued = False
         if self._series.get(series.key) is series:
             del self._series[series.key]
@@ -320,10 +320,10 @@ def _key(held: Held) -> Key:
 
 
 def note(text: str) -> str:
-    """A message as an Event takes it: one line of printable text, at most 1,024 bytes.
+    """A message fit for an Event: one line of printable text, at most 1,024 bytes.
 
-    What a remote cluster wrote may be in it: control and format characters would colour a terminal, break a line
-    or turn the direction of the text.
+    It may contain text of a remote cluster, whose control and format characters could colour a terminal, break the line
+    or reverse the direction of the text.
     """
     clean = text[: 2 * NOTE]
     if not clean.isprintable():

@@ -1,7 +1,7 @@
-"""What of the hub's state makes Events: the findings of each pass, and looks at clusters, sources and the registry.
+"""Turns the hub's state into Events: findings of each pass, and the state of clusters, sources and the registry.
 
-A pass hands over its findings and goes on. Clusters and the registry are looked at every few seconds, so that what
-comes and goes within a moment says nothing. Only the process that leads does either.
+A pass hands over its findings and goes on. Clusters and the registry are checked every few seconds, so that a state
+that lasts only a moment makes no Event. Only the process that leads does either.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from hub.remote.fleet import Fleet
 from hub.remote.status import State
 
 INTERVAL: Final = 2.0
-"""Seconds between looks at the clusters and the registry."""
+"""Seconds between checks of the clusters and the registry."""
 HUB: Final = "hub"
-"""What is reported of the hub itself; a subject beside the targets."""
+"""The subject for findings of the hub itself; the other subjects are targets."""
 STATES: Final[Mapping[State, Reason]] = {
     State.UNREACHABLE: reasons.UNREACHABLE,
     State.DEGRADED: reasons.DEGRADED,
@@ -39,7 +39,7 @@ STATES: Final[Mapping[State, Reason]] = {
 
 
 class Rights(Protocol):
-    """What is this process's business where several replicas write."""
+    """What this process is responsible for, if several replicas write."""
 
     @property
     def first(self) -> bool: ...  # noqa: D102
@@ -47,7 +47,7 @@ class Rights(Protocol):
 
 
 class Watched(Protocol):
-    """The hub, as far as Events look at it."""
+    """The part of the hub that Events need."""
 
     @property
     def clock(self) -> Clock: ...  # noqa: D102
@@ -71,11 +71,11 @@ class Watched(Protocol):
 
 
 class EventWatch:
-    """Turns the hub's state into what a :class:`Recorder` is told.
+    """Reports the hub's state to a :class:`Recorder`.
 
     Args:
-        hub: whose state.
-        recorder: who is told.
+        hub: the hub.
+        recorder: gets the findings.
         itself: the object that stands for the hub.
     """
 
@@ -84,11 +84,11 @@ class EventWatch:
         self._recorder = recorder
         self._itself = itself
         self._troubled: set[str] = set()
-        """Clusters that something was said of, until they are well again."""
+        """Clusters with an Event about a problem, until they are Ready again."""
         self._withheld: RegistryHeld | None = None
 
     async def run(self) -> None:
-        """Look at the clusters and the registry until cancelled."""
+        """Check the clusters and the registry until cancelled."""
         while True:
             if self._hub.writing and self._recorder.enabled:
                 self.look()
@@ -100,7 +100,7 @@ class EventWatch:
     # --- targets ------------------------------------------------------------------------------------------
 
     def decided(self, result: Pass) -> None:
-        """A pass over a target came to these findings."""
+        """Report the findings of a pass over a target."""
         if not result.findings and not self._recorder.reports(result.target):
             return
         held: list[Held] = []
@@ -116,7 +116,7 @@ class EventWatch:
         self._recorder.standing(result.target, held)
 
     def published(self, result: Pass, done: Iterable[tuple[str, Slice]]) -> None:
-        """A pass over a target wrote these slices."""
+        """Report the slices that a pass over a target wrote."""
         if result.plan is None or not self._recorder.enabled:
             return
         slices = {each.name: each for each in result.observed}
@@ -142,7 +142,7 @@ class EventWatch:
     # --- clusters, sources and the registry --------------------------------------------------------------------
 
     def look(self) -> None:
-        """Say what holds of the hub itself now."""
+        """Report the current findings of the hub itself."""
         found = [*self._clusters(), *self._sources(), *self._credentials(), *self._registry()]
         self._recorder.standing(HUB, found)
 
@@ -166,7 +166,7 @@ class EventWatch:
         for key, source in fleet.sources.items():
             remote = fleet.clusters.get(key.cluster)
             if remote is not None and remote.status.state is not State.READY:
-                continue  # that is said already
+                continue  # the cluster's own Event says so already
             if (problem := source.problem) and self._hub.leading.minds(key.cluster):
                 text = f"{key.cluster}: provider {key.provider.name}: {problem}"
                 yield Held(reasons.PROVIDER, self._itself, f"{key.cluster} {key.provider.name}", text)
@@ -204,7 +204,7 @@ class EventWatch:
 
 
 def _scope(reason: Reason, finding: Finding) -> str:
-    """The source cluster that a finding is about, where there can be several of a reason."""
+    """The source cluster of a finding, if its reason makes one Event for each; else ""."""
     if not reason.by_source:
         return ""
     cluster, colon, _ = finding.message.partition(":")

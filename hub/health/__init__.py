@@ -1,1 +1,1 @@
-"""Health checks: what to probe, how, and what the answers amount to. Knows neither targets' slices nor Kubernetes."""
+"""Health checks: what to probe, how, and the verdicts. Independent of slices and of Kubernetes."""

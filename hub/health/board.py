@@ -1,8 +1,8 @@
-"""The verdicts of the hub: who wants what probed, what came of it, and who is to be told.
+"""The hub's health verdicts: which addresses targets want probed, and the results.
 
-Targets say what they want with :meth:`Board.follow` after every pass; equal wishes share one probe. Verdicts
-are read as values; a changed one wakes the targets that asked. Nothing here runs, opens or remembers
-anything while no target asks.
+Every pass of a target says with :meth:`Board.follow` what to probe; targets that ask for the same check of an address
+share one probe. Verdicts are read as values, and a changed verdict wakes the targets that asked for it. While no target
+asks, nothing runs, no socket is open and no memory is used.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from hub.model import Endpoint, Finding, TargetKey
 log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 1.0
-"""Seconds within which a new address is probed first. One that is published already waits for its turn."""
+"""Seconds within which a new address is probed. An address that is published already is probed within its interval."""
 LOOK: Final = 0.1
-"""Seconds between looks for a suspicion, while something that should be healthy fails; a look at 5,000
+"""Seconds between checks whether the prober itself is the suspect, while a healthy address fails. Checking 5,000
 addresses takes 2 ms."""
 TOLD: Final = 10
-"""New verdicts that are logged one by one, in each round."""
+"""New verdicts that are logged one by one in each round; the others are only counted."""
 ROUND: Final = 0.5
-"""Seconds between looks after everything else."""
+"""Seconds between rounds while no healthy address fails."""
 
 
 class _Wanted(NamedTuple):
-    """Who wants an address: a target may have it from two sources."""
+    """A target that wants an address probed, and the source: a target may have it from two sources."""
 
     target: TargetKey
     cluster: str
@@ -63,7 +63,7 @@ class _Checked(msgspec.Struct, eq=False):
     probes: dict[str, Probe] = msgspec.field(default_factory=dict)
     wanted: dict[str, set[_Wanted]] = msgspec.field(default_factory=dict)
     verdicts: Mapping[str, Verdict] | None = None
-    """As last handed out; None after a change."""
+    """The last snapshot; None after a change."""
 
     def snapshot(self) -> Mapping[str, Verdict]:
         if self.verdicts is None:
@@ -79,7 +79,7 @@ class Board:
         folder: of files with certificates (``--credentials-dir``).
 
     Attributes:
-        suspected: failures count for nothing, since the prober is the suspect.
+        suspected: failures are ignored, since the prober itself is the suspect.
         probes: answers since the start: ``passed``, ``timeout``, ``failed``.
     """
 
@@ -92,11 +92,11 @@ class Board:
         self._prober = Prober(clock, self._answered)
         self._checked: dict[Check, _Checked] = {}
         self._followed: dict[TargetKey, dict[tuple[str, str, Check], _Followed]] = {}
-        self._lanes: WeakValueDictionary[str, Lane] = WeakValueDictionary()  # each goes with its last probe
+        self._lanes: WeakValueDictionary[str, Lane] = WeakValueDictionary()  # a lane is dropped with its last probe
         self._verdicts: Verdicts = NO_VERDICTS
         self._outdated = False
         self._doubtful = False
-        """Something fails that is believed to be healthy."""
+        """An address with the verdict healthy fails."""
         self._looked_at = float("-inf")
         self._told = 0
         self._needed = asyncio.Event()
@@ -111,11 +111,11 @@ class Board:
         return self._verdicts
 
     def follow(self, target: TargetKey, watches: Sequence[Watch], policies: Mapping[str, Policy]) -> None:
-        """Probe exactly this for a target, from now on.
+        """Probe exactly these addresses for a target, from now on.
 
         Args:
-            target: who asks.
-            watches: what for, at most one for each source, family and check.
+            target: the target that asks.
+            watches: what to probe, at most one for each source, family and check.
             policies: by cluster, which addresses may be contacted; without one, none.
         """
         old = self._followed.get(target)
@@ -123,11 +123,11 @@ class Board:
             return
         old = old or {}
         new: dict[tuple[str, str, Check], _Followed] = {}
-        for each in watches:
-            key, policy = (each.cluster, each.family, each.check), policies.get(each.cluster)
+        for watch in watches:
+            key, policy = (watch.cluster, watch.family, watch.check), policies.get(watch.cluster)
             known = old.get(key)
-            if known is None or known.addresses is not each.addresses or known.policy is not policy:
-                known = self._carry_out(target, each, policy, known)
+            if known is None or known.addresses is not watch.addresses or known.policy is not policy:
+                known = self._carry_out(target, watch, policy, known)
             new[key] = known
         for key in old.keys() - new.keys():
             cluster, _, check = key
@@ -139,7 +139,7 @@ class Board:
             del self._followed[target]
 
     def clear(self) -> None:
-        """Nobody asks any more: this hub does not write."""
+        """Stop all probes, since this hub does not write any more."""
         for target in list(self._followed):
             self.follow(target, (), {})
         self.suspected = False
@@ -203,10 +203,10 @@ class Board:
 
         return encrypted
 
-    # --- what comes of it -------------------------------------------------------------------------
+    # --- results -------------------------------------------------------------------------
 
     def _answered(self, probe: Probe, outcome: str, now: float) -> None:
-        """An answer; the common one, of a healthy address that is still so, costs next to nothing."""
+        """Handle an answer; the common case, a healthy address that passes again, returns early."""
         good = passed(outcome)
         self.probes["passed" if good else "timeout" if outcome == TIMED_OUT else "failed"] += 1
         probe.at = now
@@ -224,12 +224,12 @@ class Board:
             return
         probe.fallen = bool(before.verdict)
         if probe.fallen and self._look(now) and probe.verdict:
-            return  # the prober is the suspect: the verdict is what it was
+            return  # the prober is the suspect, and the old verdict was restored
         self._tell(probe)
         self._changed(self._checked[check], probe.address)
 
     def _tell(self, probe: Probe) -> None:
-        """Log a new verdict; of many at once, the first few and a number."""
+        """Log a new verdict; of many in one round, the first few and the number of the others."""
         self._told += 1
         if self._told > TOLD:
             return
@@ -249,7 +249,7 @@ class Board:
 
     def _changed(self, checked: _Checked, address: str) -> None:
         self._note(checked)
-        self._on_change({each.target for each in checked.wanted[address]})
+        self._on_change({wanted.target for wanted in checked.wanted[address]})
 
     def standing(self) -> Mapping[tuple[str, str], int]:
         """How many addresses are probed: (cluster, ``healthy``, ``unhealthy`` or ``unknown``) -> number."""
@@ -261,20 +261,20 @@ class Board:
         return found
 
     def reason(self, check: Check, address: str) -> str:
-        """Why the last probe of an address failed; "" where it passed, or there was none."""
+        """Why the last probe of an address failed; "" if it passed, or there was none."""
         checked = self._checked.get(check)
         probe = checked.probes.get(address) if checked is not None else None
         return probe.reason if probe is not None else ""
 
     def findings(self, watches: Sequence[Watch]) -> Iterator[Finding]:
-        """What is wrong with the probing itself, as far as it concerns a target with these watches."""
+        """Problems of the prober itself that affect a target with these watches."""
         if self.suspected and watches:
             yield Finding(
                 "ProberSuspected",
                 "more than half of all healthy addresses, in several clusters, stopped answering at once: "
                 "the hub or its network is the suspect, no address becomes unhealthy until they answer again",
             )
-        for trust in {trust_of(each.check) for each in watches if each.check.mode == "https"}:
+        for trust in {trust_of(watch.check) for watch in watches if watch.check.mode == "https"}:
             if problem := self._trusts.problem(trust):
                 yield Finding("ProbeCertificates", f"https checks rest: {problem}")
 
@@ -285,33 +285,33 @@ class Board:
             yield from checked.probes.values()
 
     def _seen(self, now: float) -> Iterator[Seen]:
-        """Everything whose verdict is healthy, or was when its failures began a moment ago."""
+        """Addresses whose verdict is healthy, or was healthy until their present failures began."""
         for probe in self._probes():
             recent = probe.fallen and probe.since >= now - probe.check.interval * SLACK
             if (probe.verdict or (probe.verdict is False and recent)) and probe.passing is not None:
                 yield Seen(probe.lane.cluster, probe.passing, probe.at, probe.since, probe.check.interval)
 
     def _look(self, now: float) -> bool:
-        """Begin or end a suspicion, where it is time; whether there is one."""
+        """Begin or end a suspicion of the prober; True while there is one."""
         if now - self._looked_at < LOOK and not self.suspected:
             return False
         self._looked_at = now
         if self.suspected:
             if calm(self._seen(now)):
                 self.suspected = False
-                log.warning("probes are trusted again")
+                log.warning("enough addresses answer again: health verdicts change again")
                 self._on_change(list(self._followed))
         elif self._doubtful:
             seen = list(self._seen(now))
-            self._doubtful = not all(each.passing for each in seen)
+            self._doubtful = not all(address.passing for address in seen)
             if suspicious(seen, now):
-                self._suspect(now, sum(not each.passing for each in seen), len(seen))
+                self._suspect(now, sum(not address.passing for address in seen), len(seen))
         return self.suspected
 
     def _suspect(self, now: float, failing: int, total: int) -> None:
         self.suspected = True
         log.warning(
-            "%d of %d healthy addresses stopped answering at once: this hub is the suspect, verdicts are frozen",
+            "%d of %d healthy addresses stopped answering at once: suspecting the hub's network; verdicts are frozen",
             failing,
             total,
         )
@@ -324,7 +324,7 @@ class Board:
     # --- running ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Probe while somebody asks; until cancelled."""
+        """Probe while targets ask; until cancelled."""
         while True:
             await self._needed.wait()
             probing = asyncio.create_task(self._prober.run(), name="prober")
@@ -345,7 +345,7 @@ class Board:
                     await probing
 
     async def _trust(self) -> None:
-        """Look after the certificates: beside the verdicts, which wait for no file."""
+        """Keep the certificates current, in a task of its own, so that verdicts never wait for a file."""
         while True:
             await self._trusts.refresh(self._clock.now())
             await self._clock.sleep(ROUND)

@@ -1,4 +1,4 @@
-"""One probe under way, per protocol: what to do each time its socket has something to say.
+"""Probes under way, one class per protocol: each handles the events of its socket.
 
 Sockets never block, and are watched edge-triggered: every ``step`` goes on until the kernel has no more.
 """
@@ -19,26 +19,26 @@ PASSED: Final = ""
 
 _FLAGS: Final = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
-"""A probe is closed with a reset: nothing is left to wait for, and 1,000 closed connections a second would leave
-60,000 in TIME_WAIT, here or in every NAT on the way."""
+"""Probes close their connection with a reset, since 1,000 regularly closed connections a second would leave 60,000 in
+TIME_WAIT, here or in every NAT on the way."""
 
 
 class Flight(Protocol):
-    """One connection. ``step`` says "" for a pass, why for a failure, None to go on."""
+    """One connection. ``step`` returns "" for a pass, the reason of a failure, or None to continue."""
 
     sock: socket.socket
 
     def step(self) -> str | None:
-        """Do what can be done now."""
+        """Do everything that is possible without waiting."""
         ...
 
 
 Opener = Callable[[socket.socket, str], Flight | None]
-"""From a connecting socket and its address to a flight; None where the check cannot be carried out now."""
+"""Makes a flight of a connecting socket and its address; None if the check is not possible at the moment."""
 
 
 def connection(address: str, port: int) -> tuple[socket.socket, int]:
-    """A socket on its way to an IP address, and the error number of the attempt (EINPROGRESS as a rule).
+    """A socket that connects to an IP address, and the error number of the attempt (usually EINPROGRESS).
 
     Raises:
         OSError: this machine has no socket to give.
@@ -49,12 +49,12 @@ def connection(address: str, port: int) -> tuple[socket.socket, int]:
 
 
 def in_words(number: int) -> str:
-    """An error number for an operator: ``connection refused``."""
+    """The text of an error number: ``connection refused``."""
     return os.strerror(number).lower()
 
 
 class TcpFlight:
-    """Passes when the connection stands."""
+    """A tcp check: passes when the connection is established."""
 
     __slots__ = ("sock",)
 
@@ -62,13 +62,13 @@ class TcpFlight:
         self.sock = sock
 
     def step(self) -> str | None:
-        """The first thing a connecting socket says is how it went."""
+        """The first event of a connecting socket is its result."""
         error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         return in_words(error) if error else PASSED
 
 
 class HttpFlight:
-    """Connects, asks, and decides by the status."""
+    """An http check: sends a request and decides by the status."""
 
     __slots__ = ("_check", "_connected", "_received", "_request", "sock")
 
@@ -80,7 +80,7 @@ class HttpFlight:
         self._received = b""
 
     def step(self) -> str | None:
-        """Send what is left to send, read what is there."""
+        """Send the rest of the request, read the available bytes."""
         try:
             if not self._connected:
                 error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -114,7 +114,7 @@ class HttpFlight:
 
 
 class HttpsFlight(HttpFlight):
-    """The same inside TLS."""
+    """An https check: the same inside TLS."""
 
     __slots__ = ("_context", "_name", "_shaken", "_wrapped")
 

@@ -12,15 +12,15 @@ from typing import Final
 from hub.health.spec import Check
 
 HEAD_LIMIT: Final = 16_384
-"""Bytes read of an answer, at most; what proxies accept by default is 8 to 16 KiB."""
+"""Most bytes that are read of an answer; proxies accept 8 to 16 KiB by default."""
 
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 _INTERIM: Final = (100, 102, 103)
-"""Statuses after which the real answer follows (RFC 9110 15.2); 101 is none: nobody asked for another protocol."""
+"""Statuses that a final answer follows (RFC 9110 15.2); not 101, since the request asks for no other protocol."""
 
 
 def request(check: Check, address: str) -> bytes:
-    """What is sent to one address."""
+    """The request to one address."""
     host = check.host or (f"[{address}]" if ":" in address else address) + f":{check.port}"
     lines = [f"{check.method} {check.path} HTTP/1.1", f"Host: {host}"]
     written = {name.lower() for name, _ in check.headers}

@@ -1,9 +1,9 @@
-"""The engine: thousands of probes on one epoll and one timer wheel, without a task for any of them.
+"""Runs thousands of probes on one epoll and one timer wheel, without a task for each.
 
-A probe costs a handful of system calls and a few microseconds of Python; asyncio sees one readable
-descriptor (the epoll) and one ticking task. Sockets are bounded, hub-wide and per cluster, and what fails
-is kept from using up those of what answers: an address that does not answer holds its socket for the whole
-timeout, a thousand times as long as one that does.
+A probe takes a few system calls and a few microseconds of Python; asyncio sees one readable descriptor (the epoll) and
+one task. The number of sockets is limited, in the hub and per cluster. Failing addresses have a smaller limit, so that
+sockets are left for those that answer: an address that does not answer holds its socket for the whole timeout, which is
+a thousand times as long.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from hub.health.wheel import TICK, Wheel
 log = logging.getLogger(__name__)
 
 SOCKETS: Final = 512
-"""In all."""
+"""Sockets of all clusters together."""
 PER_CLUSTER: Final = 64
 JITTER: Final = 0.05
-"""An interval is this much longer or shorter each time, so that probes do not march in step."""
+"""Share by which each interval is longer or shorter, at random, so that probes spread over time."""
 TIMED_OUT: Final = "timed out"
 EVENTS: Final = 512
-"""Events handled in one go, at 20 µs each; the loop's other work waits no longer than for a small pass."""
+"""Events that are handled at once, 20 µs each, so that other work on the loop waits 10 ms at most."""
 
 STALL: Final = 0.25
-"""Seconds a tick may be late. More, and it was the hub that did not listen: what flew then gets that time again."""
+"""Seconds a tick may be late. If it is later, the hub was busy: probes under way get that time again."""
 
 _EVENTS: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 _OWN_FAULT: Final = frozenset(
     (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EAGAIN)
 )
-"""This machine has run out of something: that says nothing about the address."""
+"""Errors of this machine, which say nothing about the address."""
 
 
 class Kind(IntEnum):
-    """How an address answers, in order of precedence; each kind may use its share of the sockets and no more."""
+    """How well an address answers, in order of precedence. Each kind has its own limit of sockets."""
 
     LIVE = 0
     DOUBTFUL = 1
-    """Its last probe failed, or it never answered yet."""
+    """Its last probe failed, or it has not answered yet."""
     DEAD = 2
     """Its verdict is unhealthy."""
 
@@ -66,7 +66,7 @@ CLUSTER: Final = (PER_CLUSTER, 48, 16)
 
 
 class Lane(msgspec.Struct, eq=False, weakref=True):
-    """The sockets of one cluster, and what waits for one."""
+    """The sockets of one cluster, and the probes that wait for one."""
 
     cluster: str
     held: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0])
@@ -84,10 +84,10 @@ class Probe(msgspec.Struct, eq=False):
         verdict, run, passing: see :class:`hub.health.verdicts.Standing`.
         at: when the last answer came.
         since: when the run of answers like it began.
-        reason: what failed last; "" where it passed.
+        reason: why it failed last; "" if it passed.
         fallen: its verdict was healthy before the run of failures that ended it.
         started: when the probe under way, or the last one, began.
-        active: False once nobody wants it any more.
+        active: False once no target asks for it.
     """
 
     address: str
@@ -105,7 +105,7 @@ class Probe(msgspec.Struct, eq=False):
     active: bool = True
 
     def kind(self) -> Kind:
-        """Whose sockets it may use."""
+        """The kind whose limit of sockets applies."""
         if self.verdict is False:
             return Kind.DEAD
         if self.passing or (self.passing is None and self.verdict):
@@ -125,11 +125,11 @@ class _Flying:
         self.descriptor = descriptor
         self.over = False
         self.excused = False
-        """It got its time again, which happens once: on a machine that is always late, timeouts are all there is."""
+        """It got its time again. That happens once, or nothing would ever time out on a machine that is always late."""
 
 
 class Prober:
-    """Probes what it is given, again and again.
+    """Probes addresses at their intervals.
 
     Args:
         on_answer: called with (probe, why it failed or "", Clock.now()).
@@ -151,20 +151,20 @@ class Prober:
         self._complained = float("-inf")
         self._ticked = float("inf")
 
-    # --- what is probed -------------------------------------------------------------------------
+    # --- adding and removing -------------------------------------------------------------------------
 
     def add(self, probe: Probe, within: float) -> None:
-        """Begin; the first probe is sent at a random moment of the next ``within`` seconds."""
+        """Start probing; the first probe is sent at a random moment of the next ``within`` seconds."""
         self._due.put(probe, self._clock.now() + self._rng.random() * within)
 
     @staticmethod
     def remove(probe: Probe) -> None:
-        """Stop; a probe under way comes to its end and is not reported."""
+        """Stop probing; a probe under way ends and is not reported."""
         probe.active = False
 
     @property
     def sockets(self) -> int:
-        """Open now."""
+        """How many sockets are open."""
         return len(self._flying)
 
     # --- running --------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Prober:
             self._epoll = None
 
     def tick(self) -> None:
-        """Give up what is overdue, start what is due."""
+        """End probes that are overdue, start those that are due."""
         now = self._clock.now()
         late, self._ticked = now - self._ticked - TICK, now
         for flying in self._deadlines.due(now):
@@ -204,7 +204,7 @@ class Prober:
                 self._start(probe, now)
 
     def _start(self, probe: Probe, now: float) -> bool:
-        """Whether it has a socket now."""
+        """Start a probe if there is a socket for it; True if it is under way."""
         kind, lane = probe.kind(), probe.lane
         if not self._room(lane, kind):
             lane.waiting[kind].append(probe)
@@ -238,7 +238,7 @@ class Prober:
         return True
 
     def _refused(self, probe: Probe, error: int, now: float) -> None:
-        """There is no connection to wait for."""
+        """Handle a connection that failed at once."""
         self._again(probe, now)
         if error in _OWN_FAULT:
             self._complain(error, now)
@@ -246,12 +246,12 @@ class Prober:
             self._on_answer(probe, in_words(error), now)
 
     def _room(self, lane: Lane, kind: Kind) -> bool:
-        """Sockets of a kind count for it and for the kinds above."""
+        """Whether a socket is free: sockets of a kind count against its limit and against those of the kinds above."""
         held, of_lane = self._held, lane.held
         return all(held[level] < TOTAL[level] and of_lane[level] < CLUSTER[level] for level in range(kind + 1))
 
     def _ready(self) -> None:
-        """Some sockets have something to say."""
+        """Handle sockets that have events."""
         assert self._epoll is not None  # noqa: S101 - the loop calls it while run() runs
         now = self._clock.now()
         for descriptor, _ in self._epoll.poll(0, EVENTS):
@@ -261,7 +261,7 @@ class Prober:
             try:
                 outcome = flying.flight.step()
             except Exception:
-                log.exception("probing %s failed; it counts as no answer", flying.probe.address)
+                log.exception("probing %s failed; this counts as a failed probe", flying.probe.address)
                 outcome = "the probe failed"
             if outcome is not None:
                 self._finish(flying, outcome, now)
@@ -289,12 +289,12 @@ class Prober:
             of_lane[level] -= 1
 
     def _again(self, probe: Probe, now: float) -> None:
-        """Counted from the start of the last probe, so that slow answers do not stretch the interval."""
+        """Schedule the next probe an interval after the start of the last one, so that slow answers do not delay it."""
         pause = probe.check.interval * (1.0 + JITTER * (2.0 * self._rng.random() - 1.0))
         self._due.put(probe, max(now, probe.started + pause))
 
     def _feed(self, now: float) -> None:
-        """A socket is free: to whom it helps, live ones first, clusters in turn."""
+        """Give a free socket to a waiting probe: live ones first, clusters in turn."""
         for kind in Kind:
             for _ in range(len(self._hungry)):
                 lane = self._hungry[0]
@@ -311,9 +311,9 @@ class Prober:
     def _complain(self, error: int, now: float) -> None:
         if now - self._complained >= 60.0:
             self._complained = now
-            log.warning("cannot probe for want of sockets: %s; verdicts stay as they are", in_words(error))
+            log.warning("no sockets for health checks: %s; verdicts stay as they are", in_words(error))
 
 
 def passed(outcome: str) -> bool:
-    """Whether an answer speaks for the address."""
+    """Whether an outcome is a pass."""
     return outcome == PASSED

@@ -1,7 +1,7 @@
 """What to probe, and how: pure values between the registry, the ``desired`` stage and the prober.
 
 A check is everything that decides about an answer but the address: two targets whose checks are equal share
-one probe for each address. What becomes of an address that fails is the target's business, not the check's.
+one probe for each address. What happens to a failing address is up to the target, not to the check.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def check_of(policy: HealthPolicy, port: int) -> Check | None:
-    """The check a policy asks for; None where it is off. Keys the mode has no use for do not count.
+    """The check that a policy asks for; None if it is off. Keys that the mode does not use are ignored.
 
     Args:
         policy: with precedence applied.
@@ -60,7 +60,7 @@ def check_of(policy: HealthPolicy, port: int) -> Check | None:
 
 
 class Watch(msgspec.Struct, frozen=True):
-    """What a target wants probed of one source and family.
+    """The addresses of one source and family that a target wants probed.
 
     Attributes:
         cluster, family: whose addresses these are.
@@ -82,7 +82,7 @@ NO_VERDICTS: Final[Verdicts] = {}
 
 
 class Policy(Protocol):
-    """What may not be published may not be contacted either."""
+    """Which addresses may be contacted: those that may be published."""
 
     def accepts(self, text: str) -> bool:
         """Whether an address is in its normal form and may be probed."""
@@ -90,5 +90,5 @@ class Policy(Protocol):
 
 
 def starting_verdict(published: Endpoint | None) -> Verdict:
-    """What is believed of an address before it was probed: what its slice says; nothing where it has none."""
+    """The verdict of an address before its first probe: as its slice says; None if no slice has it."""
     return None if published is None else published.conditions.serving is not False

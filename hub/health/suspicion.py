@@ -1,4 +1,4 @@
-"""Is it the backends, or is it the prober? Pure.
+"""Decides whether the backends fail or the prober itself. Pure.
 
 When more than half of the addresses that answered one interval ago stop within one interval, in two clusters
 or more, the likeliest culprit is what they have in common: this hub, or its network. Verdicts freeze then,
@@ -14,7 +14,7 @@ SUSPECT: Final = 0.5
 CALM: Final = 0.3
 CLUSTERS: Final = 2
 SLACK: Final = 1.1
-"""An interval is jittered; so much of it after the last probe, the next one has been sent."""
+"""Intervals are jittered: this many intervals after the last probe, the next one was sent for certain."""
 
 
 class Seen(NamedTuple):
@@ -35,26 +35,26 @@ class Seen(NamedTuple):
 
 
 def suspicious(seen: Iterable[Seen], now: float) -> bool:
-    """Whether so much stopped answering at once that the prober is the suspect.
+    """Whether so many addresses stopped answering at once that the prober is the suspect.
 
     Only addresses heard of within their last interval count, so that it holds too where probes are late.
     """
     stopped: dict[str, int] = {}
     answering = 0
-    for each in seen:
-        within = now - each.interval * SLACK
-        if each.passing:
-            answering += each.at >= within
-        elif each.since >= within:
-            stopped[each.cluster] = stopped.get(each.cluster, 0) + 1
+    for address in seen:
+        within = now - address.interval * SLACK
+        if address.passing:
+            answering += address.at >= within
+        elif address.since >= within:
+            stopped[address.cluster] = stopped.get(address.cluster, 0) + 1
     failing = sum(stopped.values())
     return len(stopped) >= CLUSTERS and failing > SUSPECT * (failing + answering)
 
 
 def calm(seen: Iterable[Seen]) -> bool:
-    """Whether a suspicion is over: of all that should be healthy, few enough fail."""
+    """Whether a suspicion is over: few enough of the addresses that should be healthy fail."""
     total = failing = 0
-    for each in seen:
+    for address in seen:
         total += 1
-        failing += not each.passing
+        failing += not address.passing
     return failing < CALM * total or total == 0

@@ -1,4 +1,4 @@
-"""TLS contexts of https checks: one for each way of trusting, read again when its file changes."""
+"""TLS contexts of https checks: one per CA file or setting, replaced when its file changes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import msgspec
 
 from hub.aio.threads import NoAnswer, Reader
 from hub.errors import HubError
+from hub.files import ConfinedPath, OutsideFolders, signature
 from hub.health.spec import Check
 
 log = logging.getLogger(__name__)
@@ -22,10 +23,10 @@ MAX_BYTES: Final = 1_048_576
 """A file of certificates; the system's own bundle has 220 KB."""
 
 LOOK_AGAIN: Final = 10.0
-"""Seconds between looks at the files."""
+"""Seconds between checks of the files."""
 
 READ_TIMEOUT: Final = 5.0
-"""Seconds for a file: longer, and the mount it lies on does not answer."""
+"""Seconds until a file counts as unreadable: its mount does not answer."""
 
 
 class TrustError(HubError):
@@ -33,7 +34,7 @@ class TrustError(HubError):
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """What decides about a certificate.
+    """How a check verifies certificates.
 
     Attributes:
         ca: path of a file; "" = the system's.
@@ -44,7 +45,7 @@ class Trust(msgspec.Struct, frozen=True):
 
 
 def trust_of(check: Check) -> Trust:
-    """What a check trusts."""
+    """How a check verifies certificates."""
     return Trust("" if check.insecure else check.ca, check.insecure)
 
 
@@ -52,8 +53,8 @@ class Trusted:
     """The context of some checks, once there is one.
 
     Attributes:
-        problem: why it could not be made, or made anew; "" where it could.
-        stamp: of the file it is made of; None where that is to be read.
+        problem: why it could not be made or replaced; "" if it could.
+        stamp: of its file; None if the file must be read.
     """
 
     __slots__ = ("__weakref__", "context", "problem", "reader", "stamp")
@@ -66,7 +67,7 @@ class Trusted:
 
 
 class Trusts:
-    """All contexts in use: each goes with the last check that has it.
+    """All contexts in use; a context is dropped with the last check that uses it.
 
     Args:
         folder: ``--credentials-dir``.
@@ -78,7 +79,7 @@ class Trusts:
         self._looked_at = float("-inf")
 
     def get(self, trust: Trust) -> Trusted:
-        """What is known, now or later, of one way of trusting."""
+        """The context for one way to verify; filled by the next :meth:`refresh`."""
         known = self._known.get(trust)
         if known is None:
             known = self._known[trust] = Trusted()
@@ -86,12 +87,12 @@ class Trusts:
         return known
 
     def problem(self, trust: Trust) -> str:
-        """What is wrong with one that is in use; "" where nothing is."""
+        """The problem of a context that is in use; "" if there is none."""
         known = self._known.get(trust)
         return known.problem if known is not None else ""
 
     async def refresh(self, now: float) -> None:
-        """Make what is missing; read again what has changed. An unusable file leaves the last context in force."""
+        """Make missing contexts and replace outdated ones. If a file is unusable, the last context stays in force."""
         if now - self._looked_at < LOOK_AGAIN or not self._known:
             return
         self._looked_at = now
@@ -114,20 +115,19 @@ class Trusts:
 def _changed(
     trust: Trust, folder: str, before: tuple[int, ...] | None
 ) -> tuple[tuple[int, ...], ssl.SSLContext | None]:
-    """The stamp now, and a context where it is another one than before."""
+    """The present stamp, and a new context if the stamp has changed."""
     found = stamp(trust)
     return found, context(trust, folder) if found != before else None
 
 
 def stamp(trust: Trust) -> tuple[int, ...]:
-    """Equal as long as the file is the same; () where there is none, or none to read."""
+    """Equal as long as the file is the same; () if there is none, or it cannot be read."""
     if not trust.ca:
         return ()
     try:
-        status = os.stat(trust.ca)  # noqa: PTH116 - follows symlinks, as mounted Secrets need
+        return signature(os.stat(trust.ca))  # noqa: PTH116 - follows symlinks, as mounted Secrets need
     except (OSError, ValueError):
         return ()
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def context(trust: Trust, folder: str) -> ssl.SSLContext:
@@ -154,21 +154,14 @@ def context(trust: Trust, folder: str) -> ssl.SSLContext:
 
 def _certificates(path: str, folder: str) -> str:
     try:
-        real, root = Path(path).resolve(), Path(folder).resolve()
-        if not real.is_relative_to(root):
-            raise TrustError(f"health.ca {path} lies outside {folder}; move it there or set --credentials-dir")
-        if not real.is_file():
-            raise TrustError(f"health.ca {path}: there is no such file")
-        with real.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        text = content.decode("ascii", "ignore")  # bundles name their certificates in comments
-        if len(content) > MAX_BYTES:
-            raise TrustError(f"health.ca {path} has more than {MAX_BYTES} bytes")
+        content = ConfinedPath(path, Path(folder)).read(MAX_BYTES).data
+    except OutsideFolders as error:
+        raise TrustError(f"health.ca {path} {error.strerror}") from None
+    except OSError as error:
+        raise TrustError(f"health.ca {path}: {(error.strerror or 'unreadable').lower()}") from None
+    text = content.decode("ascii", "ignore")  # comments in a bundle may hold other characters
+    try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):
         raise TrustError(f"health.ca {path} holds no certificate in PEM") from None
-    except RuntimeError:  # what resolve() raises for it
-        raise TrustError(f"health.ca {path} is a symlink that leads to itself") from None
-    except OSError as error:
-        raise TrustError(f"health.ca {path}: {(error.strerror or 'unreadable').lower()}") from None
     return text

@@ -1,4 +1,4 @@
-"""Rise and fall: what a run of answers amounts to. Pure."""
+"""Rise and fall: the verdict after a run of answers. Pure."""
 
 from __future__ import annotations
 

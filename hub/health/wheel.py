@@ -1,4 +1,4 @@
-"""A timer wheel: thousands of moments to come, none of which is a task or a timer of its own."""
+"""A timer wheel: thousands of deadlines without a task or a timer for each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TICK: Final = 0.02
 
 
 class Wheel(Generic[T]):
-    """Items by the slot they are due in. Nothing is taken out early: who put it in knows whether it still counts."""
+    """Items by the slot in which they are due. Items are not removed early: callers ignore outdated ones."""
 
     def __init__(self) -> None:
         self._slots: dict[int, list[T]] = {}
@@ -32,7 +32,7 @@ class Wheel(Generic[T]):
             content.append(item)
 
     def due(self, now: float) -> Iterable[T]:
-        """What is due by now, earliest first; each item once."""
+        """The items that are due, earliest first; each once."""
         last = math.floor(now / TICK)
         if self._done is None or last - self._done > len(self._slots):
             slots: Iterable[int] = sorted(slot for slot in self._slots if slot <= last)

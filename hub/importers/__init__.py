@@ -1,5 +1,5 @@
-"""From the configuration of other tools to clusters.yaml: what ``hub import`` prints and ``--from-env`` runs.
+"""Turns the configuration of other tools into clusters.yaml: ``hub import`` prints it, ``--from-env`` runs it.
 
-Each importer is a function of values: variables or Services in, a commented document out. Nothing here
-decides what a key means; the text goes through the registry's own loader like everybody's.
+Each importer is a pure function from variables or Services to a commented document. The registry's own loader reads
+that text like any other clusters.yaml.
 """

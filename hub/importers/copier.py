@@ -1,7 +1,7 @@
-"""Copies that endpoint-copier was asked for, as a registry.
+"""Turns the copies that endpoint-copier makes into a registry.
 
-Annotated Services go on asking by their annotations: the ``annotations:`` block says which copies are
-allowed. The one Service that endpoint-copier manages without annotations becomes an entry of its own.
+Annotated Services keep their annotations, and the ``annotations:`` block allows these copies. The one Service that
+endpoint-copier manages without annotations becomes an entry of its own.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _LEGACY = "endpoint-copier manages this Service although it bears no annotation 
 
 
 def services(documents: Iterable[Mapping[str, Any]]) -> list[Service]:
-    """The Services among the objects of manifests; only what a copy depends on is read.
+    """The Services among the objects of manifests, with the fields that matter for copies.
 
     Raises:
-        UsageError: one has no name, or annotations that are none.
+        UsageError: a Service has no name, or its annotations are not a mapping.
     """
     found = []
-    for each in documents:
-        if each.get("kind") != "Service":
+    for manifest in documents:
+        if manifest.get("kind") != "Service":
             continue
-        meta, spec = each.get("metadata"), each.get("spec")
+        meta, spec = manifest.get("metadata"), manifest.get("spec")
         meta = meta if isinstance(meta, dict) else {}
         name, annotations = meta.get("name"), meta.get("annotations") or {}
         if not isinstance(name, str) or not isinstance(annotations, dict):
-            raise UsageError("a Service without a name, or with annotations that are no mapping")
+            raise UsageError("a Service without a name, or with annotations that are not a mapping")
         texts = {str(key): value if isinstance(value, str) else "" for key, value in annotations.items()}
         selects = isinstance(spec, dict) and bool(spec.get("selector"))
         found.append(Service(str(meta.get("namespace") or "default"), name, selector=selects, annotations=texts))
@@ -49,19 +49,19 @@ def services(documents: Iterable[Mapping[str, Any]]) -> list[Service]:
 
 
 def build(found: Iterable[Service], managed: TargetKey, source: TargetKey) -> Document:
-    """The registry of the copies these Services ask for.
+    """The registry with the copies that these Services ask for.
 
     Args:
         found: Services, with their annotations.
-        managed: the Service that needs no annotation.
-        source: what is copied to it.
+        managed: the Service that is a copy without annotations.
+        source: the Service that it is a copy of.
 
     Raises:
-        UsageError: none of them asks for a copy.
+        UsageError: no Service asks for a copy.
     """
-    ordered = sorted(found, key=lambda each: each.key)
-    asking = [each for each in ordered if each.annotations.get(ENABLED) == YES]
-    alone = [each for each in ordered if each.key == managed and each not in asking]
+    ordered = sorted(found, key=lambda service: service.key)
+    asking = [service for service in ordered if service.annotations.get(ENABLED) == YES]
+    alone = [service for service in ordered if service.key == managed and service not in asking]
     if not (asking or alone):
         raise UsageError(f'no Service has the annotation {ENABLED}: "{YES}", and none is {managed}')
     tree: dict[str, Any] = {"version": 1, "clusters": []}
@@ -75,14 +75,14 @@ def build(found: Iterable[Service], managed: TargetKey, source: TargetKey) -> Do
         }
         tree["services"] = [entry]
     if asking:
-        rules = [rule for each in asking if (rule := _rule(each)) is not None]
-        notes = [_ALLOW, *(f"{each.key}: {problem}" for each in asking for problem in _odd(each))]
+        rules = [rule for service in asking if (rule := _rule(service)) is not None]
+        notes = [_ALLOW, *(f"{service.key}: {problem}" for service in asking for problem in _odd(service))]
         tree["annotations"] = Noted({"enabled": True, "allow": rules}, "\n".join(notes))
     return render(tree, _HEADING)
 
 
 def _rule(service: Service) -> dict[str, Any] | None:
-    """The copy one Service asks for; nothing where it names no source, or none that can be."""
+    """The rule for the copy that a Service asks for; None if it names no valid source."""
     name = service.annotations.get(NAME)
     if not name or _patterned(service):
         return None
@@ -91,12 +91,12 @@ def _rule(service: Service) -> dict[str, Any] | None:
 
 
 def _patterned(service: Service) -> bool:
-    """Whether a rule made of its annotations would be one for many sources."""
+    """Whether its annotations contain ``*``, so that a rule made of them would allow many sources."""
     return any("*" in service.annotations.get(each, "") for each in (NAME, NAMESPACE))
 
 
 def _odd(service: Service) -> Sequence[str]:
-    """What has another meaning here, or none."""
+    """Remarks on annotations that have another effect here than in endpoint-copier, or none."""
     found = []
     if not service.annotations.get(NAME):
         found.append(f"{NAME} is missing, so nothing is copied; endpoint-copier copied nothing either.")

@@ -1,7 +1,7 @@
-"""A clusters.yaml with comments, and where each of its keys came from.
+"""Renders a clusters.yaml with comments, and remembers where each of its keys comes from.
 
-A tree of plain values, in which :class:`Noted` puts a comment above a key and says which variable gave its
-value. Rendering is deterministic; the output is YAML that the registry's loader reads.
+The input is a tree of plain values, in which :class:`Noted` adds a comment above a key and names the variable that gave
+its value. Rendering is deterministic; the output is YAML that the registry's loader reads.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _PLAIN_KEY = re.compile(r"[A-Za-z][-A-Za-z0-9_]*")
 _ALSO_PLAIN = re.compile(r"[0-9][0-9.a-z]*[a-z]|[0-9.]+/[0-9]+")
 """Durations and IPv4 networks."""
 _WORDS: Final = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
-"""Words that some reader of YAML takes for something else than text."""
+"""Words that some YAML parsers do not read as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A value with what is to be said about it.
+    """A value with a comment and its origin.
 
     Attributes:
         value: plain, or a tree.
         note: a comment above the key, in sentences.
-        origin: the variable, annotation or option it comes from.
+        origin: the variable, annotation or option that it comes from.
     """
 
     value: Any
@@ -48,14 +48,14 @@ class Document:
 
     Attributes:
         text: YAML.
-        origins: path of a key as messages write it -> where its value comes from.
+        origins: path of a key, as messages write it -> origin of its value.
     """
 
     text: str
     origins: Mapping[str, str]
 
     def error(self, problems: Sequence[Problem]) -> UsageError:
-        """The loader's findings, in terms of what the user wrote: a variable's name instead of a place."""
+        """The loader's problems in the user's terms: with the name of a variable instead of a line."""
         lines = dict.fromkeys(f"{self._origin(each.path)}: {_said(each)}" for each in problems)
         return UsageError("; ".join(lines))
 
@@ -118,7 +118,7 @@ def _unwrap(item: Any, path: KeyPath, origins: dict[str, str]) -> tuple[Any, str
 
 
 def _flat(value: Any, path: KeyPath, origins: dict[str, str]) -> bool:
-    """Whether a value is written on one line: plain ones, and mappings and lists of plain ones."""
+    """Whether a value is written on one line: a plain value, or a short mapping or list of plain values."""
     if isinstance(value, Mapping):
         items = [(key, each) for key, each in value.items()]
     elif isinstance(value, list):
@@ -151,7 +151,7 @@ def _scalar(value: Any) -> str:
 
 
 def _quoted(value: Any) -> str:
-    """JSON, which is YAML; what does not print is escaped."""
+    """The value as JSON, which is valid YAML; characters that do not print are escaped."""
     quoted = json.dumps(value, ensure_ascii=False)
     return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in quoted)
 

@@ -1,7 +1,7 @@
-"""The environment of the single-target controller as a registry: what ``hub import env`` prints.
+"""Turns the environment of the single-target controller into a registry, which ``hub import env`` prints.
 
-``hub run --from-env`` runs the very same text, so that both mean the same. The meaning of each variable is
-the controller's; where its documentation leaves one open, the comment says what was chosen.
+``hub run --from-env`` runs the same text. Every variable has the controller's meaning; where the controller's
+documentation leaves the meaning open, the comment says what the hub does.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _UNMANAGED = (
 )
 _MEMORY = "STORE_KIND=memory writes nothing: hub run --dry-run."
 PASSED: Final = ("IONOS_", "SECURED_", "KUBECONFIG", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
-"""Variables of this process that a program is given, by their beginnings; of a manifest it is given all."""
+"""Prefixes of this process's variables that the program gets; of a manifest's variables it gets all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an environment comes to.
+    """The result of importing an environment.
 
     Attributes:
         document: the registry.
-        dry_run: nothing is to be written.
-        program: what the inventory runs, "" for nothing.
-        folder: absolute; where the inventory file is, "" where there is none.
+        dry_run: run without writing anything.
+        program: the program that the inventory runs; "" = none.
+        folder: absolute path of the inventory file's folder; "" = no inventory file.
     """
 
     document: Document
@@ -57,11 +57,11 @@ def build(variables: Variables, *, complete: bool = False) -> Imported:
     """The registry of an environment.
 
     Args:
-        variables: the controller's, and those its inventory needs.
-        complete: nothing may be left for a reader to fill in: it is to be run as it is.
+        variables: those of the controller and of its inventory.
+        complete: the document must run as it is, with nothing left for a reader to fill in.
 
     Raises:
-        UsageError: variables are missing or wrong; names all of them.
+        UsageError: variables are missing or invalid; the message names all of them.
     """
     kind = _kind(variables)
     if complete and kind == "static":
@@ -87,7 +87,7 @@ def build(variables: Variables, *, complete: bool = False) -> Imported:
 
 
 def _kind(variables: Variables) -> str:
-    """``SOURCE_KIND``; where it is unset, what the inventory's variables say."""
+    """``SOURCE_KIND``; if it is unset, the kind follows from the inventory's variables."""
     kinds = ("static", "file", "command", "ionos")
     if variables.text("SOURCE_KIND"):
         return variables.one_of("SOURCE_KIND", *kinds)

@@ -1,4 +1,4 @@
-"""From a prefix of an address' text to networks: ``10.0.0.`` is 10.0.0.0/24, ``10.0.1`` is more than that."""
+"""Turns a text prefix of addresses into networks: ``10.0.0.`` is 10.0.0.0/24, ``10.0.1`` is several networks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ EVERYTHING = "0.0.0.0/0"
 def networks(prefix: str) -> list[str]:
     """The IPv4 networks that hold exactly the addresses whose text starts with ``prefix``.
 
-    A prefix that does not end with a dot cuts a number short: ``10.0.1`` is also 10.0.10.0 to 10.0.19.255 and
-    10.0.100.0 to 10.0.199.255, as in a comparison of texts.
+    A prefix that does not end with a dot may end inside a number: ``10.0.1`` also covers 10.0.10.0 to 10.0.19.255 and
+    10.0.100.0 to 10.0.199.255, since prefixes are compared as text.
 
     Raises:
         UsageError: no IPv4 address starts like this.
@@ -28,7 +28,9 @@ def networks(prefix: str) -> list[str]:
         raise _none(prefix)
     if cut == "":
         return [_network(done)]
-    return [str(each) for each in collapse_addresses(IPv4Network(_network([*done, str(number)])) for number in last)]
+    return [
+        str(network) for network in collapse_addresses(IPv4Network(_network([*done, str(number)])) for number in last)
+    ]
 
 
 def _octet(part: str) -> bool:

@@ -1,8 +1,8 @@
-"""The inventory script of the single-target controller, as a cluster of its own: what it did, the provider does.
+"""Turns the single-target controller's inventory script into a cluster with provider ``ionos``.
 
-The script printed the Ready workers of a remote cluster with the address of their IONOS server on one LAN.
-Its variables become a kubeconfig and the configuration of provider ``ionos``; a comparison of texts becomes
-networks.
+The script printed the Ready workers of a remote cluster with the addresses of their IONOS servers on one LAN. Its
+variables become a kubeconfig and the configuration of provider ``ionos``; its text prefix of
+addresses becomes networks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VARIABLES: Final = (
     "SECURED_KUBECTL_CONTEXT",
     "SECURED_SUBNET_PREFIX",
 )
-"""Every variable of the script, and those of the API that its SDK reads."""
+"""Every variable of the script, including those that the IONOS SDK reads."""
 
 PREFIX: Final = "10.0.0."
 """The script's default."""
@@ -49,10 +49,10 @@ _NO_SERVICE = (
 
 
 def build(variables: Variables) -> Document:
-    """The registry of the script's environment, with the controller's Service where that is in it.
+    """The registry of the script's environment, with the controller's Service if its variables are there too.
 
     Raises:
-        UsageError: variables are missing or wrong; names all of them.
+        UsageError: variables are missing or invalid; the message names all of them.
     """
     entry = cluster(variables)
     notes = [_HEADING, *filter(None, [variables.unread_note])]
@@ -145,8 +145,8 @@ def _refresh(variables: Variables) -> str:
 
 
 def _cidrs(variables: Variables) -> Noted:
-    """What starts with the prefix, and is in the controller's network too where that is given."""
-    name = "SECURED_SUBNET_PREFIX"  # empty is no default: every address starts with it
+    """The networks of the prefix, cut to the controller's network if that is given."""
+    name = "SECURED_SUBNET_PREFIX"  # an empty prefix does not mean the default: every address starts with it
     prefix = variables.text(name) if name in {*variables.values, *variables.references} else PREFIX
     cidr = variables.text("SECURED_SUBNET_CIDR")
     try:
@@ -175,10 +175,10 @@ def _both(one: IPv4Network, other: IPv4Network | IPv6Network) -> IPv4Network | N
 
 
 def network(text: str) -> str:
-    """A network as Go reads it: bits behind the mask are cut off.
+    """A network as Go parses it: bits outside the mask are cleared.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not a network.
     """
     try:
         values.cidr(text)

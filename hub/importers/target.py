@@ -10,7 +10,7 @@ from hub.importers.variables import Variables
 from hub.model import MANAGED_BY
 
 CLUSTER: Final = "secured"
-"""Name of the one cluster; the controller gives it none, and calls it so in its variables."""
+"""Name of the one cluster; the controller's variables call it so."""
 
 VARIABLES: Final = (
     "SOURCE_POLL_INTERVAL",
@@ -37,9 +37,9 @@ _OWNER_LIMIT: Final = 63
 
 
 def owner(variables: Variables) -> Noted:
-    """One for each target: controllers of one owner would take each other's slices for leftovers."""
+    """An owner for each target: controllers with one owner would delete each other's slices as leftovers."""
     name = f"{variables.values.get('TARGET_NAMESPACE')}.{variables.values.get('TARGET_SERVICE_NAME')}"
-    name = name.lower().replace("_", "-")  # a name that needs it is refused as the Service's, and once is enough
+    name = name.lower().replace("_", "-")  # invalid names are reported as the Service's name, so not here as well
     if len(name) > _OWNER_LIMIT:
         name = f"{name[:50].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     note = (

@@ -1,7 +1,7 @@
-"""The variables of another tool's process: from this process, a manifest, or a file of assignments.
+"""The environment variables of another tool: from this process, a manifest, or a file of assignments.
 
-A manifest's ``valueFrom`` is a reference to a Secret's or ConfigMap's key: its value is not known here, and
-credentials need not be.
+A ``valueFrom`` in a manifest refers to a key of a Secret or ConfigMap, whose value is not known here. Values of
+credentials are not needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A value that is in a Secret or ConfigMap; ``secret`` is "" where it is in neither of them, or in the latter."""
+    """A value that is not in the manifest; ``secret`` is "" unless the value is in a Secret."""
 
     secret: str = ""
     key: str = ""
@@ -35,11 +35,11 @@ class Variables:
     """Variables by name.
 
     Attributes:
-        values: those whose value is known.
-        references: the others.
-        declared: they come from a manifest or file: all of them are the tool's own.
-        unread: what else the container takes variables from, and is not in the files: ``Secret more``.
-        problems: what is wrong with them, collected by the methods.
+        values: variables with a known value.
+        references: the other variables.
+        declared: whether they come from a manifest or file, so that all of them are the tool's own.
+        unread: other sources of the container's variables that are not in the files, such as ``Secret more``.
+        problems: problems that the methods found.
     """
 
     values: Mapping[str, str]
@@ -49,15 +49,15 @@ class Variables:
     problems: list[str] = field(default_factory=list)
 
     def has(self, name: str) -> bool:
-        """Whether it has a value, known here or not."""
+        """Whether a variable has a value, known or not."""
         return bool(self.values.get(name)) or name in self.references
 
     def text(self, name: str, *, required: str = "") -> str:
-        """A value; "" where it is unset or empty.
+        """The value of a variable; "" if it is unset or empty.
 
         Args:
-            name: of the variable.
-            required: why it cannot be left out; "" = it can.
+            name: the variable.
+            required: why the variable is required; "" = it is optional.
         """
         found = self.values.get(name, "")
         if not found and name in self.references:
@@ -67,14 +67,14 @@ class Variables:
         return found
 
     def one_of(self, name: str, *allowed: str, default: str = "") -> str:
-        """One of a few words."""
+        """The value of a variable that must be one of ``allowed``."""
         found = self.text(name) or default
         if found and found not in allowed:
             self.problem(name, f"must be {', '.join(allowed[:-1])} or {allowed[-1]}, not {values.shown(found)}")
         return found if found in allowed else default
 
     def number(self, name: str, *, required: str = "") -> int | None:
-        """A whole number; None where it is unset."""
+        """The value as a whole number; None if it is unset."""
         found = self.text(name, required=required)
         if found and not _NUMBER.fullmatch(found):
             self.problem(name, f"must be a whole number, not {values.shown(found)}")
@@ -82,12 +82,12 @@ class Variables:
         return int(found) if found else None
 
     def duration(self, name: str, default: str) -> str:
-        """A Go duration, as it was written."""
+        """The value as a Go duration, as written."""
         found = self.text(name).removeprefix("+") or default
         return found if self._valid(name, values.duration, found) is not None else default
 
     def words(self, name: str) -> list[str]:
-        """Words, split as a shell splits them."""
+        """The value split into words as a shell does it."""
         try:
             return shlex.split(self.text(name))
         except ValueError as error:
@@ -96,7 +96,7 @@ class Variables:
 
     @property
     def unread_note(self) -> str:
-        """What a reader must know of ``unread``; "" where that is nothing."""
+        """A comment about ``unread``; "" if there is nothing unread."""
         if not self.unread:
             return ""
         return (
@@ -105,14 +105,14 @@ class Variables:
         )
 
     def problem(self, name: str, message: str) -> None:
-        """Report a mistake."""
+        """Report a problem with a variable."""
         self.problems.append(f"{name}: {message}")
 
     def check(self) -> None:
-        """Raise what was reported, all of it.
+        """Raise all reported problems in one error.
 
         Raises:
-            UsageError: something was.
+            UsageError: there are problems.
         """
         if self.problems:
             raise UsageError("; ".join(dict.fromkeys(self.problems)))
@@ -133,10 +133,10 @@ def from_texts(texts: Sequence[tuple[str, str]], marks: Sequence[str]) -> Variab
 
     Args:
         texts: name and content of each file.
-        marks: names of which the right container has one at least.
+        marks: variables of which the tool's container has at least one.
 
     Raises:
-        UsageError: there is no such container or assignment.
+        UsageError: no container or assignment has one of ``marks``.
     """
     known: dict[str, str] = {}
     objects: list[Mapping[str, Any]] = []
@@ -157,10 +157,10 @@ def from_texts(texts: Sequence[tuple[str, str]], marks: Sequence[str]) -> Variab
 
 
 def documents(name: str, text: str) -> list[Mapping[str, Any]]:
-    """The objects of a file of YAML documents, items of Lists one by one.
+    """The objects in a file of YAML documents, with Lists split into their items.
 
     Raises:
-        UsageError: it is not YAML.
+        UsageError: the file is not YAML.
     """
     import yaml
 
@@ -184,7 +184,7 @@ def _items(each: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _documents(name: str, text: str) -> list[Mapping[str, Any]]:
-    """The objects of a manifest; none where the text is no manifest."""
+    """The objects of a manifest; empty if the text is not a manifest."""
     if not re.search(r"^\s*\"?kind\"?\s*:", text, re.MULTILINE):
         return []
     return [each for each in documents(name, text) if "kind" in each]
@@ -215,7 +215,7 @@ def _containers(each: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _environment(container: Mapping[str, Any], maps: Mapping[str, Any]) -> Variables:
-    """A container's variables; as in Kubernetes, ``env`` goes before ``envFrom``, and in both the last one counts."""
+    """A container's variables. As in Kubernetes, ``env`` overrides ``envFrom``, and in both the last entry counts."""
     known: dict[str, str] = {}
     references: dict[str, Reference] = {}
     unread: list[str] = []
@@ -244,7 +244,7 @@ def _environment(container: Mapping[str, Any], maps: Mapping[str, Any]) -> Varia
 
 
 def _expanded(text: str, known: Mapping[str, str]) -> str:
-    """``$(NAME)`` as Kubernetes reads it: a variable that came before, else the text itself; ``$$`` is one ``$``."""
+    """Expand ``$(NAME)`` as Kubernetes does: only variables defined earlier are replaced, and ``$$`` is one ``$``."""
     return _EXPANSION.sub(lambda found: "$" if found[0] == "$$" else known.get(found[1], found[0]), text)
 
 

@@ -50,7 +50,7 @@ class Admin:
         self.server = server
 
     async def find(self, kind: str, name: str, namespace: str = "") -> Manifest | None:
-        """An object, or None where there is none."""
+        """An object, or None if it does not exist."""
         try:
             return self._plain(await self._call("read", kind, name, namespace, name))
         except NotFound:
@@ -61,7 +61,7 @@ class Admin:
         group, name = _CALLS[kind]
         call = getattr(self._group(group), f"list_{name.removeprefix('namespaced_')}_for_all_namespaces")
         found = await self._answer(f"list {kind}s", lambda: call(label_selector=selector, _request_timeout=TIMEOUT))
-        return [{"kind": kind, **self._plain(each)} for each in found.items]
+        return [{"kind": kind, **self._plain(item)} for item in found.items]
 
     async def some(self, kind: str, namespace: str) -> list[str]:
         """The names of a few objects of a kind in a namespace."""
@@ -69,7 +69,7 @@ class Admin:
         call = getattr(self._group(group), f"list_{name}")
         what = f"list {kind}s of {namespace}"
         found = await self._answer(what, lambda: call(namespace, limit=FEW, _request_timeout=TIMEOUT))
-        return [each.metadata.name for each in found.items]
+        return [item.metadata.name for item in found.items]
 
     async def create(self, manifest: Manifest) -> None:
         """Create an object."""
@@ -101,7 +101,7 @@ class Admin:
         return await self._answer(f"{verb} {kind} {place}", lambda: call(*arguments, **named, _request_timeout=TIMEOUT))
 
     async def _answer(self, what: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Raises: HubError, whatever the package or aiohttp raise."""
+        """Turn every error of the package and of aiohttp into a HubError."""
         from aiohttp import ClientError
         from kubernetes.aio.client.exceptions import ApiException
         from pydantic import ValidationError
@@ -110,7 +110,7 @@ class Admin:
             async with asyncio.timeout(TIMEOUT):
                 return await call()
         except ApiException as error:
-            body: Any = error.body  # said to be text; is bytes where the answer is no UTF-8
+            body: Any = error.body  # annotated as text, but bytes if the answer is not UTF-8
             body = body if isinstance(body, bytes) else str(body or "").encode()
             raise api_error(error.status or 0, body, what, phrase=str(error.reason or "")[:64]) from None
         except ValidationError:
@@ -168,7 +168,7 @@ def _names(manifest: Manifest) -> tuple[str, str]:
 
 
 def _cause(error: Exception) -> Exception:
-    """What the system said, below what aiohttp makes of it."""
+    """The system error below an error of aiohttp."""
     for name in ("certificate_error", "os_error"):
         cause = getattr(error, name, None)
         if isinstance(cause, Exception):

@@ -1,9 +1,9 @@
-"""Transport to one Kubernetes API server: a few kept connections, typed errors, limits everywhere.
+"""Transport to one Kubernetes API server: a few kept connections, typed errors, a limit on everything that is read.
 
-It speaks bytes and knows no kinds. Nothing here retries, but for one reload of the credentials after a
-401, and one fresh connection for a read whose kept one turned out to be closed: waiting and trying again
-is the business of the reflector and of the queue. No compression: a list is read once per start,
-identity costs the API server no CPU and leaves no decompression bomb.
+It sends and receives bytes and does not know the kinds of objects. It retries in two cases only: after a 401 it reloads
+the credentials once, and a read whose kept connection was closed gets one new connection. All other retries are up to
+the reflector and the queue. Answers are uncompressed: a list is read once per start, compression costs the API server
+CPU, and there is no decompression bomb to guard against.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from hub.kube.resolver import Address, ClusterResolver, LookupPool
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
-EITHER = f"{protobuf.CONTENT_TYPE}, {JSON}"
-"""As Accept header: protobuf, or JSON from a server that has only that."""
 CONNECT_TIMEOUT = 10.0
 REQUEST_TIMEOUT = 30.0
 SILENCE_TIMEOUT = 80.0
@@ -41,13 +39,13 @@ LIST_LIMIT = 64 << 20
 LINE_LIMIT = 8 << 20
 """Bytes of one watch event."""
 LONGEST_WISH = 1 << 53
-"""Seconds that an answer may ask to wait for: JSON has numbers that no float holds. waits are bounded elsewhere."""
+"""The longest Retry-After, seconds: JSON may hold numbers that do not fit a float. Callers have limits of their own."""
 KEEP_IDLE = 30.0
 """Seconds a connection is kept without use; kube-apiserver keeps them for 90."""
 
 
 class Access(Protocol):
-    """How to reach and convince one API server (hub.kube.credentials)."""
+    """Address, TLS and credentials of one API server (hub.kube.credentials)."""
 
     @property
     def server(self) -> str:
@@ -61,7 +59,7 @@ class Access(Protocol):
 
     @property
     def generation(self) -> int:
-        """Grows when the TLS side changes and connections must be made anew."""
+        """Grows when the TLS side changes and connections must be replaced."""
         ...
 
     async def headers(self) -> Mapping[str, str]:
@@ -73,7 +71,7 @@ class Access(Protocol):
         ...
 
     async def reload(self, used: Mapping[str, str] | None = None) -> bool:
-        """After a 401: read everything again; True = another try may go better."""
+        """After a 401: read all credentials again; True = a retry may succeed."""
         ...
 
 
@@ -113,7 +111,7 @@ _BY_CODE: dict[int, type[errors.ApiError]] = {
 def api_error(
     code: int, body: bytes, what: str, *, phrase: str = "", retry_after: str | None = None
 ) -> errors.ApiError:
-    """The typed error for an unsuccessful answer; a body that is no Status is not quoted."""
+    """The typed error for an unsuccessful answer; a body that is not a Status is not quoted."""
     status = _status(body)
     wait: float | None = None
     if retry_after and retry_after.isdecimal():
@@ -128,7 +126,7 @@ def api_error(
 
 
 def _status(body: bytes) -> Status:
-    """The Status in a body of either encoding; an empty one where there is none."""
+    """The Status in a body, JSON or protobuf; an empty one if the body is something else."""
     if body.startswith(protobuf.MAGIC):
         with suppress(protobuf.ProtobufError):
             parts = protobuf.status(body)
@@ -142,7 +140,7 @@ def _status(body: bytes) -> Status:
 
 
 def connection_error(error: Exception, server: str) -> errors.HubError:
-    """What went wrong below HTTP, in plain words."""
+    """The error for a failure below HTTP."""
     if isinstance(error, ProtocolError):
         return errors.BadAnswer(0, "", f"not an acceptable answer: {error}", what=server)
     if isinstance(error, TimeoutError):
@@ -171,11 +169,11 @@ class Stream:
         self._timer = self._loop.call_later(SILENCE_TIMEOUT, self._look)
 
     def close(self) -> None:
-        """Do not wait for its silence any more."""
+        """Stop the timer for silence."""
         self._timer.cancel()
 
     def _look(self) -> None:
-        """Give it up if it is silent."""
+        """Fail the stream if it was silent for too long."""
         left = self._connection.heard_at + SILENCE_TIMEOUT - self._loop.time()
         if left <= 0:
             self._connection.fail_silent()
@@ -183,7 +181,7 @@ class Stream:
             self._timer = self._loop.call_later(left + 0.01, self._look)
 
     def end(self) -> None:
-        """End it from this side: the reader sees a proper end."""
+        """End the stream from this side: the reader sees a regular end."""
         self._connection.end()
 
     async def line(self) -> bytes:
@@ -232,11 +230,11 @@ class Client:
         self._idle: list[Connection] = []
         self._tidying: asyncio.TimerHandle | None = None
         self._open: dict[Connection, int] = {}
-        """With the generation of the certificate each was opened with."""
+        """Each connection with the generation of the certificate it was opened with."""
         self._generation = -1
         self._closed = False
         fixed = f"Host: {parts.netloc}\r\nUser-Agent: endpointslice-hub/{__version__}\r\nAccept: "
-        self._fixed = {kind: f"{fixed}{kind}\r\n" for kind in (JSON, protobuf.CONTENT_TYPE, EITHER)}
+        self._fixed = {kind: f"{fixed}{kind}\r\n" for kind in (JSON, protobuf.CONTENT_TYPE)}
         self._fixed[MERGE_PATCH] = self._fixed[JSON]  # the answer to a patch is an object
 
     async def __aenter__(self) -> Self:
@@ -279,8 +277,7 @@ class Client:
             body: what is sent.
             timeout: seconds for everything: credentials, connection, both tries after a 401.
             limit: bytes of the answer's body; of an error's no more than ERROR_LIMIT are read.
-            content_type: of the body and of the answer: JSON or protobuf.CONTENT_TYPE; MERGE_PATCH, answered in JSON;
-                without a body EITHER, answered as the server can.
+            content_type: of the body and of the answer: JSON or protobuf.CONTENT_TYPE; MERGE_PATCH, answered in JSON.
             admit: called right before anything is sent, each time; what it raises ends the request unsent.
 
         Raises:
@@ -403,9 +400,9 @@ class Client:
             except BaseException:
                 self._discard(connection)
                 raise
-        except BaseException:  # cancelled or timed out: what is on its way belongs to nobody
+        except BaseException:  # cancelled or timed out: the answer on its way has no reader
             self._discard(connection)
-            self._drop_idle()  # where the network has gone without a word, each would cost as much time once more
+            self._drop_idle()  # if the network is gone, each of them would cost the same timeout again
             raise
         self._keep(connection)
         return head, body
@@ -420,17 +417,17 @@ class Client:
             self._discard(connection)
 
     def _tidy(self) -> None:
-        """Close what nobody needed for a while: with TLS a connection holds up to half a megabyte."""
+        """Close connections that were idle for a while: with TLS each holds up to half a megabyte."""
         loop = asyncio.get_running_loop()
-        stale = [each for each in self._idle if not each.usable or loop.time() - each.idle_since >= KEEP_IDLE]
-        for each in stale:
-            self._idle.remove(each)
-            self._discard(each)
+        stale = [kept for kept in self._idle if not kept.usable or loop.time() - kept.idle_since >= KEEP_IDLE]
+        for connection in stale:
+            self._idle.remove(connection)
+            self._discard(connection)
         self._tidying = loop.call_later(KEEP_IDLE, self._tidy) if self._idle else None
 
     def _drop_idle(self) -> None:
-        for each in self._idle:
-            self._discard(each)
+        for connection in self._idle:
+            self._discard(connection)
         self._idle.clear()
 
     def _discard(self, connection: Connection) -> None:
@@ -453,7 +450,7 @@ class Client:
             self._discard(connection)
         async with asyncio.timeout(CONNECT_TIMEOUT):
             # The one that answered last comes first: behind a silent one a call with 3 s would never get to it.
-            addresses = sorted(await self._addresses(), key=lambda each: each != self._answered)
+            addresses = sorted(await self._addresses(), key=lambda address: address != self._answered)
         within, name = now + CONNECT_TIMEOUT - loop.time(), self.access.server_hostname or self._host
         connection, self._answered = await connect(addresses, self.access.ssl_context(), name, within)
         try:

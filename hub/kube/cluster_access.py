@@ -1,7 +1,7 @@
-"""What an access to one API server is: the server, whom to trust, and exactly one way to be somebody there.
+"""How to access one API server: its address, the certificates to trust, and exactly one kind of credential.
 
-An access without credentials cannot be expressed, nor one without TLS verification. These are values: the files they
-name are read, and their programs run, in :mod:`hub.kube.credentials`.
+An access without credentials, or without TLS verification, cannot be expressed. These are values only:
+:mod:`hub.kube.credentials` reads the files and runs the programs that they name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A bearer token in a file that somebody rotates."""
+    """A bearer token in a file whose content is rotated."""
 
     path: Path
 
@@ -70,6 +70,7 @@ class ClusterAccess:
         ca_file: a PEM file instead, re-read when it changes.
         tls_server_name: the name to verify instead of the host.
         namespace: the context's, or the Pod's when in-cluster.
+        folders: the files named here must end in one of these whenever they are read; () = anywhere, for the hub's own.
     """
 
     server: str
@@ -79,6 +80,7 @@ class ClusterAccess:
     ca_file: Path | None = None
     tls_server_name: str | None = None
     namespace: str | None = None
+    folders: tuple[Path, ...] = ()
 
 
 def usable_token(text: str) -> bool:

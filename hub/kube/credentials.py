@@ -1,9 +1,8 @@
 """The credentials of one cluster while the hub runs: rotated files, exec plugins, expiry.
 
-A credential that cannot be renewed stays in use until its own expiry, then there is an error; never an
-anonymous request. Deadlines are counted on the clock that only moves forward, so a jump of the wall
-clock neither expires nor revives anything. No message holds a credential, or what a plugin printed
-before it went through redaction.
+A credential that cannot be renewed stays in use until it expires; then requests fail, and none is sent anonymously.
+Deadlines use the monotonic clock, so a jump of the wall clock neither expires nor revives a credential. No message
+contains a credential, or output of a plugin that was not redacted.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from hub.aio.process import ProcessError, redact, run_program
 from hub.aio.rounds import own_round
 from hub.aio.threads import NoAnswer, Reader
 from hub.errors import CredentialError
-from hub.files import read_regular
+from hub.files import ConfinedPath, OutsideFolders, read_regular, signature
 from hub.kube import tls
 from hub.kube.cluster_access import ClientCertificate, ClusterAccess, Exec, Token, TokenFile, usable_token
 from hub.kube.secret import Secret
@@ -40,7 +39,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CHECK_INTERVAL: Final = 5.0
-"""Seconds between looks at files that somebody rotates: one stat each."""
+"""Seconds between checks of files that are rotated: one stat for each."""
 
 FILE_LIMIT: Final = 1 << 20
 
@@ -57,14 +56,14 @@ RENEW_BEFORE: Final = 300.0
 
 SOON: Final = 14 * 86_400.0
 SOON_SHARE: Final = 0.2
-"""Seconds, and share of its life, that a credential has left when somebody should renew it."""
+"""Seconds, and share of its life, that a credential has left when it is reported as expiring soon."""
 
 RELOAD_INTERVAL: Final = 10.0
 """A server that answers 401 to everything makes a plugin run this often at most, seconds."""
 
 
 class _Material(msgspec.Struct, frozen=True):
-    """What a source gave: the secret parts of a connection, and when they end (Unix time)."""
+    """What a source returned: the secret parts of a connection, and when they expire (Unix time)."""
 
     token: Secret | None = None
     certificate: bytes | None = None
@@ -72,7 +71,7 @@ class _Material(msgspec.Struct, frozen=True):
     ca: bytes | None = None
     expires: float | None = None
     begins: float | None = None
-    """Of what expires first."""
+    """When the part that expires first became valid."""
 
     def same_tls(self, other: _Material) -> bool:
         return (self.ca, self.certificate, self.key) == (other.ca, other.certificate, other.key)
@@ -85,20 +84,20 @@ class _Source(Protocol):
 
 
 class Credentials:
-    """What the client of one cluster presents, kept current.
+    """The credentials that the client of one cluster presents, kept current.
 
     Call :meth:`headers` before every request; when :attr:`generation` has changed since the session was
-    built, build it anew with :meth:`ssl_context`.
+    built, rebuild it with :meth:`ssl_context`.
     """
 
     def __init__(self, access: ClusterAccess, clock: Clock) -> None:
         self.access = access
         self._clock = clock
-        ca = access.ca_data if access.ca_file is None else _File(access.ca_file, f"{access.origin}: CA file")
+        ca = access.ca_data if access.ca_file is None else _File(access, access.ca_file, "CA file")
         self._source: _Source = (
             _Plugin(access, access.auth, ca, clock)
             if isinstance(access.auth, Exec)
-            else _Files(access.origin, access.auth, ca)
+            else _Files(access, access.auth, ca)
         )
         self._lock = asyncio.Lock()
         self._under_way: set[asyncio.Task[Any]] = set()
@@ -140,7 +139,7 @@ class Credentials:
         if not self._usable():
             await self._renew()
         elif self._under_way or self._lock.locked():
-            return self._headers  # somebody else is renewing; what we have still holds
+            return self._headers  # another task renews; the present ones are still valid
         else:
             await self._to_its_end(self._renew())
         if not self._usable():
@@ -148,9 +147,9 @@ class Credentials:
         return self._headers
 
     async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """What ``work`` gives; who is in a hurry gives up and leaves it be.
+        """Await ``work`` in a task of its own, which goes on if the caller is cancelled.
 
-        A Lease has 3 s for each call: a program that needs longer would be started and killed for each of them.
+        Calls for the Lease have 3 s: without this, a slower program would be started and killed for each of them.
         """
         task = asyncio.create_task(work, name=f"credentials of {self.access.origin}")
         self._under_way.add(task)
@@ -176,11 +175,11 @@ class Credentials:
         return self._context
 
     async def reload(self, used: Mapping[str, str] | None = None) -> bool:
-        """After a 401: read everything again. True = another try may go better.
+        """After a 401: read everything again. True = a retry may succeed.
 
         Args:
             used: the headers that were refused, where the caller has them: if they are no longer the
-                current ones, somebody has reloaded already and nothing is read.
+                current ones, another call has reloaded already and nothing is read.
 
         Raises:
             CredentialError: the credential has expired by its own date, which explains the 401.
@@ -201,11 +200,11 @@ class Credentials:
             return False
 
     def expires_at(self) -> float | None:
-        """When the current credential ends (Unix time), as far as it says so itself; None = unknown."""
+        """When the current credential expires (Unix time) by its own claims; None = unknown."""
         return self._material.expires if self._material is not None else None
 
     def expiring(self) -> float | None:
-        """When the credential in use ends (Unix time), where that is soon and it does not renew itself; else None."""
+        """When the credential in use expires (Unix time), if that is soon and nothing renews it; else None."""
         material = self._material
         if material is None or material.expires is None:
             return None
@@ -214,11 +213,11 @@ class Credentials:
         return material.expires if ends_soon(material.begins, material.expires, self._clock.wall()) else None
 
     def _usable(self) -> bool:
-        """A credential's own end counts only while it cannot be renewed; else the server is the judge."""
+        """Its own expiry counts only while it cannot be renewed; otherwise the server decides."""
         return self._material is not None and (not self._problem or self._clock.now() < self._ends_at)
 
     async def _refresh(self, *, force: bool) -> None:
-        """Read the source; a failure is kept as ``_problem`` and leaves what was there in use."""
+        """Read the source; after a failure, which is kept in ``_problem``, the present credential stays in use."""
         try:
             material, good_for = await self._source.read(force=force)
             if self._material is None or not material.same_tls(self._material):
@@ -245,11 +244,12 @@ class Credentials:
 
 
 class _File:
-    """A file that somebody rotates, read again when its stat has changed."""
+    """A file whose content is rotated: it is read again when its status has changed."""
 
-    def __init__(self, path: Path, what: str) -> None:
+    def __init__(self, access: ClusterAccess, path: Path, what: str) -> None:
         self._path = path
-        self._what = what
+        self._confined = ConfinedPath(path, *access.folders) if access.folders else None
+        self._what = f"{access.origin}: {what} {path}"
         self._seen: tuple[int, ...] = ()
         self._data = b""
         self._reader = Reader(READ_TIMEOUT)
@@ -263,38 +263,44 @@ class _File:
         try:
             return await self._reader.call(self._read, force)
         except NoAnswer as error:
-            raise CredentialError(f"{self._what} {self._path}: {error}") from None
+            raise CredentialError(f"{self._what}: {error}") from None
 
     def _read(self, force: bool) -> bytes:
         try:
-            status = self._path.stat()  # follows symlinks: a mounted Secret is rotated by moving one
-            seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+            # Symlinks are followed every time: a mounted Secret is rotated by moving one.
+            real = self._confined.real() if self._confined is not None else os.path.realpath(self._path)
+            seen = signature(os.stat(real))  # noqa: PTH116 - a string already
             if force or seen != self._seen:
-                self._data = read_regular(self._path, FILE_LIMIT).data
+                self._data = read_regular(real, FILE_LIMIT, follow=False).data
                 self._seen = seen
+        except OutsideFolders as error:
+            raise CredentialError(f"{self._what} {error.strerror}") from None
         except OSError as error:
-            raise CredentialError(f"{self._what} {self._path}: cannot be read: {error.strerror}") from None
+            raise CredentialError(f"{self._what}: cannot be read: {error.strerror}") from None
         if not self._data.strip():
             self._seen = ()
-            raise CredentialError(f"{self._what} {self._path}: empty")
+            raise CredentialError(f"{self._what}: empty")
         return self._data
 
 
 class _Files:
     """Tokens and certificates, each written in the kubeconfig or in a file."""
 
-    def __init__(self, origin: str, auth: Token | TokenFile | ClientCertificate, ca: bytes | _File | None) -> None:
+    def __init__(
+        self, access: ClusterAccess, auth: Token | TokenFile | ClientCertificate, ca: bytes | _File | None
+    ) -> None:
         token = auth.token if isinstance(auth, ClientCertificate) else auth
-        self._origin = origin
+        self._origin = access.origin
         self._ca = ca
-        self._token = _File(token.path, f"{origin}: token file") if isinstance(token, TokenFile) else token
+        self._token = _File(access, token.path, "token file") if isinstance(token, TokenFile) else token
         self._certificate: bytes | _File | None = None
         self._key: Secret | _File | None = None
         if isinstance(auth, ClientCertificate):
             certificate, key = auth.certificate, auth.key
-            named = f"{origin}: client certificate file", f"{origin}: client key file"
-            self._certificate = _File(certificate, named[0]) if isinstance(certificate, Path) else certificate
-            self._key = _File(key, named[1]) if isinstance(key, Path) else key
+            self._certificate = (
+                _File(access, certificate, "client certificate file") if isinstance(certificate, Path) else certificate
+            )
+            self._key = _File(access, key, "client key file") if isinstance(key, Path) else key
         parts = (self._ca, self._token, self._certificate, self._key)
         self._interval = CHECK_INTERVAL if any(isinstance(part, _File) for part in parts) else float("inf")
 
@@ -439,8 +445,8 @@ class _Plugin:
 def ends_soon(begins: float | None, ends: float, wall: float) -> bool:
     """Whether it is time to renew: 14 days are left or less, and no more than a fifth of the whole life.
 
-    A certificate of a year is told of two weeks before, one of a month six days before, and a token of an hour
-    that a kubelet exchanges at 80 % of its life not before then.
+    A certificate of a year is reported two weeks before its end, and one of a month six days before. A token of an
+    hour, which a kubelet exchanges at 80 % of its life, is not reported before that.
     """
     left = ends - wall
     if begins is not None and left > SOON_SHARE * (ends - begins):
@@ -457,5 +463,5 @@ async def _content(source: bytes | _File | None, *, force: bool) -> bytes | None
 
 
 def _earliest(*lives: Life | None) -> tuple[float | None, float | None]:
-    """The life that ends first; (None, None) where none is known to end."""
+    """The life that ends first; (None, None) if none has a known end."""
     return min((life for life in lives if life is not None), key=lambda life: life[1], default=(None, None))

@@ -18,7 +18,7 @@ _NUMERIC_LABEL: Final = re.compile(r"\d+|0x[0-9a-f]*")
 
 
 def address_refusal(text: str) -> str | None:
-    """Why no API server may have this IP address, or None. The client asks for what a name resolved to, too.
+    """Why an API server may not have this IP address, or None. The client checks the addresses of names with it, too.
 
     Raises:
         ValueError: not an IP address.
@@ -36,7 +36,7 @@ def address_refusal(text: str) -> str | None:
 
 
 def _unwrapped(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """The IPv4 address inside a mapped, 6to4 or NAT64 one; any other as it is."""
+    """The IPv4 address inside a mapped, 6to4 or NAT64 address; any other address unchanged."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:
@@ -56,7 +56,7 @@ def host_problem(host: str) -> str | None:
     """Why a kubeconfig may not name this host, or None."""
     if ":" in host or _NUMERIC_LABEL.fullmatch(host.rpartition(".")[2]):
         if "%" in host:
-            return "an address with a zone, which means another machine on each"
+            return "an address with a zone, which means a different machine on every host"
         try:
             return address_refusal(host)
         except ValueError:  # the resolver would read 2852039166 or 0xa9fea9fe as an address

@@ -1,10 +1,9 @@
-"""HTTP/1.1 to one API server: one connection class, small enough to read, strict about what it accepts.
+"""HTTP/1.1 to one API server: one connection class that is small and strict.
 
-The hub's hot path is a PUT and a watch line; a general client costs several times the work on each (see
-docs/adr for the figures). What is supported is what kube-apiserver speaks: requests with a known body,
-answers with Content-Length, chunked or until the connection ends. No proxy, redirect, cookie,
-compression, pipelining or upgrade. Everything a peer sends is bounded; anything unexpected ends the
-connection with :class:`ProtocolError`.
+The hub's hot path is a PUT and a watch line, and a general client takes several times as long for both (figures:
+docs/adr/0002). Supported is what kube-apiserver uses: requests with a known body; answers with Content-Length, chunked,
+or until the connection ends. There is no proxy, redirect, cookie, compression, pipelining or upgrade. Everything a peer
+sends has a limit. Anything unexpected ends the connection with :class:`ProtocolError`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 ERROR_LIMIT = 64 << 10
-"""Bytes of the body of an answer that is no success; what comes after them is not read."""
+"""Bytes that are read of the body of an unsuccessful answer."""
 HEAD_LIMIT = 64 << 10
 """Bytes of status line and headers."""
 CHUNK_LINE_LIMIT = 1 << 10
@@ -23,22 +22,22 @@ CHUNK_LINE_LIMIT = 1 << 10
 PAUSE_ABOVE = 1 << 20
 """Bytes of unread watch lines at which reading pauses until half of them are consumed."""
 AT_ONCE = 64
-"""Lines of one read that are handed over while it lasts; a flood of more leaves room for others on the loop."""
+"""Lines of one read that are handed over at once; more of them wait, so that other work on the loop gets its turn."""
 LINE_COST = 64
-"""What a waiting line costs beside its bytes: many tiny ones are bounded, too."""
+"""Bytes of memory per waiting line in addition to its content, so that the limit holds for many tiny lines too."""
 MAX_INFORMATIONAL = 5
-"""Answers 1xx before the real one, as many as Go's client takes."""
+"""Answers 1xx before the final one; the same limit as in Go's client."""
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9]\d\d)(?: ([^\r\n]*))?")
 _HEX = re.compile(rb"[0-9a-fA-F]{1,15}")
 
 
 class ProtocolError(Exception):
-    """The peer sent something that is not the HTTP we accept, or more than we accept."""
+    """The peer sent something that is not HTTP as accepted here, or more than a limit allows."""
 
 
 class _Enough(Exception):
-    """As much of an error's body has arrived as anybody reads."""
+    """Enough of an error's body has arrived; the rest is not read."""
 
 
 class Head:
@@ -110,7 +109,7 @@ class Connection(asyncio.Protocol):
         self._trailer = False
         self._lines: deque[bytes] | None = None
         self._take: Callable[[bytes], None] | None = None
-        """Gets each line as it arrives, while no earlier one waits."""
+        """Called with each line as it arrives, while no earlier line waits."""
         self._partial = bytearray()
         self._queued = 0
         self._paused = False
@@ -142,7 +141,7 @@ class Connection(asyncio.Protocol):
         self._fail(error)
 
     def eof_received(self) -> bool:
-        """The peer sends no more: nothing we do needs half-open connections."""
+        """The peer sends no more: close, since half-open connections are not used."""
         return False
 
     def data_received(self, data: bytes) -> None:
@@ -150,7 +149,7 @@ class Connection(asyncio.Protocol):
         self.heard_at = self._loop.time()
         if self._take is not None and self._one_line(self._take, data):
             return
-        if self._complete:  # nobody asked for anything
+        if self._complete:  # there was no request
             self.abort()
             return
         try:
@@ -192,7 +191,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _take_head(self) -> Head | None:
-        """The final head off the buffer (1xx only announce it); None while it is not complete."""
+        """Take the final head off the buffer and skip answers 1xx; None while it is not complete."""
         while True:
             end = self._buffer.find(b"\r\n\r\n")
             if end > HEAD_LIMIT or (end < 0 and len(self._buffer) > HEAD_LIMIT):
@@ -210,11 +209,11 @@ class Connection(asyncio.Protocol):
                 raise ProtocolError("announcements without an answer")
 
     def _refusal(self) -> bool:
-        """Whether the body is an error's, of which the beginning is enough."""
+        """Whether this is an error answer, of whose body only the beginning is read."""
         return self._lines is None and self._head is not None and self._head.status >= 300
 
     def _until_close(self) -> bool:
-        """Whether the end of the connection is the proper end of the answer."""
+        """Whether the answer regularly ends with the connection."""
         head = self._head
         return head is not None and not head.chunked and head.length is None
 
@@ -231,7 +230,7 @@ class Connection(asyncio.Protocol):
             self._finish()
 
     def _chunks(self, data: bytes) -> None:
-        """Body bytes in chunks; what is cut short between two of them waits in the buffer."""
+        """Body bytes in chunks; an incomplete line between two chunks waits in the buffer."""
         if self._buffer:
             data = bytes(self._buffer) + data
             self._buffer.clear()
@@ -261,9 +260,10 @@ class Connection(asyncio.Protocol):
                 return
 
     def _one_line(self, take: Callable[[bytes], None], data: bytes) -> bool:
-        """Hand over a line that arrives as one chunk, as events do but for bursts; False where ``data`` is not that.
+        """Hand over a line that arrives as exactly one chunk; False if ``data`` is anything else.
 
-        The first step of :meth:`_chunks` to the last of :meth:`_split`, for what a hub with many nodes does most.
+        A shortcut for :meth:`_chunks` and :meth:`_split`: single watch events arrive like this, and a hub with many
+        nodes reads these more than anything else.
         """
         between_chunks = not (self._left or self._between or self._trailer or self._buffer or self._partial)
         if self._complete or not between_chunks or self._head is None or not self._head.chunked:
@@ -279,7 +279,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _last_line(self, line: bytes) -> bool:
-        """Take in a line between chunks; True if it is the empty one that ends the answer."""
+        """Process a line between chunks; True if it is the empty line that ends the answer."""
         if self._between:
             if line:
                 raise ProtocolError("a chunk longer than it says")
@@ -298,7 +298,7 @@ class Connection(asyncio.Protocol):
         if self._lines is not None:
             self._split(data)
             return
-        self._content += data  # not a list of parts: of tiny chunks it would weigh fifty times the limit
+        self._content += data  # not a list of parts: with tiny chunks that would take fifty times the limit
         if len(self._content) <= self._limit:
             return
         if not self._refusal():
@@ -311,7 +311,7 @@ class Connection(asyncio.Protocol):
     def _split(self, data: bytes) -> None:
         """Cut a stream into lines; hand them over, or wake the reader."""
         assert self._lines is not None  # noqa: S101 - a stream has them
-        if self._complete:  # ended by who took a line
+        if self._complete:  # ended by the callback that took a line
             return
         *ended, rest = data.split(b"\n")
         take = self._take if len(ended) <= AT_ONCE else None
@@ -334,7 +334,7 @@ class Connection(asyncio.Protocol):
             self._wake()
 
     def _ended(self, line: bytes) -> bytes:
-        """A whole line, of which the beginning may have come before."""
+        """A complete line; its beginning may have arrived in an earlier packet."""
         if self._partial:
             self._partial += line
             line = bytes(self._partial)
@@ -344,7 +344,7 @@ class Connection(asyncio.Protocol):
         return line
 
     def _hold_back(self) -> None:
-        """Read no more while too much waits."""
+        """Pause reading while too many bytes wait."""
         if self._queued > PAUSE_ABOVE and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
@@ -353,7 +353,7 @@ class Connection(asyncio.Protocol):
         """Whether the stream goes on after this line."""
         try:
             take(line)
-        except Exception as error:  # noqa: BLE001 - it ends the stream, and is raised to who follows it
+        except Exception as error:  # noqa: BLE001 - it ends the stream, and :meth:`follow` raises it
             self._fail(error)
             self.abort()
         return not self._complete
@@ -385,27 +385,27 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def _cause(self) -> Exception:
-        """Why the answer ended badly, to be raised at once; asked again, that it did.
+        """The error that ended the answer, to be raised at once; later calls get a generic one.
 
-        What is raised leads by its traceback to the frames it went through, and so to this object: kept here as well,
-        both would wait for the garbage collector, TLS and all.
+        A raised error refers to this object by the frames of its traceback. If this object kept the error too, the
+        cycle would keep the connection and its TLS state until the garbage collector runs.
         """
         assert self._error is not None  # noqa: S101 - it did
         error, self._error = self._error, _reset()
         return error
 
     def forget(self) -> None:
-        """Nobody is going to ask any more why an answer failed."""
+        """Drop the error of a failed answer, since no caller will ask for it."""
         if self._error is not None:
             self._error = _reset()
 
     def fail_silent(self) -> None:
-        """Give up on an answer that does not go on."""
+        """Fail an answer whose bytes have stopped arriving."""
         self._fail(TimeoutError("silence"))
         self.abort()
 
     def end(self) -> None:
-        """Take what has arrived for the whole answer, and close."""
+        """Treat what has arrived as the complete answer, and close."""
         if not self._complete:
             self._complete = True
             self.abort()
@@ -419,7 +419,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def unfinished(self) -> bytes:
-        """What came after the last line break of a stream."""
+        """The bytes after the last line break of a stream."""
         return bytes(self._partial)
 
     # --- the caller's side ----------------------------------------------------------------------------
@@ -447,7 +447,7 @@ class Connection(asyncio.Protocol):
         self._body_waiter = None
         waiter = self._head_waiter = self._loop.create_future()
         self.heard_at = self._loop.time()
-        if self._lost_by is not None:  # between the handshake and now: nobody would ever tell
+        if self._lost_by is not None:  # lost between the handshake and this request: no callback would report it
             self._fail(self._lost_by)
             self._lost_by = _reset()
         else:
@@ -459,21 +459,21 @@ class Connection(asyncio.Protocol):
         """The whole body.
 
         Raises:
-            ProtocolError, OSError: it ended badly.
+            ProtocolError, OSError: the answer ended early or is malformed.
         """
         while not self._complete:
             self._body_waiter = self._loop.create_future()
             await self._body_waiter
         if self._error is not None:
             raise self._cause()
-        content, self._content = self._content, bytearray()  # a kept connection keeps no list
+        content, self._content = self._content, bytearray()  # an idle connection must not keep the body of a list
         return bytes(content)
 
     async def line(self) -> bytes:
-        """The next line of a stream, without its line break; b"" at its proper end.
+        """The next line of a stream, without its line break; b"" at its regular end.
 
         Raises:
-            ProtocolError, OSError: it ended badly.
+            ProtocolError, OSError: the answer ended early or is malformed.
         """
         lines = self._lines
         assert lines is not None  # noqa: S101 - it is a stream
@@ -487,12 +487,12 @@ class Connection(asyncio.Protocol):
         return self._next(lines)
 
     async def follow(self, take: Callable[[bytes], None]) -> None:
-        """Hand each line of a stream to ``take`` as it arrives, without its line break, until its proper end.
+        """Hand each line of a stream to ``take`` as it arrives, without its line break, until its regular end.
 
-        Nobody is woken for a line: with many connections of few lines each that is half of what a line costs.
+        No task is woken for a line: with many connections of few lines each, waking is half of the cost of a line.
 
         Raises:
-            ProtocolError, OSError: it ended badly.
+            ProtocolError, OSError: the answer ended early or is malformed.
             Exception: what ``take`` raised; the stream has ended.
         """
         lines = self._lines
@@ -515,7 +515,7 @@ class Connection(asyncio.Protocol):
             self._take = None
 
     def _next(self, lines: deque[bytes]) -> bytes:
-        """Take the first waiting line; reading goes on once half of the room is free."""
+        """Take the first waiting line; resume reading once half of the limit is free."""
         line = lines.popleft()
         self._queued -= len(line) + LINE_COST
         if self._paused and self._queued < PAUSE_ABOVE // 2 and self._transport is not None:

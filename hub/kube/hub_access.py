@@ -1,4 +1,4 @@
-"""Access to the hub cluster itself: the Pod's own service account, or the kubeconfig of whoever starts the hub."""
+"""Access to the hub cluster itself: the Pod's own service account, or a kubeconfig that the user gives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def load_hub_access(
     Raises:
         KubeconfigError: the first of these that exists cannot be used, or none exists.
     """
-    policy = KubeconfigPolicy(allow_files=True, trusted=True)
+    policy = KubeconfigPolicy(trusted=True)
     if path is not None:
         return load_kubeconfig(path, policy=policy, context=context)
     if context is None and (access := load_in_cluster(environ)) is not None:

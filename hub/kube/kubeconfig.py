@@ -1,10 +1,10 @@
-"""Kubeconfigs as input from people one does not fully trust.
+"""Reads kubeconfigs, which are input from people who are not fully trusted.
 
-A document becomes one frozen :class:`ClusterAccess` or a :class:`~hub.errors.KubeconfigError` that names
-file, context, entry and field and the next step, and never quotes a value. Everything that could run a
-program, read a file, skip verification, impersonate somebody or contact a forbidden host is refused
-unless the hub's own flags (:class:`KubeconfigPolicy`) allow it. Only the chosen context's entries are
-judged: what else a developer keeps in the file is not our business.
+A document becomes one frozen :class:`ClusterAccess`, or a :class:`~hub.errors.KubeconfigError` that names file,
+context, entry and field and the next step, and never quotes a value. A kubeconfig that runs a program, reads a file,
+skips verification, impersonates another account or contacts a forbidden host is refused unless the hub's own flags
+(:class:`KubeconfigPolicy`) allow it. Only the entries of the chosen context are checked, since a developer's file may
+hold others.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
 from hub.errors import KubeconfigError
+from hub.files import ConfinedPath, OutsideFolders
 from hub.kube.cluster_access import (
     EXEC_VERSIONS,
     Auth,
@@ -36,6 +37,7 @@ from hub.kube.hosts import DNS_NAME, host_problem, is_address, same_host
 from hub.kube.kubeconfig_document import Document, Entry, parse_document, quote, read_kubeconfig
 from hub.kube.kubeconfig_yaml import Map
 from hub.kube.secret import Secret
+from hub.model import few
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class KubeconfigPolicy:
     Attributes:
         allow_exec: programs of ``--allow-exec``; a bare ``command`` matches by base name and runs the program
             named here.
-        allow_files: True for one given by path; False for one from a Secret.
+        folders: files that it names must be in one of these; () = it may name none, as one from a Secret.
         base: folder for relative paths; None = they are refused.
         denied_servers: (host, port) of API servers no remote cluster may have: see
             :func:`~hub.kube.hub_access.in_cluster_servers`.
@@ -53,7 +55,7 @@ class KubeconfigPolicy:
     """
 
     allow_exec: frozenset[str] = frozenset()
-    allow_files: bool = False
+    folders: tuple[Path, ...] = ()
     base: Path | None = None
     denied_servers: frozenset[tuple[str, int]] = frozenset()
     trusted: bool = False
@@ -73,10 +75,18 @@ def parse_kubeconfig(
 
 
 def load_kubeconfig(path: str | Path, *, policy: KubeconfigPolicy, context: str | None = None) -> ClusterAccess:
-    """As :func:`parse_kubeconfig`, from a file; relative paths in it are relative to its folder."""
+    """As :func:`parse_kubeconfig`, from a file; relative paths in it are relative to its folder.
+
+    The file itself must be in the folders of ``policy`` too, unless it is the hub's own.
+
+    Raises:
+        OutsideFolders: it is not.
+        KubeconfigError: as :func:`parse_kubeconfig`, or the file cannot be read.
+    """
     path = Path(path)
     policy = replace(policy, base=policy.base or path.absolute().parent)
-    return parse_kubeconfig(read_kubeconfig(path), origin=f"kubeconfig {path}", policy=policy, context=context)
+    real = None if policy.trusted else ConfinedPath(path, *policy.folders).real()
+    return parse_kubeconfig(read_kubeconfig(path, real), origin=f"kubeconfig {path}", policy=policy, context=context)
 
 
 def _choose(name: str | None, document: Document) -> str:
@@ -92,8 +102,8 @@ def _choose(name: str | None, document: Document) -> str:
     known = sorted(document.contexts)
     close = difflib.get_close_matches(wanted or "", known, n=1)
     hint = f"did you mean {quote(close[0])}? " if close else ""
-    shown = ", ".join(map(quote, known[:10])) + (f" and {len(known) - 10} more" if len(known) > 10 else "")
-    raise KubeconfigError(f"{document.origin}: {problem}; {hint}it has: {shown or 'no contexts at all'}")
+    shown = few(list(map(quote, known)), 10) or "no contexts at all"
+    raise KubeconfigError(f"{document.origin}: {problem}; {hint}it has: {shown}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +124,17 @@ class _Fields:
         )
 
     def only(self, known: Iterable[str]) -> None:
-        """An unknown field might change who we are or whom we talk to, so it is not ignored."""
+        """Refuse unknown fields: one might change the account or the server."""
         known = tuple(known)
         for key in self.body:
             if key not in known:
                 close = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
                 hint = f'did you mean "{close[0]}"?' if close else "remove it"
                 line = self.body.lines[key]
-                raise KubeconfigError(f"{self.origin}:{line}: {self.place}: a field that is not known here; {hint}")
+                raise KubeconfigError(f"{self.origin}:{line}: {self.place}: unknown field; {hint}")
 
     def present(self, key: str) -> bool:
-        """Written and neither null nor empty nor false: what kubectl would act on."""
+        """Whether the field has a value that kubectl acts on: not null, empty or false."""
         return self.body.get(key) not in (None, "", False, [], {})
 
     def text(self, key: str) -> str | None:
@@ -158,26 +168,30 @@ class _Fields:
         return data
 
     def path(self, key: str) -> Path | None:
-        """A file the policy lets this kubeconfig refer to, absolute; symlinks are fine, its target is read later."""
+        """A file that this kubeconfig names, absolute; where it leads is checked again whenever it is read."""
         text = self.text(key)
         if text is None:
             return None
-        if not (self.policy.allow_files or self.policy.trusted):
+        if not (self.policy.folders or self.policy.trusted):
             self.refuse(key, "a kubeconfig from a Secret may not refer to files; put the content into it "
                              "(kubectl config view --flatten)")  # fmt: skip
         if not Path(text).is_absolute() and self.base is None:
             self.refuse(key, "must be an absolute path")
         path = (self.base or Path("/")) / text
-        if not self.policy.trusted and any(
-            _own_file(name) for name in (os.path.normpath(path), os.path.realpath(path))
-        ):
+        if self.policy.trusted:
+            return path
+        if any(_own_file(name) for name in (os.path.normpath(path), os.path.realpath(path))):
             self.refuse(key, "the hub's own credentials and the machine's pseudo files are not for remote clusters; "
                              "mount the file elsewhere")  # fmt: skip
+        try:
+            ConfinedPath(path, *self.policy.folders).real()
+        except OutsideFolders as error:
+            self.refuse(key, f"{text} {error.strerror}")
         return path
 
 
 def _own_file(path: str) -> bool:
-    """The hub's own service account, or a file that is no file: sent to a remote server they would be a leak."""
+    """Whether this is a file of the hub's own service account or a pseudo file, neither of which may leak."""
     return path.removeprefix("/var").startswith(("/run/secrets/kubernetes.io/", "/proc/", "/sys/", "/dev/"))
 
 
@@ -198,11 +212,11 @@ _EXTENSION: Final = "client.authentication.k8s.io/exec"
 _STEERING = re.compile(
     r"LD_.*|PATH|ENV|BASH_ENV|SHELLOPTS|IFS|GLIBC_TUNABLES|PYTHON.*|PERL5.*|RUBY.*|NODE_.*|JAVA_.*|HOME"
 )
-"""Variables that make an allowed program run another one; whoever edits a registry may not set them."""
+"""Variables that make an allowed program run another one. A kubeconfig may not set them."""
 
 
 def access_of(document: Document, policy: KubeconfigPolicy, context: str | None) -> ClusterAccess:
-    """As :func:`parse_kubeconfig`, of a document that is parsed already.
+    """As :func:`parse_kubeconfig`, for a document that is parsed already.
 
     Raises:
         KubeconfigError: it lacks what was asked for, or asks for what ``policy`` refuses.
@@ -248,6 +262,7 @@ def access_of(document: Document, policy: KubeconfigPolicy, context: str | None)
         ca_file=cluster.path("certificate-authority") if ca_data is None else None,
         tls_server_name=server_name,
         namespace=namespace,
+        folders=() if policy.trusted else policy.folders,
     )
 
 
@@ -280,17 +295,17 @@ def _auth(user: _Fields, cluster: _Fields) -> Auth:
     user.only(_USER_FIELDS)
     for key in ("as", "as-uid", "as-groups", "as-user-extra"):
         if user.present(key):
-            user.refuse(key, "impersonation is not supported; give an account of the hub's own")
+            user.refuse(key, "impersonation is not supported; give the hub an account of its own")
     for key in ("username", "password"):
         if user.present(key):
-            user.refuse(key, "Kubernetes has no basic authentication any more; give a token or a client certificate")
+            user.refuse(key, "Kubernetes no longer has basic authentication; give a token or a client certificate")
     if user.present("auth-provider"):
         user.refuse("auth-provider", "was removed from Kubernetes; give a token, a certificate or an exec plugin")
     token = _token(user)
     certificate = _certificate(user, token)
     plugin = _exec(user, cluster) if user.body.get("exec") is not None else None
     if plugin is not None and (token is not None or certificate is not None):
-        user.refuse("exec", "stands beside another credential; keep one of them")
+        user.refuse("exec", "cannot go with another credential; keep one of them")
     auth = plugin or certificate or token
     if auth is None:
         user.refuse(
@@ -333,7 +348,7 @@ def _exec(user: _Fields, cluster: _Fields) -> Exec:
     if version not in EXEC_VERSIONS:
         fields.refuse("apiVersion", f"must be {' or '.join(EXEC_VERSIONS)}; update the plugin's configuration")
     if fields.text("interactiveMode") == "Always":
-        fields.refuse("interactiveMode", "there is nobody to ask; use a plugin mode that needs no terminal")
+        fields.refuse("interactiveMode", "the hub has no terminal; use a plugin mode that needs none")
     args = body.get("args") or []
     if not isinstance(args, list) or not all(isinstance(item, str) and "\0" not in item for item in args):
         fields.refuse("args", "must be a list of texts; put numbers in quotes")

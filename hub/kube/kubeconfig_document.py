@@ -1,6 +1,6 @@
-"""A kubeconfig as written: its contexts, clusters and users by name, each knowing where it stands.
+"""A kubeconfig as written: its contexts, clusters and users by name, with their places.
 
-Nothing is judged here but the shape: what an entry may ask for is for :mod:`hub.kube.kubeconfig`.
+This module checks the structure only; :mod:`hub.kube.kubeconfig` checks what an entry may ask for.
 """
 
 from __future__ import annotations
@@ -34,14 +34,18 @@ class Document:
     users: Mapping[str, Entry]
 
 
-def read_kubeconfig(path: Path) -> bytes:
-    """A kubeconfig's content.
+def read_kubeconfig(path: Path, real: str | None = None) -> bytes:
+    """Read a kubeconfig.
+
+    Args:
+        path: for messages, and to read.
+        real: where ``path`` ends, if that was checked: this file is read then.
 
     Raises:
-        KubeconfigError: it cannot be read, is no regular file or is too large.
+        KubeconfigError: the file cannot be read, is not a regular file or is too large.
     """
     try:
-        return read_regular(path, MAX_BYTES).data
+        return read_regular(real or path, MAX_BYTES).data
     except OSError as error:
         raise KubeconfigError(f"kubeconfig {path}: cannot be read: {error.strerror}; check its path and mode") from None
 
@@ -103,5 +107,5 @@ def merged(documents: Sequence[Document]) -> Document:
 
 
 def quote(name: str) -> str:
-    """A name as written by a stranger: printable, on one line, not endless."""
+    """An untrusted name for a message: printable, on one line, shortened."""
     return ascii(name if len(name) <= 100 else name[:99] + "…") if not name.isprintable() else f'"{name[:100]}"'

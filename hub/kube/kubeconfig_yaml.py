@@ -25,7 +25,7 @@ MAX_NODES: Final = 20_000
 
 
 class Map(dict[str, Any]):
-    """A mapping that knows the line of each key."""
+    """A mapping with the line of each key."""
 
     __slots__ = ("lines",)
 
@@ -123,7 +123,7 @@ class _Parser:
         return result
 
     def _plain(self, text: str) -> object:
-        """An unquoted scalar: null, booleans and JSON's numbers become what they are, all else stays text."""
+        """The value of an unquoted scalar: null, a boolean or a JSON number; anything else stays text."""
         tag: str = self._resolver.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
         if tag.endswith(":null"):
             return None

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PAGE_SIZE = 500
-"""Objects per page of a list: bounds what is in memory at once (6 MB for Nodes)."""
+"""Objects per page of a list: limits what is in memory at once (6 MB for Nodes)."""
 WATCH_SECONDS = (300, 600)
 """A watch asks the server to end it after a random time in this range, so that a fleet's do not end together."""
 SHORT_WATCH = 1.0
@@ -47,7 +47,7 @@ LARGE_PAGE = 4 << 20
 LIST_TIMEOUT = 60.0
 """Seconds for one page."""
 STEADY = 5.0
-"""Seconds: a watch that is silent for longer, and what comes right after, tells nothing of how things are now."""
+"""Seconds: after a longer silence, a watch and the first events on it may be out of date."""
 LONGEST_RETRY_AFTER = 300.0
 """Seconds; kube-apiserver asks for 32 at most, a proxy in maintenance for anything."""
 
@@ -73,7 +73,7 @@ class EchoStore(Store[T], Protocol[T]):
     """A store of objects that this process writes itself."""
 
     def lean(self, page: dict[Any, T]) -> dict[Any, T]:
-        """What it is going to keep of a page of a list: all pages are there before ``replace`` is called."""
+        """Reduce a page of a list to what the store keeps; ``replace`` is called when all pages have arrived."""
         ...
 
     def knows(self, key: Any, resource_version: str) -> bool:
@@ -86,7 +86,7 @@ class EchoStore(Store[T], Protocol[T]):
 
 
 class Observer(Protocol):
-    """Who hears how the reflector fares."""
+    """Hears of the reflector's successes and failures."""
 
     def listing(self) -> None:
         """A (new) list is needed: until ``answered`` the store is old."""
@@ -210,15 +210,15 @@ class Reflector(Generic[T]):
                 lasted = self._clock.now() - started
                 silent = 0 if heard or self._asked else silent + (lasted >= SHORT_WATCH)
                 if silent >= 2:  # a watch at a version from the future answers 200 and stays silent
-                    log.info("%s: silent twice, listing anew", self._name)
+                    log.info("%s: silent twice, listing again", self._name)
                     self.resource_version = ""
                 still = self.events == before[0] or self.resource_version == before[1]
                 if still and lasted < SHORT_WATCH and not self._asked:
                     raise BadAnswer(200, "", "the watch ended at once without anything new", what=self._path)
             except Expired as error:
-                log.info("%s: %s; listing anew", self._name, error)
+                log.info("%s: %s; listing again", self._name, error)
                 while_listing, self.resource_version = not self.resource_version, ""
-                if self._recently_expired():  # again: of a list somebody must hear, or it is missing without a reason
+                if self._recently_expired():  # expired again: report it, or the list would be missing without a reason
                     delay = self._failed(error) if while_listing else self._backoff.next(self._clock.now())
                     await self._clock.sleep(delay)
             except (ApiError, ClusterUnreachable, CertificateRejected, CredentialError, UsageError) as error:
@@ -247,13 +247,11 @@ class Reflector(Generic[T]):
         objects: dict[Any, T] = {}
         params = {**self._params, "limit": str(self._page_size)}
         pages = 0
-        await self._client.reach()  # who cannot be reached waits for that in nobody's way
+        await self._client.reach()  # an unreachable server is waited for before a slot is taken
         async with self._slots.take():
             asked = self._clock.now()
             while True:
-                body = await self._client.request(
-                    "GET", self._path, params=params, timeout=LIST_TIMEOUT, content_type=self._resource.list_type
-                )
+                body = await self._client.request("GET", self._path, params=params, timeout=LIST_TIMEOUT)
                 if len(body) > LARGE_PAGE:
                     page, version, token = await asyncio.to_thread(self._resource.list_page, body)
                 else:
@@ -283,7 +281,7 @@ class Reflector(Generic[T]):
     async def _watch(self) -> bool:
         """Follow changes until the stream ends or falls silent; True if it ended after a line.
 
-        Silence means to watch again from here and is no failure by itself. A line that is no event is
+        Silence means to watch again from here and is no failure by itself. A line that is not an event is
         skipped, unless it is the first: then this is no watch. After a failure a 200 alone proves nothing,
         since a proxy's login page has one too: an event does, or a stream that stays open without a word.
 
@@ -314,7 +312,7 @@ class Reflector(Generic[T]):
                 if not heard:
                     raise
                 self.skipped += 1
-                log.warning("%s: skipped a line of the watch that is no event", self._name)
+                log.warning("%s: skipped a line of the watch that is not an event", self._name)
             heard = True
             self._stands()
 
@@ -391,5 +389,5 @@ class Reflector(Generic[T]):
 
 
 def _older(one: str, other: str) -> bool:
-    """Whether a resourceVersion lies before another; False where either is no number, which may be of any length."""
+    """Whether one resourceVersion is before another; False if either is not a number. Numbers may have any length."""
     return one.isdecimal() and other.isdecimal() and (len(one), one) < (len(other), other)

@@ -16,13 +16,13 @@ Address = tuple[socket.AddressFamily, str, int]
 LOOKUP_TIMEOUT = 5.0
 """Seconds a caller waits for a look-up; the thread behind it may take longer."""
 PATIENCE = 1.0
-"""Seconds a caller waits who has an older answer to fall back on: a lease is renewed within three."""
+"""Seconds that a caller with an older answer waits for a new one: a Lease must be renewed within three."""
 FRESH_FOR = 30.0
 """Seconds an answer is used without asking again."""
 
 
 class LookupPool:
-    """Threads for look-ups, shared by all clusters. With more dead names than threads, names wait for each other."""
+    """Threads for look-ups, shared by all clusters. If more names hang than there are threads, further names wait."""
 
     def __init__(self, threads: int = 32) -> None:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="dns")

@@ -1,4 +1,4 @@
-"""A string that does not show itself: the type of every credential between file and socket."""
+"""The type of every credential between file and socket: a string that is never printed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The value itself; only where it leaves for a header or a TLS context."""
+        """The value itself; call this only to fill a header or a TLS context."""
         return self._value
 
     def __eq__(self, other: object) -> bool:

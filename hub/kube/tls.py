@@ -74,14 +74,8 @@ def _load_pair(context: ssl.SSLContext, certificate: bytes, key: Secret, what: s
         os.close(descriptor)
 
 
-def not_after(pem: bytes) -> float | None:
-    """When the first certificate in ``pem`` expires, Unix time; None where it cannot be told."""
-    found = validity(pem)
-    return found[1] if found is not None else None
-
-
 def validity(pem: bytes) -> tuple[float, float] | None:
-    """From when until when the first certificate in ``pem`` is valid, Unix time; None where it cannot be told."""
+    """When the first certificate in ``pem`` begins and ends, Unix time; None if it does not parse."""
     match = _CERTIFICATE.search(pem)
     if match is None:
         return None

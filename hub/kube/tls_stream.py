@@ -16,14 +16,14 @@ from typing import Final
 from hub.aio.rounds import in_own_round
 
 CHUNK: Final = 64 << 10
-"""Bytes after which what is decrypted is handed over."""
+"""Decrypted bytes that are handed over at once."""
 RECORD: Final = 16 << 10
 """Bytes of the longest TLS record, decrypted; also what OpenSSL is given at once after the handshake, since what it
 keeps them in stays as large as it ever was, in each connection."""
 
 
 class _Shared(threading.local):
-    """What the connections of a thread decrypt into: nobody keeps anything here from one call to the next."""
+    """The buffer that all connections of a thread decrypt into; nothing stays in it from one call to the next."""
 
     def __init__(self) -> None:
         self.decrypted = memoryview(bytearray(CHUNK + RECORD))
@@ -80,7 +80,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             in_own_round(self._go_on)
 
     def eof_received(self) -> bool:
-        """The peer sends no more: the transport closes."""
+        """The peer sends no more: close the transport."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -102,7 +102,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             self.above.connection_lost(error)
         elif not self.secured.done():
             self.secured.set_exception(error or ConnectionResetError("connection closed by the peer"))
-            self.secured.exception()  # seen, also where whoever connects has been cancelled and does not ask
+            self.secured.exception()  # retrieved here, since a caller that was cancelled does not
 
     def _take_rest(self) -> None:
         """Take what had arrived when writing failed, which the transport leaves where it is: often the peer's reason.
@@ -116,7 +116,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             self._incoming.write(os.read(sock.fileno(), RECORD))
 
     def _go_on(self) -> None:
-        """More of the handshake has arrived, and perhaps what follows it."""
+        """Continue the handshake with new bytes; application data may follow in them."""
         self._due = False
         if self._error is None and self._transport is not None and self._incoming.pending and self._shake_hands():
             self._read()
@@ -132,7 +132,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             self._fail(error)
             return False
         self._flush()
-        if self.secured.done():  # nobody waits for it any more
+        if self.secured.done():  # the caller does not wait any more
             self.abort()
             return False
         self._shaken = True
@@ -205,7 +205,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         self._flush()
 
     def pause_reading(self) -> None:
-        """Take nothing off the network; what was taken arrives all the same."""
+        """Pause reading from the network; bytes that were read already are still delivered."""
         if self._transport is not None:
             self._transport.pause_reading()
 
@@ -219,7 +219,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         return self._transport is None or self._transport.is_closing()
 
     def close(self) -> None:
-        """Send what waits, then close."""
+        """Send the waiting bytes, then close."""
         if self._transport is not None:
             self._transport.close()
 

@@ -1,4 +1,4 @@
-"""Tokens of ServiceAccounts: what they say of themselves, and new ones. Nothing is verified: the server does that."""
+"""Tokens of ServiceAccounts: reads their claims and requests new ones. The API server verifies them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def token_life(token: Secret | None) -> Life | None:
 
 
 def account_of(token: Secret | None) -> tuple[str, str] | None:
-    """Namespace and name of the ServiceAccount a JWT is of; None for any other token."""
+    """Namespace and name of a JWT's ServiceAccount; None for any other token."""
     claims = _claims(token)
     match = _ACCOUNT.fullmatch(claims.sub) if claims is not None and isinstance(claims.sub, str) else None
     return (match[1], match[2]) if match is not None else None

@@ -14,8 +14,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from hub.errors import BadAnswer
-from hub.kube import nodes, protobuf
-from hub.kube.client import EITHER, JSON, Status
+from hub.kube import protobuf
+from hub.kube.client import Status
 from hub.model import (
     ConfigMap,
     Endpoint,
@@ -39,7 +39,7 @@ KindOfPage = tuple[str, dict[Any, T], str, str]
 """The same, with the kind of the list first, before anybody has looked whether it is the one that was asked for."""
 
 UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
-"""What the decoder raises: its own error, and what is no UTF-8 or nested beyond reason."""
+"""What the decoder raises: its own error, invalid UTF-8, or nesting that is too deep."""
 
 
 class Resource(NamedTuple, Generic[T]):
@@ -51,7 +51,6 @@ class Resource(NamedTuple, Generic[T]):
         list_page: body -> (objects by key, resourceVersion, continue token).
         event: line -> :class:`Event`.
         peek: line -> (key, resourceVersion) without decoding the object, where that is worth it.
-        list_type: encodings that ``list_page`` reads, as an Accept header.
         rule: the RBAC rule a 403 asks for.
     """
 
@@ -61,11 +60,10 @@ class Resource(NamedTuple, Generic[T]):
     event: Callable[[bytes], Event]
     rule: str
     peek: Callable[[bytes], tuple[Any, str]] | None = None
-    list_type: str = JSON
 
 
 class Event(NamedTuple):
-    """A decoded watch line: ``object`` is None for BOOKMARK, ERROR (see ``status``) and what does not decode."""
+    """A decoded watch line: ``object`` is None for BOOKMARK, for ERROR (see ``status``), and if it does not decode."""
 
     type: str
     key: Any
@@ -329,7 +327,7 @@ def _config_map(wire: _WireConfigMap) -> ConfigMap:
 
 
 class SecretData(msgspec.Struct, frozen=True):
-    """What the hub keeps of a Secret; never shown. ``data`` is base64, as the API has it, and read-only."""
+    """What the hub keeps of a Secret; never printed. ``data`` is base64, as in the API; read-only."""
 
     version: str
     data: dict[str, str]
@@ -375,7 +373,6 @@ def _resource(
     key: Callable[[_Meta], Any],
     rule: str,
     peek: Callable[[bytes], tuple[Any, str]] | None = None,
-    read_binary: Callable[[bytes], KindOfPage[T]] | None = None,
 ) -> Resource[T]:
     kinds = msgspec.defstruct(
         "List",
@@ -385,14 +382,11 @@ def _resource(
     decode_list: Callable[[bytes], Any] = msgspec.json.Decoder(kinds).decode
     decode_event: Callable[[bytes], Any] = msgspec.json.Decoder(events).decode
 
-    def from_json(body: bytes) -> KindOfPage[T]:
+    def read(body: bytes) -> KindOfPage[T]:
         page = decode_list(body)
         items = page.items or () if page.kind == _KINDS[name] else ()
         objects = {key(item.metadata): reduce(item) for item in items}
         return page.kind, objects, page.metadata.resource_version, page.metadata.continue_
-
-    def read(body: bytes) -> KindOfPage[T]:
-        return read_binary(body) if read_binary is not None and body.startswith(protobuf.MAGIC) else from_json(body)
 
     def event(line: bytes) -> Event:
         try:
@@ -406,11 +400,11 @@ def _resource(
         return _odd_event(line, key)
 
     list_page = partial(_list_page, path, name, read)
-    return Resource(path, name, list_page, event, rule, peek, JSON if read_binary is None else EITHER)
+    return Resource(path, name, list_page, event, rule, peek)
 
 
 def _list_page(path: str, name: str, read: Callable[[bytes], KindOfPage[T]], body: bytes) -> Page[T]:
-    """Objects by key, resourceVersion and continue token, where what ``read`` finds in a body is a list of such."""
+    """Objects by key, resourceVersion and continue token of a page, after a check that it is a list of this kind."""
     try:
         found, objects, version, token = read(body)
     except UNDECODABLE as error:
@@ -441,7 +435,6 @@ NODES: Resource[Node] = _resource(
     _node,
     _named,
     "nodes: get, list, watch",
-    read_binary=nodes.list_page,
 )
 
 

@@ -1,8 +1,8 @@
 """The last accepted registry, kept in the hub cluster for a start with a file that is rejected.
 
-One ConfigMap for each owner in the hub's namespace holds the file's bytes as they were accepted, written by the hub
-that leads. They are checked again when they are used, and relative paths in them start at the folder of the file
-that is rejected: the same one, for the same hub. Secrets are never inline in a registry, so there are none in here.
+The leader writes the accepted file's bytes into one ConfigMap for each owner, in the hub's namespace. They are checked
+again before they are used, and relative paths in them start at the folder of the rejected file. A registry never
+contains secrets, so the ConfigMap contains none.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ PLAIN: Final = "clusters.yaml"
 PACKED: Final = "clusters.yaml.gz"
 ACCEPTED_AT: Final = "endpointslice-hub/accepted-at"
 ROOM: Final = 1_000_000
-"""Bytes of content: a ConfigMap takes 1 MiB of them, keys included (k8s.io/api/core/v1 MaxSecretSize)."""
+"""Most bytes of content: a ConfigMap holds 1 MiB, keys included (k8s.io/api/core/v1 MaxSecretSize)."""
 LEGIBLE: Final = 500_000
-"""Up to here it is kept as text, for people."""
+"""Up to this many bytes the content is kept as readable text."""
 OWNER_LINE: Final = re.compile(
     rb"""^owner:[ \t]*["']?([A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)["']?[ \t]*(?:#.*)?\r?$""", re.MULTILINE
 )
-"""The top-level key, also in a file that is no YAML any more; the value as the owner label takes it."""
+"""The top-level key ``owner``, found even in a file that is not valid YAML; the value must fit the owner label."""
 
 
 def config_map(owner: str) -> str:
@@ -54,17 +54,17 @@ def config_map(owner: str) -> str:
 
 
 def owner_in(content: bytes) -> str:
-    """The owner that a file names which cannot be read otherwise; "" where it names none, or two."""
+    """The owner named in a file that cannot be parsed; "" if it names none, or two different ones."""
     found = {match.group(1).decode() for match in OWNER_LINE.finditer(content)}
     return found.pop() if len(found) == 1 else ""
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What is in the ConfigMap.
+    """The content of the ConfigMap.
 
     Attributes:
         content: the file's bytes.
-        at: when it was accepted, RFC 3339, or "".
+        at: when the file was accepted, RFC 3339, or "".
     """
 
     content: bytes
@@ -72,13 +72,13 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 async def withheld(client: Client, namespace: str, owner: str) -> bool:
-    """Whether a removal was withheld when the last hub of this owner ended; True where that cannot be told."""
+    """Whether a removal was withheld when the last hub of this owner ended; True if that cannot be read."""
     try:
         found = await _get(client, namespace, owner)
-    except (NotFound, Forbidden):  # where it may not be read, nothing was kept
+    except (NotFound, Forbidden):  # an account that may not read it has not written it either
         return False
     except HubError as error:
-        log.warning("what was withheld before cannot be read: %s; it counts as if something was", error)
+        log.warning("cannot read whether a removal was withheld before: %s; assuming that one was", error)
         return True
     return ANNOTATION_WITHHELD in (found.metadata.annotations or {})
 
@@ -103,14 +103,14 @@ async def read(client: Client, namespace: str, owner: str) -> Kept:
 
     Raises:
         NotFound: none is kept.
-        BadAnswer: what is kept is no registry's content.
-        HubError: it cannot be read.
+        BadAnswer: the ConfigMap does not hold a registry.
+        HubError: the ConfigMap cannot be read.
     """
     found = await _get(client, namespace, owner)
     try:
         content = _content(found)
     except (binascii.Error, OSError, EOFError, ValueError, zlib.error) as error:
-        raise BadAnswer(200, "", f"{PACKED} is not readable ({error})", what=config_map(owner)) from error
+        raise BadAnswer(200, "", f"{PACKED} cannot be read ({error})", what=config_map(owner)) from error
     if not content or len(content) > MAX_BYTES:
         raise BadAnswer(200, "", f"neither {PLAIN} nor {PACKED} holds a registry", what=config_map(owner))
     return Kept(content, (found.metadata.annotations or {}).get(ACCEPTED_AT, ""))
@@ -124,7 +124,7 @@ def _content(found: _ConfigMap) -> bytes:
 
 
 def packed(content: bytes) -> dict[str, dict[str, str]] | None:
-    """The part of a ConfigMap that holds the content; None where it is too large however it is packed."""
+    """The ConfigMap's data with the content, compressed if necessary; None if it is too large even then."""
     if len(content) <= LEGIBLE:
         return {"data": {PLAIN: content.decode()}}
     small = gzip.compress(content, mtime=0)
@@ -134,13 +134,13 @@ def packed(content: bytes) -> dict[str, dict[str, str]] | None:
 
 
 async def stand_in(client: Client, namespace: str, path: str, owner: str) -> tuple[Loaded | None, str]:
-    """What is kept for a file that is rejected, and when it was accepted; None where nothing can stand in.
+    """The kept registry to use instead of a rejected file, and when it was accepted; None if there is none.
 
     Args:
         client: the hub cluster's.
         namespace: the hub's.
-        path: of the file.
-        owner: whose registry is wanted, where the file does not say it.
+        path: the rejected file's.
+        owner: whose registry to use, if the file does not say it.
     """
     content = b""
     with suppress(RegistryError):
@@ -153,29 +153,29 @@ async def stand_in(client: Client, namespace: str, path: str, owner: str) -> tup
     except NotFound:
         return None, ""
     except RegistryError as error:
-        log.warning("the last accepted registry in %s is of no use: %s", where, error)
+        log.warning("the last accepted registry in %s cannot be used: %s", where, error)
         return None, ""
     except HubError as error:
         log.warning("the last accepted registry in %s cannot be read: %s", where, error)
         return None, ""
     if loaded.registry.owner != owner:
-        log.warning("the registry in %s is that of owner %s: not used", where, loaded.registry.owner)
+        log.warning("the registry in %s belongs to owner %s: not used", where, loaded.registry.owner)
         return None, ""
     log.warning("the registry is rejected: the one accepted at %s is in force, from %s", kept.at or "?", where)
     return replace(loaded, content=b""), kept.at or "?"
 
 
 class Keeper:
-    """Writes what was accepted, while this process leads; one write for each content.
+    """Writes each accepted registry once, while this process leads.
 
     Args:
         client: the hub cluster's.
         namespace: the hub's.
         owner: whose registry.
-        leading: whether this process is the one that writes.
+        leading: whether this process leads.
 
     Attributes:
-        problem: why the last one was not kept; "" where it was.
+        problem: why the last accepted registry was not kept; "" if it was.
     """
 
     def __init__(self, client: Client, clock: Clock, namespace: str, owner: str, leading: Callable[[], bool]) -> None:
@@ -196,17 +196,17 @@ class Keeper:
         self._news.set()
 
     def withhold(self, name: str) -> None:
-        """The removal with this hash is withheld now; "" = none is. Before the first call, what is kept stays."""
+        """Note the hash of the removal that is withheld now; "" = none. Until the first call the kept note stays."""
         if name != self._withheld:
             self._withheld = name
             self._news.set()
 
     def led(self) -> None:
-        """This process begins to write: another one may have kept something else."""
+        """This process begins to lead: another one may have written another registry."""
         self._news.set()
 
     async def run(self) -> None:
-        """Keep what is accepted until cancelled."""
+        """Write accepted registries until cancelled."""
         backoff = Backoff(base=2.0, cap=300.0)
         while True:
             await self._news.wait()
@@ -240,13 +240,13 @@ class Keeper:
             notes[ANNOTATION_WITHHELD] = held
         body = await asyncio.to_thread(packed, content)
         if body is None:
-            log.warning("the registry is too large to be kept for a restart: more than 1 MB when compressed")
+            log.warning("the registry is too large to be kept for a restart: more than 1 MB compressed")
             return
         where, name = collection(self._namespace), config_map(self._owner)
         if known is None:
             await self._write("POST", where, self._body(body, notes, ""))
         else:
-            # With the resourceVersion it was read with: one that leads in our place may have written since.
+            # The PUT has the resourceVersion of the GET: another leader may have written since.
             version = known.metadata.resource_version
             await self._write("PUT", f"{where}/{name}", self._body(body, notes, version))
         log.info("the registry is kept in ConfigMap %s/%s", self._namespace, name)
@@ -267,10 +267,10 @@ class Keeper:
 
     def _still_leads(self) -> None:
         if not self._leading():
-            raise HubError("this process does not lead any more")
+            raise HubError("this process no longer leads")
 
     def _say(self, error: HubError) -> None:
-        """Say it once per kind of failure."""
+        """Log each kind of failure once."""
         text = str(error)
         if isinstance(error, Forbidden):
             where = f"the ConfigMap {config_map(self._owner)} in namespace {self._namespace}"

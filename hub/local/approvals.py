@@ -1,9 +1,9 @@
-"""Approvals: what an operator lets happen although the hub would withhold it.
+"""Approvals: withheld changes that an operator has allowed.
 
-One ConfigMap in the hub's namespace holds them, an entry per approval: its key is the hash that the hub
-shows beside what it withholds, its value says what for, by whom and until when. Whoever may write that
-ConfigMap decides; every replica reads it. An entry that cannot be read approves nothing, and one that has
-expired neither. Nothing here knows what a hash stands for.
+One ConfigMap in the hub's namespace has an entry for each approval. The key is the hash that the hub shows with the
+withheld change; the value says what is approved, by whom and until when. Write access to that ConfigMap is the right to
+approve; every replica reads it. An entry that cannot be read, or that has expired, approves nothing. This module does
+not know what a hash stands for.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from hub.remote.status import StartingServer
 log = logging.getLogger(__name__)
 
 GOOD_FOR: Final = 3600.0
-"""Seconds: long enough for the hub to come back from a restart, too short to be forgotten."""
+"""Seconds that an approval is valid: long enough to outlast a restart of the hub, and not much longer."""
 TRIES: Final = 5
-"""Attempts to write while others write too."""
+"""Attempts to write the ConfigMap while other clients write it too."""
 DEFAULT_OWNER: Final = "default"
 DEFAULT_NAMESPACE: Final = "default"
-"""What ``hub approve`` assumes."""
+"""Defaults of ``hub approve``."""
 NOTHING: Final[frozenset[str]] = frozenset()
 
 
@@ -58,25 +58,25 @@ def config_map(owner: str) -> str:
 
 
 def read(data: Mapping[str, str]) -> dict[str, Approval]:
-    """The readable entries of a ConfigMap, by hash."""
+    """The entries of a ConfigMap that can be read, by hash."""
     found: dict[str, Approval] = {}
     for key, text in data.items():
         try:
             found[key] = msgspec.json.decode(text, type=Approval)
         except (msgspec.DecodeError, UnicodeEncodeError):
-            log.warning("approvals: entry %s is not readable and approves nothing", key)
+            log.warning("approvals: entry %s cannot be read and approves nothing", key)
     return found
 
 
 def merged(data: Mapping[str, str], name: str, approval: Approval, wall: float) -> dict[str, str]:
-    """A ConfigMap's data with one more entry and without those that have expired; what is not readable stays."""
-    ended = {key for key, each in read(data).items() if each.expires.timestamp() <= wall}
+    """A ConfigMap's data with one more entry and without expired ones; entries that cannot be read stay."""
+    ended = {key for key, found in read(data).items() if found.expires.timestamp() <= wall}
     kept = {key: text for key, text in data.items() if key not in ended}
     return {**kept, name: msgspec.json.encode(approval).decode()}
 
 
 def flags(owner: str, namespace: str) -> str:
-    """The options by which ``hub approve`` finds the approvals of a hub, with a space before each."""
+    """The options that ``hub approve`` needs for this hub, each with a leading space."""
     text = f" --owner {owner}" if owner != DEFAULT_OWNER else ""
     return text + (f" --lease-namespace {namespace}" if namespace != DEFAULT_NAMESPACE else "")
 
@@ -92,19 +92,19 @@ def subject(text: str) -> tuple[str, str]:
 async def approve(
     client: Client, namespace: str, owner: str, name: str, what: tuple[str, str], by: str, wall: float
 ) -> Approval:
-    """Write an approval that is good for an hour.
+    """Write an approval that is valid for an hour.
 
     Args:
         client: the hub cluster's.
         namespace: the hub's.
-        owner: whose hub is meant.
+        owner: of the hub.
         name: the hash.
-        what: as of :func:`subject`.
-        by: who approves.
+        what: kind and target, as :func:`subject` returns them.
+        by: name of the operator.
         wall: Unix time.
 
     Raises:
-        HubError: it could not be written.
+        HubError: the approval could not be written.
     """
     where = collection(namespace)
     path = f"{where}/{config_map(owner)}"
@@ -124,7 +124,7 @@ async def approve(
                 }
                 await client.request("POST", where, body=msgspec.json.encode(body), timeout=TIMEOUT)
             else:
-                # With the resourceVersion it was read with: never over somebody else's entry.
+                # The PUT has the resourceVersion of the GET, so that it overwrites no other client's entry.
                 found["data"] = merged(found.get("data") or {}, name, approval, wall)
                 await client.request("PUT", path, body=msgspec.json.encode(found), timeout=TIMEOUT)
         except (AlreadyExists, Conflict):
@@ -143,16 +143,16 @@ async def _find(client: Client, path: str) -> dict[str, Any] | None:
 
 
 class Approvals:
-    """Follows the ConfigMap; a hub whose account may not read it has no approvals, and says so once.
+    """Follows the ConfigMap. If the hub's account may not read it, there are no approvals, which is logged once.
 
     Args:
         client: the hub cluster's.
         namespace: the hub's.
-        owner: whose approvals.
-        on_change: called when there are other approvals than before.
+        owner: of the hub.
+        on_change: called when the approvals have changed.
 
     Attributes:
-        problem: why they are not known; "" where they are.
+        problem: why the approvals are not known; "" if they are.
     """
 
     def __init__(self, client: Client, clock: Clock, namespace: str, owner: str, on_change: Callable[[], None]) -> None:
@@ -187,7 +187,7 @@ class Approvals:
         ).run()
 
     async def look(self) -> None:
-        """Read them once; what cannot be read approves nothing."""
+        """Read the ConfigMap once; if it cannot be read, nothing is approved."""
         path = f"{collection(self._namespace)}/{self._name}"
         try:
             self._take([decode_config_map(await self._client.request("GET", path, timeout=TIMEOUT))])
@@ -199,15 +199,15 @@ class Approvals:
     # --- the reflector's store -------------------------------------------------------------------------
 
     def replace(self, objects: dict[Any, ConfigMap], resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """A complete list: one or none."""
+        """A complete list: one ConfigMap or none."""
         self._take(objects.values())
 
     def upsert(self, key: Any, value: ConfigMap, resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """It is new or changed."""
+        """The ConfigMap is new or changed."""
         self._take([value])
 
     def delete(self, key: Any, value: ConfigMap, resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """It is gone, and all approvals with it."""
+        """The ConfigMap is gone, and all approvals with it."""
         self._take([])
 
     def _take(self, found: Iterable[ConfigMap]) -> None:
@@ -225,17 +225,17 @@ class Approvals:
     # --- the reflector's observer ------------------------------------------------------------------------
 
     def listing(self) -> None:
-        """A list is needed; what was approved stays so until it expires."""
+        """A new list is needed; approvals stay valid until they expire."""
 
     def answered(self) -> None:
-        """They are known."""
+        """The approvals are known."""
         self._starting.over(None)
         if self.problem:
             log.info("approvals are known again")
         self.problem = ""
 
     def failed(self, error: HubError) -> None:
-        """Say it once per kind of failure."""
+        """Log each kind of failure once."""
         text = str(error)
         if isinstance(error, Forbidden):
             where = f"the ConfigMap {self._name} in namespace {self._namespace}"

@@ -1,8 +1,7 @@
-"""The hub cluster as observed: its Services, our EndpointSlices, and the client to write them.
+"""The hub cluster as observed: its Services and our EndpointSlices, and the writes to those slices.
 
-Two watches that outlive every reconcile. What this process wrote is entered at once with the server's
-answer, so that a pass never plans against its own past; the echo of a write on the watch is recognised by
-its resourceVersion and dropped.
+Two watches run for as long as the hub does. A write enters the store with the server's answer, so that the next pass
+sees its own writes; the watch event of such a write is recognised by its resourceVersion and dropped.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from hub.aio.clock import Clock
+from hub.aio.supervise import until_one_ends
 from hub.errors import ApiError, Forbidden, HubError, NotFound, NotLeader
 from hub.kube import protobuf
 from hub.kube.client import Client
@@ -33,7 +33,7 @@ READ_SECONDS: Final = 10.0
 PAGE_SIZE: Final = 100
 """Slices per page of a list: 2 MB in JSON with 100 endpoints each."""
 ALL: Final = ""
-"""Stands for every namespace where they are followed by one watch."""
+"""Key for all namespaces, when one watch follows them all."""
 
 
 class Follower:
@@ -49,10 +49,10 @@ class Follower:
         self._starting = StartingServer()
 
     def listing(self) -> None:
-        """A list is needed; what was known goes on being used."""
+        """A new list is needed; the known objects stay in use."""
 
     def answered(self) -> None:
-        """Complete and current."""
+        """The list is complete and current."""
         self.heard = True
         self._starting.over(None)
         if self._warned:
@@ -60,7 +60,7 @@ class Follower:
         self.error = self._warned = ""
 
     def failed(self, error: HubError) -> None:
-        """Say it once per kind of failure."""
+        """Log each kind of failure once."""
         self.heard = True
         text = in_words(error, "local", self._rule)
         if isinstance(error, Forbidden):
@@ -82,9 +82,9 @@ class LocalCluster:
         owners: values of the owner label that are ours: the owner and the previous ones.
         on_change: called with a target whose Service or slices changed.
         namespaces: the only ones that are followed; empty = all, with one watch.
-        admit: called with a target when a write of its slices is about to be sent, which may be long after it was
-            begun; raises where it must not be any more.
-        whole: whether the slices of a target are kept whole, as of :class:`hub.local.stores.SliceStore`.
+        admit: called with a target right before a write of its slices is sent, which may be long after the write began;
+            raises if the write is no longer allowed.
+        whole: whether the slices of a target are kept whole, see :class:`hub.local.stores.SliceStore`.
     """
 
     def __init__(
@@ -113,24 +113,24 @@ class LocalCluster:
 
     @property
     def synced(self) -> bool:
-        """Both pictures are complete (or were: they go on being used while the API is away)."""
+        """Whether Services and slices have been listed completely; stays True while the API is unreachable."""
         return self.services.lists > 0 and self.slices.lists > 0
 
     @property
     def heard(self) -> bool:
-        """Every question has been answered, or failed, once: from then on ``error`` names the first of them."""
-        return all(each.heard for each in self._followers())
+        """Whether every list has been answered or has failed once; from then on ``error`` is meaningful."""
+        return all(follower.heard for follower in self._followers())
 
     @property
     def error(self) -> str:
-        """Why the picture is not current; "" when it is."""
-        return next((each.error for each in self._followers() if each.error), "")
+        """Why Services or slices are not current; "" if they are."""
+        return next((follower.error for follower in self._followers() if follower.error), "")
 
     def _followers(self) -> tuple[Follower, ...]:
         return (*self._service_followers.values(), *self._slice_followers.values())
 
     def follows(self, namespace: str) -> bool:
-        """Whether anything is known of a namespace."""
+        """Whether a namespace is followed."""
         return ALL in self._service_stores or namespace in self._service_stores
 
     def own(self, owners: tuple[str, ...]) -> None:
@@ -151,21 +151,14 @@ class LocalCluster:
                 group.create_task(reflector.run(), name=name)
 
     async def follow_slices(self) -> None:
-        """Follow our slices until cancelled; starts anew when the owners change."""
+        """Follow our slices until cancelled; start over when the owners change."""
         while True:
             self._restart.clear()
             owners = ",".join(self._owners)
             selector = f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_OWNER} in ({owners})"
             tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._restart.wait(), name="owners changed")]
-            tasks += [asyncio.create_task(self._reflect(each, selector)) for each in self._slice_stores]
-            try:
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            tasks += [asyncio.create_task(self._reflect(namespace, selector)) for namespace in self._slice_stores]
+            await until_one_ends(tasks)
 
     async def _reflect(self, namespace: str, selector: str) -> None:
         store, follower = self._slice_stores[namespace], self._slice_followers[namespace]
@@ -184,11 +177,11 @@ class LocalCluster:
         ).run()
 
     async def wait_synced(self, poll: float = 0.01) -> None:
-        """Wait until both pictures are complete."""
+        """Wait until Services and slices are complete."""
         while not self.synced:
             await self._clock.sleep(poll)
 
-    # --- writes; each enters its outcome into the store --------------------------------------------
+    # --- writes; each enters its result into the store ---------------------------------------------
 
     def _path(self, namespace: str, name: str = "") -> str:
         return f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices" + (f"/{name}" if name else "")
@@ -197,7 +190,7 @@ class LocalCluster:
         """POST a slice.
 
         Raises:
-            AlreadyExists, Invalid, NotFound (no such namespace), Forbidden, ...: as the client's.
+            AlreadyExists, Invalid, NotFound (no such namespace), Forbidden, ...: see the client.
         """
         await self._write("POST", self._path(value.namespace), value, timeout)
 
@@ -205,20 +198,20 @@ class LocalCluster:
         """PUT a slice with its resourceVersion.
 
         Raises:
-            Conflict, NotFound, Invalid, ...: as the client's.
+            Conflict, NotFound, Invalid, ...: see the client.
         """
         assert value.resource_version  # noqa: S101 - a PUT without one would overwrite blindly
         await self._write("PUT", self._path(value.namespace, value.name), value, timeout)
 
     async def _write(self, method: str, path: str, value: Slice, timeout: float) -> None:  # noqa: ASYNC109
-        """Send a slice and enter what became of it: what was sent, under the identity of the answer.
+        """Send a slice, and enter it into the store as it was sent, with the uid and resourceVersion of the answer.
 
-        The answer's content is not read: an admission webhook that changes our slices would otherwise be
-        written against for ever, and so would a server that drops a field it does not know.
+        The answer's content is ignored. Otherwise the hub would write again and again against an admission webhook that
+        changes our slices, or a server that drops a field it does not know.
         """
         key = ObjectKey(value.namespace, value.name)
         with self.slices.writing(key):
-            binary = self._protobuf  # another write may switch meanwhile
+            binary = self._protobuf  # another write may switch to JSON meanwhile
             started = asyncio.get_running_loop().time()
             try:
                 found = decode_identity(await self._send(method, path, value, timeout))
@@ -244,7 +237,7 @@ class LocalCluster:
         """DELETE exactly this state of a slice.
 
         Raises:
-            Conflict, ...: as the client's; one that is gone already counts as deleted.
+            Conflict, ...: see the client. A slice that does not exist counts as deleted.
         """
         options = msgspec.json.encode(
             {
@@ -260,11 +253,11 @@ class LocalCluster:
         self.slices.deleted(value)
 
     async def complete(self, target: TargetKey) -> None:
-        """Know the slices of a target as they are: another replica may have written them until now.
+        """Read the slices of a target that are only known in part; another replica has written them until now.
 
         Raises:
-            NotLeader: they are another replica's again.
-            HubError: they cannot be read.
+            NotLeader: another replica writes them again.
+            HubError: the slices cannot be read.
         """
         for key in self.slices.thin(target):
             await self.reread(key, READ_SECONDS)
@@ -272,7 +265,7 @@ class LocalCluster:
             raise NotLeader(f"the slices of {target} are another replica's")
 
     async def reread(self, key: ObjectKey, timeout: float) -> Slice | None:  # noqa: ASYNC109 - bounds the request
-        """GET a slice and enter it; None where it does not exist."""
+        """GET a slice and enter it into the store; None if it does not exist."""
         before = self.slices.reading(key)
         try:
             found = decode_slice(await self.client.request("GET", self._path(key.namespace, key.name), timeout=timeout))

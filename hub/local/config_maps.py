@@ -1,4 +1,4 @@
-"""Reads one ConfigMap of the hub cluster as whatever struct its reader wants."""
+"""Reads one ConfigMap of the hub cluster into a given type."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMEOUT: Final = 10.0
 
 
 def collection(namespace: str) -> str:
-    """Where the ConfigMaps of a namespace are."""
+    """API path of the ConfigMaps of a namespace."""
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
@@ -24,8 +24,8 @@ async def fetch(client: Client, path: str, kind: type[T]) -> T:
     """The ConfigMap at ``path``.
 
     Raises:
-        NotFound: there is none.
-        BadAnswer: it does not decode.
+        NotFound: there is no such ConfigMap.
+        BadAnswer: the answer does not decode.
         HubError: it cannot be read.
     """
     body = await client.request("GET", path, timeout=TIMEOUT)

@@ -1,7 +1,7 @@
-"""Several namespaces of the hub cluster, each followed by a watch of its own, as if they were one store.
+"""Presents the stores of several namespaces of the hub cluster as one store.
 
-Each namespace has a store of its own because each has lists of its own: what a list says, and how new it is, holds for
-its namespace only. What lies in another namespace is unknown here, and looks as if it did not exist.
+Each namespace has its own watch and its own lists, so it has its own store: the content and resourceVersion of a list
+are valid only for its namespace. Objects of other namespaces are unknown here and look as if they did not exist.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from hub.model import ObjectKey, Service, Slice, TargetKey
 
 
 class SliceStores:
-    """Slices of several namespaces; has what :class:`.stores.SliceStore` has for those who read it and write slices.
+    """Slices of several namespaces, with the methods of :class:`.stores.SliceStore` for readers and writers.
 
     Args:
         stores: by namespace.
-        elsewhere: for the slices of every other namespace; nothing ever fills it.
+        elsewhere: store for all other namespaces; it stays empty.
     """
 
     def __init__(self, stores: Mapping[str, SliceStore], elsewhere: SliceStore) -> None:
@@ -28,8 +28,8 @@ class SliceStores:
 
     @property
     def lists(self) -> int:
-        """Complete lists of that namespace which has had the fewest."""
-        return min(each.lists for each in self._stores.values())
+        """Number of complete lists, of the namespace with the fewest."""
+        return min(store.lists for store in self._stores.values())
 
     def of(self, target: TargetKey) -> Mapping[str, Slice]:
         """The slices of a target, by name."""
@@ -37,7 +37,7 @@ class SliceStores:
 
     def targets(self) -> Iterable[TargetKey]:
         """Every target that has slices of ours."""
-        return list(chain.from_iterable(each.targets() for each in self._stores.values()))
+        return list(chain.from_iterable(store.targets() for store in self._stores.values()))
 
     def thin(self, target: TargetKey) -> list[ObjectKey]:
         """See :meth:`hub.local.stores.SliceStore.thin`."""
@@ -45,8 +45,8 @@ class SliceStores:
 
     def thin_out(self) -> None:
         """See :meth:`hub.local.stores.SliceStore.thin_out`."""
-        for each in self._stores.values():
-            each.thin_out()
+        for store in self._stores.values():
+            store.thin_out()
 
     def get(self, key: ObjectKey) -> Slice | None:
         """One slice."""
@@ -54,14 +54,14 @@ class SliceStores:
 
     def values(self) -> Iterable[Slice]:
         """All slices."""
-        return chain.from_iterable(each.values() for each in self._stores.values())
+        return chain.from_iterable(store.values() for store in self._stores.values())
 
     def items(self) -> Iterable[tuple[ObjectKey, Slice]]:
         """All slices by key."""
-        return chain.from_iterable(each.items() for each in self._stores.values())
+        return chain.from_iterable(store.items() for store in self._stores.values())
 
     def __contains__(self, key: object) -> bool:
-        return any(key in each for each in self._stores.values())
+        return any(key in store for store in self._stores.values())
 
     def writing(self, key: ObjectKey) -> AbstractContextManager[None]:
         """See :meth:`hub.local.stores.SliceStore.writing`."""
@@ -88,7 +88,7 @@ class SliceStores:
 
 
 class ServiceStores:
-    """Services of several namespaces; has what :class:`hub.local.stores.ServiceStore` has for those who read it.
+    """Services of several namespaces, with the methods of :class:`hub.local.stores.ServiceStore` for readers.
 
     Args:
         stores: by namespace.
@@ -99,8 +99,8 @@ class ServiceStores:
 
     @property
     def lists(self) -> int:
-        """Complete lists of that namespace which has had the fewest."""
-        return min(each.lists for each in self._stores.values())
+        """Number of complete lists, of the namespace with the fewest."""
+        return min(store.lists for store in self._stores.values())
 
     def get(self, target: TargetKey) -> Service | None:
         """One Service."""

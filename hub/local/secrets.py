@@ -1,7 +1,7 @@
-"""Secrets of one namespace of the hub cluster: kubeconfigs and what providers need.
+"""Secrets of one namespace of the hub cluster: kubeconfigs and credentials of providers.
 
-Each one that somebody reads is followed by a watch of its own, so that the hub's account may be held to their names;
-where it may not watch one, that is read again every half a minute by whoever needs it. Values are never logged.
+Each Secret that is read gets a watch of its own, so that the hub's account needs rights only for Secrets by name. If
+the account may not watch a Secret, its users read it again every half minute. Values are never logged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 TIMEOUT: Final = 10.0
 FORGET: Final = 600.0
-"""Seconds without a question after which a Secret is followed no more: its cluster has left the registry."""
+"""Seconds after the last read until a Secret is no longer followed; its cluster has left the registry."""
 SWEEP: Final = 60.0
 GONE: Final = "-"
 """The version of a Secret that does not exist."""
@@ -33,8 +33,8 @@ class Secrets:
 
     Args:
         client: the hub cluster's.
-        clock: where time comes from.
-        namespace: the only one it looks into.
+        clock: source of time.
+        namespace: of the Secrets.
     """
 
     def __init__(self, client: Client, clock: Clock, namespace: str) -> None:
@@ -47,11 +47,11 @@ class Secrets:
         self._running = False
 
     async def read(self, name: str) -> Mapping[str, str]:
-        """The base64 values of a Secret: as of the watch where there is one, else asked for now.
+        """The base64 values of a Secret, from its watch or by a request.
 
         Raises:
-            NotFound: there is no such Secret.
-            HubError: it cannot be read.
+            NotFound: the Secret does not exist.
+            HubError: the Secret cannot be read.
         """
         followed = self._wanted(name)
         if followed is None or followed.version is None:
@@ -62,16 +62,16 @@ class Secrets:
         return followed.found.data
 
     def version(self, name: str) -> str | None:
-        """Differs once the Secret does; None where it is not followed (yet), so that only reading it tells."""
+        """Changes with the Secret; None if the Secret is not followed (yet), so that only reading shows a change."""
         followed = self._wanted(name)
         return followed.version if followed is not None else None
 
     def path(self, name: str) -> str:
-        """Where a Secret lives."""
+        """API path of a Secret."""
         return f"/api/v1/namespaces/{self.namespace}/secrets/{name}"
 
     async def run(self) -> None:
-        """Follow what is asked for until cancelled."""
+        """Follow the Secrets that are read, until cancelled."""
         self._running = True
         try:
             for name in self._asked:
@@ -121,11 +121,11 @@ class Secrets:
 
 
 class _Followed:
-    """What the watch of one Secret says; the reflector's store and observer.
+    """One Secret as its watch shows it; store and observer of a reflector.
 
     Attributes:
-        found: the Secret; None where there is none, or that is not known.
-        version: of what is found; None while nothing is known for certain.
+        found: the Secret; None if it does not exist or is not known.
+        version: of the Secret; None while it is not known for certain.
     """
 
     def __init__(self, name: str) -> None:
@@ -156,7 +156,11 @@ class _Followed:
         self.version = None
         if isinstance(error, Forbidden) and not self._refused:
             self._refused = True
-            log.info("Secret %s is read now and then: the hub's account lacks «%s» for it", self._name, SECRETS.rule)
+            log.info(
+                "Secret %s is read every half minute: the hub's account may not watch it (it lacks «%s»)",
+                self._name,
+                SECRETS.rule,
+            )
 
     def _current(self) -> None:
         self.version = self.found.version if self.found is not None else GONE

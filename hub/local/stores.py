@@ -1,6 +1,6 @@
-"""What is known of the hub cluster: its Services, and slices, as lists, the watch and our own writes tell.
+"""Services and slices of the hub cluster, as lists, watch events and our own writes show them.
 
-A store is told by a reflector and by the writer, in any order; what is newest counts. No I/O.
+Updates come from a reflector and from the writer in any order; the newest one counts. No I/O.
 """
 
 from __future__ import annotations
@@ -8,15 +8,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from sys import getrefcount
 from typing import Any, NamedTuple
 
 import msgspec
 
 from hub.model import Conditions, Endpoint, ObjectKey, Service, Slice, TargetKey
-from hub.spare import room
+from hub.recent import Recent
 
 log = logging.getLogger(__name__)
+
+POOLED = 50_000
+"""Endpoints that equal ones are looked for among: those of the largest fleet that is measured."""
 
 NO_SLICES: Mapping[str, Slice] = {}
 
@@ -30,16 +32,16 @@ def newer(version: str, than: str) -> bool:
 
 
 def _is_thin(value: Slice) -> bool:
-    """Of a slice of the API every endpoint has an address."""
+    """Whether only number and conditions of the endpoints are kept; in the API every endpoint has an address."""
     return bool(value.endpoints) and not value.endpoints[0].addresses
 
 
 class Reading(NamedTuple):
-    """What was known when a slice began to be read again.
+    """What was known when a GET of a slice began.
 
     Attributes:
         known: the slice.
-        seen: the latest version that list and watch had brought.
+        seen: the newest resourceVersion from list and watch.
     """
 
     known: Slice | None
@@ -51,8 +53,8 @@ class SliceStore:
 
     Args:
         on_change: called with a target whose slices changed.
-        whole: whether the slices of a target are kept as they are; others' endpoints, which another replica writes,
-            are only counted. None = all are.
+        whole: whether the slices of a target are kept whole. Of the others, which another replica writes, only number
+            and conditions of the endpoints are kept. None = all are kept whole.
     """
 
     def __init__(
@@ -61,22 +63,19 @@ class SliceStore:
         self._on_change = on_change
         self._whole = whole
         self._thin: set[ObjectKey] = set()
-        """Slices of which only the number and the conditions of their endpoints are known."""
+        """Slices of which only number and conditions of the endpoints are kept."""
         self._blank: dict[Conditions, Endpoint] = {}
         self._by_target: dict[TargetKey, dict[str, Slice]] = {}
         self._by_key: dict[ObjectKey, Slice] = {}
         self._buried: set[str] = set()
-        """uids of slices this process deleted, until the watch or a list says so too."""
+        """uids of slices that this process deleted, until the watch or a list confirms it."""
         self._deferred: dict[ObjectKey, list[Callable[[], None]]] = {}
-        """Slices with a write under way -> events on them that wait for its end."""
-        self._pool: dict[Endpoint, Endpoint] = {}
-        self._pool_room = room(0)
-        self._writes = 0
-        """Of slices, since the pool was swept: each may have replaced what is in it."""
+        """Slices with a write under way -> watch events that wait until it ends."""
+        self._pool: Recent[Endpoint, Endpoint] = Recent(POOLED)
         self._listed = ""
-        """resourceVersion of the last list: whatever is not newer is in it, or was gone by then."""
+        """resourceVersion of the last list: an older object is in the list, or was deleted before it."""
         self._seen = ""
-        """The newest resourceVersion that a list or the watch brought."""
+        """The newest resourceVersion from list and watch."""
         self.lists = 0
 
     def of(self, target: TargetKey) -> Mapping[str, Slice]:
@@ -88,32 +87,33 @@ class SliceStore:
         return self._by_target.keys()
 
     def thin(self, target: TargetKey) -> list[ObjectKey]:
-        """Slices of a target that have to be read again before anything is decided."""
+        """Slices of a target that must be read before a decision about it."""
         if not self._thin:
             return []
-        return [key for each in self.of(target).values() if (key := ObjectKey(each.namespace, each.name)) in self._thin]
+        keys = (ObjectKey(slice_.namespace, slice_.name) for slice_ in self.of(target).values())
+        return [key for key in keys if key in self._thin]
 
     def thin_out(self) -> None:
-        """Let go of what is not ours to write any more."""
+        """Drop the endpoints of slices that this process no longer writes."""
         if self._whole is None:
             return
         for key, value in list(self._by_key.items()):
             if key not in self._thin and not self._keeps(value):
                 self._put(key, self._pooled(value))
-        self._pool.clear()
+        self._pool = Recent(POOLED)
 
     def lean(self, page: dict[Any, Slice]) -> dict[Any, Slice]:
-        """A page of a list as ``replace`` wants it: others' slices thinned out, and equal endpoints the same objects.
+        """Prepare a page of a list for ``replace``: thin out other replicas' slices, and share equal endpoints.
 
-        All pages together would be the largest thing there is, and the longest piece of work at once.
+        Done page by page, since a whole list is the largest object of the hub and would take longest to process.
         """
         return {key: value if value is self._by_key.get(key) else self._leaned(value) for key, value in page.items()}
 
     def in_state(self, key: ObjectKey, resource_version: str, listed: str) -> Slice | None:
-        """A slice in this very state, if it is here; ``listed`` is the version of the list that names the state.
+        """The slice if it is stored with this resourceVersion; ``listed`` is the resourceVersion of the list.
 
-        None too where that list lies before what the watch has brought: versions of a restored etcd come twice.
-        Large pages are read in a thread, so this may be called there.
+        Also None if the list is older than what the watch has brought: a restored etcd uses versions a second time. May
+        be called in a thread, where large pages are decoded.
         """
         known = self._by_key.get(key)
         if known is None or known.resource_version != resource_version or self._ahead_of(listed):
@@ -138,15 +138,17 @@ class SliceStore:
     # --- the reflector's side --------------------------------------------------------------------
 
     def replace(self, objects: dict[Any, Slice], resource_version: str) -> None:
-        """A complete list of pages that went through ``lean``; slices this process wrote after it was taken stay.
+        """A complete list of pages prepared by ``lean``; slices that this process wrote after the list was taken stay.
 
-        A list that is older than what the watch has brought before comes from an etcd restored from a
-        backup: then only the list counts, whatever the versions say.
+        A list that is older than what the watch has brought comes from an etcd restored from a backup: then only the
+        list counts, whatever the versions say.
         """
         self.lists += 1
         old = self._by_key
         if self._ahead_of(resource_version):
-            log.warning("hub cluster: its history has gone back; everything is compared anew")
+            log.warning(
+                "hub cluster: its resourceVersions went backwards (a restored etcd?); comparing all slices again"
+            )
             old = {}
             self._buried.clear()
             gone = {value.target for key, value in self._by_key.items() if key not in objects}
@@ -170,13 +172,13 @@ class SliceStore:
         self._notify(changed)
 
     def knows(self, key: Any, resource_version: str) -> bool:
-        """An echo of what this process wrote last."""
+        """Whether a watch event is the echo of our own last write."""
         self._note(resource_version)
         known = self._by_key.get(key)
         return known is not None and known.resource_version == resource_version
 
     def defers(self, key: Any, again: Callable[[], None]) -> bool:
-        """While a write is under way, its echo may come before its answer: it is looked at afterwards."""
+        """Whether the event must wait: while a write is under way, its echo may come before its answer."""
         waiting = self._deferred.get(key)
         if waiting is None:
             return False
@@ -184,11 +186,11 @@ class SliceStore:
         return True
 
     def upsert(self, key: Any, value: Slice, resource_version: str) -> None:
-        """A slice is new or changed, by us or by somebody else."""
+        """A slice is new or changed, by this process or another writer."""
         self._note(resource_version)
         known = self._by_key.get(key)
         if self._listed and not newer(resource_version, self._listed):
-            return  # held back for a write's sake, and a list came in between
+            return  # the event waited for a write, and a newer list came meanwhile
         if value.uid in self._buried or (known is not None and not newer(resource_version, known.resource_version)):
             return
         value = self._pooled(value)
@@ -200,7 +202,7 @@ class SliceStore:
         self._note(resource_version)
         self._buried.discard(value.uid)
         if self._listed and not newer(resource_version, self._listed):
-            return  # as in upsert: the list has what came of it
+            return  # as in upsert: a newer list came meanwhile
         known = self._by_key.get(key)
         if known is not None and known.uid == value.uid:
             self._drop(key)
@@ -210,7 +212,7 @@ class SliceStore:
 
     @contextmanager
     def writing(self, key: ObjectKey) -> Iterator[None]:
-        """Hold back events on this slice until its write has ended, one way or the other."""
+        """Defer watch events on this slice until its write has ended, successful or not."""
         self._deferred[key] = []
         try:
             yield
@@ -222,18 +224,15 @@ class SliceStore:
         """The server accepted a write; ``value`` has its uid and resourceVersion."""
         key = ObjectKey(value.namespace, value.name)
         known = self._by_key.get(key)
-        # The version stays where the write changes nothing: a webhook or the server undid it. It is planned no more.
+        # The version is unchanged if a webhook or the server undid the write: then the hub must not plan it again.
         stays = known is not None and (known.uid, known.resource_version) == (value.uid, value.resource_version)
         if not stays and self._listed and not newer(value.resource_version, self._listed):
-            return  # a list has come since, and knows what became of it
+            return  # a newer list came meanwhile and shows the result
         self._thin.discard(key)
         self._put(key, value)
-        self._writes += 1
-        if self._writes > room(len(self._pool)) - len(self._pool):
-            self._forget_unused()
 
     def deleted(self, value: Slice) -> None:
-        """This process deleted a slice; where it is not known any more, the watch has said so before."""
+        """This process deleted a slice; if it is no longer known, the watch was faster."""
         key = ObjectKey(value.namespace, value.name)
         known = self._by_key.get(key)
         if known is not None and known.uid == value.uid:
@@ -241,16 +240,16 @@ class SliceStore:
             self._drop(key)
 
     def reading(self, key: ObjectKey) -> Reading:
-        """A slice is read again from now on."""
+        """A GET of a slice begins."""
         return Reading(self._by_key.get(key), self._seen)
 
     def read(self, key: ObjectKey, value: Slice | None, before: Reading) -> None:
-        """A slice was read again after a conflict.
+        """A slice was read by a GET, after a conflict.
 
         Args:
             key: which.
-            value: as it was read; None = it does not exist.
-            before: what :meth:`reading` gave when the reading began.
+            value: the slice; None = it does not exist.
+            before: the result of :meth:`reading` when the GET began.
         """
         known = self._by_key.get(key)
         if known is not None and known is not before.known:
@@ -259,7 +258,7 @@ class SliceStore:
         elif known is None and value is not None and value.uid not in self._buried:
             told = before.known is not None or (bool(before.seen) and newer(value.resource_version, before.seen))
             if told and self._ahead_of(value.resource_version):
-                return  # the watch brought it, and its end: one that a finalizer holds is buried
+                return  # the watch has shown its creation and deletion meanwhile
         if value is None:
             if known is not None:
                 self._drop(key)
@@ -294,37 +293,27 @@ class SliceStore:
         return self._marked(ObjectKey(value.namespace, value.name), self._leaned(value))
 
     def _leaned(self, value: Slice) -> Slice:
-        """Thinned out, or with endpoints that exist once."""
+        """The slice thinned out, or with shared endpoints."""
         if _is_thin(value) or not self._keeps(value):
             return self._thinned(value)
-        if len(self._pool) > self._pool_room:
-            self._forget_unused()
         pool = self._pool
         return msgspec.structs.replace(
-            value, endpoints=tuple([pool.setdefault(each, each) for each in value.endpoints])
+            value, endpoints=tuple([pool.get(endpoint) or pool.put(endpoint, endpoint) for endpoint in value.endpoints])
         )
 
     def _marked(self, key: ObjectKey, value: Slice) -> Slice:
-        """Note whether all of a slice is known that is going to be kept."""
+        """Note whether the whole slice is kept."""
         if _is_thin(value) or not self._keeps(value):
             self._thin.add(key)
             return value if _is_thin(value) else self._thinned(value)
         self._thin.discard(key)
         return value
 
-    def _forget_unused(self) -> None:
-        """Drop the endpoints that nobody but the pool holds: otherwise every address there ever was would stay."""
-        # Five references are our own: the pool's two, those of its entry and the argument's.
-        for each in [entry[0] for entry in self._pool.items() if getrefcount(entry[0]) <= 5]:
-            del self._pool[each]
-        self._pool_room = room(len(self._pool))
-        self._writes = 0
-
     def _keeps(self, value: Slice) -> bool:
         return self._whole is None or self._whole(value.target)
 
     def _thinned(self, value: Slice) -> Slice:
-        """Endpoints lose everything but their number and their conditions; whoever asks for an address fails."""
+        """The slice with number and conditions of its endpoints only; reading an address raises IndexError."""
         blank = self._blank
         plain = [blank.setdefault(each.conditions, Endpoint((), each.conditions)) for each in value.endpoints]
         return msgspec.structs.replace(value, endpoints=tuple(plain))
@@ -335,7 +324,7 @@ class SliceStore:
 
 
 class ServiceStore:
-    """Services of the hub cluster by key. Only those somebody asks for are kept whole."""
+    """Services of the hub cluster by key."""
 
     def __init__(self, on_change: Callable[[TargetKey], None]) -> None:
         self._on_change = on_change

@@ -1,1 +1,1 @@
-"""``hub cluster``: the hub's account in a remote cluster, and what the hub cluster needs to use it."""
+"""``hub cluster``: creates and removes the hub's account in a remote cluster, its Secret and its registry entry."""

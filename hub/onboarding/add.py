@@ -1,7 +1,7 @@
-"""``hub cluster add``: from somebody's kubeconfig to an account, a token, a Secret and a registry entry.
+"""``hub cluster add``: from a given kubeconfig to an account, a token, a Secret and a registry entry.
 
-Looks before it writes: first at the registry and the hub cluster, then at the remote one. Every step finds what an
-earlier run left and goes on from there, and a second run changes nothing.
+It checks before it writes: first the registry and the hub cluster, then the remote cluster. Every step continues from
+what an earlier run has done, and a second run changes nothing.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from hub.onboarding.remote import Refused, Step
 from hub.onboarding.wish import HubSide, Wish, connected, hub_side, remote_access
 
 FRESH = 0.5
-"""Share of its life after which a token is not kept: by then a running hub renews it."""
+"""Share of its life after which a token is replaced; a running hub renews it at that age."""
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What is left to do.
+    """What the user still has to do.
 
     Attributes:
-        secret: to be applied to the hub cluster; None where that is done.
-        entry: of the registry, not indented; "" where it is in there.
-        notes: what somebody should know.
+        secret: to be applied to the hub cluster; None if it was written.
+        entry: for the registry, not indented; "" if the registry has it.
+        notes: hints for the user.
     """
 
     secret: Manifest | None
@@ -48,16 +48,16 @@ class Added:
 
 
 async def add(wish: Wish, clock: Clock, steps: list[Step]) -> Added:
-    """Do it.
+    """Add the cluster.
 
     Args:
-        wish: what.
-        clock: where time comes from.
-        steps: what was created, changed or found is entered here, however this ends.
+        wish: what to do.
+        clock: for the lives of tokens.
+        steps: gets a line for everything created, changed or found, also if this fails.
 
     Raises:
         Refused: a name is taken; nothing was changed.
-        HubError: something is missing, not allowed or not there; what was done stays, and is found next time.
+        HubError: something is missing or forbidden, or a cluster does not answer; completed steps stay.
     """
     registered = await asyncio.to_thread(Registered.read, wish.registry, wish.name) if wish.registry else None
     if registered is not None:
@@ -78,7 +78,7 @@ async def add(wish: Wish, clock: Clock, steps: list[Step]) -> Added:
 
 
 def _same_cluster(wish: Wish, side: HubSide, found: Manifest, access: ClusterAccess) -> ClusterAccess | None:
-    """The access in the Secret, where it is one.
+    """The access in the Secret; None if it holds no usable one.
 
     Raises:
         Refused: it leads to another cluster.
@@ -90,20 +90,20 @@ def _same_cluster(wish: Wish, side: HubSide, found: Manifest, access: ClusterAcc
     if kept.server != access.server:
         raise Refused(
             f"{side.where} leads to {kept.server}, this kubeconfig to {access.server}: the name is taken; "
-            f"choose another, or say --rotate if {wish.name} has moved"
+            f"choose another, or give --rotate if {wish.name} has moved"
         )
     return kept
 
 
 def _own_access(side: HubSide | None, found: Manifest | None) -> ClusterAccess:
-    """The kubeconfig in the Secret: with it the account makes tokens of itself.
+    """The access in the Secret, with which the account requests tokens for itself.
 
     Raises:
         KubeconfigError: there is none.
     """
     where = side.where if side is not None else "the Secret"
     if found is None:
-        raise KubeconfigError(f"{where} does not exist: give --from-kubeconfig FILE, an administrator's")
+        raise KubeconfigError(f"{where} does not exist: give --from-kubeconfig FILE, a kubeconfig of an administrator")
     return _kept(found, where)
 
 
@@ -151,7 +151,7 @@ class _Adding:
         return f"Secret {self.wish.secrets_namespace}/{self.wish.name}"
 
     async def _account(self, access: ClusterAccess) -> list[str]:
-        """See to it that there is an account; what somebody should know of it."""
+        """Make sure that the account exists; returns hints about it."""
         wanted = self.wish.access
         if account_of(token_of(access)) == wanted.account:
             self.steps.append(Step("ServiceAccount {}/{}".format(*wanted.account), "kept"))
@@ -165,7 +165,7 @@ class _Adding:
         return [f"the account may also read Services in {rest}, from an earlier run"] if more else []
 
     async def _usable(self) -> list[Node] | None:
-        """The Nodes as the credential in the Secret shows them; None where a new one is needed."""
+        """The Nodes, read with the credential in the Secret; None if a new credential is needed."""
         kept = self.kept
         if kept is None:
             return None
@@ -181,7 +181,7 @@ class _Adding:
             return None
 
     async def _credential(self, access: ClusterAccess, notes: list[str]) -> tuple[str, list[Node]]:
-        """A new kubeconfig that was seen to work, and the Nodes."""
+        """A new kubeconfig, and the Nodes that were read with it to test it."""
         account = account_of(token_of(access)) if self.wish.kubeconfig is None else self.wish.access.account
         if account is None:
             raise KubeconfigError(f"{access.origin}: no token of a ServiceAccount: give --from-kubeconfig FILE")
@@ -212,7 +212,7 @@ class _Adding:
             raise remote.in_remote(self.wish.access, error) from error
 
     def _entry(self, nodes: list[Node], notes: list[str]) -> str:
-        """The entry's text; "" where it is in the registry, or must be since there is a token to rotate."""
+        """The entry's text; "" if the registry has it, or must have it since there is a token to rotate."""
         if self.registered.there if self.registered is not None else self.wish.rotate and self.found is not None:
             return ""
         known = remote.addresses(nodes)
@@ -220,8 +220,8 @@ class _Adding:
         if not networks and self.registered is not None and self.wish.apply:
             raise HubError(f"cluster {self.wish.name} has no nodes yet to propose networks from: give --allowed-cidr")
         if not self.wish.networks and networks:
-            notes.append(f"allowedCIDRs are a proposal, from the addresses of {len(nodes)} nodes: look at them")
+            notes.append(f"allowedCIDRs are a proposal, from the addresses of {len(nodes)} nodes: review them")
         left = remote.outside(known, self.wish.networks) if self.wish.networks else ()
         if left:
-            notes.append(f"{len(left)} nodes lie outside of --allowed-cidr, such as {left[0]}: they are not published")
+            notes.append(f"{len(left)} nodes are outside of --allowed-cidr, such as {left[0]}: they are not published")
         return entry(self.wish.name, networks, self.wish.provider, self.wish.access.services)

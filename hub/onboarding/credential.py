@@ -46,7 +46,7 @@ def secret(cluster: str, namespace: str, content: str) -> Manifest:
 
 
 def content_of(found: Manifest, key: str = KEY) -> bytes | None:
-    """What a Secret has under a key; None where that is nothing readable."""
+    """The decoded value of a Secret's key; None if it is missing or not base64."""
     try:
         return base64.b64decode((found.get("data") or {})[key], validate=True)
     except (KeyError, TypeError, binascii.Error):
@@ -54,17 +54,17 @@ def content_of(found: Manifest, key: str = KEY) -> bytes | None:
 
 
 def token_of(access: ClusterAccess) -> Secret | None:
-    """The token written in a kubeconfig; None where the credential is another."""
+    """The token written in a kubeconfig; None if it has another kind of credential."""
     return access.auth.value if isinstance(access.auth, Token) else None
 
 
 def with_token(content: bytes, old: Secret, new: Secret) -> bytes | None:
-    """A kubeconfig with another token, everything else as it was; None where the old one is not in it in one piece."""
+    """A kubeconfig with its token replaced and everything else unchanged; None if the old token is not found in it."""
     before = old.reveal().encode()
     return content.replace(before, new.reveal().encode()) if before in content else None
 
 
 def replace_content(found: Manifest, key: str, content: bytes) -> Manifest:
-    """A Secret with another value under one key; with its resourceVersion, to be written over this state only."""
-    meta = {each: value for each, value in found["metadata"].items() if each != "managedFields"}
+    """A Secret with one key replaced; it keeps its resourceVersion, so that only this state is overwritten."""
+    meta = {name: value for name, value in found["metadata"].items() if name != "managedFields"}
     return {**found, "metadata": meta, "data": {**found["data"], key: base64.b64encode(content).decode()}}

@@ -1,4 +1,4 @@
-"""A cluster's entry in clusters.yaml, written into the text or taken out of it; comments and order stay. Pure."""
+"""Adds a cluster's entry to the text of clusters.yaml, or removes it; comments and order stay. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hub.errors import UsageError
 
 
 class NotHere(UsageError):
-    """The text is such that somebody must edit it by hand; the message says where."""
+    """The text must be edited by hand; the message says where."""
 
 
 def entry(name: str, networks: Sequence[str], provider: str, services: Sequence[str] = ()) -> str:
@@ -29,23 +29,23 @@ def entry(name: str, networks: Sequence[str], provider: str, services: Sequence[
 
 
 def _scalar(text: str) -> str:
-    """Text as YAML, in quotes where it would be read as something else: ``on``, ``null``, ``1e3``."""
+    """Text as YAML, in quotes if it would be read as something else: ``on``, ``null``, ``1e3``."""
     return text if ":" not in text and yaml.safe_load(text) == text else json.dumps(text)
 
 
 def names(text: str) -> dict[str, dict[str, Any]]:
-    """The clusters of a registry by name, as written; those that are no mappings are left out.
+    """The clusters of a registry by name, as written; entries that are not mappings are left out.
 
     Every value is its text: ``no`` is one for the hub, and what looks like a date need not be one.
     """
     data = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - only texts, lists, mappings  # nosec B506
     clusters = data.get("clusters") if isinstance(data, dict) else None
-    found = [each for each in clusters if isinstance(each, dict)] if isinstance(clusters, list) else []
-    return {str(each.get("name")): each for each in found}
+    found = [cluster for cluster in clusters if isinstance(cluster, dict)] if isinstance(clusters, list) else []
+    return {str(cluster.get("name")): cluster for cluster in found}
 
 
 def line_of(text: str, name: str) -> int:
-    """The line of a cluster's entry, 1-based; 0 where there is none."""
+    """The line of a cluster's entry, 1-based; 0 if there is none."""
     _, sequence = _clusters(text)
     item = _item(sequence, name) if isinstance(sequence, yaml.SequenceNode) else None
     return item.start_mark.line + 1 if item is not None else 0
@@ -70,7 +70,7 @@ def added(text: str, item: str) -> str:
 
 
 def removed(text: str, name: str) -> str:
-    """The text without a cluster, and without the list where it was the only one; comments above it stay.
+    """The text without a cluster, and without the list if it was the only one; comments above it stay.
 
     Raises:
         NotHere: it is not there, or not in lines of its own.
@@ -89,7 +89,7 @@ def removed(text: str, name: str) -> str:
 
 
 def _clusters(text: str) -> tuple[int, yaml.Node | None]:
-    """The line of the key, 0-based, and its value; None where there is none."""
+    """The line of the key, 0-based, and its value; None if there is none."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     pairs = root.value if isinstance(root, yaml.MappingNode) else ()
     return next(((key.start_mark.line, value) for key, value in pairs if key.value == "clusters"), (0, None))
@@ -105,7 +105,7 @@ def _item(sequence: yaml.SequenceNode, name: str) -> yaml.MappingNode | None:
 
 
 def _last_line(node: yaml.Node) -> int:
-    """The last line with something of it, 0-based: the end of a block is where the next thing begins."""
+    """The last line with content of a node, 0-based; YAML reports the start of the next node as its end."""
     while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         node = last[1] if isinstance(last, tuple) else last

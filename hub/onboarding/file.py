@@ -1,4 +1,4 @@
-"""clusters.yaml as a file that one entry is written into, or taken out of. Never a file that is worse than before."""
+"""Adds an entry to the file clusters.yaml or removes it, but never leaves a file with more problems than before."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ BY_HAND: Final = "add the entry by hand: without --registry it is printed"
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A registry file, and one cluster in it or not.
+    """A registry file, and the entry of one cluster, if there is one.
 
     Attributes:
         path: as the user gave it.
         name: the cluster's.
         text: the file's.
         problems: what is wrong with it already.
-        line: of the cluster's entry, 1-based; 0 where it is not in there.
+        line: of the cluster's entry, 1-based; 0 if there is none.
         kubeconfig: the entry's, as written.
     """
 
@@ -42,7 +42,7 @@ class Registered:
 
     @classmethod
     def read(cls, path: str, name: str) -> Registered:
-        """Look at a file. Blocking.
+        """Read a file. Blocking.
 
         Raises:
             RegistryError: it cannot be used as it is.
@@ -59,7 +59,7 @@ class Registered:
         return self.line > 0
 
     def check_free(self) -> None:
-        """Raises Refused where the name is another cluster's: its kubeconfig is not in the Secret of that name."""
+        """Raises Refused if the name belongs to another cluster, whose kubeconfig is not in the Secret of that name."""
         if self.there and not (isinstance(self.kubeconfig, dict) and self.kubeconfig.get("secret") == self.name):
             raise Refused(
                 f"{self.path}:{self.line}: there is a cluster {self.name}, with another kubeconfig than "
@@ -82,7 +82,7 @@ class Registered:
         return text
 
     def add(self, item: str) -> str:
-        """Write the entry into the file; what was done. Blocking.
+        """Write the entry into the file; returns what was done. Blocking.
 
         Raises:
             Refused: as of :meth:`with_entry`, or it has changed since it was read, or cannot be written.
@@ -109,7 +109,7 @@ class Registered:
         return text
 
     def remove(self) -> str:
-        """Take the entry out of the file; what was done. Blocking.
+        """Remove the entry from the file; returns what was done. Blocking.
 
         Raises:
             Refused: as of :meth:`without`, or it has changed since it was read, or cannot be written.
@@ -121,32 +121,34 @@ class Registered:
 
     def _write(self, text: str, hint: str) -> None:
         if read(self.path).decode("utf-8-sig", "replace") != self.text:  # asking clusters takes time
-            raise Refused(f"{self.path} changed meanwhile, and stays as it is by now: run the command again")
+            raise Refused(f"{self.path} changed meanwhile and was not written: run the command again")
         try:
             _replace(Path(os.path.realpath(self.path)), text)  # a symlink stays one
         except OSError as error:
             raise Refused(f"{self.path} cannot be written: {error.strerror}; {hint}") from error
 
     def _checked(self, text: str, hint: str) -> None:
-        """Raises Refused where the new text is worse than the old one."""
+        """Raises Refused if the new text has more problems than the old one."""
         try:
             problems = isolated.loads(text.encode(), self.path).problems
         except RegistryError as error:
             problems = error.problems
-        known = {(each.path, each.message) for each in self.problems}
+        known = {(problem.path, problem.message) for problem in self.problems}
         more = Counter(map(_kind, problems)) - Counter(map(_kind, self.problems))
-        worse = [each for each in problems if (each.path, each.message) not in known and _kind(each) in more]
+        worse = [
+            problem for problem in problems if (problem.path, problem.message) not in known and _kind(problem) in more
+        ]
         if worse:
-            raise Refused(f"{self.path} stays as it is: with that change, {worse[0]}; mend it, or {hint}")
+            raise Refused(f"{self.path} stays as it is: with that change, {worse[0]}; fix this, or {hint}")
 
 
 def _kind(problem: Problem) -> str:
-    """What is wrong, wherever it is in its list: an entry that goes moves those below it."""
+    """The problem without list indexes, since removing an entry moves those below it."""
     return re.sub(r"\[[0-9]+\]", "[]", f"{problem.path}: {problem.message}")
 
 
 def _replace(target: Path, text: str) -> None:
-    """Replace a file at once, with the mode it had."""
+    """Replace a file atomically and keep its mode."""
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:

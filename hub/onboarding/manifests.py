@@ -1,4 +1,4 @@
-"""What a remote cluster needs for the hub: an account that may read Nodes, and no more. Pure.
+"""The objects that the hub needs in a remote cluster: an account that may read Nodes, and nothing more. Pure.
 
 The account renews its own token, so it may create tokens of itself. Everything carries the label managed-by, by which
 it is known again, and the name the cluster has in the registry.
@@ -29,7 +29,7 @@ NODE_RULES: Final = (
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]},
 )
-"""The Nodes; and the UID of kube-system, by which the cluster is known again."""
+"""Nodes; and the UID of kube-system, which identifies the cluster."""
 SERVICE_RULES: Final = (
     {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
@@ -38,7 +38,7 @@ SERVICE_RULES: Final = (
 
 
 class Access(msgspec.Struct, frozen=True):
-    """What is asked of a remote cluster.
+    """The account and its permissions in a remote cluster.
 
     Attributes:
         cluster: its name in the registry.
@@ -91,7 +91,7 @@ def _granted(
     version = f"{_RBAC}/v1"
     reference = {"apiGroup": _RBAC, "kind": f"{scope}Role", "name": name}
     return [
-        _object(version, f"{scope}Role", name, access, namespace, rules=[dict(each) for each in rules]),
+        _object(version, f"{scope}Role", name, access, namespace, rules=[dict(rule) for rule in rules]),
         _object(version, f"{scope}RoleBinding", name, access, namespace, roleRef=reference, subjects=list(subjects)),
     ]
 
@@ -103,7 +103,7 @@ def _object(version: str, kind: str, name: str, access: Access, namespace: str =
 
 
 def labels(cluster: str) -> dict[str, str]:
-    """What everything made for a cluster is known by."""
+    """The labels of all objects that are created for a cluster."""
     return {LABEL: MANAGED_BY, CLUSTER: cluster}
 
 
@@ -125,21 +125,21 @@ def place(found: Manifest) -> str:
 
 
 def agrees(found: Manifest, wanted: Manifest) -> bool:
-    """Whether an object says all that is wanted; what the API server adds does not matter."""
+    """Whether an object has all wanted fields; fields that the API server adds do not matter."""
     same = wanted["metadata"]["labels"].items() <= (found["metadata"].get("labels") or {}).items()
     rest = wanted.keys() - {"apiVersion", "kind", "metadata"}
     return same and all(_plain(found.get(key)) == _plain(wanted[key]) for key in rest)
 
 
 def _plain(value: Any) -> Any:
-    """Without what a client fills in for nothing."""
+    """Without empty values, which some clients fill in."""
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items() if each not in (None, "")}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+        return {key: _plain(inner) for key, inner in value.items() if inner not in (None, "")}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value
 
 
 def handed_over(access: Access, lifetime: str) -> str:
-    """The objects as YAML for the people of a remote cluster, with what they send back.
+    """The objects as YAML for the owners of a remote cluster, with a script that writes the kubeconfig to send back.
 
     The lines that begin with ``#|`` are a shell script; the heredoc is YAML in one line each, since its indentation
     would be easy to lose.
@@ -147,10 +147,10 @@ def handed_over(access: Access, lifetime: str) -> str:
     namespace, account = access.account
     name = access.cluster
     option = f" --namespace {namespace}" if namespace != DEFAULT_NAMESPACE else ""
-    made = "---\n".join(yaml.safe_dump(each, sort_keys=False) for each in manifests(access))
+    made = "---\n".join(yaml.safe_dump(manifest, sort_keys=False) for manifest in manifests(access))
     return (
         f"""\
-# What EndpointSlice Hub needs in cluster {name}: an account that may read this and nothing else.
+# What EndpointSlice Hub needs in cluster {name}: an account with these permissions and no others.
 #
 # 1. Apply it:  kubectl apply -f this-file.yaml
 # 2. Send back {name}.kubeconfig, with a token of that account for {lifetime}, which this writes:
@@ -169,7 +169,7 @@ def handed_over(access: Access, lifetime: str) -> str:
 #|  contexts: [{{name: "{name}", context: {{cluster: "{name}", user: {account}}}}}]}}
 #| EOF
 #
-# 3. Whoever runs the hub then says:  hub cluster add {name} --from-kubeconfig {name}.kubeconfig{option}
+# 3. The operators of the hub then run:  hub cluster add {name} --from-kubeconfig {name}.kubeconfig{option}
 """
         + made
     )

@@ -10,17 +10,19 @@ from typing import Final
 WIDTHS: Final = {4: (24, 20, 16), 6: (64, 56, 48)}
 """Prefix lengths by family, narrow to wide: new nodes mostly come from the same subnet."""
 FEW: Final = 8
-"""Networks that somebody can still judge by looking at them."""
+"""Most networks of a proposal, so that a person can review it."""
 
 
 def proposed(addresses: Iterable[str]) -> list[str]:
-    """Networks that hold all of these addresses: the narrowest width that makes at most FEW of a family.
+    """Networks that contain all of these addresses, with the narrowest width that gives at most FEW per family.
 
     What is no address is passed over. A proposal, for somebody to look at: the widest width may make more.
     """
     found = sorted({address for text in addresses if (address := _address(text)) is not None}, key=str)
     return list(
-        chain.from_iterable(_covering([each for each in found if each.version == version]) for version in (4, 6))
+        chain.from_iterable(
+            _covering([address for address in found if address.version == version]) for version in (4, 6)
+        )
     )
 
 
@@ -35,8 +37,8 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 def _covering(addresses: Sequence[ipaddress.IPv4Address | ipaddress.IPv6Address]) -> list[str]:
     networks: list[str] = []
     for width in WIDTHS[addresses[0].version] if addresses else ():
-        nets = {ipaddress.ip_network((each, width), strict=False) for each in addresses}
-        networks = [str(each) for each in sorted(nets, key=lambda net: net.network_address.packed)]
+        nets = {ipaddress.ip_network((address, width), strict=False) for address in addresses}
+        networks = [str(net) for net in sorted(nets, key=lambda net: net.network_address.packed)]
         if len(networks) <= FEW:
             break
     return networks

@@ -1,4 +1,4 @@
-"""The work in a remote cluster: the account with its rights, a token that is seen to work, and taking it all away."""
+"""The steps in a remote cluster: create the account and its permissions, test its token, and delete all of it."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ from hub.registry.spec import Network
 
 PAGE = "500"
 SETTLE = 10.0
-"""Seconds until API servers that run side by side all know of a new role."""
+"""Seconds until all replicas of an API server apply a new role."""
 AGAIN = 0.25
 
 
 class Refused(HubError):
-    """Something in the way; nothing was changed."""
+    """The command refuses to continue; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What became of one object, as it is printed: ``created``, say, or ``kept``."""
+    """What was done with one object, as it is printed, such as ``created`` or ``kept``."""
 
     what: str
     done: str
 
 
 def in_remote(access: Access, error: HubError) -> HubError:
-    """The same, and what to do about it."""
+    """The error with the next step."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, ClusterUnreachable):
-        return HubError(f"cluster {access.cluster}: {error}; run this where that address can be reached")
+        return HubError(f"cluster {access.cluster}: {error}; run this command where that address can be reached")
     if isinstance(error, Forbidden):
         return HubError(
-            f"cluster {access.cluster}: {error.message or error}: this kubeconfig may not do that; take one of an "
-            f"administrator, or have the remote's people apply: hub cluster add {access.cluster} --print-manifests"
+            f"cluster {access.cluster}: {error.message or error}: this kubeconfig may not do that; use one of an "
+            f"administrator, or have the cluster's owners apply: hub cluster add {access.cluster} --print-manifests"
         )
     return HubError(f"cluster {access.cluster}: {error}")
 
 
 async def grant(admin: Admin, access: Access, steps: list[Step]) -> None:
-    """Create or complete everything of :func:`~hub.onboarding.manifests.manifests`; unchanged where all is there.
+    """Create or complete everything of :func:`~hub.onboarding.manifests.manifests`; unchanged if everything exists.
 
     Looks at everything before the first write.
 
@@ -76,11 +76,11 @@ async def grant(admin: Admin, access: Access, steps: list[Step]) -> None:
     wanted = manifests(access)
     try:
         await _namespaces(admin, access)
-        found = [await _find(admin, each) for each in wanted]
-        for each in found:
-            _check(each, access)
+        found = [await _find(admin, manifest) for manifest in wanted]
+        for existing in found:
+            _check(existing, access)
         for pair in zip(wanted, found, strict=True):
-            steps.append(await _put(admin, *pair))  # noqa: PERF401 - each counts, should the next one fail
+            steps.append(await _put(admin, *pair))  # noqa: PERF401 - steps so far count if the next one fails
     except HubError as error:
         raise in_remote(access, error) from error
 
@@ -129,14 +129,14 @@ async def _put(admin: Admin, wanted: Manifest, found: Manifest | None) -> Step:
 
 
 async def more_rights(admin: Admin, access: Access) -> list[str]:
-    """Namespaces whose Services the account may read though that was not asked for now, as far as one may look."""
+    """Namespaces whose Services the account may also read, from an earlier run, as far as Roles may be listed."""
     try:
         roles = await admin.labelled("Role", SELECTOR)
     except Forbidden:
         return []
     except HubError as error:
         raise in_remote(access, error) from error
-    given = {each["metadata"]["namespace"] for each in roles if each["metadata"]["name"] == access.role}
+    given = {role["metadata"]["namespace"] for role in roles if role["metadata"]["name"] == access.role}
     return sorted(given - set(access.services))
 
 
@@ -177,13 +177,13 @@ async def _nodes(client: Client) -> list[Node]:
 
 
 def addresses(found: Sequence[Node]) -> list[str]:
-    """What the Nodes call their internal addresses."""
-    return [each.address for node in found for each in node.addresses if each.type == "InternalIP"]
+    """The internal addresses that the Nodes report."""
+    return [address.address for node in found for address in node.addresses if address.type == "InternalIP"]
 
 
 def outside(found: Sequence[str], networks: Sequence[Network]) -> list[str]:
-    """Addresses in none of these networks; what is no address is."""
-    return [each for each in found if not any(_inside(each, network) for network in networks)]
+    """Addresses that are in none of these networks, and texts that are not addresses."""
+    return [text for text in found if not any(_inside(text, network) for network in networks)]
 
 
 def _inside(address: str, network: Network) -> bool:
@@ -194,7 +194,7 @@ def _inside(address: str, network: Network) -> bool:
 
 
 async def withdraw(admin: Admin, access: Access, steps: list[Step], *, apply: bool) -> None:
-    """Delete what ``grant`` made, in every namespace; what is not ours stays, and so does a namespace others live in.
+    """Delete what ``grant`` made, in every namespace; objects of others stay, and so does a namespace that they use.
 
     Args:
         admin: of the remote cluster.
@@ -206,22 +206,26 @@ async def withdraw(admin: Admin, access: Access, steps: list[Step], *, apply: bo
         HubError: the cluster refuses, or is not there.
     """
     try:
-        for each in await leftovers(admin, access):
-            steps.append(await _remove(admin, each, apply=apply))  # noqa: PERF401 - likewise
+        for leftover in await leftovers(admin, access):
+            steps.append(await _remove(admin, leftover, apply=apply))  # noqa: PERF401 - likewise
     except HubError as error:
         raise in_remote(access, error) from error
 
 
 async def leftovers(admin: Admin, access: Access) -> list[Manifest]:
-    """What is there of ``grant``, rights first, the namespace last."""
+    """The existing objects of ``grant``, permissions first, the namespace last."""
     namespaces = {
-        each["metadata"]["namespace"]
-        for each in await admin.labelled("Role", SELECTOR)
-        if each["metadata"]["name"] == access.role
+        role["metadata"]["namespace"]
+        for role in await admin.labelled("Role", SELECTOR)
+        if role["metadata"]["name"] == access.role
     }
     every = manifests(Access(access.cluster, access.namespace, tuple(sorted(namespaces))))
-    found = [await _find(admin, each) for each in reversed(every)]
-    return [each for each in found if each is not None and is_ours(each) and cluster_of(each) == access.cluster]
+    found = [await _find(admin, manifest) for manifest in reversed(every)]
+    return [
+        existing
+        for existing in found
+        if existing is not None and is_ours(existing) and cluster_of(existing) == access.cluster
+    ]
 
 
 async def _remove(admin: Admin, found: Manifest, *, apply: bool) -> Step:
@@ -247,11 +251,11 @@ async def _lived_in(admin: Admin, namespace: str) -> bool:
 
 
 def by_hand(access: Access) -> list[str]:
-    """The commands that remove it all, for somebody with access."""
+    """The commands that delete everything, for a user with access."""
     namespace, account = access.account
     return [
         f"kubectl delete clusterrolebinding,clusterrole {access.role}",
         f"kubectl delete rolebinding,role -A -l {SELECTOR},{CLUSTER}={access.cluster}",
         f"kubectl delete serviceaccount {account} -n {namespace}",
-        f"kubectl delete namespace {namespace}   # if nothing else lives in it",
+        f"kubectl delete namespace {namespace}   # if nothing else uses it",
     ]

@@ -1,4 +1,4 @@
-"""``hub cluster remove``: the registry entry, then the Secret, then what is in the remote cluster.
+"""``hub cluster remove``: deletes the registry entry, then the Secret, then the objects in the remote cluster.
 
 In this order the hub never misses a kubeconfig that its registry names. The hub's side needs no remote cluster: one
 that is gone for good can be removed, and what is left in one that is merely away is said.
@@ -22,7 +22,7 @@ from hub.onboarding.wish import Wish, hub_side, remote_access
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What is left.
+    """What the user still has to delete.
 
     Attributes:
         left: commands for what is left in the remote cluster.
@@ -34,7 +34,7 @@ class Removed:
 
 
 async def remove(wish: Wish, clock: Clock, steps: list[Step]) -> Removed:
-    """Do it; without ``apply`` only look.
+    """Remove the cluster; without ``apply``, only report what would be removed.
 
     Args:
         wish: what.

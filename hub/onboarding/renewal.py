@@ -32,18 +32,18 @@ from hub.registry.spec import ClusterSpec, KubeconfigSecret
 log = logging.getLogger(__name__)
 
 INTERVAL: Final = 5.0
-"""Seconds between looks at the tokens' dates: no request is made for that."""
+"""Seconds between checks of the tokens' dates, which take no request."""
 HALF: Final = 0.5
-"""Share of its life after which a token is renewed; as long again remains for trying."""
+"""Share of its life after which a token is renewed; the rest is left for retries."""
 RETRY: Final = (10.0, 600.0)
-"""Seconds between attempts, at first and at most: a tenth of the shortest half life, and little beside a usual one."""
+"""Seconds between attempts, at first and at most."""
 TIMEOUT: Final = 15.0
 AT_ONCE: Final = 8
 OUTCOMES: Final = ("succeeded", "failed")
 
 
 class Remote(Protocol):
-    """A remote cluster, as far as its token is concerned."""
+    """The part of a remote cluster that renewal needs."""
 
     @property
     def spec(self) -> ClusterSpec: ...  # noqa: D102
@@ -54,13 +54,13 @@ class Remote(Protocol):
 
 
 def due(token: Secret | None, wall: float) -> bool:
-    """Whether half of a token's life is over; False for one that does not say when it began or ends."""
+    """Whether half of a token's life is over; False if the token does not say when it begins or ends."""
     life = token_life(token)
     return life is not None and life[0] is not None and wall >= life[0] + HALF * (life[1] - life[0])
 
 
 class Renewal:
-    """Looks at the tokens in use and renews those that are due.
+    """Renews the tokens that are due.
 
     Args:
         secrets: where the kubeconfigs are.
@@ -94,14 +94,14 @@ class Renewal:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def run(self) -> None:
-        """Look every few seconds until cancelled."""
+        """Check every few seconds until cancelled."""
         while True:
             if self._leading():
                 await self.look()
             await self._clock.sleep(INTERVAL)
 
     async def look(self) -> None:
-        """Renew what is due, a few at a time: many are due at once where many were added on one day."""
+        """Renew the tokens that are due, a few at a time: tokens that were added on one day are due together."""
         remotes = dict(self._remotes())
         for name in (self.problems.keys() | self._not_before.keys()) - remotes.keys():
             self._forget(name)
@@ -136,7 +136,7 @@ class Renewal:
         self.problems.pop(name, None)
         if renewed:
             self.counts[name, "succeeded"] += 1
-            log.info("cluster %s: its token is renewed, in Secret %s", name, source.secret)
+            log.info("cluster %s: renewed its token in Secret %s", name, source.secret)
 
     def _failed(self, name: str, source: KubeconfigSecret, error: HubError) -> None:
         backoff = self._backoffs.setdefault(name, Backoff(base=RETRY[0], cap=RETRY[1]))
@@ -144,7 +144,7 @@ class Renewal:
         self.counts[name, "failed"] += 1
         text = _in_words(name, source, error)
         if self.problems.get(name) != text:
-            log.warning("cluster %s: its token is not renewed: %s", name, text)
+            log.warning("cluster %s: cannot renew its token: %s", name, text)
         self.problems[name] = text
 
     async def _renew(self, name: str, source: KubeconfigSecret, client: Client, token: Secret) -> bool:
@@ -160,13 +160,13 @@ class Renewal:
         account, life = account_of(token), token_life(token)
         if content is None or account is None or life is None or life[0] is None:
             return False
-        if with_token(content, token, token) is None:  # somebody renewed it just now
+        if with_token(content, token, token) is None:  # renewed by another process just now
             return False
         seconds = max(SHORTEST, round(life[1] - life[0]))
         new = await request_token(client, account, seconds, self._still_leads)
         new_life = token_life(new)
         if new_life is None or new_life[1] <= life[1]:
-            raise CredentialError(f"cluster {name} gives a token that ends no later than the one in use")
+            raise CredentialError(f"cluster {name} gives a token that does not end later than the present one")
         changed = with_token(content, token, new) or b""
         parse_kubeconfig(changed, origin=f"Secret {source.secret}", policy=KubeconfigPolicy(), context=source.context)
         body = msgspec.json.encode(replace_content(found, source.key, changed))
@@ -184,11 +184,11 @@ class Renewal:
 
     def _still_leads(self) -> None:
         if not self._leading():
-            raise NotLeader("this process does not lead any more")
+            raise NotLeader("this process is not the leader any more")
 
 
 def _in_words(name: str, source: KubeconfigSecret, error: HubError) -> str:
-    """What is wrong, where, and what to do; which of the two clusters refuses shows in the path."""
+    """The problem, its place and the next step; the path shows which of the two clusters refuses."""
     remote = "serviceaccounts" in str(error)
     match error:
         case Forbidden() if remote:

@@ -1,4 +1,4 @@
-"""What ``hub cluster add`` and ``remove`` are told, and access to the two clusters they work in."""
+"""The arguments of ``hub cluster add`` and ``remove``, and access to the two clusters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hub.onboarding.remote import Refused
 from hub.registry.spec import Network
 
 MONTH: Final = 30 * 86_400
-"""Seconds a token is asked for: renewed after half of them, so that a hub may be down for two weeks."""
+"""Default life of a token, seconds: it is renewed at half of it, so that a hub may be down for two weeks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ class Wish:
 
     Attributes:
         access: the cluster's name, and what its account may do.
-        kubeconfig: of the remote cluster: an administrator's, or the one that its people sent back; None = none.
-        context: in that file.
+        kubeconfig: of the remote cluster: an administrator's, or the one that its owners sent back; None = none.
+        context: the context in that file.
         hub_kubeconfig: of the hub cluster; None = in-cluster, then KUBECONFIG.
         secrets_namespace: where the hub reads Secrets.
-        registry: path of clusters.yaml; None = it is not looked at.
-        apply: write into the hub cluster and the registry; else say what is to be written.
-        rotate: make a new token although there is a good one.
+        registry: path of clusters.yaml; None = it is not read.
+        apply: write into the hub cluster and the registry; otherwise print what to write.
+        rotate: request a new token even if the present one works.
         lifetime: seconds of a token.
         networks: for ``allowedCIDRs``; none = those of the nodes.
         provider: of the registry entry.
@@ -63,18 +63,18 @@ class Wish:
 
 
 async def remote_access(wish: Wish, path: str) -> ClusterAccess:
-    """The remote cluster's kubeconfig, which whoever runs this command brings along.
+    """Access to the remote cluster by the kubeconfig that the user gives.
 
     Raises:
         KubeconfigError: it cannot be used.
     """
-    policy = KubeconfigPolicy(allow_files=True, trusted=True)
+    policy = KubeconfigPolicy(trusted=True)
     return await asyncio.to_thread(load_kubeconfig, path, policy=policy, context=wish.context)
 
 
 @asynccontextmanager
 async def connected(access: ClusterAccess, clock: Clock) -> AsyncIterator[Client]:
-    """The hub's own client, with this access."""
+    """A client with this access."""
     pool = LookupPool()
     try:
         async with Client(Credentials(access, clock), pool) as client:
@@ -96,7 +96,7 @@ class HubSide:
         """The cluster's Secret.
 
         Raises:
-            Refused: it is somebody else's.
+            Refused: it belongs to another tool.
             HubError: it cannot be read.
         """
         try:
@@ -111,7 +111,7 @@ class HubSide:
         return found
 
     async def write(self, content: str, found: Manifest | None) -> str:
-        """Create the Secret, or replace exactly the state that was found; what was done.
+        """Create the Secret, or replace exactly the state that was found; returns what was done.
 
         Raises:
             HubError: it cannot be written.
@@ -128,7 +128,7 @@ class HubSide:
         return "updated"
 
     async def delete(self) -> str:
-        """Delete the Secret; what was done.
+        """Delete the Secret; returns what was done.
 
         Raises:
             HubError: it cannot be deleted.
@@ -143,13 +143,13 @@ class HubSide:
         namespace = self._wish.secrets_namespace
         match error:
             case Forbidden():
-                hint = f"whoever runs this command needs secrets: get, create, update, delete in namespace {namespace}"
+                hint = f"your account needs secrets: get, create, update, delete in namespace {namespace}"
             case NotFound():
-                hint = f"create namespace {namespace}, or say where the hub reads Secrets: --secrets-namespace"
+                hint = f"create namespace {namespace}, or give the one where the hub reads Secrets: --secrets-namespace"
             case ApiError(status=409):
                 hint = "it changed meanwhile: run the command again"
             case ClusterUnreachable():
-                hint = "is --kubeconfig that of the hub cluster, and can it be reached from here?"
+                hint = "check that --kubeconfig is that of the hub cluster, and that it can be reached from here"
             case _:
                 hint = "give --kubeconfig of the hub cluster"
         return HubError(f"{self.where}: {error}; {hint}")

@@ -2,7 +2,7 @@
 
 One watch, and only while a target says ``adopt``: the slices with the named managed-by values and without
 anybody's owner label; another one for those of endpoint-copier, which writes no such label.
-:mod:`hub.plan.adopt` decides; the writer deletes, fenced, and only what is exactly as it was observed.
+:mod:`hub.decide.adopt` decides; the writer deletes, fenced, and only what is exactly as it was observed.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from itertools import product
 from typing import Any, Final
 
 from hub.aio.clock import Clock
+from hub.aio.supervise import until_one_ends
 from hub.copies.annotations import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
-from hub.groups import EndpointGroup
+from hub.decide.adopt import Adoption, AdoptMemory, adopt, deleted
+from hub.decide.endpoints import EndpointGroup
 from hub.kube.client import Client
 from hub.kube.reflector import Reflector
 from hub.kube.wire import SLICES
 from hub.local.cluster import ALL, Follower
 from hub.local.stores import SliceStore
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, Finding, Slice, SourceView, TargetKey
-from hub.plan.adopt import Adoption, AdoptMemory, adopt, deleted
 from hub.registry.spec import Registry, TargetSpec
 
 log = logging.getLogger(__name__)
 
 REASONS: Final = ("OldWriterActive", "AdoptionWaiting")
-"""Findings of :mod:`hub.plan.adopt`."""
+"""Findings of :mod:`hub.decide.adopt`."""
 
 PATIENCE: Final = 5.0
 """Seconds the first write waits for theirs: with them, ours begin with equal conditions."""
@@ -89,7 +90,7 @@ class Adopting:
                     await self._clock.sleep(poll)
 
     async def run(self) -> None:
-        """Follow until cancelled; starts anew when other values are to be followed."""
+        """Follow until cancelled; start over when other values are to be followed."""
         while True:
             self._changed.clear()
             tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._changed.wait(), name="other slices to adopt")]
@@ -97,15 +98,7 @@ class Adopting:
                 asyncio.create_task(self._reflect(selector, namespace, store), name=f"slices to be adopted: {selector}")
                 for (selector, namespace), store in self._stores.items()
             ]
-            try:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in tasks:
-                    if task.done():
-                        task.result()
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            await until_one_ends(tasks)
 
     async def _reflect(self, selector: str, namespace: str, store: SliceStore) -> None:
         await Reflector(

@@ -6,7 +6,7 @@ is published.
 
 from __future__ import annotations
 
-from hub.desired.target import Desired
+from hub.decide.target import Desired
 from hub.health.board import Board
 from hub.health.spec import NO_VERDICTS, Verdicts
 from hub.model import Finding, TargetKey

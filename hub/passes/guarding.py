@@ -1,6 +1,6 @@
 """The guard at work: its memory, its policies and its answers, for the groups of one target.
 
-:mod:`hub.plan.guard` decides; here is what it needs from around it: which policy holds for a source (the
+:mod:`hub.decide.guard` decides; here is what it needs from around it: which policy holds for a source (the
 registry's, else the provider type's own, else the default), which complete answer a group comes from, and
 the question to ask again while an empty answer is held.
 """
@@ -13,12 +13,11 @@ import msgspec
 from msgspec.structs import replace
 
 from hub.aio.clock import Clock
-from hub.groups import EndpointGroup, GroupKey
-from hub.model import Finding, Slice, TargetKey
-from hub.plan.guard import GuardMemory, Withheld, guard, rest
-from hub.plan.plan import state_of
-from hub.plan.record import decode, encode
-from hub.plugin.spec import GuardDefaults
+from hub.decide.endpoints import EndpointGroup, GroupKey
+from hub.decide.guard import GuardMemory, Withheld, guard, rest
+from hub.decide.plan import state_of
+from hub.decide.record import decode, encode
+from hub.model import Finding, GuardDefaults, Slice, TargetKey
 from hub.registry.spec import GuardPolicy, SourceSpec, TargetSpec
 from hub.remote.fleet import Fleet, SourceKey
 

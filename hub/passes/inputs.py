@@ -15,10 +15,9 @@ from typing import NamedTuple
 import msgspec
 
 from hub.aio.clock import Clock
-from hub.desired.ports import NO_READINGS, PortReading
-from hub.desired.target import SourceInput
-from hub.desired.view import ViewResult
-from hub.groups import same_objects
+from hub.decide.ports import NO_READINGS, PortReading
+from hub.decide.sources import SourceInput
+from hub.decide.view import ViewResult
 from hub.model import LABEL_SOURCE_CLUSTER, LOCAL, Endpoint, Finding, Slice, SourceView, few
 from hub.registry.removals import NAMED, RegistryHeld, Removals, cluster_entry
 from hub.registry.spec import ClusterSpec, NodePortRef, ProviderRef, Registry, SourceSpec, TargetSpec
@@ -215,7 +214,7 @@ def _stand_in(view: SourceView, ours: tuple[Slice, ...], memory: Remembered, *, 
                 memory.adopted[name] = mine
             return view
         kept = memory.adopted[name]
-        if same_objects(mine, kept):
+        if mine == kept:
             return view  # it is all there
     known = memory.stand_ins.get(name)
     if known is None or known[0] is not view or known[1] is not kept:

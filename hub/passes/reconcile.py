@@ -20,10 +20,12 @@ from hub.apply.journal import Journal
 from hub.apply.latency import Latency
 from hub.apply.memory import WriteMemory
 from hub.apply.writer import Outcome, Writer
-from hub.desired.target import Desired, Refused, TargetMemory, Waiting, desire
-from hub.desired.view import ViewResult
+from hub.decide.endpoints import GroupKey
+from hub.decide.guard import GuardMemory, Withheld
+from hub.decide.plan import Identity, Plan, plan
+from hub.decide.target import Desired, Refused, Waiting, Wish, WishMemory, desire
+from hub.decide.view import ViewResult
 from hub.errors import HubError, NotLeader
-from hub.groups import GroupKey
 from hub.health.board import Board
 from hub.local.cluster import LocalCluster
 from hub.model import ANNOTATION_LEASE, ANNOTATION_PAUSED, LABEL_OWNER, Finding, Slice, TargetKey
@@ -31,8 +33,6 @@ from hub.passes.adopting import Adopting
 from hub.passes.checking import Checking
 from hub.passes.guarding import NO_APPROVALS, Guarding
 from hub.passes.inputs import Inputs, Remembered
-from hub.plan.guard import GuardMemory, Withheld
-from hub.plan.plan import Identity, Plan, plan
 from hub.registry.removals import RegistryHeld, Removals, service_entry
 from hub.registry.spec import Registry, SourceSpec, TargetSpec
 from hub.remote.fleet import Fleet
@@ -40,28 +40,8 @@ from hub.remote.fleet import Fleet
 log = logging.getLogger(__name__)
 
 NOT_FOLLOWED = "its namespace is none that the hub was told to follow (--target-namespace)"
-BURST = 10.0
-RATE = 2.0
-"""Passes that write: burst and per second, for each target. A lone change never waits; a storm is batched."""
-
 RECHECK = 0.05
 """Seconds until the next pass where one is known to be needed: a conflict was read again, say."""
-
-
-class Tokens(msgspec.Struct):
-    """A token bucket."""
-
-    tokens: float = BURST
-    at: float = 0.0
-
-    def take(self, now: float) -> float:
-        """Take one; 0.0 if there was one, else seconds until there is."""
-        self.tokens = min(BURST, self.tokens + (now - self.at) * RATE) if self.at else BURST
-        self.at = now
-        if self.tokens >= 1.0:
-            self.tokens -= 1.0
-            return 0.0
-        return (1.0 - self.tokens) / RATE
 
 
 class Pass(msgspec.Struct, frozen=True):
@@ -114,11 +94,10 @@ class Nobody:
 class _Target(msgspec.Struct):
     """What a target carries from pass to pass."""
 
-    memory: TargetMemory = msgspec.field(default_factory=TargetMemory)
+    memory: WishMemory = WishMemory()
     guards: dict[GroupKey, GuardMemory] = msgspec.field(default_factory=dict)
     sources: Remembered = msgspec.field(default_factory=Remembered)
     writes: WriteMemory = msgspec.field(default_factory=WriteMemory)
-    tokens: Tokens = msgspec.field(default_factory=Tokens)
     orphan_since: float | None = None
     written_at: float | None = None
     last: Pass | None = None
@@ -176,8 +155,8 @@ class Reconciler:
         self._targets: dict[TargetKey, _Target] = {}
         self.journal = Journal()
         self.latency = Latency()
-        self.suppressed = {"unchanged": 0, "contended": 0, "batched": 0}
-        """Passes that wrote nothing, since the start: all is as it should be; others interfere; a storm is batched."""
+        self.suppressed = {"unchanged": 0, "contended": 0}
+        """Passes that wrote nothing, since the start: all is as it should be; others interfere."""
         self._notes: dict[TargetKey, tuple[Finding, ...]] = {}
 
     def last(self, key: TargetKey) -> Pass | None:
@@ -312,7 +291,7 @@ class Reconciler:
         retry_in = state.writes.expire(now)
         verdicts = self._checking.verdicts()
         refused = state.writes.refused
-        desired = desire(spec, service, sources.inputs, ours, state.memory, now, refused=refused, verdicts=verdicts)
+        desired = desire(Wish(spec, service, sources.inputs, ours, now, refused, verdicts), state.memory)
         if isinstance(desired, Refused | Waiting) or service is None:
             assert isinstance(desired, Refused | Waiting)  # noqa: S101 - a missing Service waits
             self._checking.forget(key)
@@ -402,11 +381,6 @@ class Reconciler:
             self.latency.nothing(key)
             self.suppressed["contended"] += 1
             return result.again_after
-        if _counts(result):
-            wait = state.tokens.take(self._clock.now())
-            if wait > 0:
-                self.suppressed["batched"] += 1
-                return wait
         try:
             outcome = await self._writer.apply(held.plan)
         except NotLeader:
@@ -451,9 +425,3 @@ def _waits_for_own_writes(result: Pass) -> bool:
         desired.memory.failover.active != ""
         or any(group.exempt or group.port_sets or (group.drop and group.endpoints) for group in desired.groups)
     )
-
-
-def _counts(result: Pass) -> bool:
-    """Whether a pass takes a token: not a first publication, an adoption or a mere deletion."""
-    planned = result.plan or Plan()
-    return bool(result.observed) and bool(planned.creates or planned.updates)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Final
 
 from hub.aio.clock import Clock
-from hub.aio.queue import KeyedQueue
+from hub.aio.queue import RETRY_BASE, KeyedQueue
 from hub.aio.tally import WRITES, Tally
-from hub.errors import ApiError, HubError, NotLeader
+from hub.errors import ApiError, ClusterUnreachable, HubError, NotLeader, ServerFault, TooManyRequests
 from hub.kube.reflector import LONGEST_RETRY_AFTER
 from hub.model import TargetKey
 from hub.passes.reconcile import Reconciler
@@ -83,8 +83,7 @@ class Passes:
                 self._queue.add_after(key, NOT_LEADER_DELAY)
             return "not-leader"
         except HubError as error:
-            asked = error.retry_after or 0.0 if isinstance(error, ApiError) else 0.0
-            delay = self._queue.retry(key, min(asked, LONGEST_RETRY_AFTER))
+            delay = self._queue.retry(key, _rest(error))
             level = logging.WARNING if self._problems.get(key) != str(error) else logging.DEBUG
             self._problems[key] = str(error)
             log.log(level, "%s: %s; again in %.0f s", key, error, delay)
@@ -112,3 +111,13 @@ class Passes:
                 len(result.plan.deletes),
             )
         return result.again_after
+
+
+def _rest(error: HubError) -> float:
+    """Seconds after a failed write in which no change of its target is tried, either.
+
+    An API server that is overloaded (429, 5xx, no answer) gets one attempt a second, however fast the target changes.
+    """
+    if isinstance(error, ApiError) and error.retry_after:
+        return min(error.retry_after, LONGEST_RETRY_AFTER)
+    return RETRY_BASE if isinstance(error, TooManyRequests | ServerFault | ClusterUnreachable) else 0.0

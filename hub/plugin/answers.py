@@ -13,8 +13,18 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, cast
 
-from hub.model import Absent, Found, Hints, NamedHint, ObjectReference, Port, Resolution, Unknown
-from hub.plugin.spec import Snapshot, SnapshotEndpoint
+from hub.model import (
+    Absent,
+    Found,
+    Hints,
+    NamedHint,
+    ObjectReference,
+    Port,
+    Resolution,
+    Snapshot,
+    SnapshotEndpoint,
+    Unknown,
+)
 
 MAX_ADDRESSES: Final = 100
 """Addresses one node or endpoint may have; a NIC of the larger clouds has at most 50 of a family."""

@@ -3,49 +3,40 @@
 from hub.plugin.fields import Duration, SecretRef
 
 class MyConfig(BaseModel):
-model_config = ConfigDict(extra="forbid")
-refresh: Duration = 30.0
-token: SecretRef
+    model_config = ConfigDict(extra="forbid")
+    refresh: Duration = 30.0
+    token: SecretRef
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from contextlib import suppress
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-_UNITS: Final[Mapping[str, float]] = {
-    "ns": 1e-9,
-    "us": 1e-6,
-    "µs": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "m": 60.0,
-    "h": 3600.0,
-}
-_MAX_LENGTH: Final = 32
-_PLACES: Final = "must be {env: NAME}, {file: PATH} or {secret: NAME, key: KEY}"
-_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
-_WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+")
+from hub import durations
+from hub.plugin.references import FORMS, source_of
 
 
 def parse_duration(value: object) -> float:
-    """Seconds of a Go-style duration such as ``300ms`` or ``1h30m``; a bare number has no unit and is refused.
+    """Seconds of a duration such as ``300ms``, ``1h30m`` or ``0``, as everywhere in clusters.yaml.
+
+    A number has no unit and is refused, and so is a negative duration. What was written is never quoted.
 
     Raises:
         ValueError: it is something else.
     """
-    if not isinstance(value, str) or len(value) > _MAX_LENGTH or not _WHOLE.fullmatch(value):
-        raise ValueError("must be a duration such as 15s, 300ms or 1h30m")
-    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value))
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return durations.parse(value)
+    raise ValueError("must be a duration such as 15s, 300ms or 1h30m")
 
 
 Duration = Annotated[
     float,
     BeforeValidator(parse_duration),
-    WithJsonSchema({"type": "string", "pattern": r"^([0-9.]+(ns|us|µs|ms|s|m|h))+$", "examples": ["15s", "1h30m"]}),
+    WithJsonSchema({"type": "string", "pattern": f"^({durations.PATTERN})$", "examples": ["15s", "1h30m"]}),
 ]
 """Seconds, written as a Go-style string."""
 
@@ -64,13 +55,12 @@ class SecretRef(BaseModel):
     @classmethod
     def _no_secret(cls, value: Any) -> Any:
         if isinstance(value, str):
-            raise ValueError(f"{_PLACES}: where the secret is, never the secret itself")  # noqa: TRY004 - pydantic takes this one
+            raise ValueError(f"must be {FORMS}: where the secret is, never the secret itself")  # noqa: TRY004 - pydantic takes this one
         return value
 
     @model_validator(mode="after")
     def _one_source(self) -> SecretRef:
-        if sorted(self.ref()) not in (["env"], ["file"], ["key", "secret"]):
-            raise ValueError(_PLACES)
+        source_of(self.ref())
         return self
 
     def ref(self) -> dict[str, str]:

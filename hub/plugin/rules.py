@@ -15,7 +15,7 @@ from hub.plugin.spec import Completed, TerminalProviderError, TransientProviderE
 
 MEASURE: Final = re.compile(r"[a-z](?:_?[a-z0-9]){0,39}")
 TAKEN: Final = frozenset(
-    ("calls_total", "call_duration_seconds", "stalls_total", "stall_seconds_total", "suspended", "suspensions_total")
+    ("calls_total", "call_duration_seconds", "stalls_total", "stall_seconds_total", "suspended", "blocked_threads")
 )
 """What the hub itself measures of every provider."""
 ENDINGS: Final = ("_bucket", "_count", "_sum", "_created", "_info")

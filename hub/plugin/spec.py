@@ -2,9 +2,9 @@
 
 A distribution exposes a module through the entry point group ``hub.providers``; the entry point's name
 is the provider's name in clusters.yaml. The module implements one synchronous pluggy hook,
-:func:`hub_register_providers`, and returns :class:`ProviderType` values. Consumers of endpoint views are in
-a group of their own, ``hub.views``, and implement the hooks at the end. This module must not import
-anything of the hub but its values.
+:func:`hub_register_providers`, and returns :class:`NodeProviderType` and :class:`EndpointProviderType` values.
+:mod:`hub.plugin.views` has the hooks for consumers of endpoint views. This module must not import anything of
+the hub but its values.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, overload
 
 import msgspec
 import pluggy
 
 from hub.aio.clock import Clock
 from hub.errors import ProviderError
-from hub.model import EndpointView, Hints, Node, ObjectReference, Port, Resolution, Service, Slice
+from hub.model import GuardDefaults, Node, Resolution, Service, Slice, Snapshot
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -30,14 +30,15 @@ API_VERSION = 1
 """Raised when a change could break a provider; the deprecation policy is in docs/plugins."""
 
 ENTRY_POINT_GROUP = "hub.providers"
-VIEWS_ENTRY_POINT_GROUP = "hub.views"
-"""Consumers of endpoint views; the entry point's name is the one in ``views.hooks`` of clusters.yaml."""
 NAMESPACE = "hub"
 
 hookspec = pluggy.HookspecMarker(NAMESPACE)
 hookimpl = pluggy.HookimplMarker(NAMESPACE)
 
 T = TypeVar("T")
+C = TypeVar("C", bound="BaseModel | msgspec.Struct")
+S = TypeVar("S")
+P = TypeVar("P")
 
 
 class TransientProviderError(ProviderError):
@@ -71,50 +72,6 @@ class NodeProvider(Protocol):
             TerminalProviderError: do not, until the configuration changes.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotEndpoint:
-    """One endpoint as an EndpointProvider knows it.
-
-    Attributes:
-        name: what stands behind it (a node, a record), unique in the snapshot.
-        addresses: IP addresses, unchecked, at most one per family is published.
-        ready, serving, terminating: as in an EndpointSlice.
-        ports: what this one serves, where that differs from the snapshot's ``ports``; None = it does not.
-    """
-
-    name: str
-    addresses: tuple[str, ...]
-    ready: bool = True
-    serving: bool = True
-    terminating: bool = False
-    zone: str = ""
-    hostname: str = ""
-    node_name: str = ""
-    target_ref: ObjectReference | None = None
-    hints: Hints | None = None
-    ports: tuple[Port, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Everything an EndpointProvider offers at one moment.
-
-    Attributes:
-        endpoints: order does not matter.
-        complete: False when parts are missing (rejected rows): may add and change, removes nothing.
-        ports: where the source brings its own ports; None otherwise. A Service's named targetPort is looked
-            up in here, by the port's name.
-        problems: one line for each thing that was left out.
-        copied: the endpoints are another Service's and published as they stand, hostnames included.
-    """
-
-    endpoints: tuple[SnapshotEndpoint, ...]
-    complete: bool = True
-    ports: tuple[Port, ...] | None = None
-    problems: tuple[str, ...] = ()
-    copied: bool = False
 
 
 class EndpointProvider(Protocol):
@@ -174,7 +131,7 @@ class Completed(Protocol):
 
 
 class HubContext(Protocol):
-    """What a provider gets once per hub."""
+    """What a provider type gets for its event loop: all its clusters share it."""
 
     @property
     def clock(self) -> Clock:
@@ -188,7 +145,7 @@ class HubContext(Protocol):
 
     @property
     def http(self) -> ClientSession:
-        """A session all providers share: no proxy from the environment, no cookies, total timeout 25 s.
+        """A session all clusters of the provider type share: no environment proxy, no cookies, total timeout 25 s.
 
         Following a redirect raises ``aiohttp.ClientError``; ``allow_redirects=False`` shows it.
         """
@@ -218,7 +175,7 @@ class HubContext(Protocol):
                 ``_bytes``). One that ends in ``_total`` only grows, and is a counter; any other is a gauge.
                 A second call with a name replaces the first; at most 20 names are shown.
             read: the numbers of this moment by scope (a data center, an account; "" for the whole provider),
-                at most 1,000. Called in the event loop at every scrape: no I/O, no awaiting.
+                at most 1,000. Called in the provider's event loop at every scrape: no I/O, no awaiting.
 
         Raises:
             TerminalProviderError: the name is not one, or one too many.
@@ -317,28 +274,27 @@ ALL_FIELDS: frozenset[NodeField] = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class GuardDefaults:
-    """A provider type's own guard defaults; None keeps the hub's."""
-
-    empty_results: int | None = None
-    max_removal: float | Literal["off"] | None = None
+class NoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``ProviderType.config`` of a type that has nothing to configure."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderType:
-    """A kind of provider, as returned by :func:`hub_register_providers`.
+    """A kind of provider, as the hub sees it: a :class:`NodeProviderType` or an :class:`EndpointProviderType`.
+
+    Make one of those two. Their constructors tie the types of ``open``, ``config`` and ``shared`` together, so that a
+    type checker refuses an ``open`` that does not fit; the hub handles types of all configurations alike.
 
     Attributes:
         name: equals the entry point's name.
         open: called once per (cluster, configuration) with the context, the validated configuration
-            and what ``shared`` yielded; an async context manager around the provider.
+            and what ``shared`` yielded (None without it); an async context manager around the provider.
         config: pydantic model, or msgspec struct (0.15 s and 15 MB cheaper to import), of ``provider.config``;
-            None where there is nothing to configure.
-        shared: opened once per hub before the first ``open``; None where nothing is shared.
-        brings_endpoints: True for an EndpointProvider.
-        poll_interval: seconds between polls of all nodes; None = only when nodes change.
-        reads: Node fields an answer depends on; the name always counts.
+            :class:`NoConfig` where there is nothing to configure.
+        shared: opened once before the first ``open``, and again after the type's event loop was replaced; None where
+            nothing is shared.
+        poll_interval: seconds between polls; None = only when nodes change.
+        reads: Node fields an answer depends on; the name always counts. Means nothing for endpoint providers.
         guard: defaults for sources of this type.
         scope: what of the world outside a configuration depends on, such as a data center: alerts come once for
             each (provider, scope), not for each cluster; None = there is one for the whole provider.
@@ -346,10 +302,9 @@ class ProviderType:
     """
 
     name: str
-    open: Callable[[ClusterContext, Any, Any], AbstractAsyncContextManager[NodeProvider | EndpointProvider]]
-    config: type[BaseModel | msgspec.Struct] | None = None
+    open: Callable[[ClusterContext, Any, Any], AbstractAsyncContextManager[Any]]
+    config: type[BaseModel | msgspec.Struct]
     shared: Callable[[HubContext], AbstractAsyncContextManager[Any]] | None = None
-    brings_endpoints: bool = False
     poll_interval: float | Callable[[Any], float] | None = None
     reads: frozenset[NodeField] = ALL_FIELDS
     guard: GuardDefaults = field(default_factory=GuardDefaults)
@@ -357,28 +312,57 @@ class ProviderType:
     api_version: int = API_VERSION
 
 
+class _Typed(ProviderType, Generic[C, P]):
+    """The constructor that both kinds have: ``C`` is the configuration, ``P`` the provider that ``open`` yields."""
+
+    __slots__ = ()
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        open: Callable[[ClusterContext, C, None], AbstractAsyncContextManager[P]],
+        config: type[C],
+        *,
+        poll_interval: float | Callable[[C], float] | None = None,
+        reads: frozenset[NodeField] = ALL_FIELDS,
+        guard: GuardDefaults = ...,
+        scope: Callable[[C], str] | None = None,
+        api_version: int = API_VERSION,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        open: Callable[[ClusterContext, C, S], AbstractAsyncContextManager[P]],
+        config: type[C],
+        *,
+        shared: Callable[[HubContext], AbstractAsyncContextManager[S]],
+        poll_interval: float | Callable[[C], float] | None = None,
+        reads: frozenset[NodeField] = ALL_FIELDS,
+        guard: GuardDefaults = ...,
+        scope: Callable[[C], str] | None = None,
+        api_version: int = API_VERSION,
+    ) -> None: ...
+
+    def __init__(self, name: str, open: Any, config: Any, **more: Any) -> None:  # noqa: A002 - the field's name
+        super().__init__(name, open, config, **more)
+
+
+class NodeProviderType(_Typed[C, NodeProvider]):
+    """Its providers resolve Nodes to addresses. See :class:`ProviderType` for the parameters."""
+
+    __slots__ = ()
+
+
+class EndpointProviderType(_Typed[C, EndpointProvider]):
+    """Its providers bring endpoints of their own. See :class:`ProviderType` for the parameters."""
+
+    __slots__ = ()
+
+
 @hookspec
 def hub_register_providers() -> Iterable[ProviderType]:
     """Declare the provider types of this distribution. Called once, right after import; do no I/O."""
     return ()
-
-
-@hookspec
-def hub_endpoint_upserted(view: EndpointView) -> None:
-    """A view is new or other than before. In order for each view, in the consumer's own thread; may block.
-
-    Called again with backoff until it returns; called anew for every view when a hub starts to write.
-    """
-
-
-@hookspec
-def hub_endpoint_deleted(view: EndpointView) -> None:
-    """A view that this consumer was told of is gone; ``view`` is what it was told last. Otherwise as above."""
-
-
-@hookspec
-def hub_endpoints_listed(cluster: str, views: Sequence[EndpointView]) -> None:
-    """Once after each start, for each cluster: these are all of its views, and all were upserted.
-
-    Whatever else the consumer has of this cluster from an earlier life is gone.
-    """

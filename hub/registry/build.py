@@ -1,7 +1,7 @@
 """From validated models to the frozen specs of :mod:`hub.registry.spec`: precedence, selectors, paths.
 
-Everything equal is built once and shared: 2,000 services that select 500 clusters hold one million
-references to 500 sources.
+Equal specs are built once and shared: 2,000 services that select 500 clusters hold one million references to 500
+sources.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ UNKNOWN_PROVIDER = ProviderRef("")
 """Stands for the provider of a cluster whose entry is broken."""
 
 _WHERE: Final = ("port", "health_check_node_port")
-"""Keys of ``health`` that say where to probe."""
+"""Keys of ``health`` that say which port to probe."""
 _EITHER: Final = (_WHERE, ("ca", "insecure"))
-"""Keys of ``health`` of which one section may have one only."""
+"""Pairs of alternatives in ``health``: a section may have only one of each pair."""
 
 
-def cluster(entry: models.Cluster, folder: Path) -> ClusterSpec:
-    """The spec of one entry of ``clusters:``."""
+def cluster(entry: models.Cluster, folder: Path, place: str) -> ClusterSpec:
+    """The spec of one entry of ``clusters:``; ``place`` says file, line and key of its ``kubeconfig.path``."""
     return ClusterSpec(
         name=entry.name,
         provider=provider(entry.provider),
-        kubeconfig=_kubeconfig(entry.kubeconfig, folder),
+        kubeconfig=_kubeconfig(entry.kubeconfig, folder, place),
         **_written(
             formerly=_tuple(entry.formerly),
             state=entry.state,
@@ -72,11 +72,11 @@ def provider(entry: models.Provider | None) -> ProviderRef | None:
     return ProviderRef(entry.name, config)
 
 
-def _kubeconfig(entry: models.Kubeconfig | None, folder: Path) -> KubeconfigPath | KubeconfigSecret | None:
+def _kubeconfig(entry: models.Kubeconfig | None, folder: Path, place: str) -> KubeconfigPath | KubeconfigSecret | None:
     if entry is None:
         return None
     if entry.path is not None:
-        return KubeconfigPath(str(folder / entry.path), entry.context)
+        return KubeconfigPath(str(folder / entry.path), entry.context, f"{place}: {entry.path}")
     return KubeconfigSecret(str(entry.secret), entry.key or "kubeconfig", entry.context)
 
 
@@ -85,7 +85,7 @@ def _tuple(values: list[T] | None) -> tuple[T, ...] | None:
 
 
 def _written(**keys: Any) -> dict[str, Any]:
-    """Only what the user wrote: the rest keeps the spec's default."""
+    """Only the keys that the user wrote; the others keep the spec's defaults."""
     return {name: value for name, value in keys.items() if value is not None}
 
 
@@ -124,7 +124,7 @@ class Targets:
         )
 
     def _expand(self, entry: models.Service) -> tuple[SourceSpec, ...]:
-        """One source per cluster in file order; a cluster named explicitly is left out of selectors."""
+        """One source per cluster in file order; selectors skip clusters that another source names."""
         taken = {source.cluster for source in entry.sources if source.cluster is not None}
         service_mark = _mark(entry)
         found: list[SourceSpec] = []
@@ -183,7 +183,7 @@ def _merged(sections: Any) -> dict[str, Any]:
 
 
 def _health_keys(sections: Iterable[models.Health | None]) -> dict[str, Any]:
-    """As :func:`_merged`; of two keys that cannot go together, the nearer one takes the place of the other."""
+    """Like :func:`_merged`; of two alternatives, the one in the later section replaces the other."""
     merged: dict[str, Any] = {}
     for section in sections:
         keys = _keys(section)
@@ -197,7 +197,7 @@ def _health_keys(sections: Iterable[models.Health | None]) -> dict[str, Any]:
 
 
 def _node_policy(sections: list[models.Nodes | None]) -> NodePolicy:
-    """``exclude`` is merged key by key too: a source's break-glass list replaces the cluster's of that kind."""
+    """``exclude`` is merged key by key too: a source's ``exclude.nodes`` replaces only the cluster's list of nodes."""
     keys = _merged(sections)
     keys.pop("exclude", None)
     for name, listed in _merged(section.exclude for section in sections if section is not None).items():
@@ -206,7 +206,7 @@ def _node_policy(sections: list[models.Nodes | None]) -> NodePolicy:
 
 
 def _health_policy(keys: dict[str, Any], folder: Path, *, probed: bool) -> HealthPolicy:
-    """Lists and mappings replace each other as a whole; ``probed`` while the cluster is unreachable, also where off."""
+    """Lists and mappings replace each other as a whole; ``probed``: probe unreachable clusters even in mode off."""
     if keys.get("mode", "off") == "off":
         keys = {name: keys[name] for name in keys.keys() & _WHERE} if probed else {}
     if "headers" in keys:
@@ -221,7 +221,7 @@ def _health_policy(keys: dict[str, Any], folder: Path, *, probed: bool) -> Healt
 
 
 def _mark(layer: models.Layer) -> str:
-    """Equal for layers that say the same; a key nobody wrote is left out, for ``off`` and ``never`` are None too."""
+    """Equal for layers that say the same. Unwritten keys are left out: None may also mean ``off`` or ``never``."""
     said = {name: _said(getattr(layer, name)) for name in models.Layer.model_fields if name in layer.model_fields_set}
     return repr(said) if said else ""
 
@@ -247,7 +247,7 @@ def _key(text: str) -> TargetKey:
 
 
 def annotation_policy(entry: models.Annotations | None, targets: Targets) -> AnnotationPolicy:
-    """The spec of ``annotations:``; copies are sources of the hub cluster, for which ``defaults`` hold too."""
+    """The spec of ``annotations:``; copies have the hub cluster as their source, and ``defaults`` apply to them."""
     if entry is None or not entry.enabled:
         return AnnotationPolicy()
     rules = tuple(CopyRule(rule.from_, tuple(rule.to)) for rule in entry.allow or ())
@@ -257,7 +257,7 @@ def annotation_policy(entry: models.Annotations | None, targets: Targets) -> Ann
 
 
 def views(entry: models.Views | None) -> ViewsSpec | None:
-    """The spec of ``views:``; None where the key is not written."""
+    """The spec of ``views:``; None if the key is not written."""
     if entry is None:
         return None
     return ViewsSpec(

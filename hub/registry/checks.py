@@ -1,7 +1,7 @@
-"""Rules of clusters.yaml that look at several keys or entries: names, references, combinations.
+"""Checks of clusters.yaml that look at several keys or entries: names, references, combinations.
 
-They work on the plain data and tolerate anything in it, so that one run reports these problems together
-with those of single values.
+They work on the plain data and tolerate anything in it, so that one run reports these problems together with those of
+single values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COPY_HINT = "such as provider: {name: service-copy, config: {namespace: …, na
 
 
 def entries(data: Raw, section: str, report: Report) -> Iterator[tuple[KeyPath, Raw]]:
-    """Path and data of each entry of ``clusters`` or ``services``; reports what is none."""
+    """Path and data of each entry of ``clusters`` or ``services``; reports entries that are not mappings."""
     listed = data.get(section, [])
     if not isinstance(listed, list):
         if listed is not None:
@@ -38,9 +38,9 @@ def entries(data: Raw, section: str, report: Report) -> Iterator[tuple[KeyPath, 
 
 
 def check(data: Raw, report: Report) -> Selection:
-    """Report every broken rule of the whole file; returns its clusters, ready for selecting.
+    """Report every broken rule of the whole file; returns its clusters, ready for selectors.
 
-    Comes after the check of single values: what these broke, a selector may mean.
+    Call it after the check of single values: a selector must count clusters whose labels could not be read.
     """
     clusters = list(entries(data, "clusters", report))
     services = list(entries(data, "services", report))
@@ -84,7 +84,7 @@ def _unique(listed: list[tuple[KeyPath, Raw]], report: Report) -> None:
 def _owners(data: Raw, report: Report) -> None:
     for path, owner in _items(data, "previousOwners", ()):
         if owner == data.get("owner", "default"):
-            report.add(path, f"{shown(owner)} is the present owner")
+            report.add(path, f"{shown(owner)} is the current owner")
 
 
 def _formerly(clusters: list[tuple[KeyPath, Raw]], selection: Selection, report: Report) -> None:
@@ -120,7 +120,8 @@ def _service(path: KeyPath, service: Raw, report: Report) -> None:
     if "failover" in service and not failover:
         report.add((*path, "failover"), "needs strategy failover", "add strategy: failover", on_key=True)
     if failover and service.get("policy") == "upsert-only":
-        report.add((*path, "policy"), "upsert-only cannot go with strategy failover: a switch removes the old source")
+        message = "upsert-only cannot be combined with strategy failover: a switch removes the old source"
+        report.add((*path, "policy"), message)
     ports = [(at, port) for at, port in _items(service, "ports", path) if isinstance(port, dict)]
     names = Counter(port.get("name") for _, port in ports if isinstance(port.get("name"), str))
     for at, port in ports:
@@ -154,14 +155,14 @@ def _views(data: Raw, selection: Selection, report: Report) -> None:
         return
     if "annotation" in views and "select" in views:
         hint = "keep one of the two; an expression can look at service.metadata.annotations"
-        report.add(("views", "annotation"), "cannot go with select", hint, on_key=True)
+        report.add(("views", "annotation"), "cannot be combined with select", hint, on_key=True)
     for path, name in _items(views, "clusters", ("views",)):
         if isinstance(name, str) and name != LOCAL and name not in selection.names:
             report.add(path, f"no cluster is named {shown(name)}", did_you_mean(name, (*selection.names, LOCAL)))
 
 
 def _health(path: KeyPath, layer: Raw, report: Report) -> None:
-    """Keys that the mode beside them has no use for; a mode written in another layer is not known here."""
+    """Report keys that this section's mode does not use; a mode in another layer is not known here."""
     health = layer.get("health")
     if not isinstance(health, dict):
         return
@@ -171,11 +172,11 @@ def _health(path: KeyPath, layer: Raw, report: Report) -> None:
     for key in foreign:
         if key in health:
             needed = "https" if key in _TLS_KEYS else "http or https"
-            report.add((*at, key), f"has no meaning with mode {mode}", f"mode {needed} uses it", on_key=True)
+            report.add((*at, key), f"has no effect with mode {mode}", f"it needs mode {needed}", on_key=True)
     if health.get("insecure") is True and "ca" in health:
-        report.add((*at, "ca"), "cannot go with insecure: true", "keep one of the two", on_key=True)
+        report.add((*at, "ca"), "cannot be combined with insecure: true", "keep one of the two", on_key=True)
     if "port" in health and "healthCheckNodePort" in health:
-        report.add((*at, "healthCheckNodePort"), "cannot go with port", "keep one of the two", on_key=True)
+        report.add((*at, "healthCheckNodePort"), "cannot be combined with port", "keep one of the two", on_key=True)
     headers = health.get("headers")
     if isinstance(headers, dict):
         names = Counter(name.lower() for name in headers if isinstance(name, str))
@@ -209,7 +210,7 @@ def _one_of(path: KeyPath, mapping: Raw, keys: tuple[str, str], report: Report) 
     present = [name for name in keys if name in mapping]
     if len(present) == 2:
         hint = f"keep one of {' and '.join(keys)}"
-        report.add((*path, present[1]), f"cannot go with {present[0]}", hint, on_key=True)
+        report.add((*path, present[1]), f"cannot be combined with {present[0]}", hint, on_key=True)
     elif not present:
         report.add(path, f"needs {' or '.join(keys)}")
 

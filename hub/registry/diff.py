@@ -1,4 +1,4 @@
-"""What changed between two registries, and what did not: a pure comparison of specs."""
+"""What changed between two registries: a pure comparison of specs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 class Changes(msgspec.Struct, Generic[K], frozen=True):
-    """What became of the entries of one section; entries in none of the sets need nothing.
+    """The entries of one section that a reload must touch; entries in none of the sets are unchanged.
 
     Attributes:
         added: new, and valid.
-        removed: in the file no more; an entry that broke is not removed.
-        changed: valid before and now with another spec, or broken before and valid now.
-        broken: broken now, and valid, absent or otherwise broken before: to be frozen, and said so.
+        removed: no longer in the file; an entry that became invalid is not removed.
+        changed: valid with another spec than before, or valid now and broken before.
+        broken: broken now, and before it was valid, absent, or broken in another way; it is frozen and reported.
     """
 
     added: frozenset[K]
@@ -30,17 +30,17 @@ class Changes(msgspec.Struct, Generic[K], frozen=True):
     broken: frozenset[K]
 
     def __bool__(self) -> bool:
-        """True when there is anything to do."""
+        """Whether there is anything to do."""
         return bool(self.added or self.removed or self.changed or self.broken)
 
 
 class RegistryDiff(msgspec.Struct, frozen=True):
-    """What a reload has to touch.
+    """What a reload must touch.
 
     Attributes:
         clusters: by name.
         targets: by key; a target also changes with what its clusters and the defaults say.
-        settings: owner, previous owners or denied networks differ: everything is concerned.
+        settings: owner, previous owners, denied networks or folder differ: every target is concerned.
     """
 
     clusters: Changes[str]
@@ -48,12 +48,12 @@ class RegistryDiff(msgspec.Struct, frozen=True):
     settings: bool = False
 
     def __bool__(self) -> bool:
-        """True when there is anything to do."""
+        """Whether there is anything to do."""
         return bool(self.clusters or self.targets or self.settings)
 
 
 def diff(old: Registry, new: Registry) -> RegistryDiff:
-    """Compare by value: equal specs are untouched, whatever happened to the file around them."""
+    """Compare by value: equal specs are untouched, whatever else changed in the file."""
     return RegistryDiff(
         clusters=_changes(old.clusters, old.broken_clusters, new.clusters, new.broken_clusters),
         targets=_changes(old.targets, old.broken_targets, new.targets, new.broken_targets),
@@ -63,20 +63,20 @@ def diff(old: Registry, new: Registry) -> RegistryDiff:
 
 
 def reuse(old: Registry, new: Registry) -> Registry:
-    """The new registry made of the old one's specs wherever they are equal.
+    """The new registry, with the old registry's specs wherever they are equal.
 
-    What was computed from them holds by identity, and no earlier registry stays in memory for one target of it.
+    Results that were computed from these specs stay valid by identity, and the old registry does not stay in memory.
     """
-    clusters = {name: _same(old.clusters.get(name), each) for name, each in new.clusters.items()}
-    targets = {key: _same_target(old.targets.get(key), each) for key, each in new.targets.items()}
+    clusters = {name: _same(old.clusters.get(name), spec) for name, spec in new.clusters.items()}
+    targets = {key: _same_target(old.targets.get(key), spec) for key, spec in new.targets.items()}
     return msgspec.structs.replace(new, clusters=clusters, targets=targets)
 
 
 def _same_target(old: TargetSpec | None, new: TargetSpec) -> TargetSpec:
     if old is None:
         return new
-    before = {each.cluster: each for each in old.sources}
-    sources = tuple([_same(before.get(each.cluster), each) for each in new.sources])
+    before = {source.cluster: source for source in old.sources}
+    sources = tuple([_same(before.get(source.cluster), source) for source in new.sources])
     return _same(old, msgspec.structs.replace(new, sources=sources))
 
 

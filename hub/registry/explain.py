@@ -37,8 +37,8 @@ def validate(model: type[M], data: object, path: KeyPath, report: Report, known:
         model: what the data should be.
         data: plain YAML data.
         path: where the data is in the file.
-        report: receives the errors, except where it already covers the place.
-        known: further keys to suggest beside the model's own.
+        report: receives the errors, except for places that it already covers.
+        known: keys to suggest in addition to the model's own.
     """
     try:
         return model.model_validate(data)
@@ -69,7 +69,7 @@ def _explain(
     elif code == "extra_forbidden":
         keys = [*keys_of(_model_at(model, inside[:-1]) or model), *(known if len(inside) == 1 else ())]
         hint = did_you_mean(inside[-1], keys, f"known: {', '.join(keys)}")
-        report.add(path, "is not a key that is known here", hint, on_key=True)
+        report.add(path, "is not a known key here", hint, on_key=True)
     elif isinstance(bad := context.get("error"), BadValue):
         report.add(path, bad.message, bad.hint, on_key=on_key)
     elif code == "literal_error":
@@ -131,7 +131,7 @@ def _section_hint(model: type[BaseModel] | None, value: object) -> str:
 
 
 def _in_data(data: object, loc: tuple[str | int, ...], *, missing: bool) -> KeyPath:
-    """The part of pydantic's location that exists in the file (it adds names of its own)."""
+    """The part of pydantic's location that exists in the file; pydantic adds names of its own to it."""
     path: list[str | int] = []
     for number, part in enumerate(loc):
         inside = (isinstance(data, dict) and part in data) or (

@@ -1,6 +1,6 @@
-"""The registry as a file: reading its bytes within limits, and what an accepted one comes to.
+"""The registry as a file: reads its bytes within limits, and holds the result of an accepted file.
 
-Imports neither YAML nor pydantic: the running hub has the content checked in a process of its own
+Imports neither YAML nor pydantic: the running hub has the content checked in another process
 (:mod:`hub.registry.isolated`).
 """
 
@@ -15,7 +15,7 @@ from hub.files import TooLarge, read_regular
 from hub.registry.spec import Registry
 
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""A larger file is refused unread: 10,000 services take about 2 MiB."""
+"""A larger file is refused without reading it; 10,000 services take about 2 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,31 +23,21 @@ class Loaded:
     """An accepted file.
 
     Attributes:
-        registry: what it says; broken entries are listed in it, not dropped.
+        registry: the file's content; broken entries are listed in it, not dropped.
         problems: what is wrong inside entries, in file order; empty for a clean file.
-        content: the file's bytes, where whoever had it checked wants to keep them.
+        content: the file's bytes, if the caller wants to keep them.
     """
 
     registry: Registry
     problems: tuple[Problem, ...] = ()
     content: bytes = field(default=b"", repr=False, compare=False)
 
-    def strict(self) -> Registry:
-        """The registry of a file without any problem.
-
-        Raises:
-            RegistryError: there is one.
-        """
-        if self.problems:
-            raise RegistryError(self.problems)
-        return self.registry
-
 
 def read(path: str | os.PathLike[str]) -> bytes:
     """The bytes of a registry file.
 
     Raises:
-        RegistryError: it cannot be read, is no regular file, or is larger than 4 MiB (and was not read).
+        RegistryError: the file cannot be read, is not a regular file, or is larger than 4 MiB.
     """
     file = os.fspath(path)
     try:
@@ -60,5 +50,5 @@ def read(path: str | os.PathLike[str]) -> bytes:
 
 
 def refusal(file: str, message: str) -> RegistryError:
-    """The whole file cannot be used."""
+    """The error for a file that cannot be used at all."""
     return RegistryError((Problem(file, 0, 0, "", message),))

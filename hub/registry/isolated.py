@@ -1,8 +1,8 @@
-"""Checks a registry in a process of its own.
+"""Checks a registry in another process.
 
-The content may come from anybody who may edit the file. Here it cannot take the hub's memory or time, and
-what checks it (YAML, pydantic: 0.25 s to import, 20 MB) neither delays the start of the hub, which goes on
-meanwhile on another core, nor stays in its memory.
+Anybody who may edit the file chooses its content. In another process the content cannot use up the hub's memory or
+time, and the libraries that check it (YAML and pydantic: 0.25 s to import, 20 MB) neither delay the start of the hub,
+which goes on meanwhile on another core, nor stay in its memory.
 
     python -m hub.registry.isolated PATH < content > outcome
 """
@@ -25,26 +25,25 @@ from hub.errors import Problem, RegistryError
 from hub.registry.file import Loaded, read, refusal
 
 SECONDS: Final = 30
-"""Wait for one file; 500 clusters and 2,000 services take 1 s."""
+"""Longest check of one file; 500 clusters and 2,000 services take 1 s."""
 CPU_SECONDS: Final = 20
-"""CPU time for one file: less than the wait, so that content that costs too much and a machine that is too
-busy are told apart."""
+"""CPU time for one file; less than ``SECONDS``, to tell content that costs too much from a machine that is too busy."""
 CPU_GRACE: Final = 5
-"""Seconds of it until the kernel, which first says that it was too much (SIGXCPU), kills; as it also does where memory
-has run out, which says nothing about the content."""
+"""CPU seconds from SIGXCPU (too much CPU time) to SIGKILL. The kernel also sends SIGKILL when memory runs out, which
+says nothing about the content."""
 REASON: Final = 200
-"""Characters of the reason the process gave for its end."""
+"""Most characters of the process's own reason for its end that are quoted."""
 MEMORY: Final = 1 << 30
 """Address space of the process; 500 clusters and 2,000 services take 200 MB."""
 
 
 NO_PLUGINS: Final = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
-"""For the process's environment: pydantic need not look through all installed distributions for plugins of its own.
+"""Environment of the process: pydantic does not search all installed distributions for pydantic plugins.
 https://docs.pydantic.dev/latest/concepts/plugins/"""
 
 
 class Unchecked(RegistryError):
-    """The file may be good: there was no process, not enough time or memory to check it."""
+    """The file may be good, but there was no process, not enough time or not enough memory to check it."""
 
 
 def _unchecked(path: str, message: str) -> Unchecked:
@@ -52,20 +51,20 @@ def _unchecked(path: str, message: str) -> Unchecked:
 
 
 class Check:
-    """A check under way. Start it early, ask for the outcome late: a thread hands over the content meanwhile.
+    """A check under way. Start it early and ask for the outcome late: a thread hands over the content meanwhile.
 
     Args:
         content: the file's bytes.
-        path: names them in messages; relative paths in them start at its folder.
+        path: the file's name in messages; relative paths in the file start at its folder.
 
     Raises:
-        Unchecked: no process can be started, or no thread.
+        Unchecked: no process or no thread can be started.
     """
 
     def __init__(self, content: bytes, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
         self._content = content
-        # -P: whoever may write into the folder the hub was started in does not choose what is imported.
+        # -P: modules in the folder that the hub was started in are not imported.
         command = [sys.executable, "-P", "-m", "hub.registry.isolated", self._path]
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -77,27 +76,28 @@ class Check:
                 env=os.environ | NO_PLUGINS,
             )
         except OSError as error:
-            raise _unchecked(self._path, f"could not be checked: no process for it: {error.strerror}") from error
+            reason = f"could not be checked: no process can be started: {error.strerror}"
+            raise _unchecked(self._path, reason) from error
         self._answer: Future[tuple[bytes, bytes]] = Future()
         try:
             Thread(target=self._converse, name=f"checker of {self._path}", daemon=True).start()
         except RuntimeError as error:
             with self._process as process:
                 process.kill()
-            raise _unchecked(self._path, f"could not be checked: no thread for it: {error}") from error
+            raise _unchecked(self._path, f"could not be checked: no thread can be started: {error}") from error
 
     def _converse(self) -> None:
-        """Hand the content over and take the answer; more than a pipe holds would keep either side waiting."""
+        """Hand over the content and take the answer, in a thread: either side blocks when a pipe is full."""
         try:
             self._answer.set_result(self._process.communicate(self._content, timeout=SECONDS))
         except BaseException as error:  # noqa: BLE001 - is raised where the outcome is asked for
             self._answer.set_exception(error)
 
     def outcome(self) -> Loaded:
-        """Wait for it. Blocking.
+        """Wait for the outcome. Blocking.
 
         Raises:
-            Unchecked: there was no time to check it, or no memory.
+            Unchecked: there was not enough time or memory to check the file.
             RegistryError: the file cannot be used at all.
         """
         with self._process as process:
@@ -107,9 +107,9 @@ class Check:
                 process.kill()
                 raise _unchecked(self._path, f"could not be checked within {SECONDS} s") from None
         if process.returncode == -signal.SIGKILL:
-            raise _unchecked(self._path, "could not be checked: the checker was killed; is there too little memory?")
+            raise _unchecked(self._path, "could not be checked: the checker was killed, perhaps for lack of memory")
         if process.returncode == -signal.SIGXCPU:
-            raise refusal(self._path, f"could not be checked: it takes more than {CPU_SECONDS} s of CPU")
+            raise refusal(self._path, f"could not be checked: that takes more than {CPU_SECONDS} s of CPU")
         if process.returncode != 0 or not answer:
             last = (reason.decode(errors="replace").strip().rpartition("\n")[2] or "no reason given")[:REASON]
             message = f"could not be checked: the checker ended with {process.returncode}: {last}"
@@ -121,10 +121,10 @@ class Check:
 
 
 def begin(path: str | os.PathLike[str], content: bytes | None = None) -> Check:
-    """Read a file and start checking it; ``content`` is what stands for a file that is none.
+    """Read a file and start checking it; ``content`` replaces reading the file.
 
     Raises:
-        RegistryError: it cannot be read.
+        RegistryError: the file cannot be read.
     """
     return Check(read(path) if content is None else content, path)
 
@@ -140,7 +140,7 @@ def loads(content: bytes, path: str | os.PathLike[str]) -> Loaded:
 
 def main() -> None:
     """The process: bytes on stdin, a pickled :class:`Loaded` or the problems on stdout."""
-    gc.disable()  # it ends soon, and its memory is limited: looking for garbage is a tenth of its time
+    gc.disable()  # the process is short-lived and its memory limited; garbage collection would take a tenth of its time
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + CPU_GRACE))
     from hub.registry import load

@@ -1,9 +1,9 @@
-"""Reads clusters.yaml: all of its problems at once, and what they cost.
+"""Reads clusters.yaml, and reports all of its problems at once.
 
-A problem inside one entry of ``clusters:`` or ``services:`` breaks that entry only: the registry lists it
-as broken, which freezes it. Anything else (YAML that does not parse, another version, duplicate names, an
-entry without a usable name, keys outside of entries) costs the whole file: somebody who cannot say what an
-entry *is* cannot say that its endpoints should go.
+A problem inside one entry of ``clusters:`` or ``services:`` breaks only that entry: the registry lists it as broken,
+which freezes it. Any other problem rejects the whole file: YAML that does not parse, another format version, duplicate
+names, an entry without a usable name, a problem outside of entries. A file that does not identify its entries cannot
+say whose endpoints are to be removed.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def load(path: str | os.PathLike[str]) -> Loaded:
     Blocking; takes about 1 s for 500 clusters and 2,000 services, so keep it off the event loop.
 
     Raises:
-        RegistryError: the file cannot be used at all; it carries the problems inside entries too.
+        RegistryError: the file cannot be used at all; the error also lists the problems inside entries.
     """
     return loads(read(path), path)
 
 
 def loads(content: bytes, path: str | os.PathLike[str]) -> Loaded:
-    """Check a registry's bytes; ``path`` names them in messages, and relative paths start at its folder.
+    """Check a registry's bytes; messages name them by ``path``, and relative paths start at its folder.
 
     Raises:
         RegistryError: as :func:`load`.
@@ -56,7 +56,7 @@ def loads(content: bytes, path: str | os.PathLike[str]) -> Loaded:
 
 
 def _data(content: bytes, report: Report) -> Mapping[str, Any] | None:
-    """The file's top-level mapping, once its version is known to be ours."""
+    """The file's top-level mapping; None, with a problem reported, if the format is not ours."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -98,7 +98,7 @@ def _registry(data: Mapping[str, Any], report: Report, folder: Path, content: by
         return None
     broken = report.broken_entries()
     clusters: dict[str, tuple[models.Cluster, ClusterSpec]] = {
-        entry.name: (entry, build.cluster(entry, folder))
+        entry.name: (entry, build.cluster(entry, folder, report.place((*path, "kubeconfig", "path"))))
         for path, entry in good["clusters"].items()
         if path not in broken and isinstance(entry, models.Cluster)
     }
@@ -128,7 +128,7 @@ def _registry(data: Mapping[str, Any], report: Report, folder: Path, content: by
 def _frozen(
     data: Mapping[str, Any], broken: Mapping[KeyPath, tuple[Problem, ...]]
 ) -> tuple[dict[str, str], dict[TargetKey, str], frozenset[str]]:
-    """Broken clusters and targets with their problems, and the cluster names whose slices must stay."""
+    """Broken clusters and targets with their problems, and the cluster names whose slices must not change."""
     clusters: dict[str, str] = {}
     targets: dict[TargetKey, str] = {}
     names: set[str] = set()

@@ -1,8 +1,8 @@
 """clusters.yaml as pydantic models: every key, its type, its limits, its description.
 
-One source for validation and for the JSON Schema. Defaults are those of :mod:`hub.registry.spec`; a key
-that was not written stays out of ``model_fields_set``, which is how precedence works. Rules that look at
-several keys are in :mod:`hub.registry.checks`, keys of later versions in :mod:`hub.registry.notyet`.
+Validation and the JSON Schema both come from these models. The defaults are in :mod:`hub.registry.spec`: precedence
+between layers needs to know which keys were written (``model_fields_set``). Rules that look at several keys are in
+:mod:`hub.registry.checks`, keys of later versions in :mod:`hub.registry.notyet`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PlainValidator, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
+from hub import durations
 from hub.registry import values
 from hub.registry.spec import VIEW_ANNOTATION, Network, SelectorTerm
 
@@ -27,10 +28,8 @@ _VALUE = r"([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)"
 _SUBDOMAIN = rf"{values.LABEL_PATTERN}(\.{values.LABEL_PATTERN})*"
 _GLOB = "[a-z0-9*][-.a-z0-9*]*/[a-z0-9*][-.a-z0-9*]*"
 
-Duration = Annotated[float, PlainValidator(values.duration), _schema(values.DURATION_PATTERN, "1h30m")]
-Hold = Annotated[
-    float | None, PlainValidator(values.duration_or_never), _schema(f"{values.DURATION_PATTERN}|never", "5m")
-]
+Duration = Annotated[float, PlainValidator(values.duration), _schema(durations.PATTERN, "1h30m")]
+Hold = Annotated[float | None, PlainValidator(values.duration_or_never), _schema(f"{durations.PATTERN}|never", "5m")]
 Percent = Annotated[float, PlainValidator(values.percent), _schema(values.PERCENT_PATTERN, "50%")]
 PercentOrOff = Annotated[
     float | None, PlainValidator(values.percent_or_off), _schema(f"{values.PERCENT_PATTERN}|off", "50%")
@@ -86,8 +85,8 @@ PortOrName = Annotated[
     ),
 ]
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
-ProbeInterval = Annotated[float, PlainValidator(values.probe_interval), _schema(values.DURATION_PATTERN, "5s")]
-ProbeTimeout = Annotated[float, PlainValidator(values.probe_timeout), _schema(values.DURATION_PATTERN, "3s")]
+ProbeInterval = Annotated[float, PlainValidator(values.probe_interval), _schema(durations.PATTERN, "5s")]
+ProbeTimeout = Annotated[float, PlainValidator(values.probe_timeout), _schema(durations.PATTERN, "3s")]
 HeaderName = Annotated[str, PlainValidator(values.header_name), _schema(values.HEADER_PATTERN, "X-Probe", longest=63)]
 HeaderValue = Annotated[str, PlainValidator(values.header_value), WithJsonSchema({"type": "string", "maxLength": 1024})]
 CelText = Annotated[
@@ -112,7 +111,7 @@ StatusRange = Annotated[
 
 
 def optional(description: str, default: JsonValue = None, **more: Any) -> Any:
-    """An optional key; ``default`` is what the hub does without it, as a user would write it."""
+    """An optional key; ``default`` is its default as a user would write it."""
     extra: dict[str, JsonValue] = {} if default is None else {"default": default}
     return Field(default=None, description=description, json_schema_extra=extra, **more)
 
@@ -123,15 +122,15 @@ def required(description: str, **more: Any) -> Any:
 
 
 class Section(BaseModel):
-    """Base of all: nothing coerced, nothing unknown, camelCase outside."""
+    """Base of all models: no value is coerced, unknown keys are errors, keys are camelCase in the file."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=to_camel, defer_build=True)
     usual_key: ClassVar[str] = ""
-    """The one that is meant where somebody wrote a text instead of the section."""
+    """The key to suggest if a user wrote plain text instead of the section."""
 
 
 class Exclude(Section):
-    """Break-glass: what must not be published, whatever else says so."""
+    """Break-glass: what is never published, whatever else asks for it."""
 
     nodes: list[Subdomain] | None = optional("Names of Nodes.", [])
     addresses: list[Address] | None = optional("IP addresses.", [])
@@ -142,9 +141,16 @@ class Nodes(Section):
 
     selector: Selector | None = optional("Label selector in kubectl's syntax.", "")
     control_plane: bool | None = optional("Publish control plane nodes too.", default=False)
-    cordoned: Literal["keep", "not-ready", "drop"] | None = optional("What becomes of cordoned nodes.", "keep")
-    not_ready_grace: Duration | None = optional("How long a node may be not Ready before it leaves.", "30s")
-    max_not_ready: Percent | None = optional("While more nodes than this are not Ready, none leaves for it.", "50%")
+    cordoned: Literal["keep", "not-ready", "drop"] | None = optional(
+        "What happens to the endpoints of cordoned nodes.", "keep"
+    )
+    not_ready_grace: Duration | None = optional(
+        "How long a node that is published may be not Ready before it leaves. A node is added only when it is Ready.",
+        "30s",
+    )
+    max_not_ready: Percent | None = optional(
+        "While more nodes than this are not Ready, no node leaves for being not Ready.", "50%"
+    )
     exclude: Exclude | None = optional("Break-glass: never publish these.")
 
 
@@ -152,22 +158,28 @@ class Guard(Section):
     """How much may be removed, and when."""
 
     empty_results: Annotated[int, Field(ge=0, le=1000)] | None = optional(
-        "Consecutive complete answers needed before empty is published; 0 = never.", 3
+        "How many complete answers in a row must be empty before empty is published; 0 = never.", 3
     )
-    max_removal: PercentOrOff | None = optional("Removals beyond this share of the peak are withheld.", "50%")
-    max_removal_window: Duration | None = optional("How far back the peak looks.", "10m")
+    max_removal: PercentOrOff | None = optional(
+        "A removal of more than this share of the peak number of endpoints is withheld.", "50%"
+    )
+    max_removal_window: Duration | None = optional(
+        "The peak is the highest number of endpoints within this time.", "10m"
+    )
     max_removal_hold: Hold | None = optional(
-        "A withheld removal is released when the same answer stood this long.", "5m"
+        "A withheld removal is released when the answer has not changed for this long.", "5m"
     )
 
 
 class Unreachable(Section):
-    """What becomes of the endpoints of a cluster that cannot be reached."""
+    """What happens to the endpoints of a cluster that cannot be reached."""
 
-    after: Duration | None = optional("Counts from the last complete answer.", "10m")
-    policy: Literal["keep", "not-ready", "remove"] | None = optional("keep: as they are.", "keep")
+    after: Duration | None = optional("How long after the last complete answer `policy` applies.", "10m")
+    policy: Literal["keep", "not-ready", "remove"] | None = optional("keep: endpoints stay as they are.", "keep")
     probe: Literal["off", "tcp"] | None = optional(
-        "tcp: probe while the cluster is unreachable although `health` is off; what answers is left alone.", "off"
+        "tcp: probe addresses while the cluster is unreachable, even if `health` is off. Those that answer stay as "
+        "they are.",
+        "off",
     )
 
 
@@ -183,14 +195,14 @@ class Health(Section):
     timeout: ProbeTimeout | None = optional("A probe that takes longer fails.", "3s")
     rise: Annotated[int, Field(ge=1, le=1000)] | None = optional("Successes in a row that make an address healthy.", 2)
     fall: Annotated[int, Field(ge=1, le=1000)] | None = optional("Failures in a row that make it unhealthy.", 3)
-    on_fail: Literal["not-ready", "remove"] | None = optional("What becomes of an unhealthy address.", "not-ready")
+    on_fail: Literal["not-ready", "remove"] | None = optional("What happens to an unhealthy address.", "not-ready")
     path: Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=1024)] | None = optional(
         "Path, and query, of an HTTP probe.", "/"
     )
     method: Literal["GET", "HEAD", "OPTIONS"] | None = optional("Method of an HTTP probe.", "GET")
     host: HostName | None = optional("Host header; default: the address.")
     headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=32)] | None = optional(
-        "More headers of an HTTP probe. No secrets.", {}
+        "Additional headers of an HTTP probe. No secrets.", {}
     )
     status: list[StatusRange] | None = optional(
         "Statuses that pass. Redirects are not followed.", ["200-399"], min_length=1, max_length=32
@@ -203,7 +215,7 @@ class Health(Section):
 
 
 class Layer(Section):
-    """The keys that a source, a service, a cluster and the defaults may all set."""
+    """Keys that a source, a service, a cluster and the defaults may set."""
 
     nodes: Nodes | None = optional("Which nodes are eligible.")
     guard: Guard | None = optional("How much may be removed, and when.")
@@ -212,11 +224,11 @@ class Layer(Section):
 
 
 class Defaults(Layer):
-    """What applies where neither source, service nor cluster says otherwise."""
+    """Applies unless the source, the service or the cluster says otherwise."""
 
 
 class Kubeconfig(Section):
-    """Access to a remote cluster: a file, or a Secret beside the hub."""
+    """Access to a remote cluster: a file, or a Secret in the hub cluster."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -227,14 +239,14 @@ class Kubeconfig(Section):
 
     usual_key = "path"
 
-    path: FilePath | None = optional("A kubeconfig file, relative to this file.")
+    path: FilePath | None = optional("A kubeconfig file, relative to this file; in its folder or in --credentials-dir.")
     secret: Subdomain | None = optional("A Secret in the hub's --secrets-namespace.")
     key: SecretKey | None = optional("Key inside the Secret.", "kubeconfig")
     context: Text | None = optional("Context to use; default: the kubeconfig's current one.")
 
 
 class Provider(Section):
-    """Who knows the addresses."""
+    """The plugin that finds the addresses."""
 
     usual_key = "name"
 
@@ -250,12 +262,16 @@ class Cluster(Layer):
     state: Literal["active", "standby", "frozen"] | None = optional(
         "standby: watched, not published. frozen: not contacted, slices untouched.", "active"
     )
-    kubeconfig: Kubeconfig | None = optional("How to reach it; not needed where the provider brings endpoints.")
-    labels: dict[LabelKey, LabelValue] | None = optional("For clusterSelector.", {})
+    kubeconfig: Kubeconfig | None = optional(
+        "How to reach the cluster; not needed if the provider brings endpoints of its own."
+    )
+    labels: dict[LabelKey, LabelValue] | None = optional("Labels that `clusterSelector` matches.", {})
     allowed_cidrs: list[Cidr] = required("Addresses outside are dropped.", alias="allowedCIDRs", min_length=1)
     allowed_ports: list[PortRange] | None = optional("Ports taken from a Service must lie here.", ["30000-32767"])
-    max_endpoints: Annotated[int, Field(ge=1, le=1_000_000)] | None = optional("More than this is not believed.", 5000)
-    provider: Provider | None = optional("Who knows the addresses of this cluster's nodes.")
+    max_endpoints: Annotated[int, Field(ge=1, le=1_000_000)] | None = optional(
+        "An answer with more endpoints than this is not believed: it counts as unknown.", 5000
+    )
+    provider: Provider | None = optional("Finds the addresses of this cluster's nodes.")
 
 
 class Source(Layer):
@@ -269,16 +285,18 @@ class Source(Layer):
 
     cluster: Label | None = optional("Name of a cluster, or `local`.")
     cluster_selector: dict[LabelKey, LabelValue] | None = optional("All clusters with these labels, in file order.")
-    provider: Provider | None = optional("Instead of the cluster's provider.")
+    provider: Provider | None = optional("Used instead of the cluster's provider.")
 
 
 class Failover(Section):
-    """When strategy failover changes over and back."""
+    """When strategy failover switches to another source, and back."""
 
-    min_ready: Annotated[int, Field(ge=1, le=100_000)] | None = optional("Ready endpoints an active source needs.", 1)
-    after: Duration | None = optional("How long a source must lack them.", "30s")
-    failback: Literal["auto", "manual"] | None = optional("Whether to return to an earlier source.", "auto")
-    failback_after: Duration | None = optional("How long the earlier source must have held.", "5m")
+    min_ready: Annotated[int, Field(ge=1, le=100_000)] | None = optional(
+        "How many ready endpoints the active source needs.", 1
+    )
+    after: Duration | None = optional("How long the active source must have fewer before the switch.", "30s")
+    failback: Literal["auto", "manual"] | None = optional("Whether to switch back to an earlier source.", "auto")
+    failback_after: Duration | None = optional("How long the earlier source must have had enough first.", "5m")
 
 
 class NodePort(Section):
@@ -301,10 +319,11 @@ class Port(Section):
 
 
 class Adopt(Section):
-    """Whose slices of this Service are replaced by ours."""
+    """The controller whose slices of this Service the hub replaces."""
 
     managed_by: ManagedBy = required(
-        "Their value of the label endpointslice.kubernetes.io/managed-by; they go once ours cover them. "
+        "That controller's value of the label endpointslice.kubernetes.io/managed-by. Its slices are removed once ours "
+        "cover them. "
         "endpoint-copier means slices with its label endpoint-copier/source."
     )
 
@@ -320,32 +339,32 @@ class Service(Layer):
     )
     failover: Failover | None = optional("Details of strategy failover.")
     ports: list[Port] | None = optional("Default: from the Service.", min_length=1, max_length=100)
-    policy: Literal["sync", "upsert-only"] | None = optional("upsert-only: never removes.", "sync")
-    endpoints_per_slice: Annotated[int, Field(ge=1, le=1000)] | None = optional("Endpoints in one slice.", 100)
+    policy: Literal["sync", "upsert-only"] | None = optional("upsert-only: endpoints are never removed.", "sync")
+    endpoints_per_slice: Annotated[int, Field(ge=1, le=1000)] | None = optional("Most endpoints in one slice.", 100)
     drain: Duration | None = optional("Publish a leaving endpoint as terminating this long first.", "0s")
     adopt: Adopt | None = optional("Take over from another controller.")
 
 
 class AllowedCopy(Section):
-    """Who may copy what by annotation; `*` matches any run of characters."""
+    """Which Services may copy which others by annotation; `*` matches any run of characters."""
 
     from_: ObjectGlob = required("Services that may be copied from.", alias="from")
-    to: list[ObjectGlob] = required("Services that may ask for it.", min_length=1)
+    to: list[ObjectGlob] = required("Services that may ask for such a copy.", min_length=1)
 
 
 class Annotations(Section):
     """Copies that Services ask for by annotation."""
 
-    enabled: bool | None = optional("Whether annotations are looked at.", default=False)
-    allow: list[AllowedCopy] | None = optional("Without a rule: only sources of the Service's own namespace.", [])
+    enabled: bool | None = optional("Whether Services may ask for copies.", default=False)
+    allow: list[AllowedCopy] | None = optional("Without a rule, a Service may copy only from its own namespace.", [])
 
 
 class Views(Section):
     """Endpoint views (docs/how-to/endpoint-views.md). The key alone, `views: {}`, turns them on."""
 
-    clusters: list[Label] | None = optional("Clusters whose Services are looked at.", ["local"], min_length=1)
+    clusters: list[Label] | None = optional("Clusters whose Services get views.", ["local"], min_length=1)
     annotation: LabelKey | None = optional(
-        "Services that carry this annotation are chosen, whatever its value.", VIEW_ANNOTATION
+        "Services with this annotation get views, whatever its value.", VIEW_ANNOTATION
     )
     select: CelText | None = optional(
         "Instead: a CEL expression over `service` (metadata and spec, as in the API) and `cluster` (a name)."
@@ -354,25 +373,27 @@ class Views(Section):
 
 
 class Head(Section):
-    """The file without its entries."""
+    """The file without its clusters and services."""
 
     version: Literal[1] = required("Version of this format.")
     owner: Owner | None = optional(
-        "Whose slices these are: a label of all of them, and the end of the Lease's name.", "default"
+        "Name of this hub: a label on all its slices, and the end of its Lease's name.", "default"
     )
-    previous_owners: list[PreviousOwner] | None = optional("Their slices are adopted; any label value.", [])
+    previous_owners: list[PreviousOwner] | None = optional("Owners whose slices are adopted.", [])
     denied_cidrs: list[Cidr] | None = optional(
-        "Never published, beside what is always denied and the hub cluster's own networks.", [], alias="deniedCIDRs"
+        "Networks that are never published, in addition to those always denied and the hub cluster's own.",
+        [],
+        alias="deniedCIDRs",
     )
-    defaults: Defaults | None = optional("Applies where neither source, service nor cluster says otherwise.")
+    defaults: Defaults | None = optional("Applies unless the source, the service or the cluster says otherwise.")
     annotations: Annotations | None = optional("Copies that Services ask for by annotation.")
     views: Views | None = optional(
-        "Endpoint views: (service, port, endpoint) objects for whoever routes traffic itself."
+        "Endpoint views: (service, port, endpoint) objects for programs that route traffic themselves."
     )
 
 
 class File(Head):
-    """The whole of clusters.yaml."""
+    """The whole file."""
 
     clusters: list[Cluster] | None = optional("The remote clusters.", [])
     services: list[Service] | None = optional("The Services of the hub cluster to keep filled.", [])

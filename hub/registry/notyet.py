@@ -1,6 +1,6 @@
-"""Keys of clusters.yaml whose capability this version does not have: answered, never ignored.
+"""Keys of clusters.yaml whose capability this version lacks: reported as such, never ignored.
 
-When a capability is built, its line leaves :data:`NOT_YET`, and nothing else changes here.
+When a capability is built, its line leaves :data:`NOT_YET`; nothing else changes here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class NotYet(NamedTuple):
 
     Attributes:
         what: the missing capability, as the subject of a sentence.
-        unless: values that ask for nothing and are therefore fine.
+        unless: values that are accepted because they ask for nothing.
     """
 
     what: str

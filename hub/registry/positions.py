@@ -1,9 +1,8 @@
-"""YAML text to plain data, with the place of every value; refuses what hides meaning.
+"""Turns YAML text into plain data with the place of every value.
 
-Works on libyaml's events with a stack of its own, so that neither depth nor aliases can blow it up:
-anchors, aliases, tags, repeated keys and further documents are refused, depth and the number of values
-are bounded. Plain scalars follow YAML 1.2's core schema (as editors do), not 1.1's: ``off``, ``no``,
-``on`` and ``12:30`` are text.
+Reads libyaml's events with an explicit stack. Anchors, aliases, tags, repeated keys and further documents are refused,
+and depth and number of values are bounded, so that a hostile file costs little. Plain scalars follow the core schema of
+YAML 1.2 (as editors do), not 1.1: ``off``, ``no``, ``on`` and ``12:30`` are text.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import yaml
 from hub.registry.report import KeyPath, Report
 
 MAX_DEPTH: Final = 32
-"""Nesting of the deepest sensible provider configuration, several times over."""
+"""Deepest nesting; sensible provider configurations need much less."""
 MAX_VALUES: Final = 500_000
 """Values in one file: a 4 MiB file of 10,000 services has about 250,000; each costs some 300 bytes here."""
 
@@ -43,13 +42,13 @@ class _Frame:
 
 
 class _Stop(Exception):
-    """Reading on makes no sense; the reason is in the report."""
+    """Stop reading; the reason is in the report."""
 
 
 def parse(text: str, report: Report) -> object:
-    """Data of the file's only document; whatever is wrong is in ``report``.
+    """The data of the file's only document; problems go into ``report``.
 
-    Fills ``report.places``. Returns None where nothing could be made of the text.
+    Fills ``report.places``. Returns None if the text cannot be read as YAML.
     """
     builder = _Builder(report)
     try:
@@ -88,7 +87,7 @@ def _hint(text: str, line: int, column: int) -> str:
 
 
 class _Builder:
-    """Turns events into data; knows where it is."""
+    """Builds data from events and notes the place of each value."""
 
     def __init__(self, report: Report) -> None:
         self.root: object = None
@@ -156,7 +155,7 @@ class _Builder:
         self._stack.append(_Frame(items, path))
 
     def _value(self, event: Any, value: object) -> KeyPath:
-        """Put a value where it belongs and remember its place."""
+        """Add a value to its mapping or list, and note its place."""
         mark = event.start_mark
         line, column = mark.line + 1, mark.column + 1
         if not self._stack:
@@ -196,7 +195,7 @@ class _Builder:
 
 
 def _number(text: str) -> object:
-    """A number of YAML's core schema within what JSON can carry; otherwise the text."""
+    """A number of YAML's core schema that JSON can represent; otherwise the text."""
     if _INT.fullmatch(text):
         return int(text)
     if _FLOAT.fullmatch(text) and any(sign in text for sign in ".eE"):

@@ -1,7 +1,7 @@
 """The reference of clusters.yaml in Markdown, from the JSON Schema.
 
-``python -m hub.registry.reference`` in the repository's root writes both generated files anew:
-docs/reference/clusters-yaml.md and docs/schema/clusters.schema.json. A test holds them current.
+Run ``python -m hub.registry.reference`` in the repository's root to write both generated files:
+docs/reference/clusters-yaml.md and docs/schema/clusters.schema.json. A test checks that they are current.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from hub.registry import schema
 _INTRO: Final = """\
 # clusters.yaml
 
-The registry: one YAML file that says which clusters there are and which Services of the hub cluster they
-stand behind. `clusters.example.yaml` shows every key in use; `hub check clusters.yaml` finds all problems of
-a file at once; editors take the schema from `docs/schema/clusters.schema.json` (also `hub schema`). This page
-is generated from the models that load the file.
+The registry is one YAML file. It lists the clusters, and the Services of the hub cluster that publish their endpoints.
+`clusters.example.yaml` shows every key in use; `hub check clusters.yaml` reports all problems of a file at once;
+editors take the schema from `docs/schema/clusters.schema.json` (also `hub schema`). This page is generated from the
+models that load the file.
 
 ## Rules
 
 - YAML 1.2: `off`, `on`, `yes` and `no` are text. Nothing is coerced: `"5"` is not a number, `5` not a text.
   Anchors, aliases, tags, repeated keys, keys without a value and further documents are refused; so is a file
-  over 4 MiB, unread.
+  over 4 MiB.
 - **Durations** are Go-style: `300ms`, `30s`, `1h30m`. **Percentages** are text: `50%`. **Networks** have no
-  bits set behind the mask.
+  bits set outside the mask.
 - **Precedence** of `nodes`, `guard`, `unreachable` and `health`: source, service, cluster, `defaults`; key by
   key, so that a source may change `nodes.selector` and keep the cluster's `nodes.notReadyGrace`. Lists replace
-  each other; `exclude.nodes` and `exclude.addresses` do so on their own. Of `health.port` and
-  `health.healthCheckNodePort`, and of `health.ca` and `health.insecure: true`, the nearer one takes the place of
-  the other.
-- **`clusterSelector`** stands for every cluster that carries all of its labels, in file order. A cluster that
-  another source of the Service names is left out; of two selectors the first takes a cluster. A selector
+  each other; `exclude.nodes` and `exclude.addresses` count as two lists. `health.port` and
+  `health.healthCheckNodePort` are alternatives, as are `health.ca` and `health.insecure: true`: the layer that comes
+  first in the order above decides.
+- **`clusterSelector`** stands for every cluster that carries all of its labels, in file order. A selector
+  skips clusters that another source of the Service names, or that an earlier selector selected. A selector
   that selects nothing is an error.
 - **A problem inside one entry** of `clusters` or `services` freezes that entry: its slices stay as they are
-  until the entry is repaired. Anything else rejects the file, and the last good one keeps running: YAML that
+  until the entry is repaired. Any other problem rejects the file, and the last good one stays in force: YAML that
   does not parse or uses what is refused above, another version, two entries of one name, an entry without a usable
-  name, a problem outside
-  of the entries. Services may go on naming a frozen cluster; it is unknown to them, so nothing is removed.
-- **Reload**: a changed file is picked up within 2 s, also where it is mounted from a ConfigMap. Only what
-  changed is touched.
+  name, a problem outside of the entries. Services may name a frozen cluster; it is unknown to them, so nothing is
+  removed.
+- **Reload**: a changed file takes effect within 2 s, also if it is mounted from a ConfigMap. Only what changed is
+  touched.
 - A key that belongs to a later version is answered with "not in this version".
 """
 

@@ -1,23 +1,23 @@
-"""What the registry dropped, and whether it may go: a mass removal waits until somebody approves it.
+"""Which entries the registry dropped, and whether their slices may be removed: a mass removal waits for approval.
 
-A file that drops more than one entry and more than a fifth of the endpoints is more often a mistake (a
-template that came out half empty, the file of another environment) than an intention. What would go with
-such a file stays as it is, without end; everything else in the file takes effect. What was dropped is read
-off the slices of ours: they name a Service or a source cluster that the registry does not. So a hub that
-starts judges as one that reloads, and the hash of an approval is the same in every replica. That something is
-withheld is also noted, beside the last accepted registry and on the Lease: the endpoints that came with the same
-file must not make its share small enough to go after a restart, or for a replica that judges later.
+A file that drops more than one entry and more than a fifth of the endpoints is more often a mistake (a template that
+came out half empty, the file of another environment) than an intention. Slices that such a file would remove stay until
+an operator approves the removal; everything else in the file takes effect. Our slices show what was dropped: they name
+a Service or a source cluster that the registry lacks. So a hub that starts decides like one that reloads, and every
+replica computes the same hash for an approval. A withheld removal is also noted beside the last accepted registry and
+on the Lease. Otherwise endpoints that the same file adds could make the removal's share small enough to be allowed
+after a restart, or for a replica that decides later.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 import msgspec
 
+from hub.approval import Issued, approval_hash, approved_of, issue
 from hub.model import Finding, Slice, TargetKey, few
 from hub.registry.spec import Registry
 
@@ -26,20 +26,18 @@ log = logging.getLogger(__name__)
 REASON: Final = "RegistryRemovalWithheld"
 ENTRIES: Final = 1
 SHARE: Final = 0.2
-"""More entries than this and a larger share of the owned endpoints are withheld together."""
+"""A removal of more entries than this and of a larger share of our endpoints is withheld."""
 NAMED: Final = 5
-"""Entries that a message names."""
-ISSUED_LIMIT: Final = 8
-"""Withheld sets remembered, so that an approval that comes late still finds its entries."""
+"""Most entries that a message names."""
 
 
 def service_entry(key: TargetKey) -> str:
-    """A Service that is gone from the registry."""
+    """The entry of a Service that the registry lacks."""
     return f"service {key}"
 
 
 def cluster_entry(name: str) -> str:
-    """A cluster that is gone from the registry."""
+    """The entry of a cluster that the registry lacks."""
     return f"cluster {name}"
 
 
@@ -47,11 +45,11 @@ class RegistryHeld(msgspec.Struct, frozen=True):
     """A mass removal that is withheld.
 
     Attributes:
-        hash: what an approval names.
-        entries: what is gone from the registry and does not go from the hub cluster; sorted.
-        endpoints: how many go with it.
-        total: how many the hub owns.
-        approve: the command that lets it happen.
+        hash: the hash that an approval names.
+        entries: entries that the registry lacks and whose slices stay; sorted.
+        endpoints: number of endpoints that would be removed.
+        total: number of endpoints of this hub.
+        approve: the command that approves the removal.
     """
 
     hash: str
@@ -62,7 +60,7 @@ class RegistryHeld(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """One sentence that says what ends it."""
+        """One sentence that says what is withheld and how to approve it."""
         return (
             f"the registry lacks {len(self.entries)} entries ({few(self.entries, NAMED)}) with "
             f"{self.endpoints} of {self.total} endpoints; withheld until: {self.approve}"
@@ -70,16 +68,16 @@ class RegistryHeld(msgspec.Struct, frozen=True):
 
     @property
     def finding(self) -> Finding:
-        """For the targets that it is about."""
+        """The finding for the targets concerned."""
         return Finding(REASON, self.message, self.entries)
 
 
 class Dropped(NamedTuple):
-    """What of the published the registry does not ask for.
+    """What is published although the registry does not ask for it.
 
     Attributes:
-        entries: entry -> endpoints that go with it, each counted once.
-        total: endpoints owned.
+        entries: entry -> number of endpoints that go with it, each endpoint counted once.
+        total: number of endpoints of this hub.
     """
 
     entries: dict[str, int]
@@ -87,9 +85,9 @@ class Dropped(NamedTuple):
 
 
 def dropped(registry: Registry, slices: Iterable[Slice]) -> Dropped:
-    """Compare our slices with the registry; broken and frozen entries, and former names, are not gone.
+    """Compare our slices with the registry; broken and frozen entries and former names do not count as dropped.
 
-    What a Service asked for by annotation and asks for no more goes, but that is not the file's doing.
+    Copies that a Service no longer asks for by annotation do not count either: the file did not drop them.
     """
     former = {name for each in registry.clusters.values() for name in each.formerly}
     kept = registry.clusters.keys() | registry.broken_clusters.keys() | registry.frozen_names | former | {""}
@@ -114,21 +112,21 @@ def dropped(registry: Registry, slices: Iterable[Slice]) -> Dropped:
 
 
 def digest(entries: Iterable[str]) -> str:
-    """What an approval names: 12 hex digits over the sorted entries."""
-    return hashlib.sha256(msgspec.json.encode(("registry", sorted(entries)))).hexdigest()[:12]
+    """What an approval names: all entries that are gone."""
+    return approval_hash("registry", sorted(entries))
 
 
 class Removals:
-    """Judges each registry once, and what turns up later.
+    """Decides once per registry, and again for entries that turn up later.
 
-    An entry that may go may go on going, whatever becomes of the others. One that is withheld stays so
-    when the endpoints that came with the same file make its share smaller.
+    An entry that was allowed to go stays allowed, whatever happens to the others. A withheld entry stays withheld even
+    when endpoints that the same file added make its share smaller.
 
     Args:
-        slices: those of ours, for a registry.
+        slices: our slices, for a registry.
         approvals: the hashes that are approved now.
-        flags: what ``hub approve`` needs to find the approvals of this hub.
-        warned: whether another replica withholds something now.
+        flags: options that ``hub approve`` needs to find this hub's approvals.
+        warned: whether another replica withholds a removal now.
     """
 
     def __init__(
@@ -143,19 +141,19 @@ class Removals:
         self._flags = flags
         self._warned = warned
         self._heeded = False
-        """Whether the last judgement was under a warning."""
+        """Whether another replica withheld a removal at the last decision."""
         self._registry: Registry | None = None
         self._known: set[str] = set()
         self._allowed: set[str] = set()
-        self._issued: tuple[tuple[str, frozenset[str]], ...] = ()
+        self._issued: Issued = ()
         self._withheld: RegistryHeld | None = None
         self._inherited = False
 
     def reread(self, *, withheld: bool = False) -> None:
-        """Another hub may have written since: judge anew when asked.
+        """Decide again when asked next: another replica may have written since.
 
         Args:
-            withheld: it withheld a removal. What is dropped now stays so, whatever its share is by now.
+            withheld: that replica withheld a removal. Whatever is dropped now is withheld, however small its share.
         """
         self._registry = None
         if withheld:
@@ -164,11 +162,11 @@ class Removals:
 
     @property
     def found(self) -> RegistryHeld | None:
-        """What the last judgement withheld. Judges nothing."""
+        """What the last decision withheld; decides nothing."""
         return self._withheld
 
     def judge(self, registry: Registry) -> RegistryHeld | None:
-        """What is withheld under this registry. Called before anything is decided under it."""
+        """What is withheld under this registry. Call it before any other decision under the registry."""
         withheld = self._withheld
         if (warned := self._warned()) and not self._heeded:
             self.reread(withheld=True)
@@ -178,7 +176,7 @@ class Removals:
         return self._withheld
 
     def held(self, registry: Registry, entry: str) -> RegistryHeld | None:
-        """Whether the removal of one entry's slices is withheld."""
+        """The withheld removal that an entry belongs to; None if its slices may be removed."""
         self.judge(registry)
         if entry not in self._known:
             self._look(registry)
@@ -187,10 +185,7 @@ class Removals:
         return withheld if withheld is not None and entry in withheld.entries else None
 
     def _approved(self) -> frozenset[str]:
-        approvals = self._approvals()
-        if not approvals:
-            return frozenset()
-        return frozenset(each for name, entries in self._issued if name in approvals for each in entries)
+        return approved_of(self._issued, self._approvals())
 
     def _look(self, registry: Registry) -> None:
         found = dropped(registry, self._slices(registry))
@@ -216,6 +211,5 @@ class Removals:
         command = f"hub approve registry {name}{self._flags}"
         self._withheld = RegistryHeld(name, tuple(sorted(rest)), endpoints, found.total, command)
         if rest != before:
-            self._issued = (*(each for each in self._issued if each[0] != name), (name, frozenset(rest)))
-            self._issued = self._issued[-ISSUED_LIMIT:]
+            self._issued = issue(self._issued, name, frozenset(rest))
             log.warning("%s: %s", REASON, self._withheld.message)

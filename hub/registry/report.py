@@ -1,7 +1,7 @@
-"""Collects everything wrong with one clusters.yaml, each thing with its place.
+"""Collects all problems of one clusters.yaml with their places.
 
-Every check adds to a :class:`Report` and goes on; the loader decides at the end what a problem costs: the
-whole file, or one entry.
+Every check adds to a :class:`Report` and goes on; at the end the loader decides whether a problem rejects the whole
+file or breaks one entry.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Place = tuple[int, int, int, int]
 """Line and column of a value, then of its key (or of the value again, in a list); 1-based."""
 
 MAX_PROBLEMS = 1000
-"""More would not be read, and a hostile file could fill the memory with them."""
+"""Nobody reads more, and a hostile file could fill the memory with them."""
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
@@ -40,24 +40,32 @@ class Report:
     _paths: set[KeyPath] = field(default_factory=set)
 
     def add(self, path: KeyPath, message: str, hint: str = "", *, on_key: bool = False, fatal: bool = False) -> None:
-        """Report what is wrong at ``path``.
+        """Report a problem at ``path``.
 
         Args:
-            path: of the value; the nearest enclosing one that has a place gives line and column.
+            path: the value's; line and column are those of the value, or of the nearest enclosing value with a place.
             message: one sentence without a final stop.
             hint: the next step.
             on_key: point at the key instead of the value.
-            fatal: costs the whole file, even inside an entry.
+            fatal: reject the whole file, even for a problem inside an entry.
         """
+        self.add_at(path, *self._line_and_column(path, on_key=on_key), message, hint, fatal=fatal)
+
+    def _line_and_column(self, path: KeyPath, *, on_key: bool = False) -> tuple[int, int]:
+        """Of a value, or of its key; of the nearest enclosing value where ``path`` has no place of its own."""
         known = path
         while known and known not in self.places:
             known = known[:-1]
         value_line, value_column, key_line, key_column = self.places.get(known, (0, 0, 0, 0))
-        line, column = (key_line, key_column) if on_key and known == path else (value_line, value_column)
-        self.add_at(path, line, column, message, hint, fatal=fatal)
+        return (key_line, key_column) if on_key and known == path else (value_line, value_column)
+
+    def place(self, path: KeyPath) -> str:
+        """File, line, column and key of a value, as messages name them."""
+        line, column = self._line_and_column(path)
+        return f"{self.file}:{line}:{column}: {written(path)}"
 
     def add_at(self, path: KeyPath, line: int, column: int, message: str, hint: str = "", *, fatal: bool) -> None:
-        """Report something at a known place."""
+        """Report a problem at a known place."""
         if len(self._found) >= MAX_PROBLEMS:
             path, line, column, message, hint, fatal = (), 0, 0, "has more problems than are listed here", "", True
         # Keys, tags and values are quoted as they stand in the file.
@@ -66,7 +74,7 @@ class Report:
         self._paths.add(path)
 
     def covers(self, path: KeyPath) -> bool:
-        """Something is already reported of ``path`` or of what encloses it (the file and whole entries aside)."""
+        """Whether ``path`` or a value around it has a problem already; the file and whole entries do not count."""
         enclosing = (path[:length] for length in range(1, len(path) + 1))
         return any(part in self._paths and not is_entry(part) for part in enclosing)
 
@@ -85,17 +93,17 @@ class Report:
 
     @property
     def fatal(self) -> bool:
-        """True when some problem costs the whole file."""
+        """Whether some problem rejects the whole file."""
         return any(fatal or not _inside_entry(path) for (path, _), (__, fatal) in self._found.items())
 
 
 def is_entry(path: KeyPath) -> bool:
-    """True for the path of one cluster or service."""
+    """Whether this is the path of one cluster or service."""
     return len(path) == 2 and path[0] in ("clusters", "services") and isinstance(path[1], int)
 
 
 def _inside_entry(path: KeyPath) -> bool:
-    """Inside, and not in what says which entry it is: an entry without a name could not be frozen."""
+    """Whether a problem breaks only its entry. One in the entry's name does not: without a name it cannot be frozen."""
     return is_entry(path[:2]) and (len(path) == 2 or path[2] not in ("name", "namespace"))
 
 
@@ -113,7 +121,7 @@ def written(path: KeyPath) -> str:
 
 
 def did_you_mean(word: object, known: Iterable[str], otherwise: str = "") -> str:
-    """A hint with the closest known word; letter case does not count."""
+    """A hint with the closest known word, ignoring case; ``otherwise`` if none is close."""
     folded = {candidate.casefold(): candidate for candidate in sorted(known)}
     close = difflib.get_close_matches(str(word)[:NAME_CUT].casefold(), folded, n=1, cutoff=0.6)
     return f"did you mean {folded[close[0]]}" if close else otherwise

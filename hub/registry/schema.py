@@ -1,7 +1,7 @@
-"""The JSON Schema of clusters.yaml (draft 2020-12), for editors, from the very models that load it.
+"""The JSON Schema of clusters.yaml (draft 2020-12) for editors, made of the models that load the file.
 
-It accepts no less than the loader; rules over several entries (references, unique names) only the loader
-knows. Written to docs/schema/clusters.schema.json and printed by ``hub schema``.
+The schema accepts every file that the loader accepts; only the loader checks rules over several entries (references,
+unique names). Written to docs/schema/clusters.schema.json and printed by ``hub schema``.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def schema() -> dict[str, Any]:
 
 
 def text() -> str:
-    """The schema as the file holds it: indented, keys in order of appearance, with a final newline."""
+    """The schema as text: indented, keys in order of appearance, with a final newline."""
     return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _tidy(node: Any) -> None:
-    """Drop what is noise or not so in a file: generated titles, ``null`` as a value, ``default: null``."""
+    """Drop generated titles, and ``null`` as a value or default: a key is written or left out."""
     if isinstance(node, list):
         for item in node:
             _tidy(item)

@@ -1,8 +1,8 @@
-"""Which clusters a ``clusterSelector`` means.
+"""Which clusters a ``clusterSelector`` selects.
 
-A cluster whose entry is broken may have carried the labels before it broke. Leaving it out would take its
-endpoints from every Service that selects it, so where its labels cannot be read it counts as selected: as
-an unknown source it adds nothing and removes nothing.
+A cluster whose entry is broken may have had the labels before it broke. Leaving it out would remove its endpoints from
+every Service that selects it. So a cluster whose labels cannot be read counts as selected: as an unknown source it adds
+nothing and removes nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Selection:
         self._memory: dict[tuple[tuple[str, str], ...], tuple[str, ...]] = {}
 
     def misread(self, names: Iterable[str]) -> None:
-        """Name the entries with a key or value that cannot be read: it may have been meant to be the provider."""
+        """Name the entries with a key or value that cannot be read: it may be a misspelt provider."""
         self.bare -= frozenset(names)
 
     def suspect(self, broken: Iterable[str]) -> None:
-        """Name the broken entries: one of these without labels may match anything."""
+        """Name the broken entries: one of them without labels matches every selector."""
         self._suspects = frozenset(broken)
         self._memory.clear()
 
@@ -55,5 +55,5 @@ class Selection:
 
 
 def _carries(labels: Mapping[str, object], key: str, value: str) -> bool:
-    """A label of the wrong type may have been meant to be the right one."""
+    """Whether a cluster carries a label; a value of the wrong type counts as the right one."""
     return key in labels and (labels[key] == value or not isinstance(labels[key], str))

@@ -1,13 +1,14 @@
-"""What the rest of the hub sees of clusters.yaml: frozen, complete, precedence already applied.
+"""clusters.yaml as the rest of the hub sees it: frozen, complete, precedence already applied.
 
-Loading (YAML, pydantic, positions) lives beside this module; nothing outside ``hub.registry`` knows it.
-Two specs that are equal mean the same: that is how a reload touches only what changed. Durations are
-seconds, percentages fractions (0.5), networks are :mod:`ipaddress` objects.
+Nothing outside ``hub.registry`` knows how the file is loaded (YAML, pydantic, positions). Equal specs have the same
+effect, so a reload touches only specs that differ. Durations are seconds, percentages are fractions (0.5), networks are
+:mod:`ipaddress` objects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final, Literal
 
@@ -18,15 +19,23 @@ from hub.model import LOCAL, Finding, TargetKey
 Network = IPv4Network | IPv6Network
 
 HEALTH_CHECK: Final = 0
-"""``NodePortRef.port`` of a Service's healthCheckNodePort; no port has this number."""
+"""``NodePortRef.port`` that stands for a Service's healthCheckNodePort; no port has this number."""
 ClusterState = Literal["active", "standby", "frozen"]
 
 
-class KubeconfigPath(msgspec.Struct, frozen=True):
-    """A kubeconfig file; ``path`` is absolute (resolved against the registry's folder)."""
+@dataclass(frozen=True, slots=True)
+class KubeconfigPath:
+    """A kubeconfig file.
+
+    Attributes:
+        path: absolute (resolved against the registry's folder).
+        context: None = the file's current context.
+        written: file, line, key and value in the registry, for messages; "" if no file was read. Not compared.
+    """
 
     path: str
     context: str | None = None
+    written: str = field(default="", compare=False)
 
 
 class KubeconfigSecret(msgspec.Struct, frozen=True):
@@ -46,7 +55,7 @@ class SelectorTerm(msgspec.Struct, frozen=True):
 
 
 class NodePolicy(msgspec.Struct, frozen=True):
-    """``nodes:`` which nodes of a source are eligible."""
+    """``nodes:``: which nodes of a source are eligible."""
 
     selector: tuple[SelectorTerm, ...] = ()
     control_plane: bool = False
@@ -58,7 +67,7 @@ class NodePolicy(msgspec.Struct, frozen=True):
 
 
 class GuardPolicy(msgspec.Struct, frozen=True):
-    """``guard:`` what may be removed. ``max_removal`` None = off; ``max_removal_hold`` None = never."""
+    """``guard:``: how much may be removed. ``max_removal`` None = off; ``max_removal_hold`` None = never."""
 
     empty_results: int = 3
     max_removal: float | None = 0.5
@@ -67,7 +76,7 @@ class GuardPolicy(msgspec.Struct, frozen=True):
 
 
 class UnreachablePolicy(msgspec.Struct, frozen=True):
-    """``unreachable:`` what happens to the endpoints of a cluster that cannot be reached."""
+    """``unreachable:``: what happens to the endpoints of a cluster that cannot be reached."""
 
     after: float = 600.0
     policy: Literal["keep", "not-ready", "remove"] = "keep"
@@ -75,11 +84,11 @@ class UnreachablePolicy(msgspec.Struct, frozen=True):
 
 
 class HealthPolicy(msgspec.Struct, frozen=True):
-    """``health:`` active checks. ``mode`` "off" is the default; other keys hold their defaults then.
+    """``health:``: active checks. In the default ``mode`` "off" the other keys have their defaults.
 
     Attributes:
         port: None = the first TCP port that is published.
-        service: whose healthCheckNodePort is the port; None = nobody's.
+        service: the Service whose healthCheckNodePort is probed; None = ``port`` is.
         host: the Host header; "" = the address.
         headers: (name, value) pairs, sorted.
         status: first and last of each range of accepted HTTP statuses, sorted.
@@ -106,11 +115,11 @@ class HealthPolicy(msgspec.Struct, frozen=True):
 
 
 class ProviderRef(msgspec.Struct, frozen=True):
-    """A provider by its entry point's name, with its own configuration (plain JSON values)."""
+    """A provider by the name of its entry point, with the provider's own configuration (plain JSON values)."""
 
     name: str
     config: str = "{}"
-    """The configuration as canonical JSON (sorted keys): hashable, comparable, sharable."""
+    """The configuration as canonical JSON (sorted keys): hashable and comparable."""
 
 
 class ClusterSpec(msgspec.Struct, frozen=True):
@@ -128,12 +137,11 @@ class ClusterSpec(msgspec.Struct, frozen=True):
 
 
 class SourceSpec(msgspec.Struct, frozen=True):
-    """One source of a target, with everything that precedence decides.
+    """One source of a target, with all layers merged.
 
     Attributes:
-        provider: its name is "" where neither the source nor the cluster's broken entry gives one; such
-            a source is unknown.
-        guard_set: fields of ``guard`` that somebody wrote; a provider type's own defaults go for the others.
+        provider: its name is "" if the source names none and the cluster's entry is broken; such a source is unknown.
+        guard_set: fields of ``guard`` that are written in the file; the others have the provider type's defaults.
     """
 
     cluster: str
@@ -146,9 +154,9 @@ class SourceSpec(msgspec.Struct, frozen=True):
 
 
 class NodePortRef(msgspec.Struct, frozen=True):
-    """A port of a Service of the source cluster, by name or number: its nodePort is meant.
+    """The nodePort of a Service's port in the source cluster; the port is given by name or number.
 
-    ``HEALTH_CHECK`` instead of a port means the Service's healthCheckNodePort.
+    ``HEALTH_CHECK`` as the port means the Service's healthCheckNodePort.
     """
 
     service: TargetKey
@@ -159,9 +167,9 @@ class PortSpec(msgspec.Struct, frozen=True):
     """A port written in the registry entry.
 
     Attributes:
-        port: 0 where ``node_port`` says it.
-        name: None = take the Service's where it has one port.
-        node_port: where the number is to be read; None = nowhere, it is ``port``.
+        port: 0 if ``node_port`` gives the number.
+        name: None = the name of the Service's only port.
+        node_port: where to read the number; None = the number is ``port``.
     """
 
     port: int
@@ -172,7 +180,7 @@ class PortSpec(msgspec.Struct, frozen=True):
 
 
 class FailoverPolicy(msgspec.Struct, frozen=True):
-    """``failover:`` for strategy failover."""
+    """``failover:``: details of strategy failover."""
 
     min_ready: int = 1
     after: float = 30.0
@@ -181,7 +189,7 @@ class FailoverPolicy(msgspec.Struct, frozen=True):
 
 
 class TargetSpec(msgspec.Struct, frozen=True):
-    """One entry of ``services:``. ``ports`` None = from the Service; ``adopt`` "" = nobody's slices."""
+    """One entry of ``services:``. ``ports`` None = from the Service; ``adopt`` "" = adopt no slices."""
 
     key: TargetKey
     sources: tuple[SourceSpec, ...]
@@ -195,17 +203,17 @@ class TargetSpec(msgspec.Struct, frozen=True):
 
 
 class CopyRule(msgspec.Struct, frozen=True):
-    """Who may copy what by annotation; ``namespace/name`` with ``*`` for any run of characters."""
+    """Which Services may copy which by annotation; ``namespace/name`` with ``*`` for any run of characters."""
 
     from_: str
     to: tuple[str, ...]
 
 
 class AnnotationPolicy(msgspec.Struct, frozen=True):
-    """``annotations:`` copies that Services ask for; without a rule only from their own namespace.
+    """``annotations:``: copies that Services ask for; without a rule only from their own namespace.
 
     Attributes:
-        source: what the file's ``defaults`` make of a source of the hub cluster; its provider is the copy's.
+        source: a source in the hub cluster with the file's ``defaults``; each copy sets its own provider.
     """
 
     enabled: bool = False
@@ -214,15 +222,15 @@ class AnnotationPolicy(msgspec.Struct, frozen=True):
 
 
 VIEW_ANNOTATION: Final = "dcontroller.io/endpointslice-controller-enabled"
-"""Of Services whose endpoints are wanted as views, where nobody says otherwise; its value does not matter."""
+"""Default annotation of Services that get endpoint views; its value does not matter."""
 
 
 class ViewsSpec(msgspec.Struct, frozen=True):
-    """``views:`` whose endpoints are shown as views, and to whom.
+    """``views:``: which Services get endpoint views, and which consumers are called.
 
     Attributes:
         clusters: names, without repetition, in file order.
-        select: a CEL expression that decides instead of the annotation; "" = none.
+        select: a CEL expression used instead of the annotation; "" = none.
         hooks: consumers by the names of their entry points.
     """
 
@@ -238,16 +246,15 @@ class Registry(msgspec.Struct, frozen=True):
     Attributes:
         clusters: by name, ``local`` included.
         targets: by key.
-        broken_clusters: entries with an error of their own: name -> problem text; frozen, not dropped.
-        broken_targets: likewise for services.
+        broken_clusters: entries with a problem, which freezes them: name -> text of the problem.
+        broken_targets: the same for services.
         digest: hex digest of the file's bytes.
-        frozen_names: values of the source-cluster label whose slices nobody may touch: broken entries, and
-            the former names these list.
+        frozen_names: names of clusters whose slices must not be touched: broken entries and their former names.
         folder: the registry's folder, absolute; relative paths of providers start there.
         annotations: whether Services may ask for copies, and for which.
-        notes: what is to be said of Services whatever else becomes of them, such as why one is no target.
-        withdrawn: Services that asked for a copy and do so no more: nobody's mistake in this file.
-        views: None where nobody asked for endpoint views.
+        notes: findings on Services that are always reported, such as why a Service is not a target.
+        withdrawn: Services that no longer ask for a copy; removing their slices is not the file's doing.
+        views: None = no endpoint views.
     """
 
     owner: str

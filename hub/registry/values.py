@@ -1,8 +1,7 @@
 """The small languages inside clusters.yaml: durations, percentages, selectors, networks, names.
 
-Each function takes what YAML gave (any plain value) and returns the value the hub works with, or raises
-:class:`BadValue` with a sentence for the user. Nothing here coerces: ``5`` is not a duration and ``"5"``
-not a number. No pydantic, no I/O.
+Each function takes a plain YAML value and returns the value that the hub works with, or raises :class:`BadValue` with a
+sentence for the user. Nothing is coerced: ``5`` is not a duration and ``"5"`` is not a number. No pydantic, no I/O.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from decimal import Decimal
 from ipaddress import IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Final
+from typing import Final, TypeGuard
 
+from hub import durations
 from hub.model import MANAGED_BY
 from hub.registry.spec import Network, SelectorTerm
 
@@ -21,11 +20,8 @@ LABEL_LIMIT: Final = 63
 """Longest DNS label, label value and label name (RFC 1123, apimachinery validation)."""
 NAME_LIMIT: Final = 253
 """Longest DNS subdomain: names of Nodes and Secrets, prefixes of label keys."""
-MAX_DURATION_NS: Final = 2**63 - 1
-"""Go's time.Duration ends here (about 292 years)."""
 
 LABEL_PATTERN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-DURATION_PATTERN: Final = r"(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+|0"
 PERCENT_PATTERN: Final = r"(100(\.0+)?|[0-9]{1,2}(\.[0-9]{1,4})?)%"
 HEADER_PATTERN: Final = r"[A-Za-z0-9][-A-Za-z0-9_]*"
 HOST_PATTERN: Final = r"[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?(:[0-9]{1,5})?"
@@ -37,9 +33,6 @@ _QUALIFIED = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _PROVIDER = re.compile(r"[a-z0-9]([-_.a-z0-9]*[a-z0-9])?")
 _PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
-_DURATION = re.compile(DURATION_PATTERN)
-_DURATION_PART = re.compile(r"([0-9.]+)(ns|us|µs|ms|s|m|h)")
-_UNITS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _PERCENT = re.compile(PERCENT_PATTERN)
 _CIDR = re.compile(CIDR_PATTERN)
 _HEADER = re.compile(HEADER_PATTERN)
@@ -70,7 +63,7 @@ class BadValue(ValueError):
 
 
 def shown(value: object) -> str:
-    """The value as a user wrote it, cut to a readable length; on one line."""
+    """The value as the user wrote it, on one line and cut to a readable length."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -104,27 +97,29 @@ def text(value: object) -> str:
     return value
 
 
+def _is_number(value: object) -> TypeGuard[int | float]:
+    """Whether YAML gave a bare number; true and false are no numbers here."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def duration(value: object) -> float:
-    """Seconds of a Go-style duration: ``300ms``, ``1h30m``, ``0s``; never negative."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    """Seconds of a duration, see :mod:`hub.durations`; a number is refused."""
+    if _is_number(value):
         hint = _suggested(duration, f"{value}s", "such as 300ms, 30s or 1h30m", " for seconds")
         raise BadValue(f"must be a duration with a unit, not the number {value}", hint)
     written = text(value)
-    if written.startswith("-"):
-        raise BadValue(f"must not be negative: {shown(written)}")
-    if len(written) > LABEL_LIMIT or not _DURATION.fullmatch(written):
+    try:
+        return durations.parse(written)
+    except durations.Malformed as bad:
         days = re.fullmatch(r"[0-9.]+d", written)
         hint = "days are no unit here: 1d is 24h" if days else "such as 300ms, 30s or 1h30m"
-        raise BadValue(f"is not a duration: {shown(written)}", hint)
-    parts = _DURATION_PART.findall(written)
-    nanoseconds = sum(int(Decimal(number) * _UNITS[unit]) for number, unit in parts)
-    if nanoseconds > MAX_DURATION_NS:
-        raise BadValue(f"is too long a duration: {shown(written)}")
-    return nanoseconds / 1e9
+        raise BadValue(f"{bad}: {shown(written)}", hint) from None
+    except ValueError as bad:
+        raise BadValue(f"{bad}: {shown(written)}") from None
 
 
 def duration_or_never(value: object) -> float | None:
-    """As :func:`duration`; None for ``never``."""
+    """Like :func:`duration`; None for ``never``."""
     return None if value == "never" else _with_word(duration, value, "never")
 
 
@@ -139,7 +134,7 @@ def probe_timeout(value: object) -> float:
 
 
 def _between(value: object, least: float, most: float, shortest: str, longest: str) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and not least <= value <= most:
+    if _is_number(value) and not least <= value <= most:
         raise BadValue(f"must be a duration with a unit, not the number {value}", f"from {shortest} to {longest}")
     seconds = duration(value)
     if not least <= seconds <= most:
@@ -149,7 +144,7 @@ def _between(value: object, least: float, most: float, shortest: str, longest: s
 
 def percent(value: object) -> float:
     """A fraction of 1 from ``50%``; 0 % to 100 %."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if _is_number(value):
         share = f"{value * 100:g}%" if 0 < value < 1 else f"{value}%"
         raise BadValue(f"must be a percentage, not the number {value}", _suggested(percent, share, "such as 50%"))
     written = text(value)
@@ -159,12 +154,12 @@ def percent(value: object) -> float:
 
 
 def percent_or_off(value: object) -> float | None:
-    """As :func:`percent`; None for ``off``."""
+    """Like :func:`percent`; None for ``off``."""
     return None if value == "off" else _with_word(percent, value, "off")
 
 
 def _suggested(parse: Callable[[object], object], written: str, otherwise: str, why: str = "") -> str:
-    """The hint to write this, where it would be taken."""
+    """A hint to write ``written`` instead, if it is valid; ``otherwise`` if not."""
     try:
         parse(written)
     except BadValue:
@@ -249,7 +244,7 @@ def previous_owner(value: object) -> str:
 
 
 def managed_by(value: object) -> str:
-    """A managed-by value whose slices may be taken over: that of a controller one can stop."""
+    """A managed-by value whose slices may be adopted: that of a controller that can be stopped."""
     written = label_value(text(value))
     if written == MANAGED_BY:
         raise BadValue("is the hub's own value", "slices of another hub are adopted with previousOwners")
@@ -262,11 +257,11 @@ _BUILT_IN: Final = {
     "endpointslice-controller.k8s.io": "remove the Service's selector and delete the slices it left behind",
     "endpointslicemirroring-controller.k8s.io": "delete the Endpoints object that is mirrored",
 }
-"""Controllers nobody stops -> how their slices end."""
+"""Controllers that cannot be stopped -> how to end their slices."""
 
 
 def selector(value: object) -> tuple[SelectorTerm, ...]:
-    """A label selector in kubectl's syntax; sorted, so that equal meaning compares equal mostly.
+    """A label selector in kubectl's syntax; sorted, so that the order of terms does not matter.
 
     Source of the grammar: apimachinery pkg/labels/selector.go (without ``<`` and ``>``).
     """
@@ -312,14 +307,14 @@ def cidr(value: object) -> Network:
         raise BadValue(f"is not a network: {shown(written)}", "such as 10.7.0.0/16 or fd00:7::/64") from None
     address = ip_address(written.partition("/")[0])
     if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped is not None:
-        raise BadValue(f"is an IPv4 network in IPv6's clothes: {shown(written)}", "write it as IPv4")
+        raise BadValue(f"is an IPv4 network written as IPv6: {shown(written)}", "write it as IPv4")
     if network.network_address != address:
-        raise BadValue(f"has bits set behind the mask: {shown(written)}", f"did you mean {network}")
+        raise BadValue(f"has bits set outside the mask: {shown(written)}", f"did you mean {network}")
     return network
 
 
 def address(value: object) -> str:
-    """One IP address in its canonical spelling, as one is published: IPv4 as such, and without a zone."""
+    """One IP address in canonical spelling: no IPv4 address written as IPv6, no zone."""
     written = text(value)
     try:
         found = ip_address(written)
@@ -327,7 +322,7 @@ def address(value: object) -> str:
         hint = "a network does not fit here" if "/" in written else ""
         raise BadValue(f"is not an IP address: {shown(written)}", hint) from None
     if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-        raise BadValue(f"is an IPv4 address in IPv6's clothes: {shown(written)}", f"write {found.ipv4_mapped}")
+        raise BadValue(f"is an IPv4 address written as IPv6: {shown(written)}", f"write {found.ipv4_mapped}")
     if isinstance(found, IPv6Address) and found.scope_id is not None:
         raise BadValue(f"has a zone: {shown(written)}", f"write {written.partition('%')[0]}")
     return str(found)
@@ -335,15 +330,22 @@ def address(value: object) -> str:
 
 def port_range(value: object) -> tuple[int, int]:
     """First and last port of ``30000-32767``, or of a single number."""
+    return _range(value, _PORTS, 1, 65535, "ports", "is not a port or a range of ports", "such as 443 or 30000-32767")
+
+
+def _range(
+    value: object, pattern: re.Pattern[str], least: int, most: int, what: str, otherwise: str, hint: str
+) -> tuple[int, int]:
+    """First and last of ``FIRST-LAST`` or of a single number, between ``least`` and ``most``."""
     if isinstance(value, int) and not isinstance(value, bool):
         first = last = value
     else:
-        found = _PORTS.fullmatch(text(value))
+        found = pattern.fullmatch(text(value))
         if not found:
-            raise BadValue(f"is not a port or a range of ports: {shown(value)}", "such as 443 or 30000-32767")
+            raise BadValue(f"{otherwise}: {shown(value)}", hint)
         first, last = int(found[1]), int(found[2])
-    if not 1 <= first <= 65535 or not 1 <= last <= 65535:
-        raise BadValue(f"is outside the ports from 1 to 65535: {shown(value)}")
+    if not least <= first <= most or not least <= last <= most:
+        raise BadValue(f"is outside the {what} from {least} to {most}: {shown(value)}")
     if first > last:
         raise BadValue(f"is a range that ends before it starts: {shown(value)}", f"did you mean {last}-{first}")
     return first, last
@@ -375,7 +377,7 @@ def object_glob(value: object) -> str:
 
 
 def file_path(value: object) -> str:
-    """A path as written; ``~`` has no meaning in a file that a server reads."""
+    """A path as written; ``~`` is refused, since the hub does not expand it."""
     written = text(value)
     if written.startswith("~"):
         raise BadValue(f"starts with ~, which is not expanded: {shown(written)}", "write the whole path")
@@ -390,7 +392,7 @@ def header_name(value: object) -> str:
     if written.lower() in _SECRET_HEADERS:
         raise BadValue(f"carries a secret: {shown(written)}", "secrets are not written into this file")
     if (own := _OWN_HEADERS.get(written.lower())) is not None:
-        raise BadValue(f"is not for you to set: {shown(written)}", own)
+        raise BadValue(f"cannot be set: {shown(written)}", own)
     return written
 
 
@@ -405,7 +407,7 @@ def header_value(value: object) -> str:
 
 
 def host(value: object) -> str:
-    """A Host header: a name, with a port where wanted."""
+    """A Host header: a name, optionally with a port."""
     written = text(value)
     if len(written) > NAME_LIMIT or not _HOST.fullmatch(written):
         raise BadValue(f"is not a host: {shown(written)}", "such as shop.example.com")
@@ -414,22 +416,12 @@ def host(value: object) -> str:
 
 def status_range(value: object) -> tuple[int, int]:
     """First and last HTTP status of ``200-299``, or of a single number."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        first = last = value
-    else:
-        found = _STATUSES.fullmatch(text(value))
-        if not found:
-            raise BadValue(f"is not an HTTP status or a range of them: {shown(value)}", "such as 204 or 200-299")
-        first, last = int(found[1]), int(found[2])
-    if not 100 <= first <= 599 or not 100 <= last <= 599:
-        raise BadValue(f"is outside the statuses from 100 to 599: {shown(value)}")
-    if first > last:
-        raise BadValue(f"is a range that ends before it starts: {shown(value)}", f"did you mean {last}-{first}")
-    return first, last
+    otherwise = "is not an HTTP status or a range of them"
+    return _range(value, _STATUSES, 100, 599, "statuses", otherwise, "such as 204 or 200-299")
 
 
 def cel(value: object) -> str:
-    """A CEL expression that the hub can evaluate; the library is imported with the first one."""
+    """A CEL expression that the hub can evaluate; the CEL library is imported when the first one is read."""
     if not isinstance(value, str) or not value.strip():
         raise BadValue(f"must be a CEL expression as text, not {kind(value)}", CEL_HINT)
     from hub.cel import CelError, Expression

@@ -1,7 +1,7 @@
-"""Hot reload: notices that clusters.yaml changed, reads it, says what became of it.
+"""Hot reload: notices that clusters.yaml changed, reads and checks it, and reports the outcome.
 
-Polls, since inotify knows neither NFS nor the symlink of a ConfigMap that flips. Decides nothing: a file
-that cannot be used is handed on as its error, and the caller keeps the last good registry running.
+It polls, since inotify misses changes on NFS and the symlink that a ConfigMap volume flips. It decides nothing: for a
+file that cannot be used it reports the error, and the caller keeps the last good registry in force.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import Final
 
 from hub.aio.clock import Clock
 from hub.errors import RegistryError
+from hub.files import signature
 from hub.registry import isolated
 from hub.registry.file import Loaded, read
 
 INTERVAL: Final = 1.0
-"""Seconds between looks: a change is picked up within 2 s, reading included."""
+"""Seconds between looks: a change takes effect within 2 s, reading included."""
 
 CHECK_AGAIN: Final = 60.0
-"""Seconds until a file is checked again that could not be: the machine was too busy, or out of processes or memory."""
+"""Seconds until another check of a file that could not be checked, for lack of time, processes or memory."""
 
 Signature = tuple[object, ...]
 
@@ -30,12 +31,12 @@ class RegistryWatcher:
     """Follows one registry file.
 
     Args:
-        path: as the user gave it; may be a symlink, and its folder too.
+        path: as the user gave it; it and its folder may be symlinks.
         clock: paces the polling.
-        on_change: called on the event loop with each newly accepted file, or with the reasons why a
-            changed file was rejected. Not called for a file whose bytes are as last seen.
-        check: checks the bytes; in a process of its own where nothing is given.
-        seen: digest of what the caller has loaded already ("" = nothing: the first look reports).
+        on_change: called on the event loop with each newly accepted file, or with the error of a rejected one. Not
+            called for a file whose bytes have not changed.
+        check: checks the bytes; default: in another process.
+        seen: digest of the file that the caller has loaded already; "" = none, so the first look reports.
     """
 
     def __init__(
@@ -62,28 +63,31 @@ class RegistryWatcher:
             await self._clock.sleep(INTERVAL)
 
     async def look(self) -> None:
-        """Look once, and report what is new. Reading and checking happen in a thread."""
+        """Look once and report a change. Reading and checking happen in a thread."""
         before = self._seen, self._again_at
         try:
             outcome = await asyncio.to_thread(self._outcome)
             if outcome is not None:
                 self._on_change(outcome)
         except Exception:
-            (self._seen, self._again_at), self._signature = before, None  # nobody knows of it: the next look finds it
+            (self._seen, self._again_at), self._signature = (
+                before,
+                None,
+            )  # the change was not reported: the next look finds it again
             raise
 
     def _outcome(self) -> Loaded | RegistryError | None:
-        """What the file is now, where that may differ from the last look.
+        """The file's new content or error; None if it has not changed.
 
-        A file is read once more at the look after the one that saw it change: a second write within one
-        tick of the file system's clock leaves the same signature.
+        After a change the file is read again at the next look: a second write within one tick of the file system's
+        clock leaves the signature unchanged.
         """
-        signature = _signature(self._path)
+        now = _signature(self._path)
         again = self._again_at is not None and self._clock.now() >= self._again_at
-        if signature == self._signature and self._settled and not again:
+        if now == self._signature and self._settled and not again:
             return None
-        self._settled = signature == self._signature
-        self._signature = signature
+        self._settled = now == self._signature
+        self._signature = now
         try:
             content = read(self._path)
         except RegistryError as error:
@@ -112,14 +116,7 @@ class RegistryWatcher:
 def _signature(path: str) -> Signature:
     """Changes whenever the file, its content, or what its path leads to changes."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - a Path's parts are interned, anew with each look
+        status = os.stat(path)  # noqa: PTH116 - a Path interns its parts, again with each look
     except OSError as error:
         return (error.errno,)
-    return (
-        os.path.realpath(path),
-        status.st_dev,
-        status.st_ino,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-        status.st_size,
-    )
+    return os.path.realpath(path), *signature(status)

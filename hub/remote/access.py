@@ -7,12 +7,14 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
 from hub.aio.clock import Clock
 from hub.aio.threads import NoAnswer, Reader
 from hub.errors import Forbidden, HubError, KubeconfigError, NotFound
+from hub.files import OutsideFolders, signature
 from hub.kube.client import Client
 from hub.kube.cluster_access import ClusterAccess
 from hub.kube.credentials import Credentials
@@ -30,7 +32,7 @@ ReadSecretData = Callable[[str], Awaitable[Mapping[str, str]]]
 
 
 def _untold(_: str) -> None:
-    """Nobody follows Secrets."""
+    """Stands for a watch of Secrets where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Connector:
         secrets_namespace: what ``read_secret`` reads from, for messages.
         read_secret: None where the hub cluster cannot be asked (``hub check`` without --online).
         secret_version: of a Secret by name; None where only reading it tells whether it changed.
+        folders: kubeconfigs given by path, and the files that they name, must be in one of these.
     """
 
     clock: Clock
@@ -54,10 +57,11 @@ class Connector:
     read_secret: ReadSecretData | None = None
     secrets_namespace: str = "default"
     secret_version: Callable[[str], str | None] = _untold
+    folders: tuple[Path, ...] = ()
     _readers: WeakValueDictionary[str, Reader] = field(
         default_factory=WeakValueDictionary, init=False, repr=False, compare=False
     )
-    """By path, for as long as one reads: a file that hangs has one thread, however often its cluster begins anew."""
+    """Readers in use, by path: a file that hangs occupies one thread, however often its cluster starts again."""
 
     async def access(self, spec: ClusterSpec) -> ClusterAccess:
         """Read the entry's kubeconfig.
@@ -70,14 +74,17 @@ class Connector:
         if source is None:
             raise KubeconfigError(f"cluster {spec.name} has no kubeconfig")
         if isinstance(source, KubeconfigPath):
-            policy = KubeconfigPolicy(allow_exec=self.allow_exec, allow_files=True, denied_servers=self.denied_servers)
-            return await self._read(source.path, partial(load_kubeconfig, policy=policy, context=source.context))
+            policy = KubeconfigPolicy(self.allow_exec, self.folders, denied_servers=self.denied_servers)
+            try:
+                return await self._read(source.path, partial(load_kubeconfig, policy=policy, context=source.context))
+            except OutsideFolders as error:
+                raise KubeconfigError(f"{source.written or source.path} {error.strerror}") from error
         content = await self._secret(spec.name, source)
-        policy = KubeconfigPolicy(allow_exec=self.allow_exec, allow_files=False, denied_servers=self.denied_servers)
+        policy = KubeconfigPolicy(self.allow_exec, denied_servers=self.denied_servers)
         return parse_kubeconfig(content, origin=f"Secret {source.secret}", policy=policy, context=source.context)
 
     async def _secret(self, cluster: str, source: KubeconfigSecret) -> bytes:
-        """The content of a Secret's key; whatever goes wrong is the hub cluster's matter, never the remote's."""
+        """The content of a Secret's key. Every failure is a KubeconfigError: the remote cluster is not unreachable."""
         if self.read_secret is None:
             raise KubeconfigError(f"cluster {cluster}: its kubeconfig is in Secret {source.secret}, not read here")
         where = f"cluster {cluster}: Secret {source.secret} of the hub cluster"
@@ -100,7 +107,7 @@ class Connector:
             raise KubeconfigError(f"{where} cannot be read: {error}") from error
 
     async def stamp(self, spec: ClusterSpec) -> object:
-        """Something cheap that differs once the entry's kubeconfig may say something else; None = cannot be told.
+        """A cheap value that changes when the entry's kubeconfig may have changed; None = unknown.
 
         Raises:
             KubeconfigError: its mount does not answer.
@@ -112,7 +119,7 @@ class Connector:
         return await self._read(spec.kubeconfig.path, _stamp)
 
     async def _read(self, path: str, function: Callable[[str], T]) -> T:
-        """What a function of the file gives, in a thread."""
+        """Call a function with the file's path, in a thread."""
         reader = self._readers.setdefault(path, Reader(READ_TIMEOUT))
         try:
             return await reader.call(function, path)
@@ -130,4 +137,4 @@ def _stamp(path: str) -> tuple[object, ...]:
         found = os.stat(path)  # noqa: PTH116 - for 500 clusters, every 5 s
     except OSError as error:
         return (error.errno,)
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+    return signature(found)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
+from hub.aio.supervise import until_one_ends
 from hub.errors import ApiError, Forbidden, HubError, NotFound
 from hub.kube.client import Client
 from hub.kube.cluster_access import ClusterAccess
@@ -181,15 +182,9 @@ class RemoteCluster:
         identity = asyncio.create_task(self._identifying(client), name=f"identity of {self.spec.name}")
         tasks = (follow, replaced, identity)
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done():
-                    task.result()
+            await until_one_ends(tasks)
             log.info("cluster %s: kubeconfig changed, connecting anew", self.spec.name)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             self._told_at = self.told_at
             self.client = self._reflector = None
             self._connected.clear()

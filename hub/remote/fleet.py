@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from hub.aio.clock import Clock
 from hub.aio.rounds import own_round
 from hub.aio.supervise import supervise
-from hub.desired.addresses import OwnNetwork
-from hub.desired.ports import NOT_READ, PortReading
+from hub.decide.addresses import OwnNetwork
+from hub.decide.ports import NOT_READ, PortReading
 from hub.kube.client import Client
 from hub.kube.reflector import RelistSlots
 from hub.model import LOCAL, Node, TargetKey
@@ -120,7 +120,9 @@ class Fleet:
         services = _wanted_services(registry, specs)
         self._drop_services(self.services.keys() - services)
         for name, spec in specs.items():
-            if spec.kubeconfig is not None and name not in self.clusters:
+            if name in self.clusters:
+                self.clusters[name].spec = spec  # the same kubeconfig, perhaps written at another line
+            elif spec.kubeconfig is not None:
                 self._drop_sources(list(self._by_cluster.get(name, ())))  # started while there was none to give them
                 self._start_cluster(spec)
         for key, (spec, policies) in wanted.items():

@@ -10,13 +10,13 @@ Namespace is not checked.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
+from hub.approval import approval_hash
 from hub.errors import BadAnswer
 from hub.kube.client import Client
 from hub.model import ANNOTATION_CLUSTER_UID, Slice
@@ -60,8 +60,8 @@ async def read_uid(client: Client) -> str:
 
 
 def digest(name: str, uid: str) -> str:
-    """What an approval names: 12 hex digits over the cluster's name and its new UID."""
-    return hashlib.sha256(msgspec.json.encode(("cluster", name, uid))).hexdigest()[:12]
+    """What an approval names: the cluster's name and its new UID."""
+    return approval_hash("cluster", name, uid)
 
 
 class Identities:

@@ -21,7 +21,7 @@ import msgspec
 
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
-from hub.desired.addresses import OwnNetwork, Rejected, parse
+from hub.decide.addresses import OwnNetwork, Rejected, parse
 from hub.errors import Forbidden, HubError, NotFound
 from hub.kube.client import Client
 from hub.kube.wire import UNDECODABLE

@@ -12,7 +12,7 @@ from contextlib import aclosing
 
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
-from hub.desired.ports import NOT_READ, PortReading
+from hub.decide.ports import NOT_READ, PortReading
 from hub.errors import HubError
 from hub.model import Service, TargetKey
 from hub.remote.reading import ClusterReader

@@ -16,13 +16,13 @@ import msgspec
 
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
-from hub.desired.addresses import Accepted, AddressPolicy, OwnNetwork
-from hub.desired.snapshot import SnapshotMemory, view_of_snapshot
-from hub.desired.view import ViewBuilder, ViewResult
+from hub.decide.addresses import Accepted, AddressPolicy, OwnNetwork
+from hub.decide.brought import SnapshotMemory, view_of_snapshot
+from hub.decide.view import ViewBuilder, ViewResult
 from hub.errors import HubError
 from hub.kube.reflector import STEADY
-from hub.model import LOCAL, Node, Resolution, SourceView
-from hub.plugin.spec import GuardDefaults, ReadOnlyCluster
+from hub.model import LOCAL, GuardDefaults, Node, Resolution, SourceView
+from hub.plugin.spec import EndpointProviderType, ReadOnlyCluster
 from hub.registry.spec import ClusterSpec, Network, NodePolicy, ProviderRef
 from hub.remote.cluster import RemoteCluster
 from hub.remote.status import State
@@ -97,7 +97,7 @@ class Source:
                 continue
             self.guard = kind.guard
             self._polls = kind.poll_interval is not None
-            if kind.brings_endpoints:
+            if isinstance(kind, EndpointProviderType):
                 self._watch = EndpointWatch(self.spec.name, self.ref, self._host, self._on_change, api=self._api)
                 self._loaded.set()
                 await self._watch.run()

@@ -10,7 +10,7 @@ from typing import Final
 
 from hub.aio.clock import Clock
 from hub.errors import UsageError
-from hub.files import read_regular
+from hub.files import read_regular, signature
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Certificate:
             return f"{pair}: {str(error) or type(error).__name__}"
         return ""
 
-    def _stamp(self) -> tuple[tuple[int, int, int] | None, ...]:
+    def _stamp(self) -> tuple[tuple[int, ...] | None, ...]:
         return tuple(map(_stat, self._files))
 
 
@@ -83,9 +83,9 @@ def _no_password() -> str:
     raise ValueError("the key is encrypted")
 
 
-def _stat(file: Path) -> tuple[int, int, int] | None:
+def _stat(file: Path) -> tuple[int, ...] | None:
     try:
         found = file.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    return signature(found)

@@ -20,9 +20,8 @@ from hub.aio.queue import KeyedQueue
 from hub.aio.tally import Tally
 from hub.app.leading import Leading
 from hub.apply.writer import Writer
-from hub.desired.view import ViewResult
+from hub.decide.view import ViewResult
 from hub.errors import RegistryError
-from hub.groups import same_objects
 from hub.health.board import Board
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
@@ -142,11 +141,11 @@ class Collector:
             self._add(m.LEADER, shard in hub.leading.held, str(shard))
         self._add(m.LEASE_REMAINING, hub.leading.shards.remaining())
         self._add(m.HUB_CLUSTER_SYNCED, hub.local.synced)
-        stalls = hub.host.stalls
-        for provider, record in {"": stalls.own, **stalls.records}.items():
+        loops = hub.host.loops
+        for provider, record in {"": loops.own, **loops.stalls}.items():
             self._add(m.LOOP_STALLS, record.count, provider)
             self._add(m.LOOP_STALL_SECONDS, record.seconds, provider)
-        self._add(m.TASKS, len(asyncio.all_tasks()))
+        self._add(m.TASKS, len(asyncio.all_tasks()) + sum(loop.tasks for loop in loops))
 
     def _registry(self) -> None:
         hub, registry = self._hub, self._hub.registry
@@ -198,7 +197,7 @@ class Collector:
         known, self._nodes = self._nodes, {}
         for name, results in sorted(views.items()):
             last = known.get(name)
-            if last is None or not same_objects(last[0], results):
+            if last is None or last[0] != tuple(results):
                 last = tuple(results), _count_nodes(results)
             self._nodes[name] = last
         return {name: counts for name, (_, counts) in self._nodes.items()}
@@ -221,16 +220,16 @@ class Collector:
         for provider, stats in sorted(host.stats.items()):
             self._each(m.PROVIDER_CALLS, stats.outcomes, provider)
             self._tally(m.PROVIDER_SECONDS, stats.seconds, provider)
-            record = host.stalls.records.get(provider)
-            self._add(m.PROVIDER_SUSPENDED, host.stalls.suspension(provider) is not None, provider)
-            self._add(m.PROVIDER_SUSPENSIONS, record.suspensions if record is not None else 0, provider)
+            self._add(m.PROVIDER_SUSPENDED, host.loops.suspension(provider) is not None, provider)
+            self._add(m.PROVIDER_BLOCKED, host.loops.blocked(provider), provider)
         for provider, name, scope, number in host.measures():
             self._add(m.measured(name), number, provider, scope)
 
     # --- targets -------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Count the slices that are new since the last time, and let others have their turn in between."""
+        """Ask the providers; count the slices that are new since the last time, letting others run in between."""
+        await self._hub.host.measure()
         until = time.monotonic() + TURN
         for key, value in list(self._hub.local.slices.items()):
             self._published.enter(key, value)

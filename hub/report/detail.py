@@ -1,4 +1,4 @@
-"""One Service or one cluster with everything behind it: the decisions of :mod:`hub.explain`, address by address.
+"""One Service or one cluster with everything behind it: the decisions of :mod:`hub.decide.explain`, address by address.
 
 An explanation goes over all facts it is given. So that a page with hundreds of addresses costs the loop
 little, facts are sorted by address once, and each address is explained from its own.
@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from hub.app.hub import Hub
-from hub.explain import Facts, SourceFacts, TargetFacts, claims, condition, explain_address, explain_service
-from hub.explain import Step as Decision
+from hub.decide.explain import Facts, SourceFacts, TargetFacts, claims, condition, explain_address, explain_service
+from hub.decide.explain import Step as Decision
 from hub.health.spec import Check, Watch
 from hub.model import Absent, Found, Node, Resolution, Slice, TargetKey, Unknown
 from hub.report.facts import Inspected, gather, inspected, kept, known_targets, probed

@@ -1,4 +1,4 @@
-"""What a hub that has looked knows, gathered for :mod:`hub.explain`: sources node by node, targets after a pass."""
+"""What a hub that has looked knows, for :mod:`hub.decide.explain`: sources node by node, targets after a pass."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from hub.app.hub import Hub
-from hub.desired.addresses import AddressPolicy
-from hub.desired.view import ViewResult
-from hub.explain import Facts, SourceFacts, TargetFacts
-from hub.groups import GroupKey
+from hub.decide.addresses import AddressPolicy
+from hub.decide.endpoints import GroupKey
+from hub.decide.explain import Facts, SourceFacts, TargetFacts
+from hub.decide.view import ViewResult
 from hub.health.spec import Watch
 from hub.model import LOCAL, Resolution, TargetKey
 from hub.passes.reconcile import Pass
@@ -25,7 +25,6 @@ class Inspected:
     Attributes:
         services: targets that ask for exactly this.
         unknown: why the source makes no statement; None where it does.
-        on_purpose: the cluster is ``state: frozen``, so that unknown is no news.
         resolutions: by node name.
     """
 
@@ -33,7 +32,6 @@ class Inspected:
     provider: str
     services: tuple[str, ...]
     unknown: str | None
-    on_purpose: bool
     result: ViewResult
     resolutions: Mapping[str, Resolution]
 
@@ -92,7 +90,7 @@ def _inspect(
         unknown = "no Service uses it with a provider"
     source = hub.fleet.sources.get(SourceKey(cluster, reference))
     resolutions = source.resolutions if source is not None else {}
-    return Inspected(cluster, reference.name, services, unknown, frozen, result, resolutions)
+    return Inspected(cluster, reference.name, services, unknown, result, resolutions)
 
 
 def gather(hub: Hub, results: Iterable[Pass], keys: Iterable[TargetKey] | None = None) -> Facts:

@@ -7,9 +7,11 @@ fifth of the hub. Whoever is slow, sends too much or comes in a crowd is cut off
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import re
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -28,6 +30,8 @@ PATIENCE: Final = 5.0
 """Seconds a whole request may take, its answer's way included; a kubelet waits 1 by default, Prometheus 10."""
 AT_ONCE: Final = 32
 """Connections; a kubelet, a load balancer and a Prometheus have one each."""
+BACKLOG: Final = 128
+"""Connections that the kernel keeps waiting."""
 REQUEST: Final = re.compile(rb"([A-Z]{1,16}) (/[!->@-~]*)(?:\?([!-~]*))? HTTP/1\.[01]\r\n")
 """Like :data:`HEADER`, of parts that cannot change places: a head is read in one go, whatever is in it."""
 HEADER: Final = re.compile(rb"^([!-9;-~]+):([^\r\n]*)\r$", re.MULTILINE)
@@ -83,20 +87,67 @@ async def listening(
         yield
         return
     connections = _Connections(answer, closed=own_names and is_loopback(address.host))
-    try:
-        server = await asyncio.start_server(
-            connections.serve, address.host, address.port, limit=HEAD_LIMIT, backlog=AT_ONCE
-        )
-    except OSError as error:
-        reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
-        raise UsageError(f"{flag} {address}: {reason}; give another HOST:PORT, or 0 for no {what}") from error
-    names = sorted({f"{host}:{port}" for host, port, *_ in (each.getsockname() for each in server.sockets)})
-    log.info("%s answer on %s", what, ", ".join(names))
+    sockets = await bind(address, flag=flag, what=what)
+    servers = [await asyncio.start_server(connections.serve, sock=each, limit=HEAD_LIMIT) for each in sockets]
+    log.info("%s answer on %s", what, ", ".join(sorted(map(host_and_port, sockets))))
     try:
         yield
     finally:
-        server.close()
+        for server in servers:
+            server.close()
         connections.abort()
+
+
+async def bind(address: Address, *, flag: str, what: str) -> list[socket.socket]:
+    """Listening sockets, one for each address that the host has.
+
+    Args:
+        address: where.
+        flag: the option that the address comes from, for errors.
+        what: answers there, for errors.
+
+    Raises:
+        UsageError: the address cannot be listened on.
+    """
+    loop = asyncio.get_running_loop()
+    bound: list[socket.socket] = []
+    try:
+        infos = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, proto, _, where in dict.fromkeys(infos):
+            try:
+                bound.append(_bound(family, kind, proto, where))
+            except OSError as error:
+                # A machine may have only one of the two IP versions that a name resolves to.
+                missing = error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+                if not missing or (not bound and where == infos[-1][4]):
+                    raise
+    except OSError as error:
+        for each in bound:
+            each.close()
+        reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
+        raise UsageError(f"{flag} {address}: {reason}; give another HOST:PORT, or 0 for no {what}") from error
+    return bound
+
+
+def _bound(family: int, kind: int, proto: int, where: tuple[object, ...]) -> socket.socket:
+    made = socket.socket(family, kind, proto)
+    try:
+        made.setblocking(False)  # noqa: FBT003 - the socket's own signature
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(where)
+        made.listen(BACKLOG)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def host_and_port(bound: socket.socket) -> str:
+    """Where a socket listens, as in a URL."""
+    host, port, *_ = bound.getsockname()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class _Connections:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final
 
 from hub.report.collect import Collected, Collector, Durations, Observed, Row
+from hub.report.listener import Address, Reply, Request, listening
 from hub.report.metrics_catalog import Metric
 
 if TYPE_CHECKING:
@@ -56,6 +58,22 @@ class Metrics:
         registry.register(self._process)
         encode, content_type = choose_encoder(wanted)
         return content_type, encode(registry)
+
+
+def serving_metrics(address: Address | None, metrics: Metrics) -> AbstractAsyncContextManager[None]:
+    """Answer scrapes on an address of their own (``--metrics-bind-address``) while the context is open; None = do not.
+
+    Raises:
+        UsageError: the address cannot be listened on.
+    """
+
+    async def answer(request: Request) -> Reply:
+        if request.path != "/metrics":
+            return Reply(404, b"only /metrics\n")
+        content_type, body = await metrics.text(request.headers.get("accept", ""))
+        return Reply(200, body, content_type)
+
+    return listening(address, answer, flag="--metrics-bind-address", what="metrics", own_names=True)
 
 
 class _Once:

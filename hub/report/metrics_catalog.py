@@ -57,12 +57,12 @@ HUB_CLUSTER_SYNCED = _metric("hub_cluster_synced", "gauge", "1 where Services an
 LOOP_STALLS = _metric(
     "loop_stalls_total",
     "counter",
-    "Times the event loop stood still; provider is empty where none is to blame",
+    "Times an event loop stood still: a provider's, or, where provider is empty, the hub's own",
     "provider",
     "P + 1",
 )
 LOOP_STALL_SECONDS = _metric("loop_stall_seconds_total", "counter", "How long it stood still", "provider", "P + 1")
-TASKS = _metric("tasks", "gauge", "Tasks of the event loop; their number follows the clusters, not the hub's age")
+TASKS = _metric("tasks", "gauge", "Tasks of the event loops; their number follows the clusters, not the hub's age")
 
 # --- the registry --------------------------------------------------------------------------------------
 REGISTRY_GENERATION = _metric("registry_generation", "gauge", "Registries accepted since the start, the first included")
@@ -152,9 +152,11 @@ PROVIDER_SECONDS = _metric(
     "provider_call_duration_seconds", "histogram", "How long a call of resolve took", "provider", "13 P"
 )
 PROVIDER_SUSPENDED = _metric(
-    "provider_suspended", "gauge", "1 while a provider is not called because it blocked the event loop", "provider", "P"
+    "provider_suspended", "gauge", "1 while a provider is not called because it blocked", "provider", "P"
 )
-PROVIDER_SUSPENSIONS = _metric("provider_suspensions_total", "counter", "Times that happened", "provider", "P")
+PROVIDER_BLOCKED = _metric(
+    "provider_blocked_threads", "gauge", "Threads of a provider that block and were left behind", "provider", "P"
+)
 
 # --- targets -------------------------------------------------------------------------------------------
 ENDPOINTS = _metric(
@@ -198,9 +200,9 @@ WRITE_FAILURES = _metric(
 SUPPRESSED = _metric(
     "writes_suppressed_total",
     "counter",
-    "Passes that wrote nothing: unchanged, batched (a storm), contended (somebody else changes slices, too)",
+    "Passes that wrote nothing: unchanged, contended (another writer keeps changing the slices)",
     "reason",
-    "3",
+    "2",
 )
 PUBLISH_SECONDS = _metric(
     "change_to_publish_seconds",

@@ -17,8 +17,8 @@ _INTRO: Final = """\
 `hub run` answers `/metrics` where the status page is (`--listen`), and on an address of its own with
 `--metrics-bind-address`. The latter asks nobody who he is: bind it to loopback, or keep strangers out by a
 NetworkPolicy. The format is Prometheus' text format, or OpenMetrics for those who ask for it. This page is generated
-from the code. [The alerts](../runbooks/index.md) and the Grafana dashboard (`monitoring/dashboard.json`) are made of
-these metrics.
+from the code. [The alerts](../runbooks/index.md) and the Grafana dashboard (`dashboards/dashboard.json`
+in the chart's `files/`) are made of these metrics.
 
 ## Rules
 

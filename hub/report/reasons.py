@@ -1,4 +1,4 @@
-"""Why an address, a node or a Service is published as it is: what is asked, explained by :mod:`hub.explain`."""
+"""Why an address, a node or a Service is published as it is: what is asked, explained by :mod:`hub.decide.explain`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import partial
 from typing import Final, Literal
 
 from hub.app.hub import Hub
-from hub.desired.addresses import Rejected, parse
-from hub.explain import Facts, Step, explain_address, explain_node, explain_service
+from hub.decide.addresses import Rejected, parse
+from hub.decide.explain import Facts, Step, explain_address, explain_node, explain_service
 from hub.model import TargetKey
 from hub.passes.reconcile import Pass
 from hub.report.detail import steps_of

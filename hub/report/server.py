@@ -8,9 +8,7 @@ first connection starts the server, in a thread, beside the hub's work.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import os
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -21,14 +19,13 @@ import msgspec
 
 from hub.errors import UsageError
 from hub.kube.hosts import DNS_NAME, is_address, same_host
-from hub.report.listener import Address, is_loopback
+from hub.report.listener import Address, bind, host_and_port, is_loopback
 
 if TYPE_CHECKING:
     from hub.app.hub import Hub
 
 log = logging.getLogger(__name__)
 
-BACKLOG: Final = 128
 RETRY: Final = 5.0
 """Seconds until a server that could not be started is tried again; whoever knocks meanwhile waits."""
 
@@ -96,7 +93,7 @@ async def listening(listen: Listen, hub: Hub) -> AsyncIterator[tuple[str, ...]]:
     if listen.authenticate and tls is None and not is_loopback(listen.address.host):
         log.warning("tokens travel unencrypted to %s; give --tls-cert-file and --tls-private-key-file", listen.address)
     try:
-        sockets = await _bind(listen.address)
+        sockets = await bind(listen.address, flag="--listen", what="status page")
     except UsageError as error:
         if not listen.by_default:
             raise
@@ -104,7 +101,7 @@ async def listening(listen: Listen, hub: Hub) -> AsyncIterator[tuple[str, ...]]:
         yield ()
         return
     scheme = "https" if tls is not None else "http"
-    urls = tuple(sorted(f"{scheme}://{_shown(each)}" for each in sockets))
+    urls = tuple(sorted(f"{scheme}://{host_and_port(each)}" for each in sockets))
     log.info("status page, API and metrics on %s", ", ".join(urls))
     door = asyncio.create_task(_wait_and_serve(sockets, listen, hub, tls), name="status page")
     if tls is not None:
@@ -143,44 +140,3 @@ async def _knock(sockets: Sequence[socket.socket]) -> None:
     finally:
         for each in sockets:
             loop.remove_reader(each)
-
-
-async def _bind(address: Address) -> list[socket.socket]:
-    """Listening sockets for every address that a host has."""
-    loop = asyncio.get_running_loop()
-    found: list[socket.socket] = []
-    try:
-        infos = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, proto, _, where in dict.fromkeys(infos):
-            try:
-                found.append(_listen(family, kind, proto, where))
-            except OSError as error:
-                lacking = error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)  # of two families, one may be
-                if not lacking or (not found and where == infos[-1][4]):
-                    raise
-    except OSError as error:
-        for each in found:
-            each.close()
-        reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
-        raise UsageError(f"--listen {address}: {reason}; give another HOST:PORT, or 0 for no status page") from error
-    return found
-
-
-def _listen(family: int, kind: int, proto: int, where: tuple[object, ...]) -> socket.socket:
-    made = socket.socket(family, kind, proto)
-    try:
-        made.setblocking(False)  # noqa: FBT003 - the socket's own signature
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.bind(where)
-        made.listen(BACKLOG)
-    except OSError:
-        made.close()
-        raise
-    return made
-
-
-def _shown(each: socket.socket) -> str:
-    host, port, *_ = each.getsockname()
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

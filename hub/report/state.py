@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from hub import __version__
 from hub.aio.clock import rfc3339
 from hub.app.hub import Hub
-from hub.explain import condition
+from hub.decide.explain import condition
 from hub.model import ANNOTATION_PAUSED, LOCAL, Slice, TargetKey
 from hub.passes.reconcile import Pass
 from hub.registry.spec import SourceSpec

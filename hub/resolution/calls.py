@@ -1,26 +1,19 @@
-"""Foreign code behind a deadline: no provider can hold, stop or crash the hub.
+"""Calls into a provider, each behind a deadline that the hub's loop keeps: no provider can hold the hub.
 
-Calls run in tasks of their own instead of the caller's, outside any TaskGroup: a provider that swallows
-its cancellation would otherwise keep the caller (and the group) waiting for ever. Here it is left behind
-after a grace of one second, reported, and not called again while it still runs.
-
-Tasks a provider starts itself inherit a context variable by which :func:`contain_tasks` knows them: what no
-task may raise (``SystemExit`` would end the event loop) becomes an error of the provider there, too.
+A call runs as a task in the provider type's own loop. One that ignores its cancellation is left behind after a grace of
+one second, reported, and the provider is not called again for that cluster while it still runs.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from hub.errors import ProviderError
-
-log = logging.getLogger(__name__)
+from hub.resolution.faults import ProviderCrashed, ProviderStalled
+from hub.resolution.loops import PluginLoop, Running
 
 T = TypeVar("T")
 
@@ -28,75 +21,55 @@ GRACE: Final = 1.0
 """Seconds a cancelled call gets to clean up; SIGTERM must end the whole hub within 5."""
 
 
-class ProviderStalled(ProviderError):
-    """A provider did not answer within its deadline."""
-
-
-class ProviderCrashed(ProviderError):
-    """A provider ended in a way no call may end: it exited, cancelled itself, or its background task died."""
-
-
-class Interrupted(BaseException):
-    """Raised in a plugin's code that blocked the event loop; no ``Exception``, so that it is not swallowed."""
-
-
-_FOREIGN: Final[ContextVar[bool]] = ContextVar("foreign", default=False)
-"""Whether a plugin's code runs here."""
-
-
 class Calls:
     """Calls into one provider, none of which can outlive its deadline by more than the grace."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._stuck: set[asyncio.Task[Any]] = set()
+        self._stuck: set[Running[Any]] = set()
 
-    async def call(self, what: str, work: Callable[[], Awaitable[T]], seconds: float) -> T:
-        """The result of ``await work()``.
+    async def call(self, loop: PluginLoop, what: str, work: Callable[[], Coroutine[Any, Any, T]], seconds: float) -> T:
+        """The result of ``await work()`` in the provider's loop.
 
         Raises:
-            ProviderStalled: it took longer, or an earlier call is still running although cancelled.
+            ProviderStalled: it took longer, its loop was left behind, or an earlier call is still running although
+                cancelled.
             ProviderCrashed: it raised something that is no ``Exception``.
-            Exception: whatever it raised.
+            HubError: whatever it raised, see :func:`hub.resolution.faults.clean`.
         """
-        task = self.start(what, work)
+        running = self.start(loop, what, work)
         try:
             try:
-                await asyncio.wait({task}, timeout=seconds)
+                await asyncio.wait({running.ended}, timeout=seconds)
             except asyncio.CancelledError:
-                await self.abandon(task)
+                await self.abandon(running)
                 raise
-            if not task.done():
-                ended = await self.abandon(task)
+            if not running.ended.done():
+                ended = await self.abandon(running)
                 raise ProviderStalled(
                     f"{what} did not end within {seconds:g} s" + ("" if ended else " and ignores cancellation")
                 )
-            return outcome(task, what)
+            return running.ended.result()
         finally:
-            del task  # as in outcome
+            del running  # it keeps the error, whose traceback leads to this frame
 
-    def start(self, what: str, work: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
-        """``await work()`` as a task, for a call that lasts; end it with :meth:`abandon`.
+    def start(self, loop: PluginLoop, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
+        """``await work()`` in the provider's loop, for a call that lasts; end it with :meth:`abandon`.
 
         Raises:
-            ProviderStalled: an earlier call is still running although cancelled.
+            ProviderStalled: the loop was left behind, or an earlier call is still running although cancelled.
         """
         if self._stuck:
             raise ProviderStalled(f"an earlier call still runs although it was cancelled; {what} was not called")
-        return asyncio.create_task(_contained(work), name=f"{self._name} {what}")
+        return loop.start(self._name, what, work)
 
-    async def abandon(self, task: asyncio.Task[Any]) -> bool:
-        """Cancel ``task`` and wait a moment; False where it still runs."""
-        task.cancel()
-        self._stuck.add(task)
-        task.add_done_callback(self._ended)
-        await asyncio.wait({task}, timeout=GRACE)
-        return task.done()
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._stuck.discard(task)
-        if not task.cancelled():
-            task.exception()  # looked at, so that asyncio does not report it as forgotten
+    async def abandon(self, running: Running[Any]) -> bool:
+        """Cancel a call and wait a moment; False where it still runs."""
+        running.cancel()
+        self._stuck.add(running)
+        running.ended.add_done_callback(lambda _: self._stuck.discard(running))
+        await asyncio.wait({running.ended}, timeout=GRACE)
+        return running.ended.done()
 
 
 class Held(Generic[T]):
@@ -104,176 +77,85 @@ class Held(Generic[T]):
 
     Args:
         calls: the calls it is one of: not entered while one of them was left behind and still runs.
+        loop: where it is entered.
         enter: makes the manager.
 
     Attributes:
-        task: ends when the manager was left, wanted or not; None before :meth:`open`, and once it was asked why it
-            failed.
+        running: the call that holds it open; ends when the manager was left, wanted or not. None before :meth:`open`,
+            and once :meth:`failure` was asked.
     """
 
-    def __init__(self, calls: Calls, enter: Callable[[], AbstractAsyncContextManager[T]]) -> None:
+    def __init__(self, calls: Calls, loop: PluginLoop, enter: Callable[[], AbstractAsyncContextManager[T]]) -> None:
         self._calls = calls
+        self._loop = loop
         self._enter = enter
         self._stop = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
+        """Waited for and set in the provider's loop only."""
+        self.running: Running[None] | None = None
 
     @property
     def alive(self) -> bool:
         """Open, as far as is known."""
-        return self.task is not None and not self.task.done()
+        return self.running is not None and not self.running.ended.done()
 
     async def open(self, seconds: float) -> T:
         """Enter; what is yielded.
 
         Raises:
-            ProviderStalled: entering took longer, or an earlier call is still running although cancelled.
-            Exception: whatever entering raised.
+            ProviderStalled: entering took longer, the loop was left behind, or an earlier call still runs although it
+                was cancelled.
+            HubError: whatever entering raised.
         """
         entered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        task = self.task = self._calls.start("open", lambda: self._hold(entered))
+        running = self.running = self._calls.start(self._loop, "open", partial(self._hold, entered))
         try:
-            waiting: set[asyncio.Future[Any]] = {task, entered}
+            waiting: set[asyncio.Future[Any]] = {running.ended, entered}
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._stop.set()
-            await self._calls.abandon(task)
+            self._loop.post(self._stop.set)
+            await self._calls.abandon(running)
             raise
         if entered.done():
             return entered.result()
-        if not task.done():
-            self._stop.set()  # should it get there after all, it closes at once
-            ended = await self._calls.abandon(task)
+        if not running.ended.done():
+            self._loop.post(self._stop.set)  # should it get there after all, it closes at once
+            ended = await self._calls.abandon(running)
             raise ProviderStalled(
                 f"opening did not end within {seconds:g} s" + ("" if ended else " and ignores cancellation")
             )
-        self.task = None
+        self.running = None
         try:
-            outcome(task, "opening")
+            running.ended.result()
         finally:
-            del task, waiting  # as in outcome
+            del running, waiting  # as in Calls.call
         raise ProviderCrashed("opening ended without a provider")
 
     async def close(self, seconds: float) -> None:
         """Leave; cancelled after ``seconds``, and left behind after the grace. Raises nothing."""
-        task = self.task
-        if task is None:
+        running = self.running
+        if running is None:
             return
-        self._stop.set()
-        if not task.done():
+        self._loop.post(self._stop.set)
+        if not running.ended.done():
             try:
-                await asyncio.wait({task}, timeout=seconds)
+                await asyncio.wait({running.ended}, timeout=seconds)
             finally:
-                if not task.done():
-                    await self._calls.abandon(task)
-        if task.done() and not task.cancelled():
-            task.exception()
+                if not running.ended.done():
+                    await self._calls.abandon(running)
 
     def failure(self) -> Exception:
         """Why a manager that should be open is not; asked once."""
-        task, self.task = self.task, None
-        assert task is not None  # noqa: S101 - only asked of one that was opened
-        try:
-            outcome(task, "the provider's background work")
-        except Exception as error:  # noqa: BLE001 - foreign code
-            return error
-        finally:
-            del task  # as in outcome
-        return ProviderCrashed("the provider closed itself")
+        running, self.running = self.running, None
+        assert running is not None  # noqa: S101 - only asked of one that was opened
+        error = running.ended.exception()
+        return error if isinstance(error, Exception) else ProviderCrashed("the provider closed itself")
 
     async def _hold(self, entered: asyncio.Future[T]) -> None:
         async with self._enter() as value:
-            entered.set_result(value)
+            self._loop.tell(_enter, entered, value)
             await self._stop.wait()
 
 
-def outcome(task: asyncio.Task[T], what: str) -> T:
-    """The result of an ended task.
-
-    Raises:
-        ProviderCrashed: it was cancelled by itself.
-        Exception: whatever it raised.
-    """
-    try:
-        if task.cancelled():
-            raise ProviderCrashed(f"{what} cancelled itself")
-        if not isinstance(task.exception(), Exception | None):
-            raise ProviderCrashed(f"raised {type(task.exception()).__name__}") from task.exception()
-        return task.result()
-    finally:
-        del task  # it keeps the error, whose traceback leads to this frame
-
-
-def contain_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """From now on, no task that a provider starts on ``loop`` can end it, or write to the log what its error says.
-
-    A second call changes nothing.
-    """
-
-    def factory(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], **more: Any) -> asyncio.Task[T]:
-        return asyncio.Task(_Contained(work) if _FOREIGN.get() else work, loop=loop, **more)
-
-    if loop.get_task_factory() is None:
-        loop.set_task_factory(factory)  # type: ignore[arg-type]  # typeshed also allows generators
-    if loop.get_exception_handler() is None:
-        loop.set_exception_handler(_unhandled)
-
-
-def _unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what asyncio would, without an error's text or a call's arguments: nobody has redacted them."""
-    message, error = str(context.get("message")), context.get("exception")
-    task = context.get("future", context.get("task"))
-    if "handle" in context:  # "Exception in callback name(arguments)"
-        message = message.partition("(")[0]
-    if isinstance(task, asyncio.Task):
-        message += f" ({task.get_name()})"
-    if isinstance(error, BaseException):
-        message += f": {type(error).__name__}\n{places(error)}"
-    log.error("%s", message)
-
-
-def places(error: BaseException) -> str:
-    """A traceback without the error's text, which may quote a secret."""
-    return "".join(traceback.format_tb(error.__traceback__)).rstrip()
-
-
-async def _contained(work: Callable[[], Awaitable[T]]) -> T:
-    _FOREIGN.set(True)
-    with _translated(GeneratorExit):  # which is how Python closes this coroutine where its loop has ended
-        return await work()
-
-
-class _Contained(Coroutine[Any, Any, T]):
-    """A provider's own coroutine; not one around it, which would leave it unawaited where its task ends early."""
-
-    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
-        self._work = work
-
-    def send(self, value: Any, /) -> Any:
-        with _translated():
-            return self._work.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        try:
-            with _translated():
-                return self._work.throw(*error)
-        finally:
-            del error  # its traceback leads to this frame
-
-    def close(self) -> None:
-        self._work.close()
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        return self._work.__await__()
-
-
-@contextmanager
-def _translated(*allowed: type[BaseException]) -> Iterator[None]:
-    passing: tuple[type[BaseException], ...] = (Exception, asyncio.CancelledError, *allowed)
-    try:
-        yield
-    except passing:
-        raise
-    except Interrupted as error:
-        raise ProviderCrashed(str(error)) from error
-    except BaseException as error:  # SystemExit in a task would end the event loop
-        raise ProviderCrashed(f"raised {type(error).__name__}") from error
+def _enter(entered: asyncio.Future[T], value: T) -> None:
+    if not entered.done():
+        entered.set_result(value)

@@ -22,12 +22,20 @@ from concurrent.futures import Future
 from typing import Any, Final, Literal
 
 import msgspec
-import pluggy
+from pluggy import PluginValidationError
 
 from hub.errors import ProviderError
-from hub.plugin import spec
+from hub.model import GuardDefaults
 from hub.plugin.config import is_model, schema
-from hub.plugin.spec import ALL_FIELDS, API_VERSION, ENTRY_POINT_GROUP, NAMESPACE, GuardDefaults, ProviderType
+from hub.plugin.hooks import plugin_manager
+from hub.plugin.spec import (
+    ALL_FIELDS,
+    API_VERSION,
+    ENTRY_POINT_GROUP,
+    EndpointProviderType,
+    NodeProviderType,
+    ProviderType,
+)
 
 log = logging.getLogger(__name__)
 
@@ -74,12 +82,15 @@ class CatalogEntry(msgspec.Struct, frozen=True):
     file: str = ""
     type: ProviderType | None = None
 
+    @property
+    def brings_endpoints(self) -> bool:
+        """Whether it brings endpoints of its own; False while not loaded."""
+        return isinstance(self.type, EndpointProviderType)
+
     def schema(self) -> Mapping[str, Any] | None:
         """JSON Schema of ``provider.config``; None while not loaded or where it cannot be generated."""
         if self.type is None:
             return None
-        if self.type.config is None:
-            return {"type": "object", "additionalProperties": False, "properties": {}}
         try:
             return schema(self.type.config)
         except Exception:  # noqa: BLE001 - a schema is a courtesy; foreign code must not break a listing
@@ -269,12 +280,11 @@ def _import(point: importlib.metadata.EntryPoint) -> ProviderType:
         module = point.load()
     except BaseException as error:
         raise _Refused("import-failed", f"importing {point.value} failed: {_describe(error)}") from error
-    manager = pluggy.PluginManager(NAMESPACE)
-    manager.add_hookspecs(spec)
+    manager = plugin_manager()
     try:
         manager.register(module, name=point.name)
         manager.check_pending()
-    except pluggy.PluginValidationError as error:
+    except PluginValidationError as error:
         raise _Refused("wrong-hook", f"wrong hook: {error}") from error
     if not manager.hook.hub_register_providers.get_hookimpls():
         raise _Refused("wrong-hook", f"{point.value} implements no hub_register_providers hook (is @hookimpl missing?)")
@@ -287,8 +297,12 @@ def _import(point: importlib.metadata.EntryPoint) -> ProviderType:
 
 def _choose(point: importlib.metadata.EntryPoint, types: list[Any]) -> ProviderType:
     for type_ in types:
-        if not isinstance(type_, ProviderType):
-            raise _Refused("wrong-type", f"hub_register_providers returned {type(type_).__name__}, not ProviderType")
+        if not isinstance(type_, NodeProviderType | EndpointProviderType):
+            kind = type(type_).__name__
+            raise _Refused(
+                "wrong-type",
+                f"hub_register_providers returned {kind}, neither NodeProviderType nor EndpointProviderType",
+            )
     mine: list[ProviderType] = [type_ for type_ in types if type_.name == point.name]
     if len(mine) != 1:
         names = ", ".join(repr(type_.name) for type_ in types) or "nothing"
@@ -312,7 +326,7 @@ def check_type(type_: ProviderType) -> None:
     if type_.shared is not None and not callable(type_.shared):
         raise _Refused("wrong-type", "ProviderType.shared is not callable")
     config: Any = type_.config
-    if config is not None and not is_model(config):
+    if not is_model(config):
         raise _Refused("wrong-type", "ProviderType.config is neither a pydantic model nor a msgspec struct")
     if not isinstance(type_.guard, GuardDefaults):
         raise _Refused("wrong-type", "ProviderType.guard is not GuardDefaults")

@@ -39,19 +39,13 @@ class ConfigInvalid(ProviderError):
 
 
 def parse_config(type_: ProviderType, config: object, path: str = "provider.config") -> Any:
-    """``config`` (plain JSON values) as the type's own model; None where the type has none.
+    """``config`` (plain JSON values) as the type's own model.
 
     Raises:
         ConfigInvalid: with one problem per finding, in the order of the model.
     """
     if not _is_mapping(config):
         raise ConfigInvalid((ConfigProblem(path, "must be a mapping"),))
-    if type_.config is None:
-        if not config:
-            return None
-        message = f"provider {type_.name!r} takes no configuration"
-        raise ConfigInvalid(tuple(ConfigProblem(f"{path}.{key}", message) for key in sorted(config)))
-
     if issubclass(type_.config, msgspec.Struct):
         return _parse_struct(type_.config, config, path)
     return _parse_model(type_, type_.config, config, path)

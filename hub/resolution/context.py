@@ -1,8 +1,8 @@
 """What a provider gets from the hub: time, threads, HTTP, credentials, and the limits the flags set.
 
-One :class:`ProviderHub` per provider type and hub, one :class:`ProviderCluster` per (cluster,
-configuration). A registry is edited by more people than the Deployment: everything a configuration may
-make the hub read, run or contact passes through :class:`Limits` here.
+One :class:`ProviderHub` per provider type and event loop of it, one :class:`ProviderCluster` per (cluster,
+configuration). Both are used in that loop. A registry is edited by more people than the Deployment: everything a
+configuration may make the hub read, run or contact passes through :class:`Limits` here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import msgspec
 
 from hub.aio import process
 from hub.aio.clock import Clock
-from hub.errors import HubError, ProviderError
+from hub.errors import ProviderError
+from hub.files import ConfinedPath, OutsideFolders
 from hub.model import Service, Slice
 from hub.plugin import rules
 from hub.plugin.http import SharedHttp
@@ -33,8 +34,8 @@ from hub.plugin.spec import (
     TerminalProviderError,
     TransientProviderError,
 )
-from hub.resolution.calls import places
-from hub.resolution.secrets import Credential, Place, ReadSecret, SecretVersion, credential, untold
+from hub.resolution.faults import describe, places
+from hub.resolution.secrets import Credential, ReadSecret, SecretVersion, credential, untold
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -46,9 +47,6 @@ THREADS: Final = 4
 
 PLACES: Final = 16
 """Paths of files kept for each cluster: a file is read every few seconds, and making a Path interns its parts."""
-ERROR_LIMIT: Final = 256
-"""Characters of a foreign error's text that are shown."""
-
 MAX_SCOPE: Final = 128
 """Characters of a scope: a label of metrics."""
 MAX_SCOPES: Final = 1000
@@ -75,7 +73,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class ProviderHub:
-    """HubContext of one provider type."""
+    """HubContext of one provider type, in one event loop."""
 
     def __init__(
         self,
@@ -111,8 +109,12 @@ class ProviderHub:
 
     @property
     def http(self) -> ClientSession:
-        """The shared session: no proxy from the environment, no cookies; following a redirect raises ClientError."""
+        """The loop's session: no proxy from the environment, no cookies; following a redirect raises ClientError."""
         return self._http.session()
+
+    async def close(self) -> None:
+        """Close the session."""
+        await self._http.close()
 
     async def run_sync(self, function: Callable[..., T], /, *args: Any) -> T:
         """Run a blocking call in a daemon thread, at most ``threads`` at a time.
@@ -168,7 +170,7 @@ class ProviderHub:
     @property
     def renewals(self) -> int:
         """Times a credential this provider read was another one than before."""
-        return sum(value.renewals for value in self._credentials.values())
+        return sum(value.renewals for value in tuple(self._credentials.values()))  # also read in the hub's loop
 
     async def credentials_changed(self, renewals: int) -> bool:
         """Whether a credential reads otherwise than after so many renewals: what a TerminalProviderError waits for."""
@@ -176,22 +178,7 @@ class ProviderHub:
 
     def redact(self, text: str) -> str:
         """See :class:`hub.plugin.HubContext`."""
-        return process.redact(text.encode("utf-8", "replace"), self._known())
-
-    def describe(self, error: BaseException) -> str:
-        """An error's text for logs, metrics and pages: the hub's own errors as they are, others with their type."""
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        try:
-            text = str(error)
-        except BaseException:  # noqa: BLE001 - an exception class of a plugin's is foreign code
-            text = ""
-        for value in self._known():  # as they were read: some have several lines
-            text = text.replace(value, "***")
-        text = " ".join(text.split())
-        if not isinstance(error, HubError):
-            text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        return text if len(text) <= ERROR_LIMIT else text[: ERROR_LIMIT - 1] + "…"
+        return process.redact(text.encode("utf-8", "replace"), self.secrets())
 
     def measure(self, name: str, read: Callable[[], Mapping[str, float]], /) -> None:
         """See :class:`hub.plugin.HubContext`."""
@@ -200,11 +187,12 @@ class ProviderHub:
 
     def measures(self) -> Iterator[tuple[str, str, float]]:
         """What the provider counts: (name, scope, number) as of now. What fails, or is no number, is left out."""
-        for name, read in self._measures.items():
+        for name, read in tuple(self._measures.items()):
             try:
                 found = [(label(str(scope)), float(number)) for scope, number in islice(read().items(), MAX_SCOPES)]
             except BaseException as error:  # noqa: BLE001 - foreign code
-                self._logger.debug("%s is not measured: %s\n%s", name, self.describe(error), places(error))
+                text = describe(error, self.secrets())
+                self._logger.debug("%s is not measured: %s\n%s", name, text, places(error))
                 continue
             for scope, number in found:
                 yield name, scope, number
@@ -238,7 +226,8 @@ class ProviderHub:
             stderr_limit=stderr_limit,
         )
 
-    def _known(self) -> list[str]:
+    def secrets(self) -> list[str]:
+        """The credentials the provider has read, as texts to keep out of errors, the longest first."""
         values = {value.last() for value in self._credentials.values()}
         return sorted((value for value in values if value and len(value) >= 4), key=len, reverse=True)
 
@@ -260,7 +249,7 @@ class ProviderCluster:
         self._folder = folder
         self._changed = changed
         folders = tuple(Path(item) for item in (folder, credentials_dir) if item)
-        self._place = lru_cache(PLACES)(lambda path: Place(path, *folders))
+        self._file = lru_cache(PLACES)(lambda path: ConfinedPath(path, *folders))
         self._api = api or NoApi(name)
 
     @property
@@ -285,12 +274,13 @@ class ProviderCluster:
 
     async def read_file(self, path: str, /, *, limit: int) -> bytes:
         """See :class:`hub.plugin.ClusterContext`."""
-        place = self._place(path)
+        file = self._file(path)
         try:
-            _, data = await self._hub.run_sync(place.read, limit)
+            return (await self._hub.run_sync(file.read, limit)).data
+        except OutsideFolders as error:
+            raise TerminalProviderError(f"file {file.path} {error.strerror}") from error
         except OSError as error:
-            raise TransientProviderError(f"file {place.path}: {error.strerror}") from error
-        return data
+            raise TransientProviderError(f"file {file.path}: {error.strerror}") from error
 
     def changed(self) -> None:
         """Ask for a new pass."""

@@ -1,7 +1,7 @@
 """Where providers live: from a name and a configuration in the registry to an open provider.
 
-Opens what a type shares once per hub, its provider once per (cluster, configuration), each behind a
-deadline and in a task of its own.
+Opens what a type shares once per event loop of the type, and its provider once per (cluster, configuration), each
+behind a deadline and in a task of its own, in the type's loop.
 """
 
 from __future__ import annotations
@@ -9,23 +9,26 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from hub.aio.clock import Clock
-from hub.plugin.http import SharedHttp
+from hub.errors import HubError
 from hub.plugin.spec import ProviderType, ReadOnlyCluster, TerminalProviderError
 from hub.registry.spec import ProviderRef
-from hub.resolution.calls import Calls, Held, ProviderStalled, contain_tasks
+from hub.resolution.bridge import BridgedCluster, ChangedCall
+from hub.resolution.calls import Calls, Held
 from hub.resolution.catalog import Catalog
 from hub.resolution.config import parse_config
 from hub.resolution.context import MAX_SCOPE, Limits, ProviderCluster, ProviderHub, label
-from hub.resolution.secrets import ReadSecret, SecretVersion, untold
-from hub.resolution.stalls import Stalls
+from hub.resolution.faults import ProviderStalled
+from hub.resolution.loop_pool import LoopPool, StartLoop
+from hub.resolution.loops import LoopThread, PluginLoop
+from hub.resolution.secrets import ReadSecret
 from hub.resolution.stats import CallStats
 
 OPEN_DEADLINE: Final = 30.0
@@ -33,6 +36,12 @@ OPEN_DEADLINE: Final = 30.0
 
 CLOSE_DEADLINE: Final = 2.0
 """Seconds closing may take: SIGTERM ends the hub within 5."""
+
+MEASURE_DEADLINE: Final = 1.0
+"""Seconds a scrape waits for the numbers of providers."""
+
+CREDENTIALS_DEADLINE: Final = 10.0
+"""Seconds a look at a provider's credentials may take: a file gets 5, a Secret one request."""
 
 MIN_POLL: Final = 1.0
 """Seconds; a configuration that asks for more polls gets this many."""
@@ -42,29 +51,31 @@ class Prepared(msgspec.Struct, frozen=True):
     """Everything needed to open a provider.
 
     Attributes:
-        config: the validated configuration; None where the type has none.
+        config: the validated configuration.
         poll: seconds between polls; None = none.
+        loop: where it is opened.
         scope: what the configuration depends on, see :class:`ProviderType`.
     """
 
     type: ProviderType
     config: Any
     poll: float | None
-    hub: ProviderHub
+    loop: PluginLoop
     cluster: ProviderCluster
     scope: str = ""
 
 
 class ProviderHost:
-    """The providers of one hub.
+    """The providers of one hub. Made and used in the hub's loop.
 
     Args:
         folder: the registry's folder, absolute.
-        read_secret: reads a Secret of ``--secrets-namespace``; None = there are none.
-        secret_version: of a Secret, where it is watched.
+        read_secret: reads a Secret of ``--secrets-namespace``; None = there are none. Called in the hub's loop.
+        secret_version: of a Secret, where it is watched. Called in the hub's loop.
+        start_loop: starts the event loop of a provider type.
 
     Attributes:
-        stalls: which providers block the event loop, and which are suspended for it.
+        loops: the event loops of the provider types: which block, and which types are suspended for it.
         stats: calls since the start, by the provider type's name.
     """
 
@@ -76,7 +87,8 @@ class ProviderHost:
         folder: str,
         limits: Limits | None = None,
         read_secret: ReadSecret | None = None,
-        secret_version: SecretVersion = untold,
+        secret_version: Callable[[str], str | None] | None = None,
+        start_loop: StartLoop = LoopThread,
     ) -> None:
         self.catalog = catalog
         self.clock = clock
@@ -84,40 +96,55 @@ class ProviderHost:
         self._limits = limits or Limits(credentials_dir=folder)
         self._read_secret = read_secret
         self._secret_version = secret_version
-        self._http = SharedHttp()
         self.stats: dict[str, CallStats] = {}
-        self._hubs: dict[str, ProviderHub] = {}
         self._shared: dict[str, tuple[Held[Any], Any]] = {}
         self._shared_calls: dict[str, Calls] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._stalled: dict[str, tuple[float, str]] = {}
         """When opening what a type shares last took too long, and what was said of it."""
-        self._inside: dict[str, set[asyncio.Task[Any]]] = {}
-        """Tasks that hold something of a provider type open."""
-        self.stalls = Stalls(catalog.owners, clock, self._suspend)
+        self._measures: tuple[tuple[str, str, str, float], ...] = ()
+        self.loops = LoopPool(clock, self._context, catalog.owners, start_loop)
 
-    def hub(self, name: str) -> ProviderHub:
-        """The HubContext of a provider type, by its name."""
-        if name not in self._hubs:
-            self._hubs[name] = ProviderHub(
-                name,
-                clock=self.clock,
-                limits=self._limits,
-                http=self._http,
-                read_secret=self._read_secret,
-                secret_version=self._secret_version,
-            )
-        return self._hubs[name]
+    def measures(self) -> tuple[tuple[str, str, str, float], ...]:
+        """What the providers count: (provider, name, scope, number), as of :meth:`measure`."""
+        return self._measures
 
-    def measures(self) -> Iterator[tuple[str, str, str, float]]:
-        """What the providers count: (provider, name, scope, number), as of now."""
-        for provider, hub in self._hubs.items():
-            for name, scope, number in hub.measures():
-                yield provider, name, scope, number
+    async def measure(self) -> None:
+        """Ask every provider for its numbers; one that does not answer within a second has none."""
+
+        async def measured(context: ProviderHub) -> list[tuple[str, str, float]]:
+            return list(context.measures())
+
+        asked = [(loop.name, loop.start(loop.name, "measures", partial(measured, loop.context))) for loop in self.loops]
+        if asked:
+            await asyncio.wait({running.ended for _, running in asked}, timeout=MEASURE_DEADLINE)
+        found: list[tuple[str, str, str, float]] = []
+        for provider, running in asked:
+            if not running.ended.done():
+                running.cancel()
+            elif running.ended.exception() is None:
+                found += [(provider, *each) for each in running.ended.result()]
+        self._measures = tuple(found)
 
     def calls_of(self, name: str) -> CallStats:
         """What became of the calls into a provider type."""
         return self.stats.setdefault(name, CallStats())
+
+    def renewals(self, name: str) -> int:
+        """Times a credential a provider type read was another one than before."""
+        loop = self.loops.get(name)
+        return loop.context.renewals if loop is not None else 0
+
+    async def credentials_changed(self, name: str, renewals: int) -> bool:
+        """Whether a credential of a provider type reads otherwise than after so many renewals."""
+        loop = self.loops.get(name)
+        if loop is None:
+            return renewals != 0
+        work = partial(loop.context.credentials_changed, renewals)
+        try:
+            return await Calls(f"provider {name}:").call(loop, "credentials", work, CREDENTIALS_DEADLINE)
+        except HubError:
+            return False
 
     async def prepare(
         self, ref: ProviderRef, cluster: str, changed: Callable[[], None], api: ReadOnlyCluster | None = None
@@ -126,20 +153,25 @@ class ProviderHost:
 
         Raises:
             ProviderUnavailable: the type cannot be used.
-            ProviderSuspended: it blocked the event loop.
-            ConfigInvalid: the configuration is wrong.
+            ProviderSuspended: it blocked its event loop.
+            TerminalProviderError: the configuration is wrong.
         """
         type_ = await self.catalog.load_async(ref.name)
-        hub = self.hub(ref.name)
-        context = ProviderCluster(hub, cluster, self._folder, changed, api, self._limits.credentials_dir)
-        contain_tasks(asyncio.get_running_loop())
+        loop = self.loops.of(ref.name)
+        context = ProviderCluster(
+            loop.context,
+            cluster,
+            self._folder,
+            ChangedCall(loop, changed),
+            BridgedCluster(loop, api) if api is not None else None,
+            self._limits.credentials_dir,
+        )
 
         async def configure() -> Prepared:  # validators are foreign code, too
-            self.stalls.check(ref.name)
             config = parse_config(type_, json.loads(ref.config))
-            return Prepared(type_, config, poll_interval(type_, config), hub, context, scope_of(type_, config))
+            return Prepared(type_, config, poll_interval(type_, config), loop, context, scope_of(type_, config))
 
-        return await Calls(f"provider {ref.name} of {cluster}:").call("configuration", configure, OPEN_DEADLINE)
+        return await Calls(f"provider {ref.name} of {cluster}:").call(loop, "configuration", configure, OPEN_DEADLINE)
 
     async def open(self, prepared: Prepared, calls: Calls | None = None) -> tuple[Held[Any], Any]:
         """Open what is shared, then the provider; close it with ``Held.close``.
@@ -150,33 +182,42 @@ class ProviderHost:
 
         Raises:
             ProviderStalled: one of both took longer than its deadline, or still runs although cancelled.
-            Exception: whatever the plugin raised.
+            HubError: whatever the plugin raised.
         """
         manager = await self.manager(prepared)
-        held: Held[Any] = Held(calls or Calls(f"provider {prepared.type.name} of {prepared.cluster.name}:"), manager)
+        calls = calls or Calls(f"provider {prepared.type.name} of {prepared.cluster.name}:")
+        held: Held[Any] = Held(calls, prepared.loop, manager)
         return held, await held.open(OPEN_DEADLINE)
 
     async def manager(self, prepared: Prepared) -> Callable[[], AbstractAsyncContextManager[Any]]:
-        """What to enter for the provider, once what it shares is open.
+        """What to enter for the provider, in its loop, once what it shares is open.
 
         Raises:
-            ProviderSuspended: it blocked the event loop.
-            Exception: whatever ``shared`` raised.
+            HubError: whatever ``shared`` raised.
         """
-        name = prepared.type.name
-        self.stalls.check(name)
-        shared = await self._open_shared(prepared.type, prepared.hub)
-        return lambda: self._entered(name, lambda: prepared.type.open(prepared.cluster, prepared.config, shared))
+        shared = await self._open_shared(prepared.type, prepared.loop)
+        return lambda: prepared.type.open(prepared.cluster, prepared.config, shared)
 
     async def close(self) -> None:
-        """Close what is shared and the HTTP session; resolvers and watches must have ended."""
-        async with asyncio.TaskGroup() as group:
-            for held, _ in self._shared.values():
-                group.create_task(held.close(CLOSE_DEADLINE))
-        self._shared.clear()
-        await self._http.close()
+        """Close what is shared and end the loops; resolvers and watches must have ended.
 
-    async def _open_shared(self, type_: ProviderType, hub: ProviderHub) -> Any:
+        A loop in which a provider did not close in time is left as it is: its thread ends with the process.
+        """
+        async with asyncio.TaskGroup() as group:
+            for loop in self.loops:
+                group.create_task(self._close(loop))
+        self._shared.clear()
+        self.loops.leave_all()
+
+    async def _close(self, loop: PluginLoop) -> None:
+        held, _ = self._shared.get(loop.name, (None, None))
+        if held is not None and held.alive and loop.busy == 1:
+            await held.close(CLOSE_DEADLINE)
+        if not loop.busy:
+            with suppress(HubError):
+                await Calls(f"provider {loop.name}:").call(loop, "close", loop.context.close, CLOSE_DEADLINE)
+
+    async def _open_shared(self, type_: ProviderType, loop: PluginLoop) -> Any:
         shared, name = type_.shared, type_.name
         if shared is None:
             return None
@@ -188,7 +229,7 @@ class ProviderHost:
                 if since > asked:  # for whoever waited meanwhile, too: the last of many clusters would take an hour
                     raise ProviderStalled(why)
                 calls = self._shared_calls.setdefault(name, Calls(f"provider {name} (shared):"))
-                held = Held(calls, partial(self._entered, name, partial(shared, hub)))
+                held = Held(calls, loop, partial(shared, loop.context))
                 try:
                     value = await held.open(OPEN_DEADLINE)
                 except ProviderStalled as error:
@@ -197,29 +238,31 @@ class ProviderHost:
                 self._shared[name] = held, value
             return value
 
-    @asynccontextmanager
-    async def _entered(
-        self, name: str, enter: Callable[[], AbstractAsyncContextManager[Any]]
-    ) -> AsyncGenerator[Any, None]:
-        """``enter()``, in a task that ends when the provider type is suspended.
+    def _context(self, loop: PluginLoop) -> ProviderHub:
+        """The HubContext of a loop: what it reads of the hub, it asks the hub's loop for."""
+        read, version = self._read_secret, self._secret_version
 
-        Raises:
-            ProviderSuspended: it is already.
-        """
-        self.stalls.check(name)
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - Held and EndpointWatch have tasks of their own for it
-        tasks = self._inside.setdefault(name, set())
-        tasks.add(task)
-        try:
-            async with enter() as value:
-                yield value
-        finally:
-            tasks.discard(task)
+        async def read_secret(name: str, key: str) -> str | bytes:
+            assert read is not None  # noqa: S101 - else nobody is given this function
 
-    def _suspend(self, name: str) -> None:
-        for task in tuple(self._inside.get(name, ())):
-            task.cancel()
+            async def ask() -> str | bytes:
+                return await read(name, key)
+
+            return await loop.ask(ask)
+
+        async def secret_version(name: str) -> str | None:
+            async def ask() -> str | None:
+                return version(name) if version is not None else None
+
+            return await loop.ask(ask)
+
+        return ProviderHub(
+            loop.name,
+            clock=self.clock,
+            limits=self._limits,
+            read_secret=read_secret if read is not None else None,
+            secret_version=secret_version,
+        )
 
 
 def poll_interval(type_: ProviderType, config: Any) -> float | None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from hub.aio.clock import Clock
 from hub.model import Node, Resolution
 from hub.plugin.answers import read_answer
-from hub.plugin.spec import NodeProvider, ReadOnlyCluster, TerminalProviderError
+from hub.plugin.spec import NodeProvider, NodeProviderType, ReadOnlyCluster, TerminalProviderError
 from hub.registry.spec import ProviderRef
 from hub.resolution.calls import Calls, Held
 from hub.resolution.host import CLOSE_DEADLINE, Prepared, ProviderHost
@@ -162,7 +163,7 @@ class Resolver:
                 if wait <= 0:
                     await self._ask()
                 else:
-                    await self._health.rest(wait, self._wake, self._host.hub(self.ref.name))
+                    await self._health.rest(wait, self._wake, partial(self._host.credentials_changed, self.ref.name))
         finally:
             await self._close()
 
@@ -203,16 +204,16 @@ class Resolver:
         if everything and self._changed_at is not None:  # what changes from here on, the answer may not know of
             self._changed_at, self._last_changed = None, now
         self._asking = True
-        self._health.asking(self._host.hub(self.ref.name))
+        self._health.asking(self._host.renewals(self.ref.name))
         try:
-            provider = await self._open()
+            prepared, provider = await self._open()
             if not batch:
                 return
             self.calls += 1
             stats, started = self._host.calls_of(self.ref.name), self._clock.now()
             try:
                 said, ignored = await self._calls.call(
-                    "resolve", lambda: self._resolve(provider, batch), RESOLVE_DEADLINE
+                    prepared.loop, "resolve", partial(self._resolve, provider, tuple(batch)), RESOLVE_DEADLINE
                 )
             finally:
                 stats.seconds.note(self._clock.now() - started)
@@ -225,10 +226,10 @@ class Resolver:
             if not self._pending or self._health.status.state == "degraded":
                 self._quiet.set()
 
-    async def _resolve(self, provider: NodeProvider, batch: Sequence[Node]) -> tuple[dict[str, Resolution], int]:
-        """Ask, and read the answer: that may be a mapping of the plugin's own, so it is foreign code, too."""
-        self._host.stalls.check(self.ref.name)
-        return read_answer([node.name for node in batch], await provider.resolve(tuple(batch)))
+    @staticmethod
+    async def _resolve(provider: NodeProvider, batch: tuple[Node, ...]) -> tuple[dict[str, Resolution], int]:
+        """In the provider's loop: ask, and read the answer, which may be a mapping of the plugin's own."""
+        return read_answer([node.name for node in batch], await provider.resolve(batch))
 
     def _answered(self, batch: Sequence[Node], said: Mapping[str, Resolution], ignored: int, everything: bool) -> None:
         now = self._clock.now()
@@ -252,9 +253,8 @@ class Resolver:
 
     def _failed(self, batch: Sequence[Node], error: Exception) -> None:
         before = self._health.status
-        error = self._host.stalls.suspension(self.ref.name) or error
         self._host.calls_of(self.ref.name).failed(error)
-        text = self._health.failed(error, self._host.hub(self.ref.name))
+        text = self._health.failed(error)
         names = [node.name for node in batch if node.name in self._nodes]
         self._pending.update(names)
         changed = self._memory.failed(names, text)
@@ -264,14 +264,16 @@ class Resolver:
 
     # --- opening and closing -----------------------------------------------------------------------
 
-    async def _open(self) -> NodeProvider:
+    async def _open(self) -> tuple[Prepared, NodeProvider]:
         if self._held is not None and not self._held.alive:
             held, self._held, self._provider = self._held, None, None
             self._changed_at = self._clock.now()  # the next one knows nothing of what this one said
             raise held.failure()
         if self._provider is None:
-            prepared = self._prepared or await self._host.prepare(self.ref, self.cluster, self.changed, self._api)
-            if prepared.type.brings_endpoints:
+            prepared = self._prepared
+            if prepared is None or prepared.loop.left is not None:
+                prepared = await self._host.prepare(self.ref, self.cluster, self.changed, self._api)
+            if not isinstance(prepared.type, NodeProviderType):
                 raise TerminalProviderError(f"provider {self.ref.name!r} brings endpoints and resolves no nodes")
             self._prepared = prepared
             self._reads = tuple(sorted(prepared.type.reads))
@@ -279,12 +281,13 @@ class Resolver:
             held, provider = await self._host.open(prepared, self._calls)
             self._held, self._provider = held, provider
             self._opened_at = self._clock.now()
-            assert held.task is not None  # noqa: S101 - open() made it
-            held.task.add_done_callback(lambda _: self._wake.set())
+            assert held.running is not None  # noqa: S101 - open() made it
+            held.running.ended.add_done_callback(lambda _: self._wake.set())
             if prepared.poll is not None and self._poll_at is None:
                 self._poll_at = self._clock.now() + prepared.poll * self._rng.uniform(1 - POLL_JITTER, 1 + POLL_JITTER)
+        assert self._prepared is not None  # noqa: S101 - set before _held
         assert self._provider is not None  # noqa: S101 - set together with _held
-        return self._provider
+        return self._prepared, self._provider
 
     async def _close(self) -> None:
         held, self._held, self._provider = self._held, None, None

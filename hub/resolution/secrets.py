@@ -15,7 +15,8 @@ from typing import Final, Protocol
 from hub.aio.clock import Clock
 from hub.aio.threads import NoAnswer, Reader, glance
 from hub.errors import CredentialError, HubError
-from hub.files import read_regular
+from hub.files import ConfinedPath, OutsideFolders, signature
+from hub.plugin.references import FORMS, source_of
 from hub.plugin.spec import TerminalProviderError
 
 MAX_BYTES: Final = 65_536
@@ -27,8 +28,8 @@ READ_TIMEOUT: Final = 5.0
 SECRET_TTL: Final = 30.0
 """Seconds a Secret's value is used before it is read again, where nobody watches it."""
 
-SecretVersion = Callable[[str], str | None]
-"""Of a Secret by name: differs once that does; None where only reading it tells."""
+SecretVersion = Callable[[str], Awaitable[str | None]]
+"""``await version(name)``: differs once the Secret does; None where only reading it tells."""
 
 ReadSecret = Callable[[str, str], Awaitable[str | bytes]]
 """``await read(name, key)``: the decoded value in the hub's ``--secrets-namespace``."""
@@ -56,7 +57,7 @@ class Credential(Protocol):
         ...
 
 
-def untold(_: str) -> str | None:
+async def untold(_: str) -> str | None:
     """Nobody watches Secrets."""
     return None
 
@@ -73,57 +74,24 @@ def credential(
     Raises:
         TerminalProviderError: it names none or several, or one the hub's flags do not allow.
     """
-    keys = sorted(ref)
-    if keys == ["env"]:
+    try:
+        source = source_of(ref)
+    except ValueError:
+        raise TerminalProviderError(f"a credential is {FORMS}") from None
+    if source == "env":
         return _EnvCredential(ref["env"])
-    if keys == ["file"]:
+    if source == "file":
         if folder is None:
             raise TerminalProviderError("credential files need --credentials-dir")
-        place = Place(ref["file"], folder)
-        glance(place.real)  # refused now rather than at the first use, if its mount answers
-        return _FileCredential(place)
-    if keys == ["key", "secret"]:
-        if read_secret is None:
-            raise TerminalProviderError("credentials from a Secret need a hub that can read Secrets")
-        return _SecretCredential(ref["secret"], ref["key"], read_secret, clock, secret_version)
-    raise TerminalProviderError("a credential is {env: NAME}, {file: PATH} or {secret: NAME, key: KEY}")
-
-
-class Place:
-    """A path that must end inside one of some folders whenever it is used: symlinks may flip at any time.
-
-    Args:
-        path: absolute, or relative to the first folder.
-    """
-
-    def __init__(self, path: str, *folders: Path) -> None:
-        self._folders = folders
-        self.path = folders[0] / path
-
-    def real(self) -> str:
-        """Where the path ends now.
-
-        Raises:
-            TerminalProviderError: outside.
-        """
-        if "\0" in str(self.path):
-            raise TerminalProviderError("a file's path holds a NUL character")
-        real = os.path.realpath(self.path)
-        for folder in map(os.path.realpath, self._folders):
-            if real != folder and os.path.commonpath((real, folder)) == folder:
-                return real
-        inside = " and ".join(str(folder) for folder in dict.fromkeys(self._folders))
-        raise TerminalProviderError(f"file {self.path} lies outside {inside}; move it there or set --credentials-dir")
-
-    def read(self, limit: int) -> tuple[tuple[int, ...], bytes]:
-        """Its signature and content.
-
-        Raises:
-            OSError: it cannot be read, is no regular file (EINVAL) or has more than ``limit`` bytes (EFBIG).
-            TerminalProviderError: outside.
-        """
-        data, status = read_regular(self.real(), limit, follow=False)
-        return (status.st_ino, status.st_mtime_ns, status.st_size), data
+        file = ConfinedPath(ref["file"], folder)
+        try:
+            glance(file.real)  # refused now rather than at the first use, if its mount answers
+        except OSError as error:
+            raise TerminalProviderError(f"file {file.path} {error.strerror}") from error
+        return _FileCredential(file)
+    if read_secret is None:
+        raise TerminalProviderError("credentials from a Secret need a hub that can read Secrets")
+    return _SecretCredential(ref["secret"], ref["key"], read_secret, clock, secret_version)
 
 
 class _Remembered:
@@ -155,11 +123,11 @@ class _EnvCredential(_Remembered):
 
 
 class _FileCredential(_Remembered):
-    def __init__(self, place: Place) -> None:
+    def __init__(self, file: ConfinedPath) -> None:
         super().__init__()
-        self._place = place
+        self._file = file
         self._seen: tuple[int, ...] = ()
-        self._what = f"credential file {place.path}"
+        self._what = f"credential file {file.path}"
         self._reader = Reader(READ_TIMEOUT)
 
     async def get(self, *, reload: bool = False) -> str:
@@ -169,6 +137,8 @@ class _FileCredential(_Remembered):
             if self._value is None or reload:
                 raise CredentialError(f"{self._what}: {error}") from error
             return self._value
+        except OutsideFolders as error:
+            raise TerminalProviderError(f"{self._what} {error.strerror}") from error
         except OSError as error:
             raise CredentialError(f"{self._what}: {error.strerror}") from error
         self._seen = seen
@@ -177,14 +147,17 @@ class _FileCredential(_Remembered):
     def _read(self, reload: bool) -> tuple[tuple[int, ...], str]:
         """Signature and value as of now; in a thread."""
         known = self._value
-        if known is not None and not reload and _signature(self._place.real()) == self._seen:
+        if known is not None and not reload and self._signature() == self._seen:
             return self._seen, known
-        seen, data = self._place.read(MAX_BYTES)
-        return seen, _clean(data, self._what)
+        data, status = self._file.read(MAX_BYTES)
+        return signature(status), _clean(data, self._what)
+
+    def _signature(self) -> tuple[int, ...]:
+        return signature(os.stat(self._file.real()))  # noqa: PTH116 - real() gives a string
 
     async def changed(self) -> bool:
         try:
-            return await self._reader.call(lambda: _signature(self._place.real())) != self._seen
+            return await self._reader.call(self._signature) != self._seen
         except (OSError, HubError):
             return False
 
@@ -199,7 +172,7 @@ class _SecretCredential(_Remembered):
         self._fresh_until = float("-inf")
 
     async def get(self, *, reload: bool = False) -> str:
-        version = self._version(self._name)
+        version = await self._version(self._name)
         fresh = self._clock.now() < self._fresh_until if version is None else version == self._seen
         if self._value is not None and not reload and fresh:
             return self._value
@@ -220,11 +193,6 @@ class _SecretCredential(_Remembered):
             return await self.get() != before
         except HubError:
             return False
-
-
-def _signature(real: str) -> tuple[int, ...]:
-    status = os.stat(real)  # noqa: PTH116 - os.path.realpath gave a string
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _clean(value: str | bytes, what: str) -> str:

@@ -10,9 +10,8 @@ import msgspec
 from hub.aio.tally import CALLS, Tally
 from hub.errors import CredentialError
 from hub.plugin.spec import TerminalProviderError, TransientProviderError
-from hub.resolution.calls import ProviderStalled
 from hub.resolution.config import ConfigInvalid
-from hub.resolution.stalls import ProviderSuspended
+from hub.resolution.faults import ProviderStalled, ProviderSuspended
 
 OUTCOMES: Final = ("answered", "transient", "terminal", "timeout", "suspended", "defect")
 

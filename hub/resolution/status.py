@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import random
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Literal
 
@@ -13,11 +14,9 @@ import msgspec
 
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
-from hub.errors import HubError
 from hub.plugin.spec import TerminalProviderError, TransientProviderError
-from hub.resolution.calls import places
 from hub.resolution.config import ConfigInvalid
-from hub.resolution.context import ProviderHub
+from hub.resolution.faults import ProviderDefect, describe
 
 log = logging.getLogger(__name__)
 
@@ -69,9 +68,9 @@ class Health:
         self._renewals = 0
         self._look_at = 0.0
 
-    def asking(self, hub: ProviderHub) -> None:
-        """A call begins: credentials that anybody reads anew from here on, it may not know of."""
-        self._renewals = hub.renewals
+    def asking(self, renewals: int) -> None:
+        """A call begins, after so many renewals of credentials: it may not know of later ones."""
+        self._renewals = renewals
 
     def succeeded(self, *, forget: bool = True) -> bool:
         """An answer arrived; True where that changes the state.
@@ -89,24 +88,30 @@ class Health:
         self.status = ProviderStatus("ready", self._clock.wall())
         return True
 
-    def failed(self, error: Exception, hub: ProviderHub) -> str:
+    def failed(self, error: Exception) -> str:
         """A call failed: its text; nothing is to be asked before ``blocked_until``."""
         self.failures += 1
-        text = hub.describe(error)
+        text = describe(error)
         terminal = isinstance(error, TerminalProviderError | ConfigInvalid)
         now = self._clock.now()
         self._look_at = now + CREDENTIAL_CHECK
         self.blocked_until = float("inf") if terminal else now + max(self._backoff.next(now), _retry_after(error))
         if self.status.state != "degraded" or self.status.error != text:
             log.warning("%s: %s", self._what, text)
-            if not isinstance(error, HubError):  # a defect of the plugin
-                log.debug("%s: %s\n%s", self._what, text, places(error))
+            if isinstance(error, ProviderDefect):
+                log.debug("%s: %s\n%s", self._what, text, error.places)
         since = self.status.since if self.status.state == "degraded" else self._clock.wall()
         self.status = ProviderStatus("degraded", since, text, terminal)
         return text
 
-    async def rest(self, seconds: float, wake: asyncio.Event, hub: ProviderHub) -> None:
-        """Wait so long, until ``wake`` is set, or until a credential has changed that a terminal error waits for."""
+    async def rest(self, seconds: float, wake: asyncio.Event, changed: Callable[[int], Awaitable[bool]]) -> None:
+        """Wait so long, until ``wake`` is set, or until a credential has changed that a terminal error waits for.
+
+        Args:
+            seconds: how long.
+            wake: ends it.
+            changed: whether a credential reads otherwise than after so many renewals.
+        """
         if self.status.terminal:
             seconds = min(seconds, self._look_at - self._clock.now())
         with suppress(TimeoutError):
@@ -115,7 +120,7 @@ class Health:
         # Whatever woke us: nodes that change all the time must not put it off for ever.
         if self.status.terminal and self._clock.now() >= self._look_at:
             self._look_at = self._clock.now() + CREDENTIAL_CHECK
-            if await hub.credentials_changed(self._renewals):
+            if await changed(self._renewals):
                 self.unblock()
 
     def unblock(self) -> None:

@@ -11,11 +11,11 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-import pluggy
+from pluggy import PluginValidationError
 
 from hub.errors import UsageError
-from hub.plugin import spec
-from hub.plugin.spec import NAMESPACE, VIEWS_ENTRY_POINT_GROUP
+from hub.plugin.hooks import plugin_manager
+from hub.plugin.views import VIEWS_ENTRY_POINT_GROUP
 
 Find = Callable[[], Iterable[importlib.metadata.EntryPoint]]
 
@@ -48,12 +48,11 @@ def load(name: str, find: Find = installed) -> Any:
     if len(mine) > 1:
         owners = ", ".join(sorted(map(_owner, mine)))
         raise ConsumerUnavailable(f"several distributions have it: {owners}; uninstall all but one")
-    manager = pluggy.PluginManager(NAMESPACE)
-    manager.add_hookspecs(spec)
+    manager = plugin_manager()
     try:
         manager.register(mine[0].load(), name=name)
         manager.check_pending()
-    except pluggy.PluginValidationError as error:
+    except PluginValidationError as error:
         raise ConsumerUnavailable(f"wrong hook: {error}") from error
     found = {hook: [each.function for each in getattr(manager.hook, hook).get_hookimpls()] for hook in HOOKS}
     for hook in [hook for hook, functions in found.items() if any(map(_never_runs, functions))]:

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from hub.aio.backoff import Backoff
 from hub.aio.clock import Clock
+from hub.aio.supervise import until_one_ends
 from hub.errors import ClusterUnreachable, HubError
 from hub.kube.client import Client
 from hub.kube.reflector import Reflector, RelistSlots
@@ -117,15 +118,7 @@ class Feed:
             asyncio.create_task(each.run(), name=f"views of {self._cluster}") for each in followed
         ]
         failed: asyncio.Task[Any] = asyncio.create_task(watched.failed.wait(), name=f"views of {self._cluster} failed")
-        try:
-            await asyncio.wait({*tasks, failed}, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done():
-                    task.result()
-        finally:
-            for task in (*tasks, failed):
-                task.cancel()
-            await asyncio.gather(*tasks, failed, return_exceptions=True)
+        await until_one_ends((*tasks, failed))
         assert watched.error is not None  # noqa: S101 - reflectors never end by themselves
         raise watched.error
 

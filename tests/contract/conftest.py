@@ -7,8 +7,8 @@ import ssl
 from collections.abc import AsyncIterator
 
 import pytest
+from hub_testkit import SimulatedCluster
 
-from hub.plugin.testing import SimulatedCluster
 from tests.contract.client import Client, Server, connected
 from tests.support.apiserver.server import ApiServer
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hub_provider_ionos.testing import FakeIonosThread
+from hub_testkit.ionos import FakeIonosThread
 
 from tests.faults.rows import Place, Row
 from tests.faults.stage import NEAR, VICTIM, Lane, Site, Stage

@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 from hub_provider_inventory import InventoryError, parse, snapshot
 
-from hub.desired.snapshot import view_of_snapshot
+from hub.decide.brought import view_of_snapshot
 from hub.errors import KubeconfigError, RegistryError
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.plugin.answers import read_snapshot
@@ -108,8 +108,12 @@ KUBECONFIGS: Final = [
 ]
 POLICIES: Final = (
     KubeconfigPolicy(denied_servers=frozenset({("10.96.0.1", 443)})),
-    KubeconfigPolicy(allow_exec=frozenset({"/opt/login"}), allow_files=True, base=Path("/etc/kubeconfigs")),
-    KubeconfigPolicy(trusted=True, allow_files=True),
+    KubeconfigPolicy(
+        allow_exec=frozenset({"/opt/login"}),
+        folders=(Path("/etc/kubeconfigs"), Path("/srv")),
+        base=Path("/etc/kubeconfigs"),
+    ),
+    KubeconfigPolicy(trusted=True),
 )
 
 

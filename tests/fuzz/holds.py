@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from hub.desired.addresses import AddressPolicy
-from hub.desired.view import ViewResult
+from hub.decide.addresses import AddressPolicy
+from hub.decide.view import ViewResult
 from hub.kube import wire
 from hub.kube.protobuf import SliceEncoder
 from hub.model import Port, Slice

@@ -28,17 +28,18 @@ from typing import Any, Final
 from urllib.request import urlopen
 
 import schemathesis
+from hub_testkit import SimulatedCluster, make_node, make_service
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import CHECKS
 from schemathesis.core.result import Ok
 
 from hub.app.hub import Options, assemble
-from hub.plugin.testing import SimulatedCluster, make_node, make_service
 from hub.report.server import Listen, listening
 from tests.fuzz.bounds import MEMORY, SECONDS, peak, reset_peak
 from tests.fuzz.mutate import damaged
-from tests.unit.report.conftest import Where, until
+from tests.support.waiting import until
+from tests.unit.report.conftest import Where
 
 PATIENCE: Final = 5.0
 """Seconds; the listener itself cuts off after ten who does not go on, and nobody here fails to."""

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from hub.desired.snapshot import view_of_snapshot
-from hub.desired.view import ViewBuilder
+from hub.decide.brought import view_of_snapshot
+from hub.decide.view import ViewBuilder
 from hub.model import Absent, Found, Hints, ObjectReference, Port, Unknown
 from hub.plugin import Snapshot, SnapshotEndpoint
 from hub.registry.spec import NodePolicy, ProviderRef
@@ -20,6 +20,7 @@ from hub.resolution.resolver import Resolver
 from tests.fuzz.holds import ACCEPTED, ALLOWED, CANARY, NOW, REFUSED, one_line, publishable
 from tests.fuzz.mutate import NASTY
 from tests.fuzz.servers import LOOP
+from tests.support.loops import SameLoop
 from tests.unit.resolution.plugins import Scripted, Streamed, catalog_of, found, node
 from tests.unit.resolution.virtual import LoopClock, within
 
@@ -96,7 +97,7 @@ SNAPSHOTS: Final = snapshot_of() | ODD
 async def _resolved(offered: Any) -> str:
     """A provider that answers well, and then with this: what was known of a node stays unless a good answer says so."""
     provider = Scripted(found, lambda _: offered)
-    host = ProviderHost(catalog_of(provider.type()), clock=LoopClock(), folder="/nowhere")
+    host = ProviderHost(catalog_of(provider.type()), clock=LoopClock(), folder="/nowhere", start_loop=SameLoop)
     host.catalog.load("scripted")
     resolver = Resolver("c1", ProviderRef("scripted"), host, lambda: None)
     async with running(resolver.run(), host):
@@ -121,7 +122,7 @@ async def _followed(offered: Any) -> str:
     """The same of a provider that brings endpoints."""
     good = Snapshot((SnapshotEndpoint("a", ("10.0.0.1",)),))
     provider = Streamed([good, 1.0, offered, 1e9], [good, 1e9])
-    host = ProviderHost(catalog_of(provider.type()), clock=LoopClock(), folder="/nowhere")
+    host = ProviderHost(catalog_of(provider.type()), clock=LoopClock(), folder="/nowhere", start_loop=SameLoop)
     host.catalog.load("streamed")
     watch = EndpointWatch("legacy", ProviderRef("streamed"), host, lambda: None)
     async with running(watch.run(), host):

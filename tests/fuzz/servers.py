@@ -15,10 +15,12 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, cast
 
 import msgspec
+from hub_testkit import make_node, make_service, make_slice
 from msgspec import structs
 
-from hub.desired.published import Index
-from hub.desired.view import ViewBuilder
+from hub.decide import record
+from hub.decide.endpoints import published_groups
+from hub.decide.view import ViewBuilder
 from hub.errors import ApiError, BadAnswer, ClusterUnreachable, HubError
 from hub.kube import protobuf, wire
 from hub.kube.client import Client, api_error
@@ -27,14 +29,11 @@ from hub.kube.protobuf import SliceEncoder
 from hub.kube.reflector import Reflector, Store
 from hub.local.stores import SliceStore
 from hub.model import Conditions, Endpoint, Found, Node, ObjectReference, Port, Service, Slice
-from hub.plan import record
-from hub.plugin.testing import make_node, make_service, make_slice
 from hub.registry.spec import NodePolicy
 from hub.remote.nodes import NodeStore
 from tests.fuzz.holds import ACCEPTED, ALLOWED, CANARY, NOW, REFUSED, one_line, publishable, written
 from tests.fuzz.mutate import as_json
 from tests.unit.kube.test_http1 import Peer
-from tests.unit.kube.test_nodes import binary, page
 from tests.unit.resolution.virtual import LoopClock, VirtualLoop
 
 # --- what an API server says -----------------------------------------------------------------------------
@@ -132,7 +131,7 @@ def usable(value: Any) -> None:
             addresses = tuple(each.address for each in value.addresses)
             publishable(views.build({value.name: value}, {value.name: Found(addresses)}, NOW))
         case Slice():
-            Index().groups([value], {})
+            published_groups([value], {}, {})
             written(value)
             record.decode(value.annotations.get("endpointslice-hub/state", ""))
         case Service():
@@ -168,17 +167,12 @@ MESSAGES: Final = (
     protobuf.MAGIC
     + _message(1, _message(1, b"v1") + _message(2, b"Status"))
     + _message(2, _message(3, b"no") + _message(4, b"Invalid") + _message(5, CAUSE + b"\x28\x03") + b"\x30\xa6\x03"),
-    page(*map(binary, (make_node("n1", "10.0.0.1"), make_node("n2", "fd00::2", ready=False))), token="next"),
 )
 
 
 def message(body: bytes) -> str:
-    """Nodes, identity and Status of whatever says it is protobuf, or an error."""
+    """Identity and Status of whatever says it is protobuf, or an error."""
     raised(422, body, "Unprocessable")
-    with suppress(BadAnswer):
-        for value in told(lambda: wire.NODES.list_page(body))[0].values():
-            usable(value)
-        return ACCEPTED
     try:
         told(lambda: wire.decode_identity(body))
     except BadAnswer:

@@ -22,12 +22,12 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from hub_testkit import SimulatedCluster, make_node, make_service
 
 from hub.app.hub import Hub, Options, assemble
 from hub.cli import cli
 from hub.kube import client as client_module
 from hub.kube import reflector as reflector_module
-from hub.plugin.testing import SimulatedCluster, make_node, make_service
 from hub.registry import watch as registry_watch
 from hub.report.facts import inspected
 from tests.support.apiserver.pki import Authority

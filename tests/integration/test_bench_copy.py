@@ -20,19 +20,29 @@ def test_quick_benchmark_of_copies_finishes() -> None:
     argv = [sys.executable, "benchmarks/service_copy.py", "--quick", "--subjects", "hub"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
-    assert "| 3 endpoints | change → copy, p50 |" in done.stdout
+    for when in ("one change after the other", "5 changes a second", "20 changes a second"):
+        assert f"| 3 endpoints, {when} | change → copy, p50 |" in done.stdout
 
 
-def test_the_table_compares_medians() -> None:
-    """Of each subject over the rounds; the goal is a ratio."""
+@pytest.mark.parametrize(
+    ("pace", "line"),
+    [
+        (0, "one change after the other | change → copy, p50 | 6.5 ms | 5.0 ms | 1.30 | ≤ 1.2 | missed |"),
+        (
+            20,
+            "20 changes a second | change → copy, p50 | 6.5 ms | 5.0 ms | 1.30 | ≤ 1.2 or hub ≤ 60 ms | met |",
+        ),
+    ],
+)
+def test_the_table_compares_medians(pace: int, line: str) -> None:
+    """Of each subject over the rounds; the goal is a ratio, and at a fixed pace, a short time is good enough."""
     machine = {"cores": 2, "python": "3", "go": "1", "kubernetes": "1", "etcd": "3"}
     runs = [
-        {"subject": name, "endpoints": 3, "round": number, "p50_ms": p50, "p99_ms": 10.0}
-        for name, figures in (("hub", (5.0, 6.0, 9.0)), ("gocopy", (5.0, 5.0, 5.0)))
+        {"subject": name, "endpoints": 3, "pace": pace, "round": number, "p50_ms": p50, "p99_ms": 10.0}
+        for name, figures in (("hub", (5.0, 6.5, 9.0)), ("gocopy", (5.0, 5.0, 5.0)))
         for number, p50 in enumerate(figures)
     ]
-    text = service_copy.document({"machine": machine, "runs": runs})
-    assert "| 3 endpoints | change → copy, p50 | 6.0 ms | 5.0 ms | 1.20 | ≤ 1.2 | met |" in text
+    assert line in service_copy.document({"machine": machine, "runs": runs})
 
 
 def test_the_page_has_a_place_for_it() -> None:

@@ -323,7 +323,7 @@ def test_once_does_not_promise_what_a_single_pass_cannot_do(
 
     kept = world.run("run", "--once", *ACCESS)
 
-    stays = "slices that the registry asks for no more stay: a single pass does not wait for --removal-grace"
+    stays = "slices dropped from clusters.yaml are kept, because a single pass does not wait for --removal-grace"
     assert errors(kept) == [f"Warning: edge/{service}: {stays}; with 0s they go"]
     assert (world.published(), kept.returncode) == (EVERYTHING, 0)
 
@@ -371,7 +371,7 @@ async def test_once_leaves_a_running_hub_alone(world: World, monkeypatch: pytest
     world.hub_cluster.api.post(LEASES, {"metadata": {"name": "endpointslice-hub-default"}, "spec": spec})
     registry, kubeconfig = str(world.folder / "clusters.yaml"), str(world.folder / "hub")
 
-    with pytest.raises(NotLeader, match=r"default/endpointslice-hub-default cannot be had: another holds it"):
+    with pytest.raises(NotLeader, match=r"cannot get the Lease default/endpointslice-hub-default: another holds it"):
         await hub.cli.once.once(Options(registry, kubeconfig=kubeconfig))
 
     assert world.slices() == []

@@ -213,4 +213,4 @@ def test_a_standby_writes_no_events(world: World) -> None:
         leaders = {each["reportingInstance"] for each in events(world)}
         assert len(leaders) == 1
         identity = second.hub.elector.identity
-        assert (identity in leaders) == second.hub.elector.is_leader
+        assert (identity in leaders) == second.hub.elector.leading

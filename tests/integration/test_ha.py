@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hub_testkit import SimulatedCluster, make_node, make_service
 
 from hub.app.hub import Options, assemble
-from hub.plugin.testing import SimulatedCluster, make_node, make_service
 from tests.support.apiserver.audit import Request
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import World, add_node
@@ -26,7 +26,7 @@ from tests.support.replicas import DURATION, LEASES, SHORT, Change, Replica, tro
 from tests.support.waiting import eventually
 
 SERVICES = ("one", "two", "three", "four")
-"""A Service is written twice a second at most; several are written more often."""
+"""Several, so that there are more writes to judge."""
 
 
 # --- replicas ----------------------------------------------------------------------------------------------

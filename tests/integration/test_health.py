@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hub_testkit import SimulatedCluster, make_node, make_service
+
 from hub.app.hub import Hub, Options, assemble
 from hub.app.oneshot import observing, once
 from hub.model import TargetKey
-from hub.plugin.testing import SimulatedCluster, make_node, make_service
 from tests.support.namespace import in_namespace
 
 READY, FAILED, DRAINING = (True, True, False), (False, False, False), (False, True, True)

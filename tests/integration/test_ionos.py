@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hub_provider_ionos.testing import FakeIonosThread
+from hub_testkit.ionos import FakeIonosThread
 
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
@@ -44,9 +44,9 @@ class Cloud:
         }
         return {"name": "ionos", "config": config}
 
-    def add(self, cluster: str, name: str, address: str) -> str:
-        """A server, and its Node without any address of its own; the server's id."""
-        server = self.fake.do(lambda ionos: ionos.add_server(DC, f"vm-{name}", address))
+    def add(self, cluster: str, name: str, *addresses: str) -> str:
+        """A server with these addresses on one NIC, and its Node without any address; the server's id."""
+        server = self.fake.do(lambda ionos: ionos.add_server(DC, f"vm-{name}", *addresses))
         api, body = self.world.remotes[cluster].api, node_of(name)
         api.post("/api/v1/nodes", {"metadata": body["metadata"], "spec": {"providerID": f"ionos://{server}"}})
         api.patch(f"/api/v1/nodes/{name}/status", {"status": body["status"]})
@@ -89,6 +89,14 @@ def test_a_rotated_server_takes_its_endpoint_along(cloud: Cloud) -> None:
         cloud.world.awaits("10.1.0.1", "10.1.0.2", "10.2.0.1")
         cloud.remove("eu", "n1", old)
         cloud.world.awaits("10.1.0.2", "10.2.0.1")
+
+
+def test_the_first_address_that_the_cluster_allows_is_published(cloud: Cloud) -> None:
+    """A NIC's public address comes first and is outside allowedCIDRs; its private address is published."""
+    cloud.add("eu", "n1", "185.9.9.9", "10.1.0.7")
+    cloud.add("us", "m1", "10.2.0.1")
+    with running(cloud):
+        cloud.world.awaits("10.1.0.7", "10.2.0.1")
 
 
 def test_an_outage_of_the_api_loses_nothing(cloud: Cloud) -> None:

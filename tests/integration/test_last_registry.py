@@ -166,5 +166,5 @@ def test_garbage_in_the_config_map_is_no_registry(world: World, caplog: pytest.L
     world.write_text(BROKEN)
     with pytest.raises(RegistryError, match="is not YAML"), RunningHub(world, fall_back=True):
         pass
-    assert f"in ConfigMap default/{accepted.config_map('default')} is of no use" in caplog.text
+    assert f"in ConfigMap default/{accepted.config_map('default')} cannot be used" in caplog.text
     assert "version: must be 1, not 3" in caplog.text

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_provider_ionos.testing import FakeIonosThread
+from hub_testkit.ionos import FakeIonosThread
 from prometheus_client.parser import text_string_to_metric_families
 
 from hub.report.metrics_catalog import METRICS, PREFIX
@@ -26,7 +26,8 @@ from tests.support.ports import free_port
 from tests.support.prometheus import ROOT, Prometheus
 from tests.support.waiting import eventually
 
-DASHBOARD: dict[str, Any] = json.loads((ROOT / "monitoring" / "dashboard.json").read_text())
+FILES = ROOT / "helm" / "endpointslice-hub" / "files"
+DASHBOARD: dict[str, Any] = json.loads((FILES / "dashboards" / "dashboard.json").read_text())
 DATACENTER = "10000000-0000-4000-8000-000000000001"
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -415,7 +415,7 @@ def test_a_name_whose_secret_leads_elsewhere_is_taken(
     before = token(world)
     remote_clusters[1].kubeconfig(world.folder / "admin.conf", "admin")
     said = hub(*APPLY)
-    assert (said.code, "the name is taken; choose another, or say --rotate if eu has moved" in said.err) == (3, True)
+    assert (said.code, "the name is taken; choose another, or give --rotate if eu has moved" in said.err) == (3, True)
     assert token(world) == before
     assert not remote_clusters[1].api.exists(ACCOUNT)
     assert hub(*APPLY, "--rotate").code == 0
@@ -480,7 +480,7 @@ def test_a_hub_cluster_that_is_away_leaves_the_remote_untouched(world: World, hu
         edit(world.folder / "hub-admin", f"https://127.0.0.1:{closed.getsockname()[1]}")
         said = hub(*APPLY)
     assert said.code == 3
-    assert "connection refused; is --kubeconfig that of the hub cluster, and can it be reached" in said.err
+    assert "connection refused; check that --kubeconfig is that of the hub cluster" in said.err
     assert not world.remotes["eu"].api.exists(ACCOUNT)
 
 
@@ -505,7 +505,7 @@ def test_a_namespace_for_secrets_that_is_missing_is_named(world: World, hub: Hub
     """And the flag that names another."""
     said = hub(*APPLY[:-1], "nowhere")
     assert said.code == 3
-    assert "create namespace nowhere, or say where the hub reads Secrets: --secrets-namespace" in said.err
+    assert "create namespace nowhere, or give the one where the hub reads Secrets: --secrets-namespace" in said.err
     assert "created  ServiceAccount endpointslice-hub/endpointslice-hub" in said.err  # what was done by then
 
 
@@ -529,7 +529,10 @@ def test_remove_takes_everything_back(world: World, hub: Hub) -> None:
     looked = hub(
         "cluster", "remove", "eu", "--from-kubeconfig", "admin.conf", "--registry", "clusters.yaml", *SECRETS_AT
     )
-    assert (looked.code, "Nothing was changed: say --apply." in looked.err) == (0, True), looked.err
+    assert (looked.code, "Nothing was changed; repeat with --apply to make these changes." in looked.err) == (
+        0,
+        True,
+    ), looked.err
     assert world.hub_cluster.api.exists(f"{SECRETS}/eu")
     stale = world.remotes["eu"].api_with(token(world))
     stale.list("/api/v1/nodes")

@@ -181,11 +181,11 @@ def test_a_page_of_what_is_gone_says_so(world: World, page: Page, path: str, nam
         expect(live).to_contain_text("live, as of")
 
         world.write(clusters, services)
-        expect(live).to_contain_text("gone, shown is what was at", timeout=20_000)
+        expect(live).to_contain_text("deleted, showing the state of", timeout=20_000)
         world.remotes["eu"].api.delete("/api/v1/nodes/eu-2")
         world.awaits("10.0.1.1", "10.0.1.3", "10.0.2.1", "10.0.2.2", "10.0.2.3")
         page.wait_for_timeout(3_000)
-        expect(live).to_contain_text("gone, shown is what was at")
+        expect(live).to_contain_text("deleted, showing the state of")
         expect(page.locator("h1")).to_have_text(name)
 
         world.write([*clusters, spare], [*services, world.service("nosuch", "us")])

@@ -161,7 +161,7 @@ def test_a_plugin_from_elsewhere_publishes(
 PREFIX = "\nimport asyncio, time\n"
 ANSWER = "return {node.name: Found((node.addresses[0].address,)) for node in nodes}"
 OPEN = "    yield Provider()"
-HOOK = "return [ProviderType(name=NAME, open=open_provider)]"
+HOOK = "return [NodeProviderType(name=NAME, open=open_provider, config=NoConfig)]"
 SHARED = "@asynccontextmanager\nasync def shared(hub):\n    await asyncio.sleep(1e6)\n    yield\n\n@hookimpl"
 TASK = (
     f"    async def work():\n        {{}}\n    task = asyncio.create_task(work())\n    await asyncio.sleep(0.1)\n{OPEN}"
@@ -202,10 +202,10 @@ BROKEN: Mapping[str, tuple[str, str]] = {
 BLOCKING: Mapping[str, str] = {
     "resolve-blocks": changed(ANSWER, f"time.sleep(1e6); {ANSWER}"),
     "resolve-spins": changed(ANSWER, f"\n        while True: pass\n        {ANSWER}"),
-    "resolve-blocks-a-little": changed(ANSWER, f"time.sleep(0.7); {ANSWER}"),
+    "resolve-blocks-a-little": changed(ANSWER, f"time.sleep(0.9); {ANSWER}"),
     "task-blocks": changed(OPEN, TASK.format("time.sleep(1e6)")),
 }
-"""Provider -> source of a plugin that stops the event loop."""
+"""Provider -> source of a plugin that blocks its event loop."""
 
 
 def install(folder: Path, plugins: Mapping[str, str]) -> Path:
@@ -265,8 +265,8 @@ def test_broken_plugins_hurt_only_the_clusters_that_name_them(world: World) -> N
 
 
 @pytest.mark.parametrize("name", BLOCKING)
-def test_a_plugin_that_stops_the_event_loop_hurts_others_for_a_moment(world: World, name: str) -> None:
-    """It is noticed, named, interrupted after a second, and not called again; its cluster keeps its endpoints."""
+def test_a_plugin_that_blocks_delays_no_other(world: World, name: str) -> None:
+    """It is named; its cluster keeps its endpoints; changes of another's cluster arrive as ever."""
     plugins = install(world.folder, {name: BLOCKING[name]})
     register(world, name="node-addresses")
     add_node(world.remotes["eu"], "n1", "10.1.0.1")
@@ -275,9 +275,11 @@ def test_a_plugin_that_stops_the_event_loop_hurts_others_for_a_moment(world: Wor
         world.awaits("10.1.0.1", timeout=20)
         world.awaits("10.2.0.1", service="orders")
         register(world, name=name)
-        assert slowest_change(world, 2, seconds=4) < 3.0, hub.log.read_text()
-        eventually(lambda: said(hub, name, "blocks the event loop ("))
-        assert slowest_change(world, 102, seconds=1) < 1.5, hub.log.read_text()
+        assert slowest_change(world, 2, seconds=4) < 1.5, hub.log.read_text()
+        eventually(lambda: said(hub, name, "blocks its event loop ("))
+        if name != "resolve-blocks-a-little":
+            eventually(lambda: said(hub, name, "is started again in a new thread"), timeout=15)
+            assert slowest_change(world, 102, seconds=1) < 1.5, hub.log.read_text()
         assert world.published("orders") == ["10.2.0.1"]
         assert hub.terminate()[0] == 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,8 +21,8 @@ from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret
 from hub.kube.wire import NODES
 from hub.model import Node
-from hub.plugin.testing import make_node
 from tests.support.apiserver.server import ApiServer
+from tests.support.waiting import until
 
 PATH = "/api/v1/nodes"
 
@@ -97,13 +97,6 @@ async def following(server: ApiServer, pool: LookupPool, **more: Any) -> AsyncIt
     await asyncio.sleep(0.05)
 
 
-async def until(condition: Callable[[], object], seconds: float = 30) -> None:
-    """Wait for what the reflector does."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - the condition is the test's own
-            await asyncio.sleep(0.02)
-
-
 async def create(server: ApiServer, *names: str) -> None:
     """Make Nodes, on the side."""
     for name in names:
@@ -131,44 +124,6 @@ async def test_store_follows_the_nodes(hub_cluster: ApiServer, pool: LookupPool)
     await asyncio.sleep(0.2)
     verbs = [request.verb for request in hub_cluster.requests(mark) if request.verb in ("list", "watch")]
     assert sorted(verbs) == ["list", "watch"]
-
-
-async def test_both_encodings_of_a_list_are_the_same_nodes(hub_cluster: ApiServer, pool: LookupPool) -> None:
-    """A busy node, a bare one and one that is being deleted, as the server writes them."""
-    taints = [{"key": "team", "value": "a", "effect": "NoSchedule"}, {"key": "gone", "effect": "NoExecute"}]
-    busy = make_node(
-        "n1",
-        ["10.0.0.1", "fd00::1"],
-        external="192.0.2.1",
-        taints=taints,
-        zone="z",
-        provider_id="ionos://a/b",
-        bulk=True,
-    )
-    for node in (busy, make_node("n2", unschedulable=True, ready="Unknown"), {"metadata": {"name": "n3"}}):
-        await asyncio.to_thread(hub_cluster.api.post, PATH, node)
-        if "status" in node:
-            await asyncio.to_thread(
-                hub_cluster.api.patch, f"{PATH}/{node['metadata']['name']}/status", {"status": node["status"]}
-            )
-    await asyncio.to_thread(hub_cluster.api.patch, f"{PATH}/n3", {"metadata": {"finalizers": ["test.invalid/held"]}})
-    await delete(hub_cluster, "n3")
-    access = ClusterAccess(
-        hub_cluster.url, Token(Secret(hub_cluster.token())), "test", ca_data=hub_cluster.ca_pem.encode()
-    )
-    async with Client(Credentials(access, SystemClock()), pool) as client:
-        binary = await client.request("GET", PATH, params={"limit": "2"}, content_type=NODES.list_type)
-        text = await client.request("GET", PATH, params={"limit": "2"})
-        nodes, version, more = NODES.list_page(binary)
-        assert (binary[:4], text[:1], sorted(nodes), bool(more)) == (b"k8s\0", b"{", ["n1", "n2"], True)
-        assert (nodes, version) == NODES.list_page(text)[:2]
-        assert nodes["n1"].ready_since
-        assert nodes["n1"].taints
-        params = {"continue": more, "limit": "2"}
-        rest = NODES.list_page(await client.request("GET", PATH, params=params, content_type=NODES.list_type))[0]
-        assert rest == NODES.list_page(await client.request("GET", PATH, params=params))[0]
-        assert rest["n3"].deleting
-    await asyncio.to_thread(hub_cluster.api.patch, f"{PATH}/n3", {"metadata": {"finalizers": None}})
 
 
 async def test_killed_server_is_followed_again(hub_cluster: ApiServer, pool: LookupPool) -> None:

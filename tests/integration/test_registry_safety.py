@@ -357,7 +357,7 @@ def test_another_hubs_slices_are_taken_over_where_told(world: World) -> None:
 
 CONTACT = """
 from contextlib import asynccontextmanager
-from hub.plugin import Found, ProviderType, hookimpl
+from hub.plugin import Found, NoConfig, NodeProviderType, hookimpl
 
 class Provider:
     async def resolve(self, nodes, /):
@@ -370,7 +370,7 @@ async def open_provider(cluster, config, shared):
 
 @hookimpl
 def hub_register_providers():
-    return [ProviderType(name=NAME, open=open_provider)]
+    return [NodeProviderType(name=NAME, open=open_provider, config=NoConfig)]
 """
 
 RECORDS = json.dumps([{"name": "n1", "private_ip": "10.1.0.1", "ready": True, "worker": True}])

@@ -23,7 +23,7 @@ import pytest
 from hub.election.assignment import Assignment
 from hub.election.elector import Timing
 from hub.election.lease import lease_of
-from hub.election.shards import SHARDS
+from hub.election.peers import SHARDS
 from hub.model import TargetKey
 from hub.registry.load import load
 from hub.report.collect import Collected, Collector, Row

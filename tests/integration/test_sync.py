@@ -63,7 +63,7 @@ def test_a_restart_adopts_without_a_write(world: World) -> None:
     before, mark = world.versions(), world.hub_cluster.audit_mark()
 
     with RunningHub(world) as again:
-        eventually(lambda: again.state("eu") == "Ready: " and again.hub.elector.is_leader)
+        eventually(lambda: again.state("eu") == "Ready: " and again.hub.elector.leading)
         assert world.writes(mark, settle=1.0) == []
 
     assert world.versions() == before

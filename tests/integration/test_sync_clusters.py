@@ -222,7 +222,7 @@ def test_a_restart_while_a_remote_is_down_adopts_its_slices(world: World) -> Non
     mark = world.hub_cluster.audit_mark()
 
     with RunningHub(world) as hub:
-        eventually(lambda: hub.state("us").startswith("Unreachable") and hub.hub.elector.is_leader)
+        eventually(lambda: hub.state("us").startswith("Unreachable") and hub.hub.elector.leading)
         assert world.writes(mark, settle=1.0) == []
         (lost,) = [each for each in world.slices() if each["endpoints"][0]["addresses"] == ["10.2.0.1"]]
         world.hub_cluster.api.delete(world.slice_path(lost["metadata"]["name"]))
@@ -411,7 +411,7 @@ def test_a_stopped_hub_hands_over_within_two_seconds(world: World) -> None:
     assert (code, seconds < 5.0) == (0, True)
     assert not world.hub_cluster.api.get(LEASE)["spec"].get("holderIdentity")
     with RunningHub(world) as second:
-        eventually(lambda: second.hub.elector.is_leader, 2.0)
+        eventually(lambda: second.hub.elector.leading, 2.0)
         assert time.monotonic() - stopped < 2.0
         add_node(world.remotes["eu"], "n2", "10.1.0.2")
         world.awaits("10.1.0.1", "10.1.0.2", "10.2.0.1")
@@ -425,7 +425,7 @@ def test_a_standby_takes_over_within_seconds_of_a_release(world: World) -> None:
         with RunningHub(world) as second:
             eventually(lambda: second.hub.elector.holder == first.hub.elector.identity)
             first.stop()
-            eventually(lambda: second.hub.elector.is_leader, 5.0)
+            eventually(lambda: second.hub.elector.leading, 5.0)
 
 
 def test_a_killed_hub_leaves_everything_and_the_next_one_adopts(world: World) -> None:
@@ -438,7 +438,7 @@ def test_a_killed_hub_leaves_everything_and_the_next_one_adopts(world: World) ->
     world.hub_cluster.api.delete(LEASE)  # as good as expired: its holder is dead
 
     with RunningHub(world) as second:
-        eventually(lambda: second.hub.elector.is_leader)
+        eventually(lambda: second.hub.elector.leading)
         eventually(lambda: second.state("us") == "Ready: ")
         time.sleep(0.5)
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,70 +11,16 @@ import yaml
 
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import ROOT, World, node
+from tests.support.page import Reader, blocks
 from tests.support.waiting import eventually
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
-BLOCKS = re.compile(r"^```(sh|yaml|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-class Reader:
-    """Somebody who follows the page from its top, in an empty folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._blocks: Iterator[tuple[str, str]] = iter(BLOCKS.findall(PAGE))
-        self._running: subprocess.Popen[bytes] | None = None
-
-    def next(self, kind: str) -> str:
-        """The next block of the page, which must be of this kind."""
-        found, text = next(self._blocks)
-        assert found == kind
-        return text
-
-    def commands(self) -> list[str]:
-        """The lines of the next block of commands."""
-        return self.next("sh").splitlines()
-
-    def hub(self, line: str, code: int = 0) -> str:
-        """Run a command of the page; what it prints."""
-        done = subprocess.run(
-            self._argv(line), cwd=self.folder, env=self._environment(), capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == code, f"{line}: {done.stdout}{done.stderr}"
-        return done.stdout
-
-    def run(self, line: str) -> None:
-        """Start the command that does not end."""
-        argv = [*self._argv(line), "--health-probe-bind-address", "0", "--listen", "0"]
-        self._running = subprocess.Popen(argv, cwd=self.folder, env=self._environment(), stderr=subprocess.DEVNULL)
-
-    def interrupt(self) -> int:
-        """Ctrl-C."""
-        assert self._running is not None
-        self._running.send_signal(signal.SIGINT)
-        return self._running.wait(20)
-
-    def close(self) -> None:
-        """Leave nothing running."""
-        if self._running is not None and self._running.poll() is None:
-            self._running.kill()
-            self._running.wait(10)
-
-    @staticmethod
-    def _argv(line: str) -> list[str]:
-        program, *arguments = shlex.split(line)
-        assert program == "hub"
-        return [sys.executable, "-m", "hub", *arguments]
-
-    @staticmethod
-    def _environment() -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": str(ROOT), "KUBECONFIG": "/nosuch", "COLUMNS": "120"}
 
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
     """Before the first line."""
-    made = Reader(tmp_path)
+    made = Reader(tmp_path, PAGE)
     yield made
     made.close()
 
@@ -138,7 +79,7 @@ def test_the_tutorial_works(reader: Reader, hub_cluster: ApiServer, remote_clust
     [purge] = reader.commands()
     reader.hub(purge)
     eventually(lambda: world.slices() == [])
-    assert list(BLOCKS.findall(PAGE))[-1][1].strip() == purge
+    assert blocks(PAGE)[-1][1].strip() == purge
 
 
 def shows(expected: str, printed: str) -> None:

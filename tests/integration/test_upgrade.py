@@ -37,7 +37,7 @@ def works(hub: RunningHub, world: World) -> bool:
     """Whether a hub leads, knows every cluster and has judged every target."""
     names = [each["name"] for each in world.registry["services"]]
     return (
-        hub.hub.elector.is_leader
+        hub.hub.elector.leading
         and all(hub.state(each) == "Ready: " for each in world.remotes)
         and all(not hub.status(name) and not hub.findings(name) for name in names)
     )

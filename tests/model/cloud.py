@@ -15,6 +15,7 @@ from hub.plugin import (
     ClusterContext,
     Found,
     Node,
+    NodeProviderType,
     ProviderType,
     Resolution,
     TransientProviderError,
@@ -89,4 +90,4 @@ async def _open(_context: ClusterContext, config: Config, _shared: object) -> As
 @hookimpl
 def hub_register_providers() -> Iterable[ProviderType]:
     """The one type."""
-    return [ProviderType(name="model-cloud", open=_open, config=Config, poll_interval=POLL, reads=frozenset())]
+    return [NodeProviderType(name="model-cloud", open=_open, config=Config, poll_interval=POLL, reads=frozenset())]

@@ -14,7 +14,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from hub.plugin.testing import SimulatedCluster
+from hub_testkit import SimulatedCluster
+
 from tests.model.cloud import six
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from hub.apply.writer import Outcome, Writer
-from hub.desired.addresses import Accepted
-from hub.desired.claims import step_aside
-from hub.desired.view import ViewResult
+from hub.decide.addresses import Accepted
+from hub.decide.claims import step_aside
+from hub.decide.guard import GuardMemory, GuardVerdict
+from hub.decide.plan import Plan, plan
+from hub.decide.record import NO_RECORD
+from hub.decide.view import ViewResult
 from hub.model import LABEL_OWNER, Absent, ObjectKey, Slice, SourceView
 from hub.passes.guarding import effective
-from hub.plan.guard import GuardMemory, GuardVerdict
-from hub.plan.plan import Plan, plan
-from hub.plan.record import NO_RECORD
 from hub.remote.source import Source
 from hub.remote.status import State
 from tests.model import world
@@ -100,8 +100,8 @@ def _any(_self: Any, text: str) -> Accepted:
     return Accepted(text, "IPv6" if ":" in text else "IPv4")
 
 
-def _leave(claim: Any, **_: Any) -> None:
-    step_aside(claim, healthy=True, remove=True)
+def _leave(claim: Any, **_: Any) -> Any:
+    return step_aside(claim, healthy=True, remove=True)
 
 
 def _thawed(content: bytes, path: Any) -> Any:
@@ -249,14 +249,14 @@ SABOTAGES: Mapping[str, Sabotage] = {
         {"hub.passes.reconcile.plan": _nobodys}, "without our labels", lambda machine: machine.time_goes_by(seconds=1.1)
     ),
     "any address is published": Sabotage(
-        {"hub.desired.addresses.AddressPolicy.check": _any}, "no allowedCIDRs has", _address_outside
+        {"hub.decide.addresses.AddressPolicy.check": _any}, "no allowedCIDRs has", _address_outside
     ),
     "nobody waits for the removal grace": Sabotage(
         {"tests.model.world.GRACE": 0.0}, "after the registry did", _source_is_dropped
     ),
-    "a move takes no time": Sabotage({"hub.desired.claims.SETTLE": 0.0}, "after it came elsewhere", _address_moves),
+    "a move takes no time": Sabotage({"hub.decide.settle.SETTLE": 0.0}, "after it came elsewhere", _address_moves),
     "a switch removes first": Sabotage(
-        {"hub.desired.target.step_aside": _leave}, "nobody said|became empty", _strategy_changes
+        {"hub.decide.target.step_aside": _leave}, "nobody said|became empty", _strategy_changes
     ),
     "a frozen cluster is not": Sabotage(
         {"tests.model.world._checked": _thawed}, "which is frozen", _frozen_cluster_loses_a_node
@@ -273,7 +273,7 @@ SABOTAGES: Mapping[str, Sabotage] = {
         {"hub.kube.reflector._older": lambda *_: False}, "lacks|still has|is there", _backup_is_restored
     ),
     "an address that moves keeps its conditions": Sabotage(
-        {"hub.desired.claims._alike": lambda endpoint, _other: endpoint}, "unequal conditions", _unready_address_moves
+        {"hub.decide.settle._alike": lambda endpoint, _other: endpoint}, "unequal conditions", _unready_address_moves
     ),
 }
 

@@ -17,19 +17,19 @@ from typing import Any
 from unittest import mock
 
 import hub_provider_service_copy  # noqa: F401 - here, so that no history is the one that imports it
+from hub_testkit import SimulatedCluster, make_node, make_service
 
 from hub.aio.clock import rfc3339
 from hub.app.hub import Hub, Options, assemble
 from hub.errors import ClusterUnreachable, HubError
 from hub.local.approvals import config_map
 from hub.model import TargetKey
-from hub.plugin.testing import SimulatedCluster, make_node, make_service
 from hub.registry import isolated, load
 from hub.registry.file import Loaded, read
-from hub.resolution.stalls import Stalls
 from tests.model import cloud
 from tests.model.judge import UNREACHABLE_AFTER, WRITER, Judge
 from tests.model.loop import PROCESS, VirtualClock, VirtualLoop
+from tests.support.loops import SameLoop
 
 NAMES = ("a", "b", "c")
 LOCAL = "local"
@@ -142,8 +142,6 @@ class World:
         sys.path.insert(0, str(self.folder))
         self._stack.callback(sys.path.remove, str(self.folder))
         self._stack.enter_context(mock.patch.object(isolated, "loads", _checked))
-        # It measures real time, and interrupts whoever lets it pass: here all of it passes outside the loop.
-        self._stack.enter_context(mock.patch.object(Stalls, "watching", return_value=contextlib.nullcontext()))
 
     def _tell_writers(self) -> None:
         """Let the judge know whose request it is that changes something."""
@@ -220,7 +218,7 @@ class World:
     async def _run(self, process: Process) -> None:
         path = str(self.folder / "clusters.yaml")
         options = Options(path, str(self.folder / "hub"), namespace="default", removal_grace=GRACE, fall_back=True)
-        async with assemble(options, self.clock, _Check(path)) as hub:  # type: ignore[arg-type]  # quacks like one
+        async with assemble(options, self.clock, _Check(path), SameLoop) as hub:  # type: ignore[arg-type]  # quacks like one
             for each in ("model-cloud", "service-copy"):
                 hub.catalog.load(each)
             process.hub = hub

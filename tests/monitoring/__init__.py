@@ -1,1 +1,1 @@
-"""What monitoring/ brings: alerts, runbooks, the dashboard."""
+"""The alerts, the runbooks and the dashboard."""

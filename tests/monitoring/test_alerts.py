@@ -70,6 +70,14 @@ CASES = [
     ),
     Case(
         "PluginStalling",
+        {'provider_blocked_threads{provider="acme",one}': "0x5 1x5 0x10"},
+        (4,),
+        8,
+        14,
+        ({"provider": "acme"},),
+    ),
+    Case(
+        "PluginStalling",
         {
             'loop_stall_seconds_total{provider="acme",one}': "0x5 5x60",
             'loop_stall_seconds_total{provider="",one}': "0+5x60",
@@ -275,8 +283,8 @@ def test_alert_says_what_to_do(rule: dict[str, Any]) -> None:
     assert text.startswith(f"# {rule['alert']}\n")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == [
         "What it means",
-        "What users feel",
-        "How to find out",
+        "What users notice",
+        "How to investigate",
         "What to do",
     ]
     assert f"({page.name})" in (RUNBOOKS / "index.md").read_text()

@@ -8,8 +8,12 @@ from typing import Any
 
 import msgspec
 
-from hub.desired.target import Desired, SourceInput, TargetMemory, desire
-from hub.groups import EndpointGroup, GroupKey
+from hub.decide.endpoints import EndpointGroup, EndpointSet, GroupKey
+from hub.decide.guard import GuardMemory, GuardVerdict, guard
+from hub.decide.plan import Identity, Plan, apply_plan, plan, state_of
+from hub.decide.record import decode, encode
+from hub.decide.sources import SourceInput
+from hub.decide.target import Desired, Wish, WishMemory, desire
 from hub.health.spec import Verdicts
 from hub.model import (
     ANNOTATION_LEASE,
@@ -33,9 +37,6 @@ from hub.model import (
     Taint,
     TargetKey,
 )
-from hub.plan.guard import GuardMemory, GuardVerdict, guard
-from hub.plan.plan import Identity, Plan, apply_plan, plan, state_of
-from hub.plan.record import decode, encode
 from hub.registry.spec import GuardPolicy, Network, ProviderRef, SourceSpec, TargetSpec
 
 READY_SINCE = "2026-01-01T00:00:00Z"
@@ -164,11 +165,11 @@ def view(
     )
 
 
-def by_address(content: Mapping[str, Endpoint] | Iterable[Endpoint]) -> Mapping[str, Endpoint]:
-    """Endpoints by address; a mapping stays the object it is."""
+def by_address(content: Mapping[str, Endpoint] | Iterable[Endpoint]) -> EndpointSet:
+    """Endpoints by address; a set stays the object it is."""
     if isinstance(content, Mapping):
-        return content
-    return {each.address: each for each in sorted(content, key=lambda each: each.address)}
+        return EndpointSet.of(content)
+    return EndpointSet((each.address, each) for each in sorted(content, key=lambda each: each.address))
 
 
 def source(cluster: str = "eu", **more: Any) -> SourceSpec:
@@ -212,7 +213,7 @@ class Pipeline:
         self.answer = 0
         self.approvals: set[str] = set()
         self.health: Verdicts = {}
-        self.memory = TargetMemory()
+        self.memory = WishMemory()
         self.guards: dict[GroupKey, GuardMemory] = {}
         self.verdicts: dict[GroupKey, GuardVerdict] = {}
         self.desired: Desired | None = None
@@ -221,7 +222,7 @@ class Pipeline:
     def restart(self) -> None:
         """Forget everything but what is published, which is read anew: contents are objects of their own."""
         self.slices = tuple(decoded_anew(self.slices))
-        self.memory = TargetMemory()
+        self.memory = WishMemory()
         self.guards = {}
 
     def plan(self, *offers: SourceView | SourceInput) -> Plan:
@@ -230,7 +231,9 @@ class Pipeline:
         sources = [
             offer if isinstance(offer, SourceInput) else SourceInput(specs[offer.cluster], offer) for offer in offers
         ]
-        desired = desire(self.target, self.service, sources, self.slices, self.memory, self.now, verdicts=self.health)
+        desired = desire(
+            Wish(self.target, self.service, sources, self.slices, self.now, verdicts=self.health), self.memory
+        )
         assert isinstance(desired, Desired), desired
         self.desired, self.memory = desired, desired.memory
         groups, states = [], {}

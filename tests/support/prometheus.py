@@ -18,7 +18,7 @@ import yaml
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
-ALERTS = ROOT / "monitoring" / "alerts.yaml"
+ALERTS = ROOT / "helm" / "endpointslice-hub" / "files" / "alerts.yaml"
 
 
 def program(name: str) -> str:

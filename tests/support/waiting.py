@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -26,3 +27,14 @@ def eventually(check: Callable[[], T], timeout: float = 10.0, every: float = 0.0
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout:g} s: {last or check}") from last
         time.sleep(every)
+
+
+async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait in an event loop until ``condition`` gives something true.
+
+    Raises:
+        TimeoutError: it did not within so many seconds.
+    """
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - what tests wait for raises no event
+            await asyncio.sleep(0.005)

@@ -19,6 +19,7 @@ from benchmarks.slices import Event, decode_event
 from benchmarks.world import Backend, Row, World, address, count_writes, node
 from hub.model import PUBLISHED, Endpoint
 from hub.registry.load import load
+from tests.support.registry import strict
 
 ROW = report.ROWS[0]
 GOOD = {
@@ -112,6 +113,34 @@ def test_successors_are_other_nodes_at_other_addresses() -> None:
     assert {each["metadata"]["name"] for each in made} & {f"c0-worker-{number}" for number in range(5000)} == set()
 
 
+class TestPacedChanges:
+    """Nodes that change without waiting for anybody."""
+
+    def test_changes_are_seen_in_any_order(self) -> None:
+        """Each has its own time, also where one write shows several; what isn't shown is missing."""
+        published = measure.Published()
+        awaited = measure.Awaited(published, "web")
+        for number in (1, 2, 3):
+            awaited.add(f"10.1.0.{number}", ready=True)
+        published.take(slice_event("ADDED", "web-0", "10.1.0.2", "10.1.0.3"))
+        assert not awaited.look()
+        assert (len(awaited.milliseconds), awaited.missing) == (2, 1)
+        published.take(slice_event("MODIFIED", "web-0", "10.1.0.1"))
+        assert awaited.look()
+        assert (len(awaited.milliseconds), awaited.missing) == (3, 0)
+
+    @pytest.mark.parametrize("nodes", [4, 100])
+    def test_every_change_changes_something(self, nodes: int) -> None:
+        """No node is turned to what it is already, and only few are not Ready at a time."""
+        down: set[int] = set()
+        most = 0
+        for number, ready in measure.ups_and_downs(1000, nodes):
+            assert ready == (number in down)
+            (down.discard if ready else down.add)(number)
+            most = max(most, len(down))
+        assert most == min(measure.DOWN, nodes // 2)
+
+
 class TestComparison:
     """From runs to the table."""
 
@@ -138,6 +167,24 @@ class TestComparison:
         marks = {line.split(" | ")[0]: line for line in lines}
         assert "25 ✗" in marks["| writes per change"]
         assert "0 ✗" in marks["| writes by heartbeats"]
+
+    @pytest.mark.parametrize(("hub", "verdict"), [(12.0, "✓"), (60.0, "✓"), (60.2, "✗")])
+    def test_a_short_time_is_enough_at_a_pace(self, hub: float, verdict: str) -> None:
+        """Where the hub takes no more than 60 ms, the ratio to the reference doesn't matter."""
+        lines = report.table(report.ROWS[3], [run("goref"), run("hub", paced20_p99_ms=hub)])
+        [line] = [line for line in lines if line.startswith("| 20 changes a second → slice, p99")]
+        assert f"≤ 1.5 or hub ≤ 60 {verdict}" in line
+
+    @pytest.mark.parametrize(("hub", "verdict"), [(0.15, "✓"), (0.16, "✗")])
+    def test_last_change_has_a_limit_of_its_own(self, hub: float, verdict: str) -> None:
+        """The reference may be done at once, so that there is no ratio."""
+        lines = report.table(ROW, [run("goref", rolling_last_s=0.0), run("hub", rolling_last_s=hub)])
+        assert f"hub ≤ 0.15 {verdict}" in lines[-1]
+
+    def test_figures_that_are_not_taken_are_left_out(self) -> None:
+        """Paced changes are measured where there is one Service."""
+        figures = {key: value for key, value in run("hub").items() if not key.startswith("paced")}
+        assert not any("changes a second" in line for line in report.table(ROW, [figures]))
 
     def test_missing_subject_leaves_blanks(self) -> None:
         """Without the reference there is no ratio and no verdict."""
@@ -237,7 +284,7 @@ class TestWork:
         """The hub gets a registry without a problem, in which only the grace is not the default."""
         file = world.folder / "clusters.yaml"
         file.write_text(yaml.safe_dump(subjects.registry(world)))
-        registry = load(file).strict()
+        registry = strict(load(file))
         [target] = registry.targets.values()
         assert (target.sources[0].cluster, target.sources[0].nodes.not_ready_grace) == ("c0", 0.0)
 

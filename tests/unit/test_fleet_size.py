@@ -7,8 +7,9 @@ import json
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from hub_testkit import SimulatedCluster, make_node, make_service
+
 from hub.app.hub import Options, assemble
-from hub.plugin.testing import SimulatedCluster, make_node, make_service
 
 CLUSTERS = 200
 DEAD = 20

@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from hub_testkit.simulator.identity import client_tls
 
 from benchmarks.report import replace_block
 from benchmarks.scale import __main__ as command
@@ -24,9 +25,8 @@ from benchmarks.scale.run import stalls
 from benchmarks.slices import Event, decode_event
 from benchmarks.world import Row
 from hub.cli import limits
-from hub.desired.eligibility import LEAVING_TAINTS
+from hub.decide.eligibility import LEAVING_TAINTS
 from hub.kube.wire import NODES
-from hub.plugin.testing.simulator.identity import client_tls
 
 ROOT = Path(__file__).parents[2]
 

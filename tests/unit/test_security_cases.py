@@ -19,12 +19,15 @@ from typing import Any
 
 import pytest
 import yaml
+from hub_testkit import SimulatedCluster, make_node, make_service, make_slice
 
+from hub.aio.clock import SystemClock
 from hub.app.hub import Hub, Options, assemble
 from hub.cli.logs import JsonFormatter, TextFormatter
-from hub.plugin.testing import SimulatedCluster, make_node, make_service, make_slice
+from hub.kube.credentials import Credentials
+from hub.kube.kubeconfig import KubeconfigPolicy, load_kubeconfig
 from tests.support import build
-from tests.unit.report.conftest import until
+from tests.support.waiting import until
 
 CANARY = "hunter2-hunter2-hunter2"
 """Every secret in here contains it."""
@@ -90,9 +93,9 @@ class World:
             names = [{"cluster": each["name"]} for each in (self.cluster, *self.more)]
             service = {"name": "payments", "namespace": "edge", "sources": names, "ports": [{"port": 30443}]}
             registry = {"version": 1, "clusters": [self.cluster, *self.more], "services": [service]}
-            (self.folder / "clusters.yaml").write_text(json.dumps(registry))
+            self.path.write_text(json.dumps(registry))
             kubeconfig = str(self.here.write_kubeconfig(self.folder / "hub"))
-            given = Options(str(self.folder / "clusters.yaml"), kubeconfig, leader_elect=False, **options)
+            given = Options(str(self.path), kubeconfig, leader_elect=False, **options)
             hub = await stack.enter_async_context(assemble(given))
             stop = asyncio.Event()
             task = asyncio.create_task(hub.run(stop))
@@ -112,6 +115,15 @@ class World:
             for address in endpoint["addresses"]
         }
 
+    @property
+    def path(self) -> Path:
+        """The registry file."""
+        return self.folder / "clusters.yaml"
+
+    def token(self) -> str:
+        """The remote cluster's."""
+        return str(yaml.safe_load(self.remote.kubeconfig())["users"][0]["user"]["token"])
+
     def kubeconfig(self, user: Mapping[str, Any], **cluster: Any) -> str:
         """A kubeconfig of the remote cluster, with another user and other fields of the cluster."""
         document = yaml.safe_load(self.remote.kubeconfig())
@@ -123,7 +135,8 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     """Nothing runs yet."""
-    return World(tmp_path)
+    (tmp_path / "hub").mkdir()
+    return World(tmp_path / "hub")
 
 
 def says(hub: Hub, words: str) -> Callable[[], bool]:
@@ -397,3 +410,89 @@ async def test_an_inventory_outside_of_its_folders_is_not_read(world: World, pat
         assert Path(path).name in problems(hub)
         await until(lambda: bool(world.published()))
         assert world.published() == {"10.0.0.1"}
+
+
+KUBECONFIG_PATHS = ["../outside/eu", "/etc/passwd", "sub/../../outside/eu", "link"]
+
+
+@pytest.mark.parametrize("path", KUBECONFIG_PATHS)
+async def test_a_kubeconfig_outside_of_its_folders_is_not_read(world: World, path: str) -> None:
+    """A kubeconfig.path that leads out of the registry's folder is refused, with line, key, folder and flag."""
+    await kubeconfig_outside(world)
+    world.cluster["kubeconfig"] = {"path": path}
+    async with world.running() as hub:
+        await until(says(hub, f"clusters[0].kubeconfig.path: {path} lies outside {world.folder}; "))
+        assert f"{world.path}:1:" in said(hub)
+        assert "--credentials-dir" in said(hub)
+        assert world.published() == set()
+
+
+@pytest.mark.parametrize("path", [path for path in KUBECONFIG_PATHS if "passwd" not in path])
+async def test_a_kubeconfig_in_the_credentials_dir_is_read(world: World, path: str) -> None:
+    """The folder of --credentials-dir is allowed beside the registry's own."""
+    folder = await kubeconfig_outside(world)
+    world.cluster["kubeconfig"] = {"path": path}
+    async with world.running(credentials_dir=str(folder)):
+        await until(lambda: world.published() == {"10.0.0.1"})
+
+
+async def kubeconfig_outside(world: World) -> Path:
+    """The folder of a working kubeconfig that is not in the registry's folder."""
+    folder = world.folder.parent / "outside"
+    folder.mkdir()
+    async with world.remote:
+        world.remote.write_kubeconfig(folder / "eu")
+    (world.folder / "link").symlink_to(folder / "eu")
+    (world.folder / "sub").mkdir()
+    world.remote.nodes.add(make_node("n1", "10.0.0.1"))
+    return folder
+
+
+@pytest.mark.parametrize("key", ["tokenFile", "client-certificate", "client-key", "certificate-authority"])
+@pytest.mark.parametrize("path", ["../outside", "/etc/hostname", "link"])
+async def test_a_kubeconfig_reads_no_file_outside_of_its_folders(world: World, key: str, path: str) -> None:
+    """A file that a kubeconfig names must be in the registry's folder or --credentials-dir, too."""
+    outside, inside = world.folder.parent / "outside", world.folder / "inside"
+    for file in (outside, inside):
+        file.write_text("content")
+    (world.folder / "link").symlink_to(outside)
+    pair = {"client-certificate": str(inside), "client-key": str(inside)}
+    users = {"tokenFile": {key: path}, "certificate-authority": {"token": "t"}}
+    more = {key: path, "certificate-authority-data": None} if key == "certificate-authority" else {}
+    async with world.remote:
+        (world.folder / "eu").write_text(world.kubeconfig(users.get(key, pair | {key: path}), **more))
+    async with world.running() as hub:
+        await until(says(hub, f": {key}: {path} lies outside {world.folder}; "))
+        assert f"kubeconfig {world.folder}/eu:" in said(hub)
+        assert "--credentials-dir" in said(hub)
+
+
+async def test_a_token_file_that_becomes_a_link_to_elsewhere_is_not_read(world: World) -> None:
+    """Where a kubeconfig's files lead is checked whenever they are read, not only when the kubeconfig is."""
+    outside, inside = world.folder.parent / "outside", world.folder / "token"
+    outside.write_text("another-token")
+    async with world.remote:
+        inside.write_text(world.token())
+        (world.folder / "eu").write_text(world.kubeconfig({"tokenFile": "token"}))
+        access = load_kubeconfig(world.folder / "eu", policy=KubeconfigPolicy(folders=(world.folder,)))
+        credentials = Credentials(access, SystemClock())
+        before = await credentials.headers()
+        inside.unlink()
+        inside.symlink_to(outside)
+        assert await credentials.reload() is False
+        assert await credentials.headers() == before
+
+
+async def test_a_kubeconfig_in_a_mounted_config_map_is_read(world: World) -> None:
+    """Its links stay inside the folder: the kubeconfig and its token lead through ..data to their present version."""
+    version = world.folder / "..2026_01_01"
+    version.mkdir()
+    async with world.remote:
+        (version / "token").write_text(world.token())
+        (version / "eu").write_text(world.kubeconfig({"tokenFile": "token"}))
+    (world.folder / "..data").symlink_to(version.name)
+    for name in ("eu", "token"):
+        (world.folder / name).symlink_to(f"..data/{name}")
+    world.remote.nodes.add(make_node("n1", "10.0.0.1"))
+    async with world.running():
+        await until(lambda: world.published() == {"10.0.0.1"})

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
+import zipfile
 from collections.abc import Iterator
-from importlib.metadata import distribution
+from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 from types import ModuleType
 
@@ -19,9 +23,11 @@ from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 import hub
+from hub.cli.exits import Exit
 
 ROOT = Path(__file__).parents[2]
 HUB = "endpointslice-hub"
+PROVIDERS = sorted(folder.name for folder in (ROOT / "providers").iterdir())
 
 
 @pytest.fixture
@@ -52,26 +58,28 @@ def installed(*roots: str) -> set[str]:
 
 
 def test_closure_is_what_distributions_ask_for(lock: ModuleType) -> None:
-    """The lock's closure of the members is that of the metadata of what is installed here, no package more or less."""
+    """The lock's closure is that of the metadata of what is installed here, no package more or less."""
     locked = lock.packages()
-    needs = lock.closure(locked, lock.members(locked))
-    here = {package["name"] for package, marker in needs if not marker or Marker(marker).evaluate()}
-    assert installed(*lock.members(locked)) == here
-    assert HUB in here
+    for members in (lock.members(locked), lock.shipped(locked)):
+        needs = lock.closure(locked, members)
+        here = {package["name"] for package, marker in needs if not marker or Marker(marker).evaluate()}
+        assert installed(*members) == here
+        assert HUB in here
     assert not {"pytest", "ruff", "hypothesis"} & here
 
 
 def test_members_are_the_packages_of_this_repository(lock: ModuleType) -> None:
-    """The hub, and a provider for each folder of providers/."""
-    folders = [ROOT, *sorted(file.parent for file in ROOT.glob("providers/*/pyproject.toml"))]
-    names = [tomllib.loads((each / "pyproject.toml").read_text())["project"]["name"] for each in folders]
+    """The hub, a provider for each folder of providers/, and the test kit, which is not shipped."""
+    projects = [*sorted(ROOT.glob("providers/*/pyproject.toml")), ROOT / "testkit" / "pyproject.toml"]
+    names = [HUB, *(tomllib.loads(project.read_text())["project"]["name"] for project in projects)]
     assert lock.members(lock.packages()) == names
+    assert lock.shipped(lock.packages()) == names[:-1]
 
 
 def test_requirements_pin_version_and_hash(lock: ModuleType) -> None:
     """Every line has one version and at least one hash; our own packages are not among them."""
     locked = lock.packages()
-    lines = lock.requirements(locked, lock.members(locked)).replace("\\\n", "").splitlines()
+    lines = lock.requirements(locked, lock.shipped(locked)).replace("\\\n", "").splitlines()
     assert len(lines) > 30
     for line in lines:
         assert re.match(r"[a-z0-9-]+==[0-9][^ ]*( ; .+)? +--hash=sha256:[0-9a-f]{64}", line), line
@@ -105,7 +113,7 @@ def test_every_package_has_a_wheel_for_the_image(lock: ModuleType, machine: str)
     locked = lock.packages()
     missing = [
         package["name"]
-        for package, _ in lock.closure(locked, [*lock.members(locked), "hatchling"])
+        for package, _ in lock.closure(locked, [*lock.shipped(locked), "hatchling"])
         if "editable" not in package["source"]
         and not any(tags & parse_wheel_filename(each["url"].rpartition("/")[2])[3] for each in package["wheels"])
     ]
@@ -121,7 +129,7 @@ def test_bill_of_materials_lists_the_closure(lock: ModuleType) -> None:
     assert (bom["bomFormat"], bom["specVersion"]) == ("CycloneDX", "1.6")
     assert bom["metadata"]["component"]["purl"].startswith(f"pkg:pypi/{HUB}@")
     locked = lock.packages()
-    needs = {package["name"]: package for package, _ in lock.closure(locked, lock.members(locked))}
+    needs = {package["name"]: package for package, _ in lock.closure(locked, lock.shipped(locked))}
     listed = {each["name"]: each for each in bom["components"]}
     assert listed.keys() | {HUB} == needs.keys()
     for name, component in listed.items():
@@ -143,6 +151,20 @@ def test_dockerfile_runs_the_steps_of_ci() -> None:
     assert re.findall(r"^USER (\S+)$", dockerfile(), re.MULTILINE) == ["65532:65532"]
 
 
+def test_ci_checks_and_then_tests() -> None:
+    """.ci/run runs `make check`, which leaves the unit tests to the `make test` that follows."""
+    script = (ROOT / ".ci" / "run").read_text()
+    assert re.findall(r"^(?:exec )?(make (?:check|test))$", script, re.MULTILINE) == ["make check", "make test"]
+    for environment, unit_tests in ({"CI": "true"}, 0), ({"CI": ""}, 1):
+        command = ["make", "--dry-run", "check", "PYTHON=true"]
+        printed = subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=True
+        ).stdout
+        assert printed.count("-m pytest") == unit_tests
+        for step in ("ruff format --check", "ruff check", "mypy", "pyright", "lint-imports", "tools/docs_site.py"):
+            assert step in printed
+
+
 def test_image_is_of_the_python_the_tests_run_on() -> None:
     """The Python of the image is the oldest one that is supported, which is what make_venv asks for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -150,9 +172,12 @@ def test_image_is_of_the_python_the_tests_run_on() -> None:
 
 
 def test_versions_agree() -> None:
-    """Package, providers, image and chart are of one version, and its slices are kept for later ones to adopt."""
+    """Hub, providers, test kit, image and chart are of one version, and its slices are kept for later ones to adopt."""
+    testkit = tomllib.loads((ROOT / "testkit" / "pyproject.toml").read_text())["project"]
     projects = [ROOT / "pyproject.toml", *sorted(ROOT.glob("providers/*/pyproject.toml"))]
-    found = {tomllib.loads(each.read_text())["project"]["version"] for each in projects}
+    found = {tomllib.loads(project.read_text())["project"]["version"] for project in projects}
+    found |= {testkit["version"]}
+    assert f"{HUB}=={hub.__version__}" in testkit["dependencies"]
     found |= set(re.findall(r"^ARG VERSION=(\S+)$", dockerfile(), re.MULTILINE))
     chart = (ROOT / "helm" / "endpointslice-hub" / "Chart.yaml").read_text()
     found |= set(re.findall(r'^appVersion: "?([0-9.]+)"?$', chart, re.MULTILINE))
@@ -184,9 +209,76 @@ def test_build_context_is_enough_and_no_more(tmp_path: Path) -> None:
     assert (context / "uv.lock").exists()
 
 
+@pytest.mark.parametrize(
+    ("project", "sources"),
+    [
+        (".", "hub"),
+        *((f"providers/{name}", f"providers/{name}/src") for name in PROVIDERS),
+        ("testkit", "testkit/src"),
+    ],
+)
+def test_dependencies_are_what_is_imported(project: str, sources: str) -> None:
+    """Each distribution depends on the packages that its modules import, and on no others; lint-imports has our own."""
+    imported = {
+        name.partition(".")[0]
+        for path in (ROOT / sources).rglob("*.py")
+        for statement in ast.walk(ast.parse(path.read_text()))
+        for name in imported_names(statement)
+    }
+    found_in = packages_distributions()
+    used = {
+        canonicalize_name(found_in[name][0])
+        for name in imported - sys.stdlib_module_names
+        if name.partition("_")[0] != "hub"
+    }
+    declared = tomllib.loads((ROOT / project / "pyproject.toml").read_text())["project"]["dependencies"]
+    names = {canonicalize_name(Requirement(line).name) for line in declared}
+    assert used == {name for name in names if not name.startswith(HUB)}
+
+
+def imported_names(statement: ast.AST) -> list[str]:
+    """The modules that a statement imports; none where it imports nothing."""
+    if isinstance(statement, ast.Import):
+        return [alias.name for alias in statement.names]
+    return [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
+
+
+def test_image_holds_no_test_kit(lock: ModuleType, tmp_path: Path) -> None:
+    """Its wheels have no simulator, no private key and no demo provider, and `hub demo` says what to install."""
+    import image
+
+    installed_here = tmp_path / "installed"
+    for member in image.member_folders():
+        command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+        subprocess.run(command, cwd=member, check=True, capture_output=True)
+    wheels = sorted(tmp_path.glob("*.whl"))
+    assert len(wheels) == len(lock.shipped(lock.packages()))
+    for wheel in wheels:
+        zipfile.ZipFile(wheel).extractall(installed_here)
+    files = [path for path in installed_here.rglob("*") if path.is_file()]
+    assert installed_here / "hub" / "cli" / "demo.py" in files
+    names = [str(path.relative_to(installed_here)) for path in files]
+    assert [name for name in names if re.search(r"(testkit|testing|simulat|fake|demo/).*\.py$|\.pem$", name)] == []
+    assert [path for path in files if re.search(rb"BEGIN [A-Z ]*PRIVATE KEY-+\s", path.read_bytes())] == []
+    registered = "".join(path.read_text() for path in files if path.name == "entry_points.txt")
+    assert sorted(re.findall(r"^(\S+) = hub_provider_", registered, re.MULTILINE)) == PROVIDERS
+    assert "demo" not in registered
+    # Without the .pth files of site-packages (-S) the test kit of this environment is not found.
+    path = os.pathsep.join([str(installed_here), sysconfig.get_path("purelib")])
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "hub", "demo"],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == Exit.ERROR
+    assert done.stderr == "Error: the demo is in the test kit: pip install endpointslice-hub-testkit\n"
+
+
 def test_bandit_finds_nothing() -> None:
     """No call of medium severity or worse without a reason in its line."""
-    sources = ["hub", *map(str, sorted(ROOT.glob("providers/*/src"))), "tools"]
+    sources = ["hub", *map(str, sorted(ROOT.glob("providers/*/src"))), "testkit/src", "tools"]
     command = [sys.executable, "-m", "bandit", "--quiet", "--recursive", "--severity-level", "medium", *sources]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

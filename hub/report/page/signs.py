@@ -1,4 +1,4 @@
-"""What a state looks like: a symbol and words, so that colour adds nothing; and what needs somebody."""
+"""How the page shows a state: a symbol and words, so that nothing depends on colour; and what needs attention."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Sign(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """Something that waits for somebody."""
+    """An entry under "Needs attention"."""
 
     kind: str
     title: str
@@ -43,63 +43,65 @@ CONDITIONS: Final = {
 }
 
 
-def cluster_sign(each: Cluster) -> Sign:
+def cluster_sign(cluster: Cluster) -> Sign:
     """The state of a cluster."""
-    if each.mode == "broken":
+    if cluster.mode == "broken":
         return Sign("bad", "✗", "broken entry")
-    if each.mode == "frozen":
+    if cluster.mode == "frozen":
         return Sign("idle", "‖", "frozen")
-    found = STATES.get(each.state, Sign("idle", "○", each.state or "not followed"))
-    if found.kind == "good" and each.error:
+    found = STATES.get(cluster.state, Sign("idle", "○", cluster.state or "not followed"))
+    if found.kind == "good" and cluster.error:
         found = Sign("warn", "!", f"{found.words}, with an error")
-    return found._replace(words=f"{found.words}, standby") if each.mode == "standby" else found
+    return found._replace(words=f"{found.words}, standby") if cluster.mode == "standby" else found
 
 
-def service_sign(each: Service) -> Sign:
+def service_sign(service: Service) -> Sign:
     """How a Service is doing, the worst first."""
-    if each.problem:
+    if service.problem:
         return Sign("bad", "✗", "not written")
-    if each.paused:
+    if service.paused:
         return Sign("idle", "‖", "paused")
-    if each.total and not each.ready:
+    if service.total and not service.ready:
         return Sign("bad", "✗", "nothing ready")
-    if each.status:
-        return Sign("warn" if not each.total else "idle", "!" if not each.total else "○", each.status)
-    if any(source.unknown for source in each.sources):
+    if service.status:
+        return Sign("warn" if not service.total else "idle", "!" if not service.total else "○", service.status)
+    if any(source.unknown for source in service.sources):
         return Sign("warn", "?", "a source is unknown")
-    if each.withheld:
+    if service.withheld:
         return Sign("warn", "!", "followed, removals withheld")
-    if not each.total:
+    if not service.total:
         return Sign("warn", "!", "empty")
-    if each.ready < each.total:
+    if service.ready < service.total:
         return Sign("warn", "!", "followed, not all ready")
-    return Sign("warn", "!", "followed, with findings") if findings(each) else Sign("good", "✓", "followed")
+    return Sign("warn", "!", "followed, with findings") if findings(service) else Sign("good", "✓", "followed")
 
 
-def findings(each: Service) -> tuple[Noted, ...]:
-    """What was found beside what is withheld, which says so itself."""
-    shown = {held.message for held in each.withheld}
-    return tuple(found for found in each.findings if found.message not in shown)
+def findings(service: Service) -> tuple[Noted, ...]:
+    """The findings, except those of withheld removals, which are shown on their own."""
+    shown = {held.message for held in service.withheld}
+    return tuple(found for found in service.findings if found.message not in shown)
 
 
-def guard_sign(each: Service) -> Sign:
-    """What the guard does."""
-    held = sum(len(one.addresses) for one in each.withheld)
+def guard_sign(service: Service) -> Sign:
+    """How many removals the guard withholds."""
+    held = sum(len(one.addresses) for one in service.withheld)
     return Sign("warn", "!", f"holds {held}") if held else Sign("good", "✓", "holds nothing")
 
 
-def health_sign(each: Service) -> Sign:
-    """What is ready, and what is not."""
-    words = f"{each.ready} of {each.total} ready"
+def health_sign(service: Service) -> Sign:
+    """How many endpoints are ready."""
+    words = f"{service.ready} of {service.total} ready"
     more = [
-        f"{number} {word}" for number, word in ((each.unhealthy, "unhealthy"), (each.draining, "draining")) if number
+        f"{number} {word}"
+        for number, word in ((service.unhealthy, "unhealthy"), (service.draining, "draining"))
+        if number
     ]
     text = ", ".join([words, *more])
-    if not each.total:
+    if not service.total:
         return Sign("idle", "○", "no endpoints")
-    if not each.ready:
+    if not service.ready:
         return Sign("bad", "✗", text)
-    return Sign("good", "✓", text) if each.ready == each.total else Sign("warn", "!", text)
+    return Sign("good", "✓", text) if service.ready == service.total else Sign("warn", "!", text)
 
 
 def condition_sign(state: str) -> Sign:
@@ -108,12 +110,12 @@ def condition_sign(state: str) -> Sign:
 
 
 def role_sign(role: str) -> Sign:
-    """Who writes."""
+    """The role of this replica."""
     return Sign("good", "●", "leads") if role == "leader" else Sign("idle", "○", role)
 
 
 def attention(status: Status) -> tuple[Needed, ...]:
-    """Everything that waits for somebody, the worst first."""
+    """Everything that needs attention, the worst first."""
     found: list[Needed] = []
     if status.hub.error:
         found.append(Needed("bad", "Hub cluster", status.hub.error))
@@ -123,29 +125,29 @@ def attention(status: Status) -> tuple[Needed, ...]:
         found.append(Needed("bad", "Registry rejected", text))
     if registry.withheld is not None:
         found.append(Needed("warn", "Registry removal withheld", registry.withheld.message, registry.withheld.approve))
-    found.extend(Needed("bad", "Registry entry frozen", each) for each in registry.problems)
-    found.extend(_cluster_needs(each) for each in status.clusters if _waits(each))
-    for each in status.services:
+    found.extend(Needed("bad", "Registry entry frozen", problem) for problem in registry.problems)
+    found.extend(_cluster_needs(cluster) for cluster in status.clusters if _needs_operator(cluster))
+    for service in status.services:
         found.extend(
-            Needed("warn", f"{held.reason} in {held.cluster}", held.message, held.approve, each.name)
-            for held in each.withheld
+            Needed("warn", f"{held.reason} in {held.cluster}", held.message, held.approve, service.name)
+            for held in service.withheld
         )
-        if each.problem:
-            found.append(Needed("bad", "Not written", each.problem, service=each.name))
-    return tuple(sorted(found, key=lambda each: each.kind != "bad"))  # the page shows the first of them
+        if service.problem:
+            found.append(Needed("bad", "Not written", service.problem, service=service.name))
+    return tuple(sorted(found, key=lambda needed: needed.kind != "bad"))  # the page shows the first of them
 
 
-def _waits(each: Cluster) -> bool:
-    """Whether a cluster is as it is until somebody acts; one that cannot be reached may come back by itself."""
-    return each.state in ("WrongCluster", "Degraded") or (each.state == "Ready" and each.error != "")
+def _needs_operator(cluster: Cluster) -> bool:
+    """Whether a cluster needs an operator; an unreachable one may come back by itself."""
+    return cluster.state in ("WrongCluster", "Degraded") or (cluster.state == "Ready" and cluster.error != "")
 
 
-def _cluster_needs(each: Cluster) -> Needed:
-    sign = cluster_sign(each)
-    text, approve, rest = each.error.rpartition(", or: hub approve ")  # what comes last is ours, whatever is before
-    if each.state != "WrongCluster" or not approve:
-        return Needed(sign.kind, sign.words, each.error, cluster=each.name)
-    return Needed(sign.kind, sign.words, text, f"hub approve {rest}", cluster=each.name)
+def _cluster_needs(cluster: Cluster) -> Needed:
+    sign = cluster_sign(cluster)
+    text, approve, rest = cluster.error.rpartition(", or: hub approve ")  # what comes last is ours, whatever is before
+    if cluster.state != "WrongCluster" or not approve:
+        return Needed(sign.kind, sign.words, cluster.error, cluster=cluster.name)
+    return Needed(sign.kind, sign.words, text, f"hub approve {rest}", cluster=cluster.name)
 
 
 FILTERS: Final[dict[str, Any]] = {

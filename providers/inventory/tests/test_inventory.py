@@ -14,15 +14,15 @@ from typing import Any
 import hub_provider_inventory
 import pytest
 from hub_provider_inventory import Inventory, InventoryConfig
+from hub_testkit.conformance import ProviderConformance
+from hub_testkit.contexts import LocalCluster, LocalHub
 from pydantic import ValidationError
 
 from hub.plugin import Snapshot, TerminalProviderError, TransientProviderError
-from hub.plugin.testing.conformance import ProviderConformance
-from hub.plugin.testing.contexts import LocalCluster, LocalHub
 
 RECORDS = [
     {"name": "a", "private_ip": "10.9.0.1", "ready": True, "worker": True},
-    {"name": "b", "private_ip": "10.9.0.2", "ready": True, "worker": True},
+    {"name": "b", "private_ip": "10.9.0.2", "ready": True, "worker": True, "ips": ["10.9.1.2", "fd00::2"]},
 ]
 PRINT_ONE = """printf '[{"name": "%s", "private_ip": "10.9.0.1", "ready": true, "worker": true}]'"""
 
@@ -232,6 +232,7 @@ class TestConformanceOfAFile(ProviderConformance):
     plugin = hub_provider_inventory
     name = "inventory"
     config = {"file": "/nowhere/inventory.json"}
+    addresses = {"a": ("10.9.0.1",), "b": ("10.9.0.2", "10.9.1.2", "fd00::2")}
 
     def _folder(self, content: str) -> tempfile.TemporaryDirectory[str]:
         folder = tempfile.TemporaryDirectory()

@@ -11,10 +11,10 @@ import aiohttp
 import pytest
 import yaml
 from hub_provider_ionos import IonosConfig, open_cloud, open_provider
-from hub_provider_ionos.testing import FakeIonos, FakeIonosThread
+from hub_testkit.contexts import LocalCluster, LocalHub
+from hub_testkit.ionos import FakeIonos, FakeIonosThread
 
 from hub.plugin import Found, Node
-from hub.plugin.testing.contexts import LocalCluster, LocalHub
 
 DC = "10000000-0000-4000-8000-000000000001"
 AUTH = {"Authorization": "Bearer fake-token"}
@@ -125,7 +125,7 @@ def test_the_fake_serves_blocking_tests() -> None:
 
 async def test_the_fake_can_be_started_by_hand() -> None:
     """It says with which provider entry it is used, and that one works."""
-    command = [sys.executable, "-m", "hub_provider_ionos.testing", "--servers", "2", "--token", "mine"]
+    command = [sys.executable, "-m", "hub_testkit.ionos", "--servers", "2", "--token", "mine"]
     started = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
         assert started.stdout is not None

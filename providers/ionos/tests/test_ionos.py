@@ -14,7 +14,10 @@ from typing import Any
 import hub_provider_ionos
 import pytest
 from hub_provider_ionos import Cloud, Ionos, IonosConfig
-from hub_provider_ionos.testing import FakeIonos
+from hub_testkit.conformance import ProviderConformance
+from hub_testkit.contexts import LocalCluster, LocalHub
+from hub_testkit.ionos import FakeIonos
+from hub_testkit.simulator.identity import AUTHORITY, server_tls
 from pydantic import ValidationError
 
 from hub.plugin import (
@@ -28,9 +31,6 @@ from hub.plugin import (
     TransientProviderError,
     Unknown,
 )
-from hub.plugin.testing.conformance import ProviderConformance
-from hub.plugin.testing.contexts import LocalCluster, LocalHub
-from hub.plugin.testing.simulator.identity import AUTHORITY, server_tls
 
 DC = "10000000-0000-4000-8000-000000000001"
 OTHER_DC = "10000000-0000-4000-8000-000000000002"
@@ -164,6 +164,7 @@ class TestConformance(ProviderConformance):
         node("n3", ""),
         node("twin", ""),
     )
+    addresses = {"n1": ("10.7.0.1",), "n2": ("10.7.0.2", "10.7.0.99")}
 
     def hub(self) -> LocalHub:
         return LocalHub(secrets={"TOKEN": "fake-token"}, allow_api_hosts=frozenset({self._host}))
@@ -236,7 +237,7 @@ async def test_a_node_of_managed_kubernetes_is_found_there(world: World) -> None
 
     said = await provider.resolve((node("any", identity), node("pool-2", "")))
 
-    assert said == {"any": Found(("10.7.0.1",)), "pool-2": Found(("10.7.0.2",))}
+    assert said == {"any": Found(("10.7.0.1", "203.0.113.1")), "pool-2": Found(("10.7.0.2",))}
 
 
 async def test_managed_kubernetes_is_not_asked_where_nobody_needs_it(world: World) -> None:

@@ -121,25 +121,30 @@ def test_nobody_is_missing() -> None:
     ("nics", "rules", "addresses"),
     [
         ((Nic(1, ("203.0.113.1",)), Nic(2, ("10.7.0.1",))), RULES, ("10.7.0.1",)),
-        ((Nic(2, ("10.7.0.1", "10.7.0.99")),), RULES, ("10.7.0.1",)),
+        ((Nic(2, ("10.7.0.1", "10.7.0.99")),), RULES, ("10.7.0.1", "10.7.0.99")),
+        ((Nic(2, ("185.9.9.9", "10.60.0.7")),), RULES, ("185.9.9.9", "10.60.0.7")),
+        ((Nic(2, ("10.7.0.1",)), Nic(2, ("10.7.0.2",))), RULES, ("10.7.0.1", "10.7.0.2")),
         ((Nic(2, ("10.7.0.1", "fd00::1")),), RULES, ("10.7.0.1", "fd00::1")),
         ((Nic(2, ("10.7.0.1", "fd00::1")),), Rules((2,), ("IPv6", "IPv4")), ("fd00::1", "10.7.0.1")),
         ((Nic(2, ("10.7.0.1", "fd00::1")),), Rules((2,), ("IPv6",)), ("fd00::1",)),
         ((Nic(2, ("203.0.113.1", "10.7.0.1")),), Rules((2,), networks=(ip_network("10.0.0.0/8"),)), ("10.7.0.1",)),
-        ((Nic(3, ("10.8.0.1",)), Nic(2, ("10.7.0.1",))), Rules((2, 3)), ("10.7.0.1",)),
+        ((Nic(3, ("10.8.0.1",)), Nic(2, ("10.7.0.1",))), Rules((2, 3)), ("10.7.0.1", "10.8.0.1")),
+        ((Nic(3, ("10.7.0.1", "10.8.0.1")), Nic(2, ("10.7.0.1",))), Rules((2, 3)), ("10.7.0.1", "10.8.0.1")),
         ((Nic(3, ("10.8.0.1",)), Nic(2, ("fd00::1",))), Rules((2, 3)), ("10.8.0.1", "fd00::1")),
         ((Nic(2, ()), Nic(2, ("10.7.0.1",))), RULES, ("10.7.0.1",)),
     ],
 )
 def test_addresses_of_the_lan(nics: tuple[Nic, ...], rules: Rules, addresses: tuple[str, ...]) -> None:
-    """One per family: the first that counts on the first LAN that has one."""
+    """All that count, family by family: in the order of the LANs, then of the NICs."""
     assert resolve(node(), place(server(A, "n1", *nics)), rules) == Found(addresses)
 
 
 def test_the_nodes_own_address_comes_before_a_services() -> None:
     """A load balancer's address may stand first on the NIC; the Node says which one is its own."""
     nic = Nic(2, ("10.7.0.99", "10.7.0.1"))
-    assert resolve(node("", "", "n1", "10.7.0.1"), place(server(A, "n1", nic)), RULES) == Found(("10.7.0.1",))
+    assert resolve(node("", "", "n1", "10.7.0.1"), place(server(A, "n1", nic)), RULES) == Found(
+        ("10.7.0.1", "10.7.0.99")
+    )
 
 
 @pytest.mark.parametrize("reported", ["fd00::1", "FD00::1", "fd00:0:0:0:0:0:0:1", "fd00:0000::0001"])
@@ -147,7 +152,7 @@ def test_the_nodes_own_address_counts_in_any_spelling(reported: str) -> None:
     """Kubernetes takes every spelling of an IPv6 address; the lists have the shortest."""
     nic = Nic(2, ("fd00::99", "fd00::1"))
     assert resolve(node("", "", "n1", reported, "no address"), place(server(A, "n1", nic)), RULES) == Found(
-        ("fd00::1",)
+        ("fd00::1", "fd00::99")
     )
 
 
@@ -186,6 +191,20 @@ def test_an_address_two_servers_have_on_a_lan_that_does_not_count_is_no_matter()
     assert isinstance(resolve(node(), places, Rules((3, 2))), Unknown)
 
 
+def test_a_later_address_that_two_servers_have_is_left_out() -> None:
+    """The server's own address comes first; the shared one may be the other server's."""
+    mine, other = Nic(2, ("10.7.0.1", "10.7.0.50", "10.7.0.2")), Nic(2, ("10.7.0.3", "10.7.0.50"))
+    places = place(server(A, "n1", mine), server(B, "n2", other))
+    assert resolve(node(), places, RULES) == Found(("10.7.0.1", "10.7.0.2"))
+
+
+def test_a_server_answers_with_a_bounded_number_of_addresses() -> None:
+    """The hub refuses an answer with more than 100 addresses for a node; IPv6 keeps its place."""
+    many = Nic(2, (*(f"10.7.0.{number}" for number in range(1, 200)), "fd00::1"))
+    said = resolve(node(), place(server(A, "n1", many)), RULES)
+    assert said == Found((*(f"10.7.0.{number}" for number in range(1, 51)), "fd00::1"))
+
+
 def test_a_server_being_changed_without_address_is_unknown() -> None:
     """BUSY: the address may be on its way."""
     said = resolve(node(), place(server(A, "n1", Nic(2, ()), busy=True)), RULES)
@@ -217,7 +236,7 @@ def test_a_servers_zone_comes_along() -> None:
 def test_a_managed_node_is_found_by_id_then_by_name() -> None:
     """Its private address comes first; twins are ambiguous; one on its way out is leaving."""
     nodes = [PoolNode(A, "p1", "READY", ("10.7.0.1", "203.0.113.1")), PoolNode(B, "p2", "TERMINATING", ("10.7.0.2",))]
-    assert resolve_pool_node(node(f"ionos://{A}", name="p2"), nodes, RULES) == Found(("10.7.0.1",))
+    assert resolve_pool_node(node(f"ionos://{A}", name="p2"), nodes, RULES) == Found(("10.7.0.1", "203.0.113.1"))
     assert resolve_pool_node(node(name="p2"), nodes, RULES) == Absent(f"node {B} is TERMINATING")
     assert resolve_pool_node(node(name="p3"), nodes, RULES) == MISSING
     assert isinstance(resolve_pool_node(node(name="p1"), [*nodes, nodes[0]._replace(id="x")], RULES), Unknown)

@@ -6,10 +6,10 @@ import hub_provider_node_addresses
 import msgspec
 import pytest
 from hub_provider_node_addresses import NodeAddresses, NodeAddressesConfig
+from hub_testkit.conformance import ProviderConformance
 
 from hub.plugin import Absent, Found, Node, NodeAddress, Resolution
 from hub.plugin.config import validate
-from hub.plugin.testing.conformance import ProviderConformance
 
 
 def node(*addresses: tuple[str, str], name: str = "n1") -> Node:
@@ -30,9 +30,9 @@ async def test_takes_the_internal_address_of_each_family_by_default() -> None:
 
 
 async def test_prefers_types_in_the_order_given() -> None:
-    """A node without the preferred type falls back to the next one, family by family."""
+    """Addresses of the preferred type come first in their family; those of the next type follow."""
     both = node(("InternalIP", "10.0.0.1"), ("ExternalIP", "203.0.113.1"), ("InternalIP", "fd00::1"))
-    assert await resolve(both, types=["ExternalIP", "InternalIP"]) == Found(("203.0.113.1", "fd00::1"))
+    assert await resolve(both, types=["ExternalIP", "InternalIP"]) == Found(("203.0.113.1", "10.0.0.1", "fd00::1"))
     inside = node(("InternalIP", "10.0.0.1"))
     assert await resolve(inside, types=["ExternalIP", "InternalIP"]) == Found(("10.0.0.1",))
 
@@ -44,9 +44,17 @@ async def test_takes_only_the_families_asked_for_in_their_order() -> None:
     assert await resolve(subject, families=["IPv6", "IPv4"]) == Found(("fd00::1", "10.0.0.1"))
 
 
-async def test_takes_the_first_of_several_addresses_of_one_type() -> None:
-    """Kubernetes lists the primary address first."""
-    assert await resolve(node(("InternalIP", "10.0.0.2"), ("InternalIP", "10.0.0.1"))) == Found(("10.0.0.2",))
+async def test_answers_with_all_addresses_in_the_nodes_order() -> None:
+    """Kubernetes lists the primary address first; the hub publishes the first that the cluster allows."""
+    subject = node(("InternalIP", "185.9.9.9"), ("InternalIP", "10.60.0.7"), ("InternalIP", "185.9.9.9"))
+    assert await resolve(subject) == Found(("185.9.9.9", "10.60.0.7"))
+
+
+async def test_answers_with_a_bounded_number_of_addresses() -> None:
+    """The hub refuses an answer with more than 100 addresses for a node; a second family keeps its place."""
+    many = [("InternalIP", f"10.0.0.{number}") for number in range(1, 200)]
+    subject = node(*many, ("InternalIP", "fd00::1"))
+    assert await resolve(subject) == Found((*(address for _, address in many[:50]), "fd00::1"))
 
 
 @pytest.mark.parametrize(
@@ -81,5 +89,7 @@ class TestConformance(ProviderConformance):
         node(("InternalIP", "10.0.0.1"), name="n1"),
         node(("InternalIP", "10.0.0.2"), ("ExternalIP", "203.0.113.2"), name="n2"),
         node(("InternalIP", "fd00::3"), name="n3"),
-        node(name="n4"),
+        node(("InternalIP", "10.0.0.5"), ("InternalIP", "10.0.0.4"), name="n4"),
+        node(name="n5"),
     )
+    addresses = {"n2": ("203.0.113.2", "10.0.0.2"), "n3": ("fd00::3",), "n4": ("10.0.0.5", "10.0.0.4")}

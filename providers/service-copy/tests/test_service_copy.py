@@ -11,12 +11,12 @@ import hub_provider_service_copy
 import msgspec
 import pytest
 from hub_provider_service_copy import Copier, ServiceCopyConfig
+from hub_testkit.conformance import ProviderConformance
+from hub_testkit.contexts import ClusterObjects, LocalCluster, LocalHub
 
 from hub.plugin import GuardDefaults, ReadOnlyCluster, Slice, Snapshot, SnapshotEndpoint, TransientProviderError
 from hub.plugin.answers import read_snapshot
 from hub.plugin.config import validate
-from hub.plugin.testing.conformance import ProviderConformance
-from hub.plugin.testing.contexts import ClusterObjects, LocalCluster, LocalHub
 
 HTTP = [{"name": "http", "port": 8080}]
 METRICS = [{"name": "metrics", "port": 9090}]
@@ -205,6 +205,7 @@ class TestConformance(ProviderConformance):
     plugin = hub_provider_service_copy
     name = "service-copy"
     config = {"namespace": "edge", "name": "web"}
+    addresses = {"10.0.0.1": ("10.0.0.1",), "10.0.0.2": ("10.0.0.2",)}
 
     def api(self) -> ReadOnlyCluster:
         """A Service with two endpoints, and one whose slices cannot be read."""

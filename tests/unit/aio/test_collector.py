@@ -10,6 +10,7 @@ import pytest
 
 from hub.aio import collector
 from hub.aio.collector import sparing
+from tests.support.waiting import until
 
 
 class Knot:
@@ -33,13 +34,6 @@ def _as_before() -> Iterator[None]:
     assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
 
 
-async def until_enabled() -> None:
-    """Wait for the end of the start."""
-    async with asyncio.timeout(10):
-        while not gc.isenabled():  # noqa: ASYNC110 - a state, not an event
-            await asyncio.sleep(0.01)
-
-
 async def test_nothing_is_collected_until_everything_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is known then is left out of every collection that follows, but nothing that comes later."""
     monkeypatch.setattr(collector, "LOOK", 0.01)
@@ -49,7 +43,7 @@ async def test_nothing_is_collected_until_everything_is_known(monkeypatch: pytes
         assert (gc.isenabled(), gc.get_freeze_count()) == (False, 0)
         Knot()
         known = True
-        await until_enabled()
+        await until(gc.isenabled)
         assert gc.get_freeze_count() > 0
         gc.collect()
         assert Knot.dead == 0
@@ -62,7 +56,7 @@ async def test_a_start_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyP
     """Where the hub never knows everything, garbage is collected all the same."""
     monkeypatch.setattr(collector, "LOOK", 0.01)
     async with sparing(lambda: False, patience=0.05):
-        await until_enabled()
+        await until(gc.isenabled)
 
 
 @pytest.mark.parametrize(("long", "dead"), [(0.0, 0), (60.0, 1)])
@@ -70,7 +64,7 @@ async def test_what_a_long_collection_left_is_left_out(monkeypatch: pytest.Monke
     """The next full collection looks only at what is new since; after a short one it looks at everything."""
     monkeypatch.setattr(collector, "LONG", long)
     async with sparing(lambda: True):
-        await until_enabled()
+        await until(gc.isenabled)
         knot = Knot()
         gc.collect()
         del knot
@@ -83,7 +77,7 @@ async def test_everything_is_looked_at_once_a_day(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(collector, "DAY", 0.2)
     knot = Knot()
     async with sparing(lambda: True):
-        await until_enabled()
+        await until(gc.isenabled)
         del knot
         gc.collect()
         assert Knot.dead == 0
@@ -104,7 +98,7 @@ async def test_full_collections_are_frequent_after_the_daily_one(monkeypatch: py
             full.append(len(known))
 
     async with sparing(lambda: True):
-        await until_enabled()
+        await until(gc.isenabled)
         gc.callbacks.append(note)
         try:
             async with asyncio.timeout(10):
@@ -129,7 +123,7 @@ async def test_full_collections_are_frequent_while_the_context_is_open() -> None
 async def test_everything_is_collected_again_afterwards() -> None:
     """The context leaves no trace, as tests need it."""
     async with sparing(lambda: True):
-        await until_enabled()
+        await until(gc.isenabled)
         Knot()
         gc.freeze()
     gc.collect()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.aio.queue import RETRY_CAP, SPARE, KeyedQueue
+from hub.aio.queue import RETRY_CAP, SPARE, STORM_END, STORM_FIRST, STORM_LIMIT, STORM_REST, KeyedQueue
 from tests.unit.resolution.virtual import LoopClock, VirtualLoop
 
 
@@ -86,9 +86,11 @@ async def test_key_added_while_in_work_comes_again_afterwards() -> None:
     key = await q.get()
     for _ in range(3):
         q.add("a")
+    await asyncio.sleep(1)
     assert len(q) == 0
     q.done(key)
     assert await work(q) == ["a"]
+    assert q.idle
 
 
 @virtual
@@ -123,6 +125,131 @@ async def test_queue_knows_what_it_does() -> None:
     await q.get()
     states.append((len(q), q.working, q.idle))
     assert states == [(0, False, True), (0, False, False), (1, False, False), (0, True, False)]
+
+
+# --- storms --------------------------------------------------------------------------------------
+
+
+async def begin_storm(q: KeyedQueue[str], key: str = "a") -> None:
+    """A key is requested while it is in work; the pass for that request has ended, too."""
+    q.add(key)
+    await q.get()
+    q.add(key)
+    q.done(key)
+    q.done(await q.get())
+
+
+async def waited(q: KeyedQueue[str], *requests: float) -> float:
+    """Seconds until a key is worked on that is requested at these moments from now; all of them share that pass."""
+    for delay in requests:
+        asyncio.get_running_loop().call_later(delay, q.add, "a")
+    seconds = await arrival(q)
+    assert len(q) == q.delayed == 0
+    return seconds
+
+
+@virtual
+async def test_requests_outside_a_storm_never_wait() -> None:
+    """However many keys are requested at once, and however soon again."""
+    q = queue()
+    keys = "abcdefghijklmnopqrst"
+    for _ in range(5):
+        for key in keys:
+            q.add(key)
+        assert await work(q) == list(keys)
+        await asyncio.sleep(0.001)
+
+
+@virtual
+async def test_request_after_one_that_overlapped_waits_a_moment_for_others() -> None:
+    """If none comes, it was no storm: none waits for a while, whatever overlaps."""
+    q = queue()
+    await begin_storm(q)
+    assert await waited(q, 0) == pytest.approx(STORM_FIRST, abs=0.002)
+    begin = now()
+    while now() < begin + STORM_REST - 0.1:
+        await begin_storm(q)
+        assert await waited(q, 0.01) == pytest.approx(0.01)
+    await asyncio.sleep(0.1)
+    await begin_storm(q)
+    assert await waited(q, 0) == pytest.approx(STORM_FIRST, abs=0.002)
+
+
+@virtual
+async def test_request_that_comes_at_the_end_of_a_pass_does_not_wait() -> None:
+    """Whoever makes a change as soon as the last one is published is served as soon as its pass has ended."""
+    q = queue()
+    q.add("a")
+    for _ in range(5):
+        key = await q.get()
+        await asyncio.sleep(0.01)
+        q.add("a")
+        q.done(key)
+        assert len(q) == 1
+
+
+@virtual
+async def test_wait_doubles_while_others_come_up_to_a_limit() -> None:
+    """It runs from the first request of a pass: those that come later don't put it off."""
+    q = queue()
+    await begin_storm(q)
+    found = [await waited(q, 0, 0.005, 0.01) for _ in range(6)]
+    assert found == pytest.approx([0.012, 0.024, 0.048, 0.096, STORM_LIMIT, STORM_LIMIT], abs=0.002)
+
+
+@virtual
+async def test_requests_that_are_not_close_together_end_a_storm() -> None:
+    """Those that share a long wait by chance, at 20 a second for example, aren't a storm."""
+    q = queue()
+    await begin_storm(q)
+    for _ in range(4):
+        await waited(q, 0, 0.005)
+    assert await waited(q, 0, 0.05, 0.1) == pytest.approx(STORM_LIMIT, abs=0.002)
+    assert await waited(q, 0) == 0
+
+
+@virtual
+async def test_request_during_a_pass_waits_as_long_as_any_in_a_storm() -> None:
+    """From its arrival, and at least until the pass ends."""
+    q = queue()
+    await begin_storm(q)
+    await waited(q, 0, 0.005)
+    for seconds, left in ((0.01, 4 * STORM_FIRST - 0.01), (0.1, 0.0)):
+        q.add("a")
+        asyncio.get_running_loop().call_later(0.005, q.add, "a")
+        key = await q.get()
+        q.add("a")
+        await asyncio.sleep(seconds)
+        q.done(key)
+        assert await arrival(q) == pytest.approx(left, abs=0.002)
+
+
+@virtual
+async def test_storm_ends_when_it_is_quiet() -> None:
+    """After a short while without a request the next one is served at once."""
+    q = queue()
+    await begin_storm(q)
+    await asyncio.sleep(STORM_END - STORM_FIRST - 0.001)
+    assert await waited(q, 0, 0.005) == pytest.approx(STORM_FIRST, abs=0.002)
+    await asyncio.sleep(STORM_END + 0.001)
+    assert await waited(q, 0) == 0
+
+
+@virtual
+async def test_storm_of_one_key_delays_no_other() -> None:
+    """Each has its own."""
+    q = queue()
+    await begin_storm(q, "b")
+    assert await waited(q, 0) == 0
+
+
+@virtual
+async def test_discarded_key_leaves_its_storm() -> None:
+    """It begins anew, should it come back."""
+    q = queue()
+    await begin_storm(q)
+    q.discard("a")
+    assert await waited(q, 0) == 0
 
 
 # --- delays --------------------------------------------------------------------------------------

@@ -10,24 +10,14 @@ import pytest
 
 from hub.aio.backoff import Backoff
 from hub.aio.clock import SystemClock
-from hub.aio.supervise import spawn, supervise
+from hub.aio.supervise import spawn, supervise, until_one_ends
 from hub.errors import ClusterUnreachable
+from tests.support.clocks import HastyClock
 
 
-class QuickClock(SystemClock):
-    """A clock whose waits are noted, not waited."""
-
-    def __init__(self) -> None:
-        self.slept: list[float] = []
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        await asyncio.sleep(0)
-
-
-async def restarts(work: Callable[[int], Awaitable[object]], times: int = 3) -> QuickClock:
+async def restarts(work: Callable[[int], Awaitable[object]], times: int = 3) -> HastyClock:
     """Supervise ``work``, which gets the number of its run, and cancel it in its last one."""
-    clock, runs, last = QuickClock(), 0, asyncio.Event()
+    clock, runs, last = HastyClock(), 0, asyncio.Event()
 
     async def run() -> None:
         nonlocal runs
@@ -122,3 +112,35 @@ async def test_spawned_task_bears_the_name() -> None:
         await asyncio.sleep(0)
         assert task.get_name() == "nodes of eu"
         task.cancel()
+
+
+async def test_until_one_ends_cancels_the_others_and_raises() -> None:
+    """The error of the task that ends is raised after the others have ended too."""
+    ended = []
+
+    async def stay() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append("stay")
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ClusterUnreachable("gone", "reset")
+
+    tasks = (asyncio.create_task(stay()), asyncio.create_task(fail()))
+    with pytest.raises(ClusterUnreachable, match="gone"):
+        await until_one_ends(tasks)
+    assert (ended, [task.done() for task in tasks]) == (["stay"], [True, True])
+
+
+async def test_until_one_ends_passes_cancellation_on() -> None:
+    """No task outlives a waiter that is cancelled."""
+    tasks = [asyncio.create_task(asyncio.Event().wait()) for _ in range(2)]
+    waiter = asyncio.create_task(until_one_ends(tasks))
+    await asyncio.sleep(0)
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    assert all(task.cancelled() for task in tasks)

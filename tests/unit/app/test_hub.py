@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hub_testkit import SimulatedCluster
+from hub_testkit.simulator.identity import AUTHORITY
 
 from hub.app.hub import Hub, Options, assemble
 from hub.health.tls import Trust
 from hub.plugin import TerminalProviderError
-from hub.plugin.testing import SimulatedCluster
-from hub.plugin.testing.simulator.identity import AUTHORITY
 from hub.registry.spec import ProviderRef
 from hub.resolution.host import Prepared
 
@@ -69,7 +69,7 @@ async def prepared(hub: Hub) -> Prepared:
 async def test_files_beside_the_registry_are_found_after_its_volume_was_edited(hub: Hub, mount: Mount) -> None:
     """A provider's file, a token, a check's certificates: the kubelet flips ``..data`` and removes what it led to."""
     given = await prepared(hub)
-    token = given.hub.secret({"file": "token"})
+    token = given.cluster.hub.secret({"file": "token"})
     trust = Trust(str(mount.folder / "ca.pem"))
     trusted = hub.board._trusts.get(trust)
     for number, text in enumerate(("one", "two", "three")):
@@ -94,4 +94,4 @@ async def test_no_link_leads_out_of_the_registrys_folder(hub: Hub, mount: Mount,
         with pytest.raises(TerminalProviderError, match="lies outside"):
             await given.cluster.read_file(path, limit=100)
         with pytest.raises(TerminalProviderError, match="lies outside"):
-            given.hub.secret({"file": path})
+            given.cluster.hub.secret({"file": path})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
-from hub.apply.foreign import AT_ONCE, IDLE, PACE, PERIOD, ForeignSlices
+from hub.apply.foreign import AT_ONCE, IDLE, LISTED, PACE, PERIOD, ForeignSlices
+from hub.errors import ClusterUnreachable, HubError
 from hub.model import Finding, TargetKey
 from tests.unit.resolution.virtual import LoopClock, VirtualLoop
 
@@ -27,6 +29,10 @@ class World:
         self.lost: set[TargetKey] = set()
         self.looks: list[tuple[float, TargetKey]] = []
         self.found: list[TargetKey] = []
+        self.told: list[Finding] = []
+        self.adopts: dict[TargetKey, str] = {}
+        self.selectors: list[str] = []
+        self.answer: bytes | HubError = ONE
         self.foreign = ForeignSlices(
             self,  # type: ignore[arg-type]  # the one method of a Client that is called
             LoopClock(),
@@ -34,17 +40,22 @@ class World:
             lambda: self.targets,
             lambda each: each not in self.lost,
             self.report,
+            lambda each: self.adopts.get(each, ""),
         )
 
     async def request(self, method: str, path: str, *, params: dict[str, str], timeout: float) -> bytes:  # noqa: ASYNC109
         """A list of slices."""
         name = params["labelSelector"].partition(",")[0].partition("=")[2]
         self.looks.append((asyncio.get_running_loop().time() - self.began, TargetKey("edge", name)))
-        return ONE
+        self.selectors.append(params["labelSelector"])
+        if isinstance(self.answer, HubError):
+            raise self.answer
+        return self.answer
 
     def report(self, target: TargetKey, findings: tuple[Finding, ...]) -> None:
         """What was found."""
         self.found.extend([target] * len(findings))
+        self.told.extend(findings)
 
     def run(self, *acts: tuple[float, Any]) -> None:
         """Look for a while, and do something at certain times; the last is the end."""
@@ -101,3 +112,48 @@ def test_a_target_without_a_look_is_waited_for() -> None:
     world = World(0)
     world.run((7.0, lambda: world.targets.append(key(1))), (20.0, nothing))
     assert [at for at, _ in world.looks] == [2 * IDLE]
+
+
+def test_the_finding_says_who_writes_them() -> None:
+    """With their names, sorted; a slice without the label is nobody's."""
+    world = World(1)
+    named = [{"metadata": {"name": f"old-{number:03}", "labels": {}}} for number in range(LISTED + 5)]
+    named[3]["metadata"]["labels"] = {"endpointslice.kubernetes.io/managed-by": "somebody"}
+    world.answer = json.dumps({"items": named[::-1]}).encode()
+    world.run((1.0, nothing))
+    [finding] = world.told
+    assert finding.reason == "ForeignEndpoints"
+    assert finding.message == (
+        f"{LISTED + 5} slices of others are published for this Service too, managed by nobody named, somebody"
+    )
+    assert finding.objects == tuple(f"old-{number:03}" for number in range(LISTED))
+
+
+def test_without_slices_of_others_nothing_is_found() -> None:
+    """And the last finding is taken back: the report is empty."""
+    world = World(1)
+    world.answer = b'{"items":[]}'
+    world.run((1.0, nothing))
+    assert (len(world.looks), world.found) == (1, [])
+
+
+def test_slices_that_the_target_replaces_are_told_of_elsewhere() -> None:
+    """Those of endpoint-copier have a label of their own, all others are known by who manages them."""
+    world = World(3)
+    world.adopts = {key(1): "old-controller", key(2): "endpoint-copier"}
+    world.run((3.0, nothing))
+    ours = "endpointslice-hub/owner notin (hub)"
+    assert [each.partition(",")[2].removeprefix(ours) for each in world.selectors] == [
+        "",
+        ",endpointslice.kubernetes.io/managed-by!=old-controller",
+        ",!endpoint-copier/source",
+    ]
+
+
+def test_a_look_that_fails_is_no_finding() -> None:
+    """Neither an API server that is away nor an answer that is none; the next look comes as always."""
+    for answer in (ClusterUnreachable("gone"), b"<html>", b'{"items":[{}]}'):
+        world = World(1)
+        world.answer = answer
+        world.run((PERIOD + 2 * IDLE, nothing))
+        assert (len(world.looks), world.found) == (2, [])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hub.apply.memory import AWAY_FIRST, REFUSED_FOR, WriteMemory
 from hub.apply.writer import Outcome
+from hub.decide.plan import Plan
 from hub.errors import Forbidden
-from hub.plan.plan import Plan
 from tests.support import build
 
 SLICE = build.slice("s-0", build.endpoints(1))
@@ -75,3 +75,70 @@ def test_a_failure_is_the_problem_in_the_servers_words() -> None:
     memory = WriteMemory()
     memory.note(Outcome(failure=Forbidden(403, "Forbidden", "cannot create")), "u", 0.0)
     assert memory.problem == "403: cannot create"
+
+
+def test_the_next_look_is_when_the_first_refusal_ends() -> None:
+    """Without refusals there is none; a foreign name alone is looked at in passing, and forgotten like them."""
+    memory = WriteMemory()
+    assert memory.expire(0.0) is None
+    memory.note(Outcome(foreign={"s-0"}), "u", 0.0)
+    assert memory.expire(1.0) is None
+    memory.note(Outcome(refused_addresses={"10.0.0.1": "no"}), "u", 5.0)
+    memory.note(Outcome(refused_addresses={"10.0.0.2": "never"}), "u", 10.0)
+    assert memory.expire(15.0) == REFUSED_FOR - 10.0
+    memory.expire(REFUSED_FOR)
+    assert memory.foreign == frozenset()
+    assert memory.refused == {"10.0.0.1", "10.0.0.2"}
+
+
+def test_findings_name_the_first_of_what_is_refused() -> None:
+    """With the API server's words for it, and all names."""
+    memory = WriteMemory()
+    memory.note(Outcome(refused_addresses={"10.0.0.2": "never", "10.0.0.1": "no"}), "u", 0.0)
+    memory.note(Outcome(blocked=[(build.slice("s-1"), "later"), (SLICE, "not here")]), "u", 0.0)
+    assert [(each.message, each.objects) for each in memory.findings(0.0)] == [
+        ("the API server refuses 2 addresses, such as 10.0.0.1: no", ("10.0.0.1", "10.0.0.2")),
+        ("the API server refuses 2 slices, such as s-0: not here", ("s-0", "s-1")),
+    ]
+
+
+def test_a_refusal_is_news_when_its_message_is_new() -> None:
+    """The same words again are not logged again."""
+    memory = WriteMemory()
+    said = [memory.note(Outcome(blocked=[(SLICE, why)]), "u", 0.0) for why in ("no", "no", "never")]
+    assert said == [["slice s-0 is refused: no"], [], ["slice s-0 is refused: never"]]
+
+
+def test_deleting_what_was_refused_ends_the_problem() -> None:
+    """Whichever operation succeeds."""
+    memory = WriteMemory()
+    memory.note(Outcome(blocked=[(SLICE, "not here")]), "u", 0.0)
+    memory.note(Outcome(done=[("delete", SLICE)]), "u", 1.0)
+    assert memory.problem == ""
+    memory.note(Outcome(done=[("delete", SLICE)]), "u", 2.0)
+    assert memory.allow(Plan(deletes=(SLICE,)), "u", 2.5).plan.writes == 0, "it was deleted twice in a row"
+
+
+def test_deletions_do_not_wait_for_a_namespace() -> None:
+    """Only what would be created or changed there is held back."""
+    memory = WriteMemory()
+    memory.note(Outcome(missing_namespace=True), "u", 0.0)
+    assert memory.allow(Plan(deletes=(SLICE,)), "u", 0.1).plan.writes == 1
+    assert memory.allow(Plan(updates=(SLICE,)), "u", 0.1).plan.writes == 0
+    assert memory.allow(Plan(creates=(SLICE,), unchanged=3), "u", 0.1).plan.unchanged == 3
+
+
+def test_a_failure_without_a_message_is_named_by_its_reason() -> None:
+    """Something is always said."""
+    memory = WriteMemory()
+    memory.note(Outcome(failure=Forbidden(403, "Forbidden", "")), "u", 0.0)
+    assert memory.problem == "403: Forbidden"
+
+
+def test_a_lost_answer_is_a_problem_until_the_next_one() -> None:
+    """Or until nothing is to be written."""
+    memory = WriteMemory()
+    memory.unanswered("no answer")
+    assert memory.problem == "no answer"
+    memory.settled()
+    assert memory.problem == ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from hub.apply.repeats import CAP, QUIET, Repeats
+from hub.decide.plan import Plan
 from hub.model import Port, Slice
-from hub.plan.plan import Plan
 from tests.support import build
 
 ONE = build.slice("s-0", build.endpoints(1))

@@ -7,9 +7,9 @@ import pytest
 
 from hub.apply.memory import WriteMemory
 from hub.apply.writer import REQUEST_TIMEOUT, Free, Writer
+from hub.decide.plan import Plan
 from hub.errors import AlreadyExists, ApiError, ClusterUnreachable, Conflict, Forbidden, Invalid, NotFound, NotLeader
-from hub.model import LABEL_OWNER, ObjectKey, Port, Slice, TargetKey
-from hub.plan.plan import Plan
+from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, ObjectKey, Port, Slice, TargetKey
 from tests.support import build
 
 A, B, C = (build.slice(f"s-{n}", build.endpoints(3, 10 * n)) for n in range(3))
@@ -131,7 +131,9 @@ async def test_a_refused_address_that_has_to_stay_is_not_sent_again_at_once() ->
     assert [each.reason for each in memory.findings(2.0)] == ["InvalidAddressSkipped", "SliceRefused"]
 
 
-@pytest.mark.parametrize("field", ["", "ports[0].port", "endpoints[99].addresses[0]", "endpoints"])
+@pytest.mark.parametrize(
+    "field", ["", "ports[0].port", "endpoints[3].addresses[0]", "endpoints[99].addresses[0]", "endpoints"]
+)
 async def test_any_other_refusal_blocks_that_slice_only(field: str) -> None:
     """The rest of the plan goes on, but for deletions."""
     api = Api(Invalid(422, "Invalid", "bad", causes=((field, "why"),)))
@@ -188,3 +190,53 @@ async def test_a_stopped_writer_starts_nothing() -> None:
     with pytest.raises(NotLeader):
         await writer.apply(FULL)
     assert api.calls == []
+
+
+async def test_requests_are_counted_by_what_became_of_them() -> None:
+    """By operation: those that succeeded, and those that did not."""
+    writer = Writer(Api(None, Conflict(409), None), Free())
+    await writer.apply(Plan((A,), (B,), ()))
+    await writer.apply(Plan((), (), (C,)))
+    assert writer.writes == {"create": 1, "update": 0, "delete": 1}
+    assert writer.failures == {"create": 0, "update": 1, "delete": 0}
+
+
+@pytest.mark.parametrize("label", ["name", "owner", "manager"])
+async def test_a_slice_of_another_service_owner_or_manager_is_foreign(label: str) -> None:
+    """Ours is what has all three."""
+    found = {
+        "name": build.slice("s-0", service="other"),
+        "owner": build.slice("s-0", owner="other"),
+        "manager": build.slice("s-0", labels={LABEL_MANAGED_BY: "other"}),
+    }[label]
+    outcome = await Writer(Api(AlreadyExists(409), found=found), Free()).apply(Plan(creates=(A,)))
+    assert outcome.foreign == {"s-0"}
+
+
+async def test_a_slice_that_is_gone_by_then_is_nobodys() -> None:
+    """Somebody deleted it between the refused creation and the look at it."""
+    outcome = await Writer(Api(AlreadyExists(409), found=None), Free()).apply(Plan(creates=(A,)))
+    assert (outcome.foreign, outcome.again) == (set(), True)
+
+
+async def test_a_refusal_ends_nothing_that_is_not_a_deletion() -> None:
+    """Another slice of the plan is written; a lost namespace ends it all."""
+    api = Api(ApiError(500, "InternalError", "no"))
+    outcome = await Writer(api, Free()).apply(Plan((A, B), (C,)))
+    assert (api.calls, outcome.ended) == (["create s-0"], True)
+
+
+@pytest.mark.parametrize(
+    "error", [Forbidden(403, "Forbidden", "quota"), ApiError(500, "x", "unable to create new content")]
+)
+async def test_only_a_namespace_that_ends_is_a_missing_namespace(error: ApiError) -> None:
+    """Another 403 is a failure, and so are those words with another status."""
+    outcome = await Writer(Api(error), Free()).apply(FULL)
+    assert (outcome.missing_namespace, outcome.failure) == (False, error)
+
+
+async def test_an_update_that_finds_nothing_is_planned_anew() -> None:
+    """Somebody deleted the slice: that is no missing namespace."""
+    api = Api(None, NotFound(404))
+    outcome = await Writer(api, Free()).apply(FULL)
+    assert (outcome.missing_namespace, outcome.again, api.calls[-1]) == (False, True, "reread s-1")

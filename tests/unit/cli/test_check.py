@@ -54,7 +54,7 @@ def test_check_prints_one_problem_per_line_with_its_place() -> None:
     result = check(GOOD.replace("10.7.0.0/16", "10.7.0.1/16").replace("cluster: us", "cluster: uk"))
 
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("f.yaml:5:20: clusters[0].allowedCIDRs[0]: has bits set behind the mask")
+    assert lines[0].startswith("f.yaml:5:20: clusters[0].allowedCIDRs[0]: has bits set outside the mask")
     assert lines[1].startswith("f.yaml:12:")
     assert lines[2] == "f.yaml: 2 problems; 2 clusters, 1 service"
     assert (len(lines), result.exit_code) == (3, 1)
@@ -131,7 +131,7 @@ def test_check_finds_a_node_provider_without_nodes_behind_a_selector() -> None:
     """Of the clusters that are selected, the first that has no Nodes; once, at the source's provider."""
     result = check(SELECTED + BY_LABEL)
 
-    said = "provider 'node-addresses' resolves Nodes, and cluster old has none that are followed"
+    said = "provider 'node-addresses' resolves Nodes, but the hub follows no Nodes of cluster old"
     assert result.stdout.splitlines() == [
         f"f.yaml:10:58: services[0].sources[0].provider.name: {said} (give the cluster a kubeconfig)",
         "f.yaml: 1 problem; 3 clusters, 1 service",
@@ -190,7 +190,7 @@ def test_check_warns_of_too_few_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every cluster needs some open files."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
 
-    assert "2 clusters need about 108 open files, here a process may have 64" in check(GOOD).output
+    assert "2 clusters need about 108 open files, a process may have 64 here" in check(GOOD).output
 
 
 def test_a_hub_takes_as_many_files_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:

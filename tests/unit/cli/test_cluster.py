@@ -25,7 +25,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
     ("arguments", "words"),
     [
         (("eu",), "Missing option '--from-kubeconfig', '--rotate' or '--print-manifests'"),
-        (("eu", "--print-manifests", "--token-lifetime", "5m"), "no API server gives a token for less than 10m"),
+        (("eu", "--print-manifests", "--token-lifetime", "5m"), "API servers do not issue tokens for less than 10m"),
         (("eu", "--print-manifests", "--allow-services", "a,B"), "DNS label"),
         (("eu", "--allowed-cidr", "10.0.0.1/8", "--rotate"), "10.0.0.0/8"),
         (("eu", "--from-kubeconfig", "x", "--provider", "No"), "provider"),

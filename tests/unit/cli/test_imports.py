@@ -121,7 +121,7 @@ def test_what_is_no_text_or_too_large_is_refused() -> None:
     Path("bytes").write_bytes(b"\xff\xfe")
     Path("large").write_text("A=1\n" * (1 << 20 | 1))
 
-    assert "bytes: is not text in UTF-8" in run("import", "env", "-f", "bytes").stderr
+    assert "bytes: is not UTF-8 text" in run("import", "env", "-f", "bytes").stderr
     assert "large: is too large" in run("import", "env", "-f", "large").stderr
 
 
@@ -130,7 +130,7 @@ def test_run_needs_a_file_or_the_environment() -> None:
     neither, both = run("run"), run("run", "--from-env", "--registry", "f")
 
     assert "Missing option '--registry'" in neither.stderr
-    assert "--from-env cannot go with --registry" in both.stderr
+    assert "--from-env and --registry cannot be combined" in both.stderr
     assert (neither.exit_code, both.exit_code) == (2, 2)
 
 

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hub_testkit import SimulatedCluster, make_node, make_service
 
 from hub.app.settings import Options
 from hub.cli.exits import Exit
 from hub.cli.once import once
 from hub.errors import ClusterUnreachable
-from hub.plugin.testing import SimulatedCluster, make_node, make_service
 
 REGISTRY = """
 version: 1

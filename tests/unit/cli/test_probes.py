@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -159,6 +160,14 @@ async def test_a_taken_port_is_one_clear_line(unused_port: int) -> None:
 
 
 async def test_probes_can_be_off() -> None:
-    """Without an address nothing listens."""
+    """Without an address no socket is opened; with one, one is."""
+    before = open_files()
     async with serving(None, Probed()):
-        pass
+        assert open_files() == before
+    async with serving(BindAddress("127.0.0.1", 0), Probed()):
+        assert open_files() == before + 1
+
+
+def open_files() -> int:
+    """How many file descriptors this process has open, sockets included."""
+    return len(list(Path("/dev/fd").iterdir()))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 import pytest
+from hub_testkit.simulator.identity import AUTHORITY
 
 from hub.cli.reasons import why_of
 from hub.cli.server import Server, chosen, fetch, server_url
 from hub.cli.sources import nodes_of, show
 from hub.cli.standing import status_of, text
 from hub.errors import HubError, UsageError
-from hub.plugin.testing.simulator.identity import AUTHORITY
 from hub.report.server import Listen
 from hub.report.values import Cluster, ClusterDetail, Noted, Service, ServiceDetail, SourceDetail, Status
 from tests.unit.report.conftest import Where, watching
@@ -86,7 +86,7 @@ def test_no_name_steers_the_terminal(capsys: pytest.CaptureFixture[str]) -> None
 async def test_why_of_a_running_hub_is_what_hub_why_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], subject: str, code: int, kind: str, said: str
 ) -> None:
-    """Of an address, a node and a Service; with what may have been meant where nobody knows it."""
+    """Explains an address, a node and a Service; suggests the closest name for an unknown one."""
     async with watching(tmp_path) as watched:
         assert await why_of(Server(watched.url), subject, "table") == code
         printed = capsys.readouterr()
@@ -105,7 +105,7 @@ async def test_what_is_not_there_is_said_so(tmp_path: Path) -> None:
     async with watching(tmp_path) as watched:
         with pytest.raises(UsageError, match="Not Found"):
             await fetch(Server(watched.url), "/api/v1/services/edge/nosuch", ServiceDetail)
-        with pytest.raises(HubError, match="no answer of a hub of this version"):
+        with pytest.raises(HubError, match="the answer is not from a hub of this version"):
             await fetch(Server(watched.url), "/openapi.json", Status)
 
 
@@ -134,7 +134,7 @@ def test_a_server_and_a_registry_exclude_each_other() -> None:
     given = {"server": "http://h", "server_token_file": None, "server_ca_file": None}
     assert chosen(dict(given), None) == Server("http://h")
     assert chosen({**given, "server": None}, "clusters.yaml") == "clusters.yaml"
-    with pytest.raises(click.UsageError, match="cannot go with"):
+    with pytest.raises(click.UsageError, match="cannot be combined"):
         chosen(dict(given), "clusters.yaml")
     with pytest.raises(click.UsageError, match="Missing option"):
         chosen({**given, "server": None}, None)
@@ -147,7 +147,10 @@ async def test_files_that_are_none_are_named(tmp_path: Path) -> None:
     for server, said in (
         (Server("http://127.0.0.1:9", str(tmp_path / "pipe")), "--server-token-file .*pipe: .*not a regular file"),
         (Server("https://127.0.0.1:9", None, str(tmp_path / "pipe")), "--server-ca-file .*pipe: .*not a regular file"),
-        (Server("https://127.0.0.1:9", None, str(tmp_path / "text")), "--server-ca-file .*text: holds no usable PEM"),
+        (
+            Server("https://127.0.0.1:9", None, str(tmp_path / "text")),
+            "--server-ca-file .*text: contains no usable PEM",
+        ),
     ):
         with pytest.raises(UsageError, match=said):
             await fetch(server, "/api/v1/status", Status)
@@ -155,18 +158,18 @@ async def test_files_that_are_none_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"two\nlines", b"two words", "tök".encode(), b"\xff"])
 async def test_a_file_without_a_token_is_named(tmp_path: Path, content: bytes) -> None:
-    """No header can be made of it; nobody is asked without one instead."""
+    """A file that is not one ASCII word is an error; the command does not go on without a token."""
     (tmp_path / "token").write_bytes(content)
 
-    with pytest.raises(UsageError, match=r"--server-token-file .*token: holds no token"):
+    with pytest.raises(UsageError, match=r"--server-token-file .*token: must contain one token"):
         await fetch(Server("http://127.0.0.1:9", str(tmp_path / "token")), "/api/v1/status", Status)
 
 
 async def test_an_empty_authority_is_not_the_systems(tmp_path: Path) -> None:
-    """Whoever names a file trusts what is in it, and nobody else."""
+    """With --server-ca-file only the CAs in that file are trusted, even if it is empty."""
     (tmp_path / "ca").touch()
 
-    with pytest.raises(UsageError, match=r"--server-ca-file .*ca: holds no usable PEM"):
+    with pytest.raises(UsageError, match=r"--server-ca-file .*ca: contains no usable PEM"):
         await fetch(Server("https://127.0.0.1:9", None, str(tmp_path / "ca")), "/api/v1/status", Status)
 
 

@@ -17,11 +17,11 @@ from hub.cli.reasons import why
 from hub.cli.server import Server
 from hub.cli.standing import show, status, status_of, text
 from hub.cli.withheld import lines
-from hub.groups import GroupKey
+from hub.decide.endpoints import GroupKey
+from hub.decide.guard import Withheld
+from hub.decide.plan import Plan
 from hub.model import Finding, TargetKey
 from hub.passes.reconcile import Pass
-from hub.plan.guard import Withheld
-from hub.plan.plan import Plan
 from hub.registry.load import load
 from hub.registry.removals import RegistryHeld
 from hub.report.held import held, registry_withheld
@@ -156,10 +156,10 @@ def test_a_running_hub_says_who_it_is_and_a_standby_who_leads() -> None:
     registry = RegistryState(rejected="clusters.yaml:3:1: no", problems=("clusters.yaml:9:1: bad",))
     assert text(Status(Replica(identity="a", role="standby", leader="b"), registry)).splitlines() == [
         "a: standby; b leads",
-        "the registry is rejected, the last good one stays in force: clusters.yaml:3:1: no",
+        "the registry was rejected, the last accepted one stays in force: clusters.yaml:3:1: no",
         "registry: clusters.yaml:9:1: bad",
     ]
-    assert text(Status(Replica(identity="a", role="starting"))) == "a: starting; nobody is known to lead"
+    assert text(Status(Replica(identity="a", role="starting"))) == "a: starting; no leader known"
     sharing = Replica(identity="a", role="leader", leader="b", shards=(1, 3), shard_count=6)
     assert text(Status(sharing)).splitlines()[0] == "a: leader; writes shards 1, 3 of 6"
     assert text(Status(Replica(identity="a", role="leader", leader="a", error="timeout"))).splitlines() == [

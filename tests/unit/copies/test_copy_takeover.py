@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from hub.desired.published import prepare
-from hub.groups import EndpointGroup, GroupKey
+from hub.decide.adopt import NEW, SETTLE, Adoption, adopt
+from hub.decide.endpoints import EndpointGroup, GroupKey, prepare
 from hub.model import FAILED, PUBLISHED, Conditions, Endpoint, Port, Slice, TargetKey
-from hub.plan.adopt import NEW, SETTLE, Adoption, adopt
 from hub.registry.removals import dropped
 from hub.registry.spec import Registry
 from tests.support import build

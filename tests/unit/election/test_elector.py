@@ -40,6 +40,7 @@ class Process:
         self.refuse = self.hang = self.lose_answers = False
         self.watches = True
         self.changes: list[tuple[float, bool]] = []
+        self.asked: list[float] = []
         self.elector = Elector(self, name, self, rng=self.rng)
         self.task: asyncio.Task[None] | None = None
 
@@ -99,6 +100,7 @@ class Process:
 
     async def _travel(self, call: str) -> None:
         self.server.calls.append(f"{self.elector.identity} {call}")
+        self.asked.append(real())
         await asyncio.sleep(self.rng.uniform(*self.latency))
         await self.gate()
         if self.refuse:
@@ -127,7 +129,11 @@ class Process:
 
     @property
     def leads(self) -> bool:
-        return self.elector.is_leader
+        try:
+            self.elector.check()
+        except NotLeader:
+            return False
+        return True
 
 
 async def pair() -> tuple[Server, Process, Process]:
@@ -462,6 +468,20 @@ def test_leader_steps_down_ten_seconds_after_its_last_renewal() -> None:
     simulate(main())
 
 
+def test_leader_tries_more_often_before_it_steps_down() -> None:
+    """Every two seconds, then at half the time that is left, a quarter of a second apart at least."""
+
+    async def main() -> None:
+        _, first, _ = await pair()
+        first.refuse = True
+        renewed = first.asked[-1]
+        await asyncio.sleep(12)
+        tried = [round(at - renewed, 2) for at in first.asked if at > renewed]
+        assert tried[:8] == [2.0, 4.0, 6.0, 8.0, 9.0, 9.5, 9.75, 10.0]
+
+    simulate(main())
+
+
 def test_leader_survives_an_outage_shorter_than_the_deadline() -> None:
     """Eight seconds of refused connections change nothing."""
 
@@ -590,6 +610,25 @@ def test_deleted_lease_is_not_made_by_who_gave_it_away() -> None:
     simulate(main())
 
 
+def test_deleted_lease_that_came_back_while_nobody_looked_is_waited_for_again() -> None:
+    """A standby that could not look for more than half a lease does not know what happened meanwhile."""
+
+    async def main() -> None:
+        server, first, second = await pair()
+        server.record, first.paused_until = None, real() + 6
+        await asyncio.sleep(5)  # the standby has found it missing
+        second.refuse = True
+        await asyncio.sleep(15)
+        assert (server.holder, first.leads) == ("first", True)
+        server.record, first.paused_until, second.refuse = None, real() + 7, False
+        await asyncio.sleep(6)
+        assert second.changes == []
+        await asyncio.sleep(20)
+        assert (first.leads, second.changes) == (True, [])
+
+    simulate(main())
+
+
 @pytest.mark.parametrize("retry", [2.0, 5.0, 8.0])
 def test_deleted_lease_of_a_dead_leader_is_taken_after_the_duration(retry: float) -> None:
     """However seldom a standby looks otherwise: one that is missing is looked at often enough."""
@@ -625,6 +664,44 @@ def test_twins_of_one_identity_do_not_lead_together() -> None:
         await twins[0].stop()
         await asyncio.sleep(1)
         assert twins[1].leads
+
+    simulate(main())
+
+
+@pytest.mark.parametrize(("conflicts", "amended"), [(0, True), (1, True), (2, True), (3, False), (9, False)])
+def test_notes_on_a_lease_of_another_survive_some_conflicts(*, conflicts: int, amended: bool) -> None:
+    """Its holder renews it at the same moment: three attempts, then the conflict is told."""
+
+    async def main() -> None:
+        server, first, second = await pair()
+        left = conflicts
+
+        def change(record: LeaseRecord) -> LeaseRecord:
+            nonlocal left
+            if left:
+                left -= 1
+                server.store(record)
+            return replace(record, notes={"wanted": "yes"})
+
+        if amended:
+            assert await second.elector.amend(change) is True
+        else:
+            with pytest.raises(Conflict):
+                await second.elector.amend(change)
+        assert server.record is not None
+        assert server.record.notes == ({"wanted": "yes"} if amended else {})
+        assert await second.elector.amend(lambda _: None) is False
+        assert first.leads
+
+    simulate(main())
+
+
+def test_nobody_has_continued_before_it_led() -> None:
+    """A standby has no time of its own to continue."""
+
+    async def main() -> None:
+        _, first, second = await pair()
+        assert (first.elector.continued, second.elector.continued) == (False, False)
 
     simulate(main())
 

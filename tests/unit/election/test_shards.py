@@ -14,10 +14,10 @@ import pytest
 
 from hub.app.leading import Leading
 from hub.app.settings import lease_name
-from hub.election import MOST_SHARDS, assignment
+from hub.election import MOST_SHARDS
 from hub.election.elector import LeaseRecord
 from hub.election.lease import lease_of
-from hub.election.shards import HANDED, REGISTRY, SHARDS, WANTED, count_of
+from hub.election.peers import HANDED, REGISTRY, SHARDS, WANTED, count_of
 from hub.errors import AlreadyExists, ClusterUnreachable, Conflict, Forbidden, NotFound, NotLeader
 from hub.model import TargetKey
 from hub.registry.spec import ClusterSpec, ProviderRef, Registry, SourceSpec, TargetSpec
@@ -41,8 +41,6 @@ class World:
 
     def __init__(self) -> None:
         self.servers: dict[int, Server] = {}
-        self.old_servers: dict[int, Server] = {}
-        """What another version calls otherwise: all but the first."""
         self.writing: dict[TargetKey, str] = {}
         self.written: Counter[TargetKey] = Counter()
         self.last: dict[TargetKey, str] = {}
@@ -50,9 +48,6 @@ class World:
 
     def server(self, number: int) -> Server:
         return self.servers.setdefault(number, Server())
-
-    def old_server(self, number: int) -> Server:
-        return self.old_servers.setdefault(number, Server()) if number else self.server(0)
 
     def holders(self, count: int) -> list[str]:
         """By number; "" = nobody."""
@@ -104,8 +99,7 @@ class Way:
     @property
     def number(self) -> int:
         world = self.process.world
-        both = (*world.servers.items(), *world.old_servers.items())
-        return next(number for number, each in both if each is self.server)
+        return next(number for number, each in world.servers.items() if each is self.server)
 
 
 @dataclass(eq=False)
@@ -129,8 +123,6 @@ class Process:
     """Hash of the removal that it withholds."""
     forbidden: frozenset[int] = frozenset()
     """Leases that its account may not use."""
-    old: bool = False
-    """Of another version, with other names for its Leases."""
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.name)
@@ -138,7 +130,7 @@ class Process:
         self.changes: list[tuple[float, frozenset[int]]] = []
         self.tasks: list[asyncio.Task[None]] = []
         self.leading = Leading(
-            lambda number: Way(self, self.world.old_server(number) if self.old else self.world.server(number)),
+            lambda number: Way(self, self.world.server(number)),
             self.name,
             self,
             registry(self.generation),
@@ -567,82 +559,6 @@ def test_leases_of_a_larger_number_that_are_refused_are_said(new: int) -> None:
         after.forbidden = frozenset()
         await watch(20, after)
         assert (after.held, after.leading.problem) == (new, "")
-
-    simulate(main())
-
-
-# -- another version ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize(("count", "new_count"), [(6, 6), (6, 3), (6, 1), (1, 6)])
-def test_another_version_has_given_up_its_shards_before_ours_begins(
-    count: int, new_count: int, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its Leases have other names, but for the first. Whoever has that one goes first, and others follow."""
-
-    async def main() -> None:
-        rng = random.Random(seed)
-        world = World()
-        monkeypatch.setattr(assignment, "SCHEME", "2")
-        before = [Process(world, f"old-{number}", count=count, latency=0.05, old=True) for number in range(3)]
-        monkeypatch.undo()
-        for process in before:
-            process.start()
-            await watch(rng.uniform(0, 20), *before)
-        await watch(20, *before)
-        after = [Process(world, f"new-{number}", count=new_count, latency=0.05) for number in range(3)]
-        for process in after:
-            process.start()
-        await watch(rng.uniform(0, 20), *before, *after)
-        everybody, living = [*before, *after], list(before)
-        while living:
-            first = next((each for each in living if each.leading.first), rng.choice(living))
-            living.remove(first)
-            await first.stop()
-            await watch(rng.choice((1.0, 10.0, 40.0)), *everybody)
-        await watch(40, *after)
-        assert sum(each.held for each in after) == new_count
-        assert all(any(each.leading.writes(key) for each in after) for key in TARGETS)
-
-    simulate(main())
-
-
-def test_a_lease_of_another_version_is_waited_for_whoever_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who takes it and goes away again before he has begun leaves it as another version's."""
-
-    async def main() -> None:
-        world = World()
-        monkeypatch.setattr(assignment, "SCHEME", "2")
-        old = Process(world, "old", old=True).start()
-        monkeypatch.undo()
-        await watch(10, old)
-        await old.stop()
-        for name in ("first", "second"):
-            each = Process(world, name).start()
-            await watch(15, each)
-            assert (world.server(0).holder, each.held) == (name, 0)
-            await each.stop()
-        last = Process(world, "last").start()
-        await watch(30, last)
-        assert last.held == 6
-
-    simulate(main())
-
-
-def test_another_version_that_holds_the_first_lease_is_made_room_for() -> None:
-    """As after a rollback: whoever sees it gives back his shards, although their number is the same."""
-
-    async def main() -> None:
-        world = World()
-        first, second = await pair(world)
-        holder, other = sorted((first, second), key=lambda each: not each.leading.first)
-        await holder.stop()
-        record = world.server(0).record
-        assert record is not None
-        world.server(0).store(replace(record, holder="old", duration=15, notes={SHARDS: "6", REGISTRY: "2-a"}))
-        await watch(6, other)
-        assert other.held == 0
 
     simulate(main())
 

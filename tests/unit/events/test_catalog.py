@@ -69,3 +69,24 @@ def test_a_reason_is_one_that_something_in_the_hub_gives(reason: Reason) -> None
     constants = {value.name: name for name, value in vars(catalog).items() if isinstance(value, Reason)}
     told = f"reasons.{constants.get(reason.name)}" in (ROOT / "hub/events/watch.py").read_text()
     assert named or told
+
+
+def test_what_concerns_a_source_has_an_event_for_each_cluster() -> None:
+    """A Service has several sources; what concerns the Service, or the hub, is told once."""
+    assert {each.name for each in REASONS.values() if each.by_source} == {
+        "ClusterDegraded",
+        "ClusterDisrupted",
+        "ClusterUnreachable",
+        "CredentialExpiring",
+        "EmptyResultHeld",
+        "FamilyNotInService",
+        "FilteredEmpty",
+        "InvalidAddressSkipped",
+        "NodeAmbiguous",
+        "NodeUnresolved",
+        "PortMismatch",
+        "PortNotAllowed",
+        "ProviderFailed",
+        "RemovalWithheld",
+        "WrongCluster",
+    }

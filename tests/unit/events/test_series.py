@@ -318,6 +318,8 @@ def test_a_note_is_one_printable_line_of_at_most_1024_bytes(text: str) -> None:
         ("turned \u202eround\u200b", "turned round"),
         ("half \ud800", "half"),
         ("é" * 600, "é" * 510 + "…"),
+        ("x" * 1024, "x" * 1024),
+        ("x" * 1025, "x" * 1021 + "…"),
     ],
 )
 def test_notes(text: str, clean: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from hub.aio.clock import Clock
+from hub.decide.plan import Plan
 from hub.errors import Problem, RegistryError
 from hub.events.catalog import REASONS, Reason
 from hub.events.recorder import Recorder
@@ -20,7 +21,6 @@ from hub.kube.credentials import Credentials
 from hub.kube.secret import Secret
 from hub.model import Finding, TargetKey
 from hub.passes.reconcile import Pass
-from hub.plan.plan import Plan
 from hub.registry.removals import RegistryHeld
 from hub.registry.spec import ProviderRef
 from hub.remote.fleet import SourceKey

@@ -15,28 +15,14 @@ import pytest
 from hub.aio.clock import SystemClock
 from hub.health import tls
 from hub.health.board import Board
-from hub.health.prober import Probe
+from hub.health.prober import TIMED_OUT, Probe
 from hub.health.spec import Check, Verdict, Watch
 from hub.model import FAILED, Endpoint, TargetKey
 from tests.support import build
+from tests.support.clocks import ManualClock
 
 A, B = TargetKey("edge", "a"), TargetKey("edge", "b")
 CHECK = Check("tcp", 30443)
-
-
-class Clock:
-    """Stands still until it is moved."""
-
-    time = 1000.0
-
-    def now(self) -> float:
-        return self.time
-
-    def wall(self) -> float:
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        raise AssertionError("nothing sleeps here")
 
 
 class Only:
@@ -50,7 +36,7 @@ class Hand(Board):
     """A board whose probes are answered by hand."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.woken: list[TargetKey] = []
         super().__init__(self.clock, self.woken.extend)
 
@@ -302,3 +288,13 @@ async def test_certificates_that_cannot_be_read_hold_up_no_verdict(monkeypatch: 
         answers.set()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+def test_answers_are_counted_by_what_they_are() -> None:
+    """Passed, no answer in time, or another failure."""
+    board = Hand()
+    board.ask(A, ONE, TWO)
+    board.answer(ONE, ONE, ONE)
+    board.answer(TWO, TWO, wrong=TIMED_OUT)
+    board.answer(TWO, wrong="refused")
+    assert board.probes == {"passed": 3, "timeout": 2, "failed": 1}

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import pytest
+from hub_testkit.simulator.identity import AUTHORITY, server_tls
 
 from hub.aio.clock import SystemClock
 from hub.health import prober as engine
@@ -20,7 +21,7 @@ from hub.health.flights import HttpFlight, HttpsFlight, Opener, TcpFlight
 from hub.health.prober import CLUSTER, Kind, Lane, Probe, Prober
 from hub.health.spec import Check
 from hub.health.tls import Trust, context
-from hub.plugin.testing.simulator.identity import AUTHORITY, server_tls
+from tests.support.clocks import AheadClock
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 HOST = "127.0.0.1"
@@ -234,7 +235,7 @@ async def test_a_local_want_of_sockets_is_no_answer(
     await asyncio.gather(task, return_exceptions=True)
     assert answers == []
     assert [each.message for each in caplog.records] == [
-        "cannot probe for want of sockets: too many open files; verdicts stay as they are"
+        "no sockets for health checks: too many open files; verdicts stay as they are"
     ]
 
 
@@ -291,15 +292,6 @@ async def test_dead_addresses_leave_live_ones_their_sockets() -> None:
     assert lane.held == [0, 0, 0]
 
 
-class JumpingClock(SystemClock):
-    """Time that can pass without anybody doing anything."""
-
-    ahead = 0.0
-
-    def now(self) -> float:
-        return super().now() + self.ahead
-
-
 async def test_what_waits_for_a_socket_gets_one_that_others_have_no_use_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that is refused at once gives its socket back without ever having been one."""
     answered: set[int] = set()
@@ -322,7 +314,7 @@ async def test_what_waits_for_a_socket_gets_one_that_others_have_no_use_for(monk
 
 async def test_a_stall_of_the_hub_is_no_answer() -> None:
     """What could not be heard because the hub itself stood still gets its time again."""
-    clock, answered = JumpingClock(), asyncio.Event()
+    clock, answered = AheadClock(), asyncio.Event()
     prober = Prober(clock, lambda *_: answered.set())
     async with dead_end() as dead:
         check = Check("tcp", dead, interval=60.0, timeout=0.5)

@@ -8,11 +8,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from hub_testkit.simulator.identity import AUTHORITY
 
 from hub.health import tls
 from hub.health.spec import Check
 from hub.health.tls import LOOK_AGAIN, Trust, TrustError, Trusts, context, trust_of
-from hub.plugin.testing.simulator.identity import AUTHORITY
 
 
 def test_insecure_checks_share_one_trust() -> None:
@@ -31,7 +31,7 @@ def test_a_file_of_certificates_is_all_that_is_trusted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "there is no such file"), ("nothing", "holds no certificate in PEM"), ("", "holds no certificate in PEM")],
+    [(None, "no such file"), ("nothing", "holds no certificate in PEM"), ("", "holds no certificate in PEM")],
 )
 def test_an_unusable_file_is_named(tmp_path: Path, content: str | None, message: str) -> None:
     """With what is wrong, and never with what is in it."""
@@ -39,6 +39,18 @@ def test_an_unusable_file_is_named(tmp_path: Path, content: str | None, message:
         (tmp_path / "ca.pem").write_text(content)
     with pytest.raises(TrustError, match=message):
         context(Trust(str(tmp_path / "ca.pem")), str(tmp_path))
+
+
+@pytest.mark.parametrize(("more", "read"), [(0, True), (1, False)])
+def test_a_file_may_have_a_mebibyte(tmp_path: Path, *, more: int, read: bool) -> None:
+    """And not one byte more: the rest might never end."""
+    path = tmp_path / "ca.pem"
+    path.write_text(AUTHORITY + "#" * (1024 * 1024 - len(AUTHORITY) + more))
+    if read:
+        assert len(context(Trust(str(path)), str(tmp_path)).get_ca_certs()) == 1
+    else:
+        with pytest.raises(TrustError, match="larger than 1048576 bytes"):
+            context(Trust(str(path)), str(tmp_path))
 
 
 def test_a_file_outside_the_credentials_folder_is_not_read(tmp_path: Path) -> None:
@@ -57,7 +69,7 @@ async def test_a_file_that_no_check_asks_for_is_not_looked_at(tmp_path: Path, ca
     trusts, trust = Trusts(str(tmp_path)), Trust(str(tmp_path / "ca.pem"))
     trusted = trusts.get(trust)
     await trusts.refresh(0.0)
-    assert "there is no such file" in trusts.problem(trust)
+    assert "no such file" in trusts.problem(trust)
     del trusted
     caplog.clear()
     await trusts.refresh(LOOK_AGAIN)
@@ -87,12 +99,12 @@ async def test_a_symlink_that_leads_to_itself_is_named_and_hurts_no_other_check(
     """A link that was made wrong is a problem like any other."""
     (tmp_path / "loop.pem").symlink_to("loop.pem")
     (tmp_path / "ca.pem").write_text(AUTHORITY)
-    with pytest.raises(TrustError, match=r"loop\.pem is a symlink that leads to itself"):
+    with pytest.raises(TrustError, match=r"loop\.pem: too many levels of symbolic links"):
         context(Trust(str(tmp_path / "loop.pem")), str(tmp_path))
     trusts = Trusts(str(tmp_path))
     bad, good = (trusts.get(Trust(str(tmp_path / name))) for name in ("loop.pem", "ca.pem"))
     await trusts.refresh(0.0)
-    assert "leads to itself" in bad.problem
+    assert "symbolic links" in bad.problem
     assert good.context is not None
 
 

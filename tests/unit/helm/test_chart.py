@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hub.desired import addresses
+from hub.decide import addresses
 from hub.registry import values
 from tests.support.helm import CHART, EXAMPLES
 from tools import chart
@@ -21,23 +21,20 @@ VALUES = (CHART / "values.yaml").read_text()
 
 
 def test_generated_parts_are_current() -> None:
-    """README.md, values.schema.json and files/ are as `python tools/chart.py` writes them."""
+    """README.md and values.schema.json are as `python tools/chart.py` writes them."""
     assert chart.outdated() == [], "regenerate: python tools/chart.py"
 
 
 def test_a_change_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Another comment, another alert: out of date until written anew."""
+    """Another comment in values.yaml: both files are out of date until they are written again."""
     copy = tmp_path / "helm" / "endpointslice-hub"
     copy.mkdir(parents=True)
     for name in ("README.md", "values.schema.json"):
         (copy / name).write_text((CHART / name).read_text())
-    (copy / "values.yaml").write_text(VALUES.replace("# -- Pods. One", "# -- Replicas. One"))
-    monitoring = tmp_path / "monitoring"
-    monitoring.mkdir()
-    (monitoring / "alerts.yaml").write_text("groups: []\n")
-    for name, value in {"ROOT": tmp_path, "CHART": copy, "MONITORING": monitoring}.items():
+    (copy / "values.yaml").write_text(VALUES.replace("# -- Number of Pods. One", "# -- Number of replicas. One"))
+    for name, value in {"ROOT": tmp_path, "CHART": copy}.items():
         monkeypatch.setattr(chart, name, value)
-    made = ["README.md", "files/alerts.yaml", "values.schema.json"]
+    made = ["README.md", "values.schema.json"]
     assert chart.outdated() == [f"helm/endpointslice-hub/{name}" for name in made]
     assert chart.main(["--check"]) == 1
     assert chart.main([]) == 0

@@ -104,5 +104,5 @@ def test_an_annotation_is_no_pattern(source: dict[str, str]) -> None:
 @pytest.mark.parametrize("meta", [None, {}, {"name": 1}, {"name": "a", "annotations": [1]}])
 def test_a_service_that_is_none_is_a_mistake(meta: Any) -> None:
     """One line, never a traceback."""
-    with pytest.raises(UsageError, match="a Service without a name, or with annotations that are no mapping"):
+    with pytest.raises(UsageError, match="a Service without a name, or with annotations that are not a mapping"):
         services([{"kind": "Service", "metadata": meta}])

@@ -14,6 +14,7 @@ from hub.importers.variables import Reference, Variables
 from hub.model import TargetKey
 from hub.registry.load import loads
 from hub.registry.spec import ClusterSpec, GuardPolicy, PortSpec, Registry, TargetSpec
+from tests.support.registry import strict
 
 BASE = {
     "TARGET_NAMESPACE": "edge",
@@ -30,7 +31,7 @@ def imported(**changed: str) -> Imported:
 
 def registry(**changed: str) -> Registry:
     """As the loader understands it; nothing may be wrong with it."""
-    return loads(imported(**changed).document.text.encode(), "f").strict()
+    return strict(loads(imported(**changed).document.text.encode(), "f"))
 
 
 def target(**changed: str) -> TargetSpec:
@@ -153,7 +154,7 @@ def test_a_command_keeps_its_words_and_its_environment() -> None:
         IONOS_TOKEN="very-secret",
         PS1="$",
     )
-    provider = loads(found.document.text.encode(), "f").strict().clusters["secured"].provider
+    provider = strict(loads(found.document.text.encode(), "f")).clusters["secured"].provider
 
     assert provider is not None
     assert json.loads(provider.config) == {

@@ -13,6 +13,7 @@ from hub.importers.variables import Reference, Variables
 from hub.model import TargetKey
 from hub.registry.load import loads
 from hub.registry.spec import ClusterSpec, KubeconfigPath
+from tests.support.registry import strict
 
 DATACENTER = "0b6a1d3e-0000-4000-8000-000000000001"
 BASE = {
@@ -30,7 +31,7 @@ def text(**changed: str) -> str:
 
 def cluster(**changed: str) -> ClusterSpec:
     """The one cluster, as the loader understands it."""
-    return loads(text(**changed).encode(), "f").strict().clusters["secured"]
+    return strict(loads(text(**changed).encode(), "f")).clusters["secured"]
 
 
 def config(**changed: str) -> Any:
@@ -103,7 +104,7 @@ def test_what_was_not_read_stands_at_the_top() -> None:
 def test_the_controllers_service_is_printed_where_it_is_known() -> None:
     """Beside the script's variables in one container."""
     more = {"TARGET_NAMESPACE": "edge", "TARGET_SERVICE_NAME": "payments", "TARGET_PORT": "30443"}
-    found = loads(text(**more).encode(), "f").strict()
+    found = strict(loads(text(**more).encode(), "f"))
 
     assert found.targets[TargetKey("edge", "payments")].sources[0].cluster == "secured"
     assert found.owner == "edge.payments"
@@ -112,7 +113,7 @@ def test_the_controllers_service_is_printed_where_it_is_known() -> None:
 def test_a_token_in_a_secret_stays_there() -> None:
     """The manifest's reference is the hub's."""
     variables = Variables({**BASE, "IONOS_TOKEN": ""}, {"IONOS_TOKEN": Reference("ionos", "token")}, declared=True)
-    provider = loads(build(variables).text.encode(), "f").strict().clusters["secured"].provider
+    provider = strict(loads(build(variables).text.encode(), "f")).clusters["secured"].provider
 
     assert provider is not None
     assert json.loads(provider.config)["token"] == {"secret": "ionos", "key": "token"}

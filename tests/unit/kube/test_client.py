@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import socket
 import ssl
@@ -29,7 +30,9 @@ from hub.kube.credentials import CHECK_INTERVAL, Credentials
 from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret
 from tests.support.apiserver.pki import Authority, Certificate
+from tests.support.clocks import AheadClock
 from tests.support.garbage import garbage
+from tests.support.waiting import until
 
 AUTHORITY = Authority("test-ca")
 OTHER = Authority("other-ca")
@@ -125,6 +128,12 @@ class RawServer:
         self.peers: list[str] = []
         self.port = 0
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    @property
+    def open(self) -> int:
+        """Connections that neither side has closed."""
+        return sum(not (reader.at_eof() or writer.transport.is_closing()) for reader, writer in self._streams)
 
     @property
     def connections(self) -> int:
@@ -152,6 +161,7 @@ class RawServer:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self._streams.append((reader, writer))
         shown = writer.get_extra_info("peercert") or {"subject": ()}
         self.peers.append("".join(value for part in shown["subject"] for _, value in part))
         try:
@@ -189,15 +199,6 @@ def pool() -> Iterator[LookupPool]:
     lookups.close()
 
 
-class FakeClock(SystemClock):
-    """The system's clock, ahead by as much as a test wants."""
-
-    ahead = 0.0
-
-    def now(self) -> float:
-        return super().now() + self.ahead
-
-
 def made(
     url: str,
     pool: LookupPool,
@@ -228,13 +229,6 @@ def unreachable(kind: str, *words: str) -> Iterator[None]:
         yield
     assert caught.value.kind == kind
     assert all(word in str(caught.value) for word in words), caught.value
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what the other side does."""
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - the condition is the test's own
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
@@ -268,6 +262,29 @@ async def test_body_is_sent_with_its_length_and_type(server: RawServer, client: 
     head, _, body = server.requests[0].partition(b"\r\n\r\n")
     assert body == b'{"kind":"Node"}'
     assert b"Content-Type: application/json\r\nContent-Length: 15" in head
+
+
+async def test_the_port_of_https_is_443(pool: LookupPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server's address need not say it."""
+    asked: list[int] = []
+
+    async def connect(_: socket.socket, address: tuple[str, int]) -> None:
+        asked.append(address[1])
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", connect)
+    async with made("https://127.0.0.1", pool) as client:
+        with unreachable("refused"):
+            await client.request("GET", NODES)
+    assert asked == [443]
+
+
+async def test_an_error_without_a_status_says_the_reason_phrase(server: RawServer, client: Client) -> None:
+    """Cut to 64 characters: a proxy may write a page into it."""
+    server.script = [f"HTTP/1.1 502 {'x' * 200}\r\nContent-Length: 0\r\n\r\n".encode()]
+    with pytest.raises(errors.ServerFault) as caught:
+        await client.request("GET", NODES)
+    assert caught.value.message == "x" * 64
 
 
 async def test_path_of_the_server_comes_first(server: RawServer, pool: LookupPool) -> None:
@@ -311,9 +328,9 @@ async def test_connections_that_nobody_needs_are_closed(
     monkeypatch.setattr(client_module, "KEEP_IDLE", 0.2)
     for _ in range(2):
         await asyncio.gather(*(client.request("GET", NODES) for _ in range(3)))
-        assert len(client._open) == 3
+        await until(lambda: server.open == 3)
         async with asyncio.timeout(10):
-            while client._open:  # noqa: ASYNC110 - a state, not an event
+            while server.open:  # noqa: ASYNC110 - a state, not an event
                 await asyncio.sleep(0.02)
 
 
@@ -484,7 +501,7 @@ async def test_client_closed_while_connecting_leaves_no_connection(server: RawSe
     await client.close()
     with unreachable("reset"):
         await task
-    assert client._open == {}
+    await until(lambda: server.open == 0)
 
 
 # --- answers -------------------------------------------------------------------------------------
@@ -709,7 +726,7 @@ async def test_401_of_a_watch_reloads_the_credentials_once(server: RawServer, po
         server.script = [status(401), STREAM + chunk(b"event\n")]
         async with client.watch(NODES, {"watch": "true"}) as stream:
             assert await stream.line() == b"event"
-            assert len(client._open) == 2
+            await until(lambda: server.open == 2)
     assert b"Bearer new" in server.requests[-1]
 
 
@@ -723,7 +740,7 @@ def write_pair(folder: Path, pair: Certificate) -> ClientCertificate:
 
 async def test_rotated_certificate_opens_new_connections(pool: LookupPool, tmp_path: Path) -> None:
     """Nothing is sent on a connection that was opened with an earlier certificate, not even one that was busy."""
-    clock = FakeClock()
+    clock = AheadClock()
     async with RawServer(trusts=AUTHORITY) as server:
         auth = write_pair(tmp_path, CLIENTS["one"])
         async with made(server.url, pool, auth, clock=clock) as client:
@@ -744,7 +761,7 @@ async def test_rotated_certificate_opens_new_connections(pool: LookupPool, tmp_p
             await busy
             await asyncio.gather(client.request("GET", NODES), client.request("GET", NODES))
             assert server.peers == ["one", "one", "two", "two"]
-            assert len(client._open) == 2
+            await until(lambda: server.open == 2)
 
 
 async def test_client_certificate_that_is_not_accepted_is_said_so(pool: LookupPool, tmp_path: Path) -> None:
@@ -1011,7 +1028,7 @@ async def test_watch_has_a_connection_of_its_own(server: RawServer, client: Clie
     async with client.watch(NODES, {}) as stream:
         assert await stream.line() == b"one"
         assert server.connections == 2
-    assert len(client._open) == 1
+    await until(lambda: server.open == 1)
     await client.request("GET", NODES)
     assert server.connections == 2
 
@@ -1025,7 +1042,7 @@ async def test_refused_watch_is_a_typed_error(server: RawServer, client: Client,
     with pytest.raises(errors.Expired, match="410 Expired: too old"):
         async with client.watch(NODES, {}):
             pass
-    assert client._open == {}
+    await until(lambda: server.open == 0)
 
 
 async def test_refused_watch_in_plain_text_has_its_retry_after(server: RawServer, client: Client) -> None:
@@ -1056,7 +1073,7 @@ async def test_silence_is_a_timeout(
     with unreachable("timeout"):
         async with asyncio.timeout(2), client.watch(NODES, {}) as stream:
             await stream.line()
-    assert client._open == {}
+    await until(lambda: server.open == 0)
 
 
 async def test_any_byte_ends_the_silence(server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1098,7 +1115,7 @@ async def test_errors_of_the_reader_are_its_own(server: RawServer, client: Clien
     with pytest.raises(TimeoutError):
         async with client.watch(NODES, {}) as stream, asyncio.timeout(0.05):
             await stream.line()
-    assert client._open == {}
+    await until(lambda: server.open == 0)
 
 
 LINE = b"x" * 999

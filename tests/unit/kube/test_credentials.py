@@ -9,7 +9,7 @@ import logging
 import os
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from hub.kube.cluster_access import Auth, ClientCertificate, ClusterAccess, Exec
 from hub.kube.credentials import Credentials, ends_soon
 from hub.kube.secret import Secret
 from tests.support.apiserver.pki import Authority
+from tests.support.clocks import ManualClock
+from tests.support.waiting import until
 
 AUTHORITY = Authority("test-ca")
 FIRST = AUTHORITY.client("first", lifetime=timedelta(days=2))
@@ -30,48 +32,17 @@ DAY = 86_400.0
 V1 = "client.authentication.k8s.io/v1"
 
 
-class FakeClock:
-    """Time that moves when the test says so."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-        self.wall_time = datetime.now(UTC).timestamp()
-
-    def now(self) -> float:
-        return self.time
-
-    def wall(self) -> float:
-        return self.wall_time
-
-    async def sleep(self, seconds: float) -> None:
-        self.pass_(seconds)
-
-    def pass_(self, seconds: float) -> None:
-        """Both clocks move."""
-        self.time += seconds
-        self.wall_time += seconds
-
-
 @pytest.fixture
-def clock() -> FakeClock:
+def clock() -> ManualClock:
     """A clock of the test's own."""
-    return FakeClock()
+    return ManualClock(wall_time=datetime.now(UTC).timestamp())
 
 
-def of(auth: Auth, clock: FakeClock, ca_file: Path | None = None) -> Credentials:
+def of(auth: Auth, clock: ManualClock, ca_file: Path | None = None) -> Credentials:
     """Credentials of one cluster."""
     ca_data = None if ca_file else AUTHORITY.pem.encode()
     access = ClusterAccess("https://api:6443", auth, 'kubeconfig x, context "y"', ca_data=ca_data, ca_file=ca_file)
     return Credentials(access, clock)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for another process, five seconds at most."""
-    for _ in range(500):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came true")
 
 
 async def token(credentials: Credentials) -> str:
@@ -88,20 +59,20 @@ def jwt(expires: float | None) -> str:
 # -- static and files -----------------------------------------------------------------------------------------
 
 
-async def test_static_token_is_sent_and_cannot_be_reloaded(clock: FakeClock) -> None:
+async def test_static_token_is_sent_and_cannot_be_reloaded(clock: ManualClock) -> None:
     """A token written in the kubeconfig is all there is: a 401 is final."""
     credentials = of(Token(Secret("abc")), clock)
     assert (await token(credentials), await credentials.reload(), credentials.generation) == ("abc", False, 1)
 
 
-async def test_repr_shows_no_secret(clock: FakeClock) -> None:
+async def test_repr_shows_no_secret(clock: ManualClock) -> None:
     """Credentials can be logged."""
     credentials = of(Token(Secret("hunter2")), clock)
     await credentials.headers()
     assert "hunter2" not in f"{credentials!r} {credentials.access!r} {credentials._material!r}"
 
 
-async def test_token_file_is_stripped_and_followed(clock: FakeClock, tmp_path: Path) -> None:
+async def test_token_file_is_stripped_and_followed(clock: ManualClock, tmp_path: Path) -> None:
     """A rotated token is used within five seconds, and no file is read in between."""
     path = tmp_path / "token"
     path.write_text("one\n")
@@ -109,12 +80,12 @@ async def test_token_file_is_stripped_and_followed(clock: FakeClock, tmp_path: P
     seen = [await token(credentials)]
     path.write_text("two!\n")
     seen.append(await token(credentials))
-    clock.pass_(5)
+    clock.advance(5)
     seen.append(await token(credentials))
     assert (seen, credentials.generation) == (["one", "one", "two!"], 1)
 
 
-async def test_token_file_behind_a_flipped_symlink_is_followed(clock: FakeClock, tmp_path: Path) -> None:
+async def test_token_file_behind_a_flipped_symlink_is_followed(clock: ManualClock, tmp_path: Path) -> None:
     """Kubernetes rotates a mounted Secret by moving a symlink; same size and mtime do not hide that."""
     for name in ("..1", "..2"):
         (tmp_path / name).mkdir()
@@ -125,11 +96,11 @@ async def test_token_file_behind_a_flipped_symlink_is_followed(clock: FakeClock,
     before = await token(credentials)
     (tmp_path / "..new").symlink_to("..2")
     (tmp_path / "..new").replace(tmp_path / "..data")
-    clock.pass_(5)
+    clock.advance(5)
     assert (before, await token(credentials)) == ("t..1", "t..2")
 
 
-async def test_reload_after_401_reads_the_token_file_at_once(clock: FakeClock, tmp_path: Path) -> None:
+async def test_reload_after_401_reads_the_token_file_at_once(clock: ManualClock, tmp_path: Path) -> None:
     """A 401 does not wait for the next look; unchanged content says that another try is useless."""
     path = tmp_path / "token"
     path.write_text("one")
@@ -144,7 +115,7 @@ async def test_reload_after_401_reads_the_token_file_at_once(clock: FakeClock, t
 
 @pytest.mark.parametrize("content", [None, "", " \n", "two words", "bad\x00", "é"])
 async def test_broken_token_file_keeps_the_token_in_use(
-    clock: FakeClock, tmp_path: Path, content: str | None, caplog: pytest.LogCaptureFixture
+    clock: ManualClock, tmp_path: Path, content: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A file that vanished or holds no token is warned about once; the old token goes on."""
     path = tmp_path / "token"
@@ -157,17 +128,19 @@ async def test_broken_token_file_keeps_the_token_in_use(
         path.write_text(content)
     seen = []
     for _ in range(20):
-        clock.pass_(30)
+        clock.advance(30)
         seen.append(await token(credentials))
     assert set(seen) == {"one"}
     assert len(caplog.records) == 1
     path.write_text("three")
-    clock.pass_(120)
+    clock.advance(120)
     assert await token(credentials) == "three"
 
 
 @pytest.mark.parametrize("content", [None, "", "two words"])
-async def test_token_file_never_good_is_an_error(clock: FakeClock, tmp_path: Path, content: str | None) -> None:
+async def test_token_file_never_good_is_an_error(
+    clock: ManualClock, tmp_path: Path, content: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
     """Without a token there is no request, on any call; once the file is there it is used."""
     path = tmp_path / "token"
     if content is not None:
@@ -176,40 +149,45 @@ async def test_token_file_never_good_is_an_error(clock: FakeClock, tmp_path: Pat
     for _ in range(3):
         with pytest.raises(CredentialError, match=r'^kubeconfig x, context "y": token file'):
             await credentials.headers()
+    assert "in use" not in caplog.text
     with pytest.raises(CredentialError):
         credentials.ssl_context()
     path.write_text("good")
-    clock.pass_(120)
+    clock.advance(120)
     assert await token(credentials) == "good"
 
 
-async def test_broken_token_file_matters_when_its_token_has_expired(clock: FakeClock, tmp_path: Path) -> None:
+async def test_broken_token_file_matters_when_its_token_has_expired(
+    clock: ManualClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The old token is kept until its own end and not beyond, on the clock that does not jump."""
     path = tmp_path / "token"
     path.write_text(jwt(clock.wall() + 600))
     credentials = of(TokenFile(path), clock)
     await credentials.headers()
     path.unlink()
-    clock.pass_(300)
+    clock.advance(300)
     clock.wall_time += 3600
     await credentials.headers()
-    clock.pass_(301)
+    assert caplog.messages[-1].endswith("No such file or directory; the credential in use stays until it expires")
+    clock.advance(301)
     with pytest.raises(CredentialError, match="cannot be read: No such file"):
         await credentials.headers()
 
 
-async def test_wall_clock_jump_changes_nothing(clock: FakeClock, tmp_path: Path) -> None:
+async def test_wall_clock_jump_changes_nothing(clock: ManualClock, tmp_path: Path) -> None:
     """With readable files the server judges, whatever this machine's calendar says."""
     path = tmp_path / "token"
-    path.write_text(jwt(clock.wall() + 600))
+    written = jwt(clock.wall() + 600)
+    path.write_text(written)
     credentials = of(TokenFile(path), clock)
     for jump in (3600, -7200, 36000):
         clock.wall_time += jump
-        clock.pass_(10)
-        await credentials.headers()
+        clock.advance(10)
+        assert await token(credentials) == written
 
 
-async def test_reload_explains_an_expired_token(clock: FakeClock) -> None:
+async def test_reload_explains_an_expired_token(clock: ManualClock) -> None:
     """A 401 for a token past its own end is an error that says so."""
     credentials = of(Token(Secret(jwt(clock.wall() - 60))), clock)
     await credentials.headers()
@@ -218,14 +196,14 @@ async def test_reload_explains_an_expired_token(clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("value", ["abc", "a.b.c", "e30.e30.x", jwt(None), jwt(-5), jwt(1e300), "e30.W10.x"])
-async def test_expires_at_is_unknown_for_other_tokens(clock: FakeClock, value: str) -> None:
+async def test_expires_at_is_unknown_for_other_tokens(clock: ManualClock, value: str) -> None:
     """Only a JWT with a sensible exp claim tells its end."""
     credentials = of(Token(Secret(value)), clock)
     await credentials.headers()
     assert credentials.expires_at() is None
 
 
-async def test_expires_at_is_the_earlier_of_token_and_certificate(clock: FakeClock) -> None:
+async def test_expires_at_is_the_earlier_of_token_and_certificate(clock: ManualClock) -> None:
     """Whatever ends first ends the access."""
     soon = clock.wall() + 3600
     pair = FIRST.pem.encode(), Secret(FIRST.key_pem)
@@ -257,7 +235,7 @@ def test_a_credential_ends_soon(life: float | None, left: float, soon: bool) -> 
 
 
 @pytest.mark.parametrize("claims", [{"iat": 1_000.0}, {"nbf": 1_000}, {"iat": "x"}, {"iat": 9e9}, {}])
-async def test_a_token_tells_when_to_renew_it(clock: FakeClock, claims: dict[str, Any]) -> None:
+async def test_a_token_tells_when_to_renew_it(clock: ManualClock, claims: dict[str, Any]) -> None:
     """Whatever it says of its beginning; one of many years is not told of before two weeks are left."""
     ends = clock.wall() + 13 * DAY
     text = base64.urlsafe_b64encode(json.dumps({"exp": ends, **claims}).encode()).rstrip(b"=").decode()
@@ -266,7 +244,7 @@ async def test_a_token_tells_when_to_renew_it(clock: FakeClock, claims: dict[str
     assert credentials.expiring() == ends
 
 
-async def test_a_credential_that_has_most_of_its_life_before_it_is_not_told_of(clock: FakeClock) -> None:
+async def test_a_credential_that_has_most_of_its_life_before_it_is_not_told_of(clock: ManualClock) -> None:
     """A certificate of two days, and a token without an end."""
     certificate = of(ClientCertificate(FIRST.pem.encode(), Secret(FIRST.key_pem)), clock)
     endless = of(Token(Secret("opaque")), clock)
@@ -283,15 +261,15 @@ class Hung:
         self.answers = threading.Event()
         self.answers.set()
         self.asked = 0
-        stat = Path.stat
+        stat = os.stat
 
-        def slow(this: Path, **more: Any) -> os.stat_result:
-            if this == path:
+        def slow(asked: Any, **more: Any) -> os.stat_result:
+            if str(asked) == str(path):
                 self.asked += 1
                 self.answers.wait(10)
-            return stat(this, **more)
+            return stat(asked, **more)
 
-        monkeypatch.setattr(Path, "stat", slow)
+        monkeypatch.setattr(os, "stat", slow)
 
 
 @pytest.fixture
@@ -303,7 +281,7 @@ def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hung]:
     made.answers.set()
 
 
-async def test_token_file_on_a_hung_mount_stops_nobody(clock: FakeClock, tmp_path: Path, mount: Hung) -> None:
+async def test_token_file_on_a_hung_mount_stops_nobody(clock: ManualClock, tmp_path: Path, mount: Hung) -> None:
     """The event loop goes on; the token in use stays, and is asked for by one thread until the mount answers."""
     path = tmp_path / "token"
     path.write_text("one")
@@ -311,7 +289,7 @@ async def test_token_file_on_a_hung_mount_stops_nobody(clock: FakeClock, tmp_pat
     await credentials.headers()
     path.write_text("two!")
     mount.answers.clear()
-    clock.pass_(5)
+    clock.advance(5)
     asking = asyncio.create_task(token(credentials))
     for _ in range(5):
         async with asyncio.timeout(1.5):
@@ -320,17 +298,17 @@ async def test_token_file_on_a_hung_mount_stops_nobody(clock: FakeClock, tmp_pat
     async with asyncio.timeout(5):
         assert await asking == "one"
     for _ in range(10):
-        clock.pass_(100)
+        clock.advance(100)
         async with asyncio.timeout(1.5):
             assert await token(credentials) == "one"
     assert mount.asked == 2
     mount.answers.set()
     await until(lambda: credentials._source._token._reader._running is None)  # type: ignore[attr-defined]
-    clock.pass_(100)
+    clock.advance(100)
     assert await token(credentials) == "two!"
 
 
-async def test_token_file_that_never_answered_is_an_error(clock: FakeClock, tmp_path: Path, mount: Hung) -> None:
+async def test_token_file_that_never_answered_is_an_error(clock: ManualClock, tmp_path: Path, mount: Hung) -> None:
     """In time, which names the file."""
     (tmp_path / "token").write_text("one")
     mount.answers.clear()
@@ -342,7 +320,7 @@ async def test_token_file_that_never_answered_is_an_error(clock: FakeClock, tmp_
 # -- certificates ---------------------------------------------------------------------------------------------
 
 
-async def test_rotated_certificate_files_give_a_new_context(clock: FakeClock, tmp_path: Path) -> None:
+async def test_rotated_certificate_files_give_a_new_context(clock: ManualClock, tmp_path: Path) -> None:
     """Certificate and key are written one after the other; only the complete pair is taken over."""
     certificate, key = tmp_path / "crt", tmp_path / "key"
     certificate.write_text(FIRST.pem)
@@ -351,17 +329,17 @@ async def test_rotated_certificate_files_give_a_new_context(clock: FakeClock, tm
     await credentials.headers()
     first = credentials.ssl_context()
     certificate.write_text(SECOND.pem)
-    clock.pass_(5)
+    clock.advance(5)
     await credentials.headers()
     assert (credentials.generation, credentials.ssl_context() is first) == (1, True)
     key.write_text(SECOND.key_pem)
-    clock.pass_(10)
+    clock.advance(10)
     await credentials.headers()
     assert (credentials.generation, credentials.ssl_context() is first) == (2, False)
     assert credentials.expires_at() == pytest.approx(clock.wall() + 4 * 86400, abs=3600)
 
 
-async def test_rotated_ca_file_gives_a_new_context(clock: FakeClock, tmp_path: Path) -> None:
+async def test_rotated_ca_file_gives_a_new_context(clock: ManualClock, tmp_path: Path) -> None:
     """A cluster whose CA was replaced is reached again without a restart; an unchanged file rebuilds nothing."""
     ca = tmp_path / "ca.crt"
     ca.write_text(AUTHORITY.pem)
@@ -369,20 +347,20 @@ async def test_rotated_ca_file_gives_a_new_context(clock: FakeClock, tmp_path: P
     generations = []
     for text in (AUTHORITY.pem, AUTHORITY.pem + Authority("next").pem, "garbage", ""):
         ca.write_text(text)
-        clock.pass_(60)
+        clock.advance(60)
         await credentials.headers()
         generations.append(credentials.generation)
     assert generations == [1, 2, 2, 2]
 
 
-async def test_mismatched_pair_is_an_error_from_the_start(clock: FakeClock) -> None:
+async def test_mismatched_pair_is_an_error_from_the_start(clock: ManualClock) -> None:
     """A key of another certificate gives no context and no request."""
     credentials = of(ClientCertificate(FIRST.pem.encode(), Secret(SECOND.key_pem)), clock)
     with pytest.raises(CredentialError, match="does not belong"):
         await credentials.headers()
 
 
-async def test_reload_explains_an_expired_certificate(clock: FakeClock) -> None:
+async def test_reload_explains_an_expired_certificate(clock: ManualClock) -> None:
     """kube-apiserver answers an expired certificate with a bare 401; the error says why."""
     old = AUTHORITY.client("hub", lifetime=timedelta(days=-1))
     credentials = of(ClientCertificate(old.pem.encode(), Secret(old.key_pem)), clock)
@@ -435,30 +413,30 @@ def stamp(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")
 
 
-async def test_exec_token_is_cached_for_ever_without_an_expiry(clock: FakeClock, plugin: Plugin) -> None:
+async def test_exec_token_is_cached_for_ever_without_an_expiry(clock: ManualClock, plugin: Plugin) -> None:
     """Without expirationTimestamp only a 401 runs the plugin again."""
     credentials = of(plugin.auth(), clock)
     await credentials.headers()
-    clock.pass_(1e6)
+    clock.advance(1e6)
     assert (await token(credentials), plugin.runs) == ("t1", 1)
     plugin.answers(token="t2")
     assert (await credentials.reload(), await token(credentials), plugin.runs) == (True, "t2", 2)
 
 
-async def test_exec_token_is_renewed_five_minutes_before_its_end(clock: FakeClock, plugin: Plugin) -> None:
+async def test_exec_token_is_renewed_five_minutes_before_its_end(clock: ManualClock, plugin: Plugin) -> None:
     """A quarter of an hour is used for ten minutes, then the plugin runs again."""
     plugin.answers(token="t1", expirationTimestamp=stamp(clock.wall() + 900))
     credentials = of(plugin.auth(), clock)
     assert await token(credentials) == "t1"
     assert credentials.expires_at() == pytest.approx(clock.wall() + 900)
     plugin.answers(token="t2", expirationTimestamp=stamp(clock.wall() + 1800))
-    clock.pass_(599)
+    clock.advance(599)
     assert await token(credentials) == "t1"
-    clock.pass_(2)
+    clock.advance(2)
     assert (await token(credentials), plugin.runs) == ("t2", 2)
 
 
-async def test_exec_token_is_told_of_only_while_it_cannot_be_renewed(clock: FakeClock, plugin: Plugin) -> None:
+async def test_exec_token_is_told_of_only_while_it_cannot_be_renewed(clock: ManualClock, plugin: Plugin) -> None:
     """A plugin renews it by itself; one that fails leaves what was there in use until its end."""
     end = clock.wall() + 900
     plugin.answers(token="t1", expirationTimestamp=stamp(end))
@@ -466,37 +444,37 @@ async def test_exec_token_is_told_of_only_while_it_cannot_be_renewed(clock: Fake
     await credentials.headers()
     assert credentials.expiring() is None
     plugin.script("exit 1")
-    clock.pass_(700)
+    clock.advance(700)
     await credentials.headers()
     assert credentials.expiring() == pytest.approx(end)
 
 
 async def test_exec_short_lived_token_does_not_run_the_plugin_for_every_request(
-    clock: FakeClock, plugin: Plugin
+    clock: ManualClock, plugin: Plugin
 ) -> None:
     """A token for one minute is renewed at half its life, not at once."""
     plugin.answers(token="t1", expirationTimestamp=stamp(clock.wall() + 60))
     credentials = of(plugin.auth(), clock)
     for _ in range(29):
         await credentials.headers()
-        clock.pass_(1)
+        clock.advance(1)
     assert plugin.runs == 1
 
 
-async def test_exec_concurrent_requests_share_one_run(clock: FakeClock, plugin: Plugin) -> None:
+async def test_exec_concurrent_requests_share_one_run(clock: ManualClock, plugin: Plugin) -> None:
     """A hundred requests at start run the plugin once."""
     credentials = of(plugin.auth(), clock)
     await asyncio.gather(*(credentials.headers() for _ in range(100)))
     assert plugin.runs == 1
 
 
-async def test_exec_renewal_does_not_hold_up_requests(clock: FakeClock, plugin: Plugin) -> None:
+async def test_exec_renewal_does_not_hold_up_requests(clock: ManualClock, plugin: Plugin) -> None:
     """While one caller renews, others use what still holds."""
     plugin.answers(token="t1", expirationTimestamp=stamp(clock.wall() + 900))
     credentials = of(plugin.auth(), clock)
     await credentials.headers()
     plugin.script("sleep 1000")
-    clock.pass_(700)
+    clock.advance(700)
     renewing = asyncio.create_task(credentials.headers())
     await until(lambda: plugin.runs == 2)
     assert await token(credentials) == "t1"
@@ -505,7 +483,7 @@ async def test_exec_renewal_does_not_hold_up_requests(clock: FakeClock, plugin: 
         await renewing
 
 
-async def test_exec_renewal_outlives_the_request_that_began_it(clock: FakeClock, plugin: Plugin) -> None:
+async def test_exec_renewal_outlives_the_request_that_began_it(clock: ManualClock, plugin: Plugin) -> None:
     """Requests in a hurry, such as a Lease's, would else start a slow plugin again and again and never see its end."""
     plugin.answers(token="t1", expirationTimestamp=stamp(clock.wall() + 900))
     credentials = of(plugin.auth(), clock)
@@ -513,7 +491,7 @@ async def test_exec_renewal_outlives_the_request_that_began_it(clock: FakeClock,
     plugin.script(
         f"sleep 0.5\necho '{json.dumps({'apiVersion': V1, 'kind': 'ExecCredential', 'status': {'token': 't2'}})}'"
     )
-    clock.pass_(700)
+    clock.advance(700)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
             await credentials.headers()
@@ -524,7 +502,7 @@ async def test_exec_renewal_outlives_the_request_that_began_it(clock: FakeClock,
 
 
 async def test_exec_gets_its_info_and_nothing_else(
-    clock: FakeClock, plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clock: ManualClock, plugin: Plugin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The environment is PATH, HOME, what the kubeconfig declares and KUBERNETES_EXEC_INFO."""
     monkeypatch.setenv("HUB_PASSWORD", "hunter2")
@@ -551,14 +529,14 @@ async def test_exec_gets_its_info_and_nothing_else(
     assert (tmp_path / "in").read_text() == ""
 
 
-async def test_exec_of_the_older_version_works(clock: FakeClock, plugin: Plugin) -> None:
+async def test_exec_of_the_older_version_works(clock: ManualClock, plugin: Plugin) -> None:
     """v1beta1 is still what many plugins speak."""
     plugin.answers("client.authentication.k8s.io/v1beta1", token="old")
     assert await token(of(plugin.auth(api_version="client.authentication.k8s.io/v1beta1"), clock)) == "old"
 
 
 async def test_exec_bare_program_is_found_on_path(
-    clock: FakeClock, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+    clock: ManualClock, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hub's own kubeconfig may name a program without its folder."""
     monkeypatch.setenv("PATH", f"{plugin.path.parent}:/usr/bin:/bin")
@@ -567,7 +545,7 @@ async def test_exec_bare_program_is_found_on_path(
         await of(Exec("plugout"), clock).headers()
 
 
-async def test_exec_client_certificate_is_used_and_rotated(clock: FakeClock, plugin: Plugin) -> None:
+async def test_exec_client_certificate_is_used_and_rotated(clock: ManualClock, plugin: Plugin) -> None:
     """A plugin may give a certificate instead of a token; its end counts."""
     plugin.answers(clientCertificateData=FIRST.pem, clientKeyData=FIRST.key_pem)
     credentials = of(plugin.auth(), clock)
@@ -575,7 +553,7 @@ async def test_exec_client_certificate_is_used_and_rotated(clock: FakeClock, plu
     context = credentials.ssl_context()
     assert credentials.expires_at() == pytest.approx(clock.wall() + 2 * 86400, abs=3600)
     plugin.answers(clientCertificateData=SECOND.pem, clientKeyData=SECOND.key_pem)
-    clock.pass_(2 * 86400 - 200)
+    clock.advance(2 * 86400 - 200)
     await credentials.headers()
     assert (credentials.generation, credentials.ssl_context() is context) == (2, False)
 
@@ -597,7 +575,7 @@ BAD_PLUGINS = {
 
 @pytest.mark.parametrize("name", BAD_PLUGINS)
 async def test_exec_failure_is_an_error_without_secrets(
-    clock: FakeClock, plugin: Plugin, name: str, caplog: pytest.LogCaptureFixture
+    clock: ManualClock, plugin: Plugin, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However a plugin fails, the error names it, nothing is sent, and no secret is shown anywhere."""
     caplog.set_level(logging.DEBUG)
@@ -611,7 +589,7 @@ async def test_exec_failure_is_an_error_without_secrets(
     assert str(caught.value).startswith('kubeconfig x, context "y": exec plugin plugin: ')
 
 
-async def test_exec_program_that_cannot_start_is_named(clock: FakeClock, plugin: Plugin) -> None:
+async def test_exec_program_that_cannot_start_is_named(clock: ManualClock, plugin: Plugin) -> None:
     """A missing or not executable program is told from one that failed."""
     plugin.path.chmod(0o644)
     with pytest.raises(CredentialError, match="cannot be started: Permission denied"):
@@ -638,7 +616,7 @@ BAD_ANSWERS: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_ANSWERS)
-async def test_exec_answer_that_is_none_is_an_error(clock: FakeClock, plugin: Plugin, name: str) -> None:
+async def test_exec_answer_that_is_none_is_an_error(clock: ManualClock, plugin: Plugin, name: str) -> None:
     """An answer without a usable credential is a failure, not an anonymous request."""
     answer, says = BAD_ANSWERS[name]
     plugin.answers(**answer)  # type: ignore[arg-type]
@@ -647,7 +625,7 @@ async def test_exec_answer_that_is_none_is_an_error(clock: FakeClock, plugin: Pl
     assert "hunter2" not in str(caught.value)
 
 
-async def test_exec_that_hangs_is_killed(clock: FakeClock, plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exec_that_hangs_is_killed(clock: ManualClock, plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its time the plugin is gone, and so is the request."""
     monkeypatch.setattr(module, "EXEC_TIMEOUT", 0.3)
     plugin.script("sleep 1000")
@@ -655,7 +633,9 @@ async def test_exec_that_hangs_is_killed(clock: FakeClock, plugin: Plugin, monke
         await of(plugin.auth(), clock).headers()
 
 
-async def test_exec_is_killed_with_its_group_on_cancellation(clock: FakeClock, plugin: Plugin, tmp_path: Path) -> None:
+async def test_exec_is_killed_with_its_group_on_cancellation(
+    clock: ManualClock, plugin: Plugin, tmp_path: Path
+) -> None:
     """A request that is given up leaves no plugin behind, and the next one starts afresh."""
     plugin.script(f"sleep 1000 & echo $! > {tmp_path}/pid; wait")
     credentials = of(plugin.auth(), clock)
@@ -671,55 +651,55 @@ async def test_exec_is_killed_with_its_group_on_cancellation(clock: FakeClock, p
 
 
 async def test_exec_failure_keeps_the_old_credential_until_its_end(
-    clock: FakeClock, plugin: Plugin, caplog: pytest.LogCaptureFixture
+    clock: ManualClock, plugin: Plugin, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A plugin that fails at renewal costs nothing before the credential's own expiry, and is not run in a loop."""
     plugin.answers(token="t1", expirationTimestamp=stamp(clock.wall() + 900))
     credentials = of(plugin.auth(), clock)
     await credentials.headers()
     plugin.script("exit 1")
-    clock.pass_(601)
+    clock.advance(601)
     for _ in range(29):
         assert await token(credentials) == "t1"
-        clock.pass_(10)
+        clock.advance(10)
     assert plugin.runs < 15
     assert len(caplog.records) == 1
-    clock.pass_(20)
+    clock.advance(20)
     with pytest.raises(CredentialError, match="exit code 1"):
         await credentials.headers()
     plugin.answers(token="t2")
-    clock.pass_(80)
+    clock.advance(80)
     assert await token(credentials) == "t2"
 
 
-async def test_exec_failing_from_the_start_backs_off(clock: FakeClock, plugin: Plugin) -> None:
+async def test_exec_failing_from_the_start_backs_off(clock: ManualClock, plugin: Plugin) -> None:
     """Requests in between fail at once, with the same reason and without a run."""
     plugin.script("exit 1")
     credentials = of(plugin.auth(), clock)
     for _ in range(100):
         with pytest.raises(CredentialError, match="exit code 1"):
             await credentials.headers()
-        clock.pass_(0.1)
+        clock.advance(0.1)
     assert plugin.runs <= 4
 
 
-async def test_exec_does_not_run_for_every_401(clock: FakeClock, plugin: Plugin) -> None:
+async def test_exec_does_not_run_for_every_401(clock: ManualClock, plugin: Plugin) -> None:
     """A server that refuses everything makes the plugin run every ten seconds at most."""
     credentials = of(plugin.auth(), clock)
     await credentials.headers()
     for _ in range(100):
         await credentials.reload()
-        clock.pass_(0.5)
+        clock.advance(0.5)
     assert plugin.runs <= 6
 
 
-async def test_exec_reload_outlives_the_request_that_began_it(clock: FakeClock, plugin: Plugin) -> None:
+async def test_exec_reload_outlives_the_request_that_began_it(clock: ManualClock, plugin: Plugin) -> None:
     """As a renewal: after a 401 a Lease's requests must not kill the program that would end it."""
     credentials = of(plugin.auth(), clock)
     used = await credentials.headers()
     answer = {"apiVersion": V1, "kind": "ExecCredential", "status": {"token": "t2"}}
     plugin.script(f"sleep 0.5\necho '{json.dumps(answer)}'")
-    clock.pass_(60)
+    clock.advance(60)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
             await credentials.reload(used)
@@ -727,13 +707,13 @@ async def test_exec_reload_outlives_the_request_that_began_it(clock: FakeClock, 
     assert (await token(credentials), plugin.runs) == ("t2", 2)
 
 
-async def test_exec_requests_at_once_are_not_held_up_by_a_renewal(clock: FakeClock, plugin: Plugin) -> None:
+async def test_exec_requests_at_once_are_not_held_up_by_a_renewal(clock: ManualClock, plugin: Plugin) -> None:
     """All but the one that began it go on with what still holds."""
     plugin.answers(token="t1", expirationTimestamp=stamp(clock.wall() + 900))
     credentials = of(plugin.auth(), clock)
     await credentials.headers()
     plugin.script("sleep 1000")
-    clock.pass_(700)
+    clock.advance(700)
     requests = [asyncio.create_task(token(credentials)) for _ in range(3)]
     _, waiting = await asyncio.wait(requests, timeout=0.2)
     assert waiting == {requests[0]}
@@ -741,14 +721,14 @@ async def test_exec_requests_at_once_are_not_held_up_by_a_renewal(clock: FakeClo
     await asyncio.wait(requests)
 
 
-async def test_server_identity_comes_from_the_kubeconfig(clock: FakeClock) -> None:
+async def test_server_identity_comes_from_the_kubeconfig(clock: ManualClock) -> None:
     """The client reads server and verified name here."""
     access = ClusterAccess("https://api:6443", Token(Secret("x")), "x", tls_server_name="api.internal")
     credentials = Credentials(access, clock)
     assert (credentials.server, credentials.server_hostname) == ("https://api:6443", "api.internal")
 
 
-async def test_context_verifies_always(clock: FakeClock) -> None:
+async def test_context_verifies_always(clock: ManualClock) -> None:
     """There is no way to an unverified connection."""
     credentials = of(Token(Secret("x")), clock)
     await credentials.headers()

@@ -20,7 +20,7 @@ from hub.kube.secret import Secret
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"
 STRICT = KubeconfigPolicy()
-FILES = KubeconfigPolicy(allow_files=True)
+FILES = KubeconfigPolicy(folders=(Path("/"),))
 
 
 def b64(text: str) -> str:

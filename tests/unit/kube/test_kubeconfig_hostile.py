@@ -73,7 +73,7 @@ class Case:
     policy: KubeconfigPolicy = STRICT
 
 
-FILES = KubeconfigPolicy(allow_files=True, base=Path("/etc/kubeconfigs"))
+FILES = KubeconfigPolicy(folders=(Path("/etc/kubeconfigs"), Path("/srv"), Path("/run")), base=Path("/etc/kubeconfigs"))
 MAY_RUN = KubeconfigPolicy(allow_exec=frozenset({"/opt/login"}))
 DENIED = KubeconfigPolicy(
     denied_servers=frozenset({("kubernetes.default.svc", 443), ("10.96.0.1", 443), ("fd00::1", 443)})
@@ -160,7 +160,10 @@ CASES = [
          "../../run/secrets/remote/token", "hub's own", policy=FILES),
     Case("token-file-environ", "user.tokenFile", "/proc/self/environ", "/srv/self/environ", "pseudo", policy=FILES),
     Case("token-file-relative", "user.tokenFile", "token", "/srv/token", "absolute",
-         policy=KubeconfigPolicy(allow_files=True)),
+         policy=KubeconfigPolicy(folders=(Path("/srv"),))),
+    Case("token-file-outside", "user.tokenFile", "/etc/hostname", "/srv/token", "set --credentials-dir", policy=FILES),
+    Case("token-file-dots", "user.tokenFile", "../hostname", "token", "set --credentials-dir", policy=FILES),
+    Case("ca-file-outside", "cluster.certificate-authority", "/etc/ca", "/srv/ca", "--credentials-dir", policy=FILES),
     Case("token-file-nul", "user.tokenFile", "/srv/to\0ken", "/srv/token", "not printable", policy=FILES),
     Case("impersonate", "user.as", "system:admin", "", "impersonation"),
     Case("impersonate-uid", "user.as-uid", "0", "", "impersonation"),
@@ -187,7 +190,7 @@ CASES = [
     program("no-command", "command", ABSENT, "/opt/login", "is missing"),
     program("old-version", "apiVersion", "client.authentication.k8s.io/v1alpha1", f"{VERSION}beta1", "apiVersion"),
     program("no-version", "apiVersion", ABSENT, VERSION, "apiVersion"),
-    program("asks", "interactiveMode", "Always", "IfAvailable", "nobody to ask"),
+    program("asks", "interactiveMode", "Always", "IfAvailable", "has no terminal"),
     program("args-text", "args", "--token hunter2", ["--token", "hunter2"], "list of texts"),
     program("args-numbers", "args", [1], ["1"], "list of texts"),
     program("env-preload", "env", [{"name": "LD_PRELOAD", "value": "/tmp/hunter2.so"}],

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub.kube import protobuf
-from hub.kube.protobuf import CONTENTS, MAGIC, SHORT, ProtobufError, SliceEncoder
+from hub.kube.protobuf import CONTENTS, ENCODED, MAGIC, SHORT, ProtobufError, SliceEncoder
 from hub.model import PUBLISHED, Endpoint, Slice
-from hub.spare import SPARE, room
 from tests.support import build
 
 
@@ -57,7 +56,7 @@ def test_an_endpoint_is_encoded_once_however_many_slices_hold_it() -> None:
     one = encoder.encode(Slice("edge", "a", "IPv4", (shared,)))
     other = encoder.encode(Slice("edge", "b", "IPv4", (shared,)))
     assert one.replace(b"\x0a\x01a", b"\x0a\x01b") == other
-    assert len(encoder._endpoints) == 1
+    assert len(encoder._encoded) == 1
 
 
 def test_a_content_is_put_together_once_however_many_slices_hold_it() -> None:
@@ -82,25 +81,12 @@ def test_long_values_are_encoded_and_not_remembered() -> None:
     assert protobuf._known_entry.cache_info().currsize == remembered
 
 
-def test_endpoints_that_nobody_holds_are_forgotten() -> None:
-    """A Service whose nodes are replaced again and again leaves a few of them behind."""
+def test_a_bounded_number_of_endpoints_is_remembered() -> None:
+    """A Service whose nodes are replaced again and again leaves no more than that behind."""
     encoder = SliceEncoder()
-    held = [Endpoint((build.address(number),), PUBLISHED) for number in range(200)]
-    for number in range(200, 3000):
-        held[number % 200] = Endpoint((build.address(number),), PUBLISHED)
-        encoder.encode(Slice("edge", "a", "IPv4", tuple(held)))
-        assert len(encoder._endpoints) <= room(200) + 1
-
-
-def test_endpoints_that_somebody_holds_are_kept() -> None:
-    """However many come and go in another slice."""
-    encoder = SliceEncoder()
-    held = tuple(Endpoint((build.address(number),), PUBLISHED) for number in range(2000))
-    encoder.encode(Slice("edge", "a", "IPv4", held))
-    before = [encoder._endpoints[id(each)] for each in held]
-    for number in range(2000, 6000):
-        encoder.encode(Slice("edge", "b", "IPv4", (Endpoint((build.address(number),), PUBLISHED),)))
-    assert all(encoder._endpoints[id(each)] is known for each, known in zip(held, before, strict=True))
+    for number in range(3 * ENCODED):
+        encoder.encode(Slice("edge", "a", "IPv4", (Endpoint((build.address(number),), PUBLISHED),)))
+    assert len(encoder._encoded) <= 2 * ENCODED
 
 
 def test_an_endpoint_that_cannot_be_encoded_hurts_no_other_slice() -> None:
@@ -109,7 +95,7 @@ def test_an_endpoint_that_cannot_be_encoded_hurts_no_other_slice() -> None:
     bad = Endpoint(("10.0.0.1",), PUBLISHED, hostname="\ud800")
     with pytest.raises(UnicodeEncodeError):
         encoder.encode(Slice("edge", "a", "IPv4", (bad,)))
-    for number in range(2 * SPARE):
+    for number in range(200):
         encoder.encode(Slice("edge", "b", "IPv4", (Endpoint((build.address(number),), PUBLISHED),)))
 
 

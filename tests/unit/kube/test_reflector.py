@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from hub_testkit import SimulatedCluster, make_node, make_service, make_slice
 
 from hub import errors
 from hub.aio.clock import SystemClock
@@ -26,7 +27,7 @@ from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret
 from hub.kube.wire import NODES, SLICES, Resource
 from hub.model import ObjectKey
-from hub.plugin.testing import SimulatedCluster, make_node, make_service, make_slice
+from tests.support.waiting import until
 
 
 class Noted(SystemClock):
@@ -133,13 +134,6 @@ def client_of(sim: SimulatedCluster, pool: LookupPool) -> Client:
     """A client with real credentials."""
     access = ClusterAccess(sim.url, Token(Secret(sim.token)), "test", ca_data=sim.ca_pem.encode())
     return Client(Credentials(access, SystemClock()), pool)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for what the reflector does."""
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - the condition is the test's own
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
@@ -517,7 +511,7 @@ async def test_line_that_is_no_event_is_skipped(
         sim.nodes.add(make_node("n7"))
         await until(lambda: "n7" in follower.names)
         assert (follower.reflector.skipped, asked(sim), follower.kept.errors) == (3, (1, 1), [])
-    assert caplog.text.count("skipped a line of the watch that is no event") == 3
+    assert caplog.text.count("skipped a line of the watch that is not an event") == 3
 
 
 async def test_object_that_does_not_decode_is_skipped_with_its_version(

@@ -13,7 +13,7 @@ import pytest
 
 from hub.errors import CredentialError
 from hub.kube.secret import Secret
-from hub.kube.tls import client_context, not_after
+from hub.kube.tls import client_context, validity
 from tests.support.apiserver.pki import Authority, Certificate
 
 AUTHORITY = Authority("test-ca")
@@ -145,36 +145,39 @@ def test_context_refuses_a_ca_that_is_none(ca: bytes) -> None:
         client_context(ca)
 
 
-def test_not_after_reads_the_leaf() -> None:
+def test_validity_reads_the_leaf() -> None:
     """The expiry is that of the first certificate, to the second."""
     certificate = AUTHORITY.client("hub", lifetime=timedelta(days=3))
     expected = (datetime.now(UTC) + timedelta(days=3)).timestamp()
-    found = not_after((certificate.pem + AUTHORITY.pem).encode())
-    assert found == pytest.approx(expected, abs=5)
+    found = validity((certificate.pem + AUTHORITY.pem).encode())
+    assert found is not None
+    assert found[1] == pytest.approx(expected, abs=5)
 
 
-def test_not_after_agrees_with_the_ssl_module() -> None:
+def test_validity_agrees_with_the_ssl_module() -> None:
     """The own reading of DER gives what OpenSSL shows for CAs (it does not show leaves)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=AUTHORITY.pem)
     shown = context.get_ca_certs()[0]["notAfter"]
     assert isinstance(shown, str)
-    assert not_after(AUTHORITY.pem.encode()) == ssl.cert_time_to_seconds(shown)
+    found = validity(AUTHORITY.pem.encode())
+    assert found is not None
+    assert found[1] == ssl.cert_time_to_seconds(shown)
 
 
-def test_not_after_takes_no_time_for_what_does_not_end() -> None:
+def test_validity_takes_no_time_for_what_does_not_end() -> None:
     """A kubeconfig in a Secret may be a megabyte of nothing."""
     began = time.perf_counter()
-    assert not_after(b"-----BEGIN CERTIFICATE-----" + b"\n" * 1_000_000) is None
+    assert validity(b"-----BEGIN CERTIFICATE-----" + b"\n" * 1_000_000) is None
     assert time.perf_counter() - began < 1.0
 
 
-def test_not_after_is_unknown_for_anything_else() -> None:
+def test_validity_is_unknown_for_anything_else() -> None:
     """Garbage, however cut, has no expiry and raises nothing."""
     pem = CLIENT.pem.encode()
     cut = [ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(CLIENT.pem)[:length]).encode() for length in range(1, 140)]
     samples = [b"", b"x", pem[:60], b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----", *cut]
-    assert {not_after(sample) for sample in samples} == {None}
+    assert {validity(sample) for sample in samples} == {None}
 
 
 def test_secret_shows_itself_nowhere() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from hub.errors import BadAnswer
+from hub.kube.client import Client
 from hub.kube.secret import Secret
-from hub.kube.tokens import account_of, token_life
+from hub.kube.tokens import account_of, request_token, token_life
 from hub.onboarding.renewal import due
 
 
@@ -60,3 +62,49 @@ def test_a_token_is_due_at_half_its_life(now: float, is_due: bool) -> None:
     """And stays due."""
     assert due(jwt(iat=100, exp=300), now) is is_due
     assert due(jwt(exp=300), now) is False
+
+
+class Api:
+    """Answers a TokenRequest, and notes it."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, str, object, object]] = []
+
+    async def request(self, method: str, path: str, *, body: bytes, timeout: float, admit: object) -> bytes:  # noqa: ASYNC109
+        self.asked.append((method, path, json.loads(body), admit))
+        return json.dumps(self.answer).encode()
+
+
+async def test_a_token_is_asked_for_by_account_and_length() -> None:
+    """And handed on where it says when it ends."""
+
+    def admit() -> None:
+        """Asked before the request is sent."""
+
+    written = jwt(exp=2_000_000_000).reveal()
+    api = Api({"status": {"token": written}})
+    found = await request_token(cast("Client", api), ("hub", "reader"), 3600, admit)
+    assert found.reveal() == written
+    [(method, path, body, handed)] = api.asked
+    assert (method, path) == ("POST", "/api/v1/namespaces/hub/serviceaccounts/reader/token")
+    assert body == {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3600},
+    }
+    assert handed is admit
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ({}, "no token in the answer"),
+        ({"status": {"token": 7}}, "no token in the answer"),
+        ({"status": {"token": "opaque"}}, "does not say when it ends"),
+    ],
+)
+async def test_an_answer_without_a_usable_token_is_an_error(answer: object, says: str) -> None:
+    """It would be written into a Secret."""
+    with pytest.raises(BadAnswer, match=says):
+        await request_token(cast("Client", Api(answer)), ("hub", "reader"), 3600)

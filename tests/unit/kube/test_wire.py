@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hub_testkit import make_node, make_service, make_slice
 
 from hub.errors import BadAnswer
-from hub.kube.wire import NODES, SERVICES, SLICES, Resource, decode_identity, decode_slice, encode_slice, slices_but
+from hub.kube.wire import (
+    NODES,
+    SERVICES,
+    SLICES,
+    Resource,
+    decode_config_map,
+    decode_identity,
+    decode_secret,
+    decode_slice,
+    encode_slice,
+    slices_but,
+)
 from hub.model import Conditions, Endpoint, Node, NodeAddress, ObjectKey, OwnerReference, Port, Slice, Taint
-from hub.plugin.testing import make_node, make_service, make_slice
 
 RESOURCES = {"NodeList": NODES, "ServiceList": SERVICES, "EndpointSliceList": SLICES}
 
@@ -396,3 +408,61 @@ def test_identity_of_nothing_is_a_bad_answer(body: bytes) -> None:
     """Without a resourceVersion the next write would be blind."""
     with pytest.raises(BadAnswer):
         decode_identity(body)
+
+
+@pytest.mark.parametrize("deleting", [False, True])
+def test_a_listed_node_that_is_being_deleted_is_told_from_one_that_is_not(*, deleting: bool) -> None:
+    """A Node is being deleted from the moment that it has a deletionTimestamp."""
+    meta = {"name": "n1", **({"deletionTimestamp": "2026-11-21T10:00:00Z"} if deleting else {})}
+    body = json.dumps({"kind": "NodeList", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": meta}]})
+    assert NODES.list_page(body.encode())[0]["n1"].deleting is deleting
+
+
+def test_labels_of_nodes_share_their_strings() -> None:
+    """A label that repeats the node's name is the same string; other labels are one string in all Nodes."""
+    items = [
+        {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "zone": "a-zone"}}}
+        for name in ("n1", "n2")
+    ]
+    body = json.dumps({"kind": "NodeList", "metadata": {"resourceVersion": "7"}, "items": items}).encode()
+    one, other = NODES.list_page(body)[0].values()
+    assert one.labels["kubernetes.io/hostname"] is one.name
+    assert one.labels["zone"] is other.labels["zone"]
+
+
+@pytest.mark.parametrize(
+    ("decode", "what"),
+    [
+        (decode_slice, "an EndpointSlice"),
+        (decode_config_map, "a ConfigMap"),
+        (decode_secret, "a Secret"),
+        (decode_identity, "an object"),
+    ],
+)
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"metadata":7}', b'{"metadata":{"name":"\xff"}}'])
+def test_an_answer_that_does_not_decode_says_what_it_should_be(
+    decode: Callable[[bytes], object], what: str, body: bytes
+) -> None:
+    """With the status it came with: the API server said that all is well."""
+    with pytest.raises(BadAnswer, match=f"{what} that does not decode") as caught:
+        decode(body)
+    assert caught.value.status == 200
+
+
+def test_an_object_without_a_version_is_no_answer_to_a_write() -> None:
+    """The next write would have nothing to go by."""
+    with pytest.raises(BadAnswer, match="an object without a resourceVersion") as caught:
+        decode_identity(b'{"metadata":{"name":"a","uid":"u"}}')
+    assert caught.value.status == 200
+
+
+def test_a_secret_shows_nothing_of_what_it_holds() -> None:
+    """Neither when it is printed, nor in the error about one that does not decode."""
+    found = decode_secret(b'{"metadata":{"name":"a","resourceVersion":"7"},"data":{"token":"aHVudGVyMg=="}}')
+    assert (found.version, found.data) == ("7", {"token": "aHVudGVyMg=="})
+    assert repr(found) == "SecretData(7)"
+    assert decode_secret(b'{"metadata":{"name":"a","resourceVersion":"8"}}').data == {}
+    with pytest.raises(BadAnswer) as caught:
+        decode_secret(b'{"metadata":{"name":"a"},"data":{"token":["aHVudGVyMg=="]}}')
+    assert "aHVudGVyMg" not in repr(caught.value)
+    assert caught.value.__suppress_context__

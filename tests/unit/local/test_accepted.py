@@ -12,11 +12,24 @@ from typing import Any, cast
 
 import pytest
 
-from hub.aio.clock import SystemClock
-from hub.errors import BadAnswer, Conflict, Forbidden, NotFound
+from hub.errors import BadAnswer, ClusterUnreachable, Conflict, Forbidden, NotFound
 from hub.kube.client import Client
-from hub.local.accepted import LEGIBLE, PACKED, PLAIN, Keeper, owner_in, packed, read
+from hub.local.accepted import (
+    ACCEPTED_AT,
+    LEGIBLE,
+    PACKED,
+    PLAIN,
+    ROOM,
+    Keeper,
+    owner_in,
+    packed,
+    read,
+    stand_in,
+    withheld,
+)
+from hub.model import ANNOTATION_WITHHELD, LABEL_OWNER, MANAGED_BY
 from hub.registry.file import MAX_BYTES
+from tests.support.clocks import HastyClock
 
 CONTENT = b"version: 1\nowner: default  # \xc3\xa4\n"
 PATH = "/api/v1/namespaces/ops/configmaps"
@@ -29,10 +42,13 @@ class Api:
         self.stored = stored
         self.writes: list[str] = []
         self.errors: list[Exception] = []
+        self.away: Exception | None = None
 
     async def request(self, method: str, path: str, *, body: bytes = b"", admit: Any = None, **_: Any) -> bytes:
         if admit is not None:
             admit()
+        if self.away is not None:
+            raise self.away
         if method != "GET":
             self.writes.append(f"{method} {path}")
             if self.errors:
@@ -43,16 +59,9 @@ class Api:
         return json.dumps(self.stored).encode()
 
 
-class Hasty(SystemClock):
-    """Pauses are over at once."""
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(0)
-
-
 def keeper(api: Api) -> Keeper:
     """Of the owner default in the namespace ops, in a process that leads."""
-    return Keeper(cast("Client", api), Hasty(), "ops", "default", lambda: True)
+    return Keeper(cast("Client", api), HastyClock(), "ops", "default", lambda: True)
 
 
 async def run(each: Keeper, api: Api, writes: int) -> None:
@@ -151,7 +160,7 @@ async def test_garbage_is_replaced() -> None:
 async def test_a_standby_writes_nothing_until_it_leads() -> None:
     """Then it keeps what it has accepted."""
     api, leads = Api(), [False]
-    each = Keeper(cast("Client", api), Hasty(), "ops", "default", lambda: leads[0])
+    each = Keeper(cast("Client", api), HastyClock(), "ops", "default", lambda: leads[0])
     each.accepted(CONTENT)
     await run(each, api, 0)
     assert api.writes == []
@@ -173,3 +182,142 @@ async def test_a_failure_is_said_once_and_tried_again(caplog: pytest.LogCaptureF
     assert each.problem == ""
     assert caplog.text.count("403: the hub's account lacks the rule «configmaps: get, create, update»") == 1
     assert "the registry is kept in ConfigMap ops/endpointslice-hub-registry-default" in caplog.text
+
+
+async def test_what_is_kept_says_whose_it_is_and_when_it_was_accepted() -> None:
+    """In labels and annotations, without a version where it is new."""
+    api = Api()
+    each = keeper(api)
+    each.accepted(CONTENT)
+    await run(each, api, 1)
+    assert api.stored is not None
+    meta = api.stored["metadata"]
+    assert meta["name"] == "endpointslice-hub-registry-default"
+    assert meta["labels"] == {"app.kubernetes.io/managed-by": MANAGED_BY, LABEL_OWNER: "default"}
+    assert set(meta["annotations"]) == {ACCEPTED_AT}
+    assert "resourceVersion" not in meta
+    assert (await read(cast("Client", api), "ops", "default")).at == meta["annotations"][ACCEPTED_AT]
+
+
+async def test_a_withheld_removal_is_noted_and_taken_back() -> None:
+    """The registry stays as it was accepted, with its time; a hub that knows of none yet leaves the note alone."""
+    api = Api()
+    first = keeper(api)
+    first.accepted(CONTENT)
+    await run(first, api, 1)
+    assert await withheld(cast("Client", api), "ops", "default") is False
+    assert api.stored is not None
+    at = api.stored["metadata"]["annotations"][ACCEPTED_AT] = "2026-01-01T00:00:00Z"
+
+    first.withhold("abc")
+    await run(first, api, 2)
+    assert api.stored["metadata"]["annotations"] == {ACCEPTED_AT: at, ANNOTATION_WITHHELD: "abc"}
+    assert await withheld(cast("Client", api), "ops", "default") is True
+    first.withhold("abc")
+    await run(first, api, 2)
+
+    second = keeper(api)
+    second.accepted(CONTENT)
+    await run(second, api, 2)
+    assert (len(api.writes), api.stored["metadata"]["annotations"][ANNOTATION_WITHHELD]) == (2, "abc")
+
+    second.withhold("")
+    await run(second, api, 3)
+    assert (len(api.writes), api.stored["metadata"]["annotations"]) == (3, {ACCEPTED_AT: at})
+
+
+@pytest.mark.parametrize(
+    ("error", "found"), [(NotFound(404), False), (Forbidden(403), False), (ClusterUnreachable("x"), True)]
+)
+async def test_what_was_withheld_counts_where_it_cannot_be_told(error: Exception, *, found: bool) -> None:
+    """Where nothing may be read nothing was kept; an API that is away may hide something."""
+    api = Api()
+    api.away = error
+    assert await withheld(cast("Client", api), "ops", "default") is found
+
+
+@pytest.mark.parametrize(("size", "key"), [(LEGIBLE, "data"), (LEGIBLE + 1, "binaryData")])
+def test_up_to_half_a_megabyte_stays_legible(size: int, key: str) -> None:
+    """What is longer is compressed."""
+    body = packed(b"#" * size)
+    assert body is not None
+    assert set(body) == {key}
+
+
+def test_what_fits_when_compressed_is_kept() -> None:
+    """A ConfigMap takes a megabyte and no more."""
+    noise = random.Random(1).randbytes(ROOM)
+    over = len(gzip.compress(noise, mtime=0)) - ROOM
+    assert over > 0
+    assert packed(noise) is None
+    assert packed(noise[: -2 * over]) is not None
+
+
+async def test_a_registry_that_is_too_large_is_said_and_not_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is written, and nothing is tried again."""
+    api = Api()
+    each = keeper(api)
+    each.accepted(random.Random(1).randbytes(ROOM + 1000))
+    task = asyncio.create_task(each.run())
+    async with asyncio.timeout(10):
+        while "too large" not in caplog.text:  # noqa: ASYNC110 - a thread packs meanwhile
+            await asyncio.sleep(0.001)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert (api.writes, each.problem) == ([], "")
+
+
+async def test_a_process_that_leads_no_more_writes_nothing() -> None:
+    """It asks right before the write."""
+    api, answers = Api(), [True, False]
+    each = Keeper(cast("Client", api), HastyClock(), "ops", "default", lambda: answers.pop(0) if answers else False)
+    each.accepted(CONTENT)
+    await run(each, api, 0)
+    assert api.writes == []
+
+
+REGISTRY = b"version: 1\nowner: default\nclusters: []\n"
+
+
+async def kept(content: bytes, owner: str, tmp_path: Any, file: bytes = b"clusters: [") -> tuple[Any, str]:
+    """What stands in for a file, of what is kept for an owner."""
+    (tmp_path / "clusters.yaml").write_bytes(file)
+    body = packed(content)
+    assert body is not None
+    api = Api({"metadata": {"annotations": {ACCEPTED_AT: "2026-01-01T00:00:00Z"}}, **body})
+    return await stand_in(cast("Client", api), "ops", str(tmp_path / "clusters.yaml"), owner)
+
+
+async def test_the_last_accepted_registry_stands_in(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told with the time it is of."""
+    loaded, at = await kept(REGISTRY, "default", tmp_path)
+    assert (loaded.registry.owner, loaded.content, at) == ("default", b"", "2026-01-01T00:00:00Z")
+    assert "the registry is rejected: the one accepted at 2026-01-01T00:00:00Z is in force" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "owner", "file", "says"),
+    [
+        (REGISTRY, "other", b"", "belongs to owner default: not used"),
+        (REGISTRY, "default", b"owner: other\nclusters: [", "belongs to owner default: not used"),
+        (b"clusters: 7\n", "default", b"", "cannot be used"),
+    ],
+)
+async def test_what_is_kept_of_another_owner_or_broken_does_not_stand_in(
+    content: bytes, owner: str, file: bytes, says: str, tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The owner that the rejected file names counts more than the one that is known otherwise."""
+    assert await kept(content, owner, tmp_path, file) == (None, "")
+    assert says in caplog.text
+
+
+@pytest.mark.parametrize(("error", "says"), [(NotFound(404), ""), (ClusterUnreachable("away"), "cannot be read: away")])
+async def test_without_an_answer_nothing_stands_in(
+    error: Exception, says: str, tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where nothing was kept there is nothing to say."""
+    api = Api()
+    api.away = error
+    assert await stand_in(cast("Client", api), "ops", str(tmp_path / "none"), "default") == (None, "")
+    assert bool(caplog.records) is bool(says)
+    assert says in caplog.text

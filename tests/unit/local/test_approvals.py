@@ -7,22 +7,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hub.aio.clock import SystemClock
 from hub.errors import ClusterUnreachable, Forbidden
 from hub.kube.client import Client
 from hub.local.approvals import GOOD_FOR, Approval, Approvals, config_map, merged, read, subject
 from hub.model import ConfigMap
+from tests.support.clocks import ManualClock
 
 NOW = 1_800_000_000.0
-
-
-class Wall(SystemClock):
-    """A clock whose wall time is set by hand."""
-
-    time = NOW
-
-    def wall(self) -> float:
-        return self.time
 
 
 def approval(seconds: float = GOOD_FOR) -> Approval:
@@ -30,9 +21,9 @@ def approval(seconds: float = GOOD_FOR) -> Approval:
     return Approval("service", "edge/payments", "me@here", datetime.fromtimestamp(NOW + seconds, UTC))
 
 
-def following() -> tuple[Approvals, Wall, list[frozenset[str]]]:
+def following() -> tuple[Approvals, ManualClock, list[frozenset[str]]]:
     """Approvals, their clock, and what was valid at each change."""
-    clock, heard = Wall(), list[frozenset[str]]()
+    clock, heard = ManualClock(wall_time=NOW), list[frozenset[str]]()
     client: Client = None  # type: ignore[assignment]  # nothing is asked here
     found = Approvals(client, clock, "default", "default", lambda: heard.append(found.valid()))
     return found, clock, heard
@@ -99,7 +90,7 @@ def test_an_approval_ends_by_itself() -> None:
     found, clock, _ = following()
     found.upsert(None, holding("a", "b"), "1")
     assert found.valid() == {"a", "b"}
-    clock.time = NOW + GOOD_FOR
+    clock.wall_time = NOW + GOOD_FOR
     assert found.valid() == frozenset()
 
 

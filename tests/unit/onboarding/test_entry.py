@@ -114,7 +114,7 @@ def test_what_somebody_writes_meanwhile_stays(tmp_path: Path) -> None:
     removing = Registered.read(str(file), "us")
     assert first.add(ITEM) == "created"
 
-    with pytest.raises(Refused, match="changed meanwhile, and stays as it is by now: run the command again"):
+    with pytest.raises(Refused, match="changed meanwhile and was not written: run the command again"):
         second.add(entry("ap", ["10.3.0.0/16"], "node-addresses"))
     with pytest.raises(Refused, match="changed meanwhile"):
         removing.remove()

@@ -8,11 +8,11 @@ import pytest
 
 from hub.aio.clock import SystemClock
 from hub.copies.annotations import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
-from hub.groups import EndpointGroup, GroupKey
+from hub.decide.adopt import SETTLE
+from hub.decide.endpoints import EndpointGroup, GroupKey
 from hub.kube.client import Client
 from hub.model import LABEL_SERVICE_NAME, Finding, ObjectKey, Slice, SourceView, TargetKey
 from hub.passes.adopting import Adopting
-from hub.plan.adopt import SETTLE
 from hub.registry.spec import HealthPolicy, PortSpec, Registry, TargetSpec
 from tests.support import build
 from tests.unit.passes.test_reconcile import Hub

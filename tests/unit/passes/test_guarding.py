@@ -8,12 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from hub.groups import EndpointGroup, GroupKey
-from hub.model import ANNOTATION_STATE
+from hub.decide.endpoints import EndpointGroup, GroupKey
+from hub.decide.guard import GuardMemory, digest
+from hub.decide.record import GuardRecord, decode, encode
+from hub.model import ANNOTATION_STATE, GuardDefaults
 from hub.passes.guarding import ASK_AGAIN, Guarded, Guarding, effective
-from hub.plan.guard import GuardMemory, digest
-from hub.plan.record import GuardRecord, decode, encode
-from hub.plugin.spec import GuardDefaults
 from hub.registry.spec import GuardPolicy, TargetSpec
 from hub.remote.fleet import Fleet, SourceKey
 from tests.support import build

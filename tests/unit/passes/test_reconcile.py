@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hub.apply.writer import Free, Writer
-from hub.desired.view import ViewResult
+from hub.decide.view import ViewResult
 from hub.errors import ClusterUnreachable, Forbidden
 from hub.local.cluster import LocalCluster
 from hub.local.stores import ServiceStore, SliceStore
@@ -19,6 +19,7 @@ from hub.model import (
     ANNOTATION_PAUSED,
     LABEL_OWNER,
     Finding,
+    GuardDefaults,
     ObjectKey,
     Port,
     ServicePort,
@@ -26,8 +27,7 @@ from hub.model import (
     SourceView,
     TargetKey,
 )
-from hub.passes.reconcile import BURST, RATE, RECHECK, Reconciler, Tokens
-from hub.plugin.spec import GuardDefaults
+from hub.passes.reconcile import RECHECK, Reconciler
 from hub.registry.load import loads
 from hub.registry.spec import ClusterSpec, Registry, TargetSpec
 from hub.remote.fleet import Fleet, SourceKey
@@ -597,9 +597,11 @@ def test_a_note_goes_with_its_target(hub: Hub) -> None:
     assert hub.reconciler.annotate(KEY, findings)
 
 
-def test_a_lone_change_never_waits_and_a_storm_does() -> None:
-    """Ten passes at once, then two a second."""
-    tokens = Tokens()
-    assert [tokens.take(1.0) for _ in range(int(BURST))] == [0.0] * int(BURST)
-    assert tokens.take(1.0) == 1.0 / RATE
-    assert tokens.take(1.0 + 1.0 / RATE) == 0.0
+async def test_every_change_is_written_by_the_pass_that_sees_it(hub: Hub) -> None:
+    """Twenty changes a second make twenty writes a second: no pass leaves a change to a later one."""
+    await hub.reconciler.reconcile(KEY)
+    for number in range(1, 41):
+        hub.clock.time += 0.05
+        hub.offer(build.view("eu", build.endpoints(2, start=number % 2)))
+        assert await hub.reconciler.reconcile(KEY) is None
+    assert [each.partition(" ")[0] for each in hub.sent] == ["create", *["update"] * 40]

@@ -15,7 +15,16 @@ class Config(BaseModel):
 
 @pytest.mark.parametrize(
     ("written", "seconds"),
-    [("15s", 15.0), ("1h30m", 5400.0), ("300ms", 0.3), ("1.5m", 90.0), (".5s", 0.5), ("0s", 0.0), ("2us", 2e-6)],
+    [
+        ("15s", 15.0),
+        ("1h30m", 5400.0),
+        ("300ms", 0.3),
+        ("1.5m", 90.0),
+        (".5s", 0.5),
+        ("0s", 0.0),
+        ("0", 0.0),
+        ("2us", 2e-6),
+    ],
 )
 def test_durations_are_written_as_in_go(written: str, seconds: float) -> None:
     """Numbers with units, added up."""

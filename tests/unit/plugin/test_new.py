@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from hub.cli import cli
 from hub.cli.plugin import MAX_NAME, package
 from hub.registry.load import load
+from tests.support.registry import strict
 
 ROOT = Path(__file__).parents[3]
 KINDS: Mapping[str, tuple[str, ...]] = {"acme": (), "my-cloud-2": ("--endpoints",)}
@@ -94,7 +95,7 @@ def test_the_readme_shows_a_registry_that_loads(packages: Mapping[str, Path], na
     clusters = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
     service = {"name": "web", "namespace": "edge", "sources": [{"cluster": "eu"}], "ports": [{"port": 80}]}
     (tmp_path / "clusters.yaml").write_text(yaml.safe_dump({"version": 1, **clusters, "services": [service]}))
-    assert load(tmp_path / "clusters.yaml").strict().clusters["eu"].provider.name == name
+    assert strict(load(tmp_path / "clusters.yaml")).clusters["eu"].provider.name == name
 
 
 @pytest.mark.parametrize("name", ["", "Bad", "1st", "a_b", "a--b", "-a", "a-", "a" * (MAX_NAME + 1), "a/b", "a\n"])

@@ -20,6 +20,7 @@ from hub.registry.spec import (
     SourceSpec,
     UnreachablePolicy,
 )
+from tests.support.registry import strict
 
 CLUSTER = "kubeconfig: {path: k}, allowedCIDRs: [10.0.0.0/8], provider: {name: p}"
 
@@ -29,7 +30,7 @@ def registry(
 ) -> Registry:
     """A registry of one service in flow style."""
     text = f"version: 1\n{head}\nclusters: {clusters}\nservices:\n  - {{name: s, namespace: n, {service}}}\n"
-    return loads(text.encode(), "f").strict()
+    return strict(loads(text.encode(), "f"))
 
 
 def sources(read: Registry) -> tuple[SourceSpec, ...]:
@@ -125,7 +126,7 @@ def test_equal_sources_are_one_object() -> None:
         for n in (1, 2)
     )
 
-    one, two = loads(text.encode(), "f").strict().targets.values()
+    one, two = strict(loads(text.encode(), "f")).targets.values()
 
     assert one.sources is two.sources
 
@@ -163,7 +164,7 @@ def test_a_word_for_no_limit_is_not_what_another_service_left_unwritten(
             body = f"sources: [{{cluster: a, guard: {{{guard}}}}}]"
         text += f"  - {{name: s{number}, namespace: n, {body}}}\n"
 
-    read = loads(text.encode(), "f").strict()
+    read = strict(loads(text.encode(), "f"))
 
     found = [source.guard for target in read.targets.values() for source in target.sources]
     assert found == [policy for _, policy in cases]
@@ -199,7 +200,7 @@ def test_kubeconfig_path_starts_at_the_registrys_folder_as_given(tmp_path: Path)
     (real / "clusters.yaml").write_text(f"version: 1\nclusters: [{{name: a, {CLUSTER}}}]\n")
     (link / "clusters.yaml").symlink_to(real / "clusters.yaml")
 
-    read = load(link / "clusters.yaml").strict()
+    read = strict(load(link / "clusters.yaml"))
 
     assert read.clusters["a"].kubeconfig == KubeconfigPath(str(link / "k"))
     assert read.folder == str(link)

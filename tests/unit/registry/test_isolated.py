@@ -73,7 +73,7 @@ def test_no_process_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
 
-    with pytest.raises(isolated.Unchecked, match="no process for it: Resource temporarily unavailable"):
+    with pytest.raises(isolated.Unchecked, match="no process can be started: Resource temporarily unavailable"):
         isolated.loads(GOOD, "clusters.yaml")
 
 
@@ -92,7 +92,7 @@ def test_no_thread_is_no_verdict_and_leaves_no_process(monkeypatch: pytest.Monke
     monkeypatch.setattr(subprocess, "Popen", remembering)
     monkeypatch.setattr(threading.Thread, "start", refuse)
 
-    with pytest.raises(isolated.Unchecked, match="no thread for it: can't start new thread"):
+    with pytest.raises(isolated.Unchecked, match="no thread can be started: can't start new thread"):
         isolated.loads(GOOD, "clusters.yaml")
     assert started[0].returncode == -signal.SIGKILL
 
@@ -115,7 +115,7 @@ def test_a_checker_that_is_killed_is_no_verdict(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("while True: pass", "it takes more than 20 s of CPU"),
+        ("while True: pass", "that takes more than 20 s of CPU"),
         ("bytes(1 << 40)", "the checker ended with 1: MemoryError"),
     ],
 )

@@ -155,7 +155,10 @@ def test_cidr_refuses(written: object) -> None:
         values.cidr(written)
 
 
-@pytest.mark.parametrize(("written", "ports"), [(443, (443, 443)), ("1-65535", (1, 65535)), ("80-80", (80, 80))])
+@pytest.mark.parametrize(
+    ("written", "ports"),
+    [(443, (443, 443)), (1, (1, 1)), (65535, (65535, 65535)), ("1-65535", (1, 65535)), ("80-80", (80, 80))],
+)
 def test_port_range_accepts(written: object, ports: tuple[int, int]) -> None:
     """A number, or first and last."""
     assert values.port_range(written) == ports
@@ -214,6 +217,29 @@ def test_object_glob_takes_stars_on_both_sides() -> None:
     assert values.object_glob("team-*/web*") == "team-*/web*"
 
 
+@pytest.mark.parametrize("written", ["a", "a/", "/b", "A/b", "a/B", "a*/B", "a/b/c"])
+def test_object_glob_refuses(written: str) -> None:
+    """Neither side may be left out, or hold what no name may."""
+    with pytest.raises(BadValue, match="is not a pattern of Services"):
+        values.object_glob(written)
+
+
+@pytest.mark.parametrize("written", ["A/b", "a/B"])
+def test_object_name_refuses_either_side(written: str) -> None:
+    """The namespace and the name alike."""
+    with pytest.raises(BadValue, match="is not a Service"):
+        values.object_name(written)
+
+
+def test_a_port_is_a_number_or_a_name() -> None:
+    """A number in words is a name; a boolean is neither."""
+    assert values.port_or_name(443) == 443
+    assert values.port_or_name("https") == "https"
+    for written in (0, 65536, True, "", "A"):
+        with pytest.raises(BadValue):
+            values.port_or_name(written)
+
+
 def test_address_is_canonical() -> None:
     """Two spellings of one address are one."""
     assert values.address("FD00:0::1") == "fd00::1"
@@ -222,9 +248,9 @@ def test_address_is_canonical() -> None:
 @pytest.mark.parametrize(
     ("written", "message", "hint"),
     [
-        ("::ffff:10.7.0.13", "is an IPv4 address in IPv6's clothes", "10.7.0.13"),
-        ("::ffff:a07:d", "is an IPv4 address in IPv6's clothes", "10.7.0.13"),
-        ("::ffff:10.7.0.13%eth0", "is an IPv4 address in IPv6's clothes", "10.7.0.13"),
+        ("::ffff:10.7.0.13", "is an IPv4 address written as IPv6", "10.7.0.13"),
+        ("::ffff:a07:d", "is an IPv4 address written as IPv6", "10.7.0.13"),
+        ("::ffff:10.7.0.13%eth0", "is an IPv4 address written as IPv6", "10.7.0.13"),
         ("fe80::1%eth0", "has a zone", "fe80::1"),
     ],
 )

@@ -8,13 +8,14 @@ from hub.errors import RegistryError
 from hub.model import LOCAL
 from hub.registry.load import loads
 from hub.registry.spec import VIEW_ANNOTATION, Registry, ViewsSpec
+from tests.support.registry import strict
 
 CLUSTERS = "clusters: [{name: eu, kubeconfig: {path: k}, allowedCIDRs: [10.0.0.0/8], provider: {name: p}}]\n"
 
 
 def read(views: str) -> Registry:
     """A registry with a line of views."""
-    return loads(f"version: 1\n{CLUSTERS}{views}\n".encode(), "f").strict()
+    return strict(loads(f"version: 1\n{CLUSTERS}{views}\n".encode(), "f"))
 
 
 def problems(views: str) -> list[str]:
@@ -58,8 +59,8 @@ def test_an_expression_is_kept_as_it_is_written() -> None:
             "f:3:17: views.select: the expression does not parse: column 11: Syntax error",
         ),
         ("views: {select: 'nope'}", "f:3:17: views.select: the expression does not parse: column 1: undeclared"),
-        ("views: {select: 'true', annotation: a}", "f:3:25: views.annotation: cannot go with select"),
-        ("views: {hook: [a]}", "f:3:9: views.hook: is not a key that is known here (did you mean hooks)"),
+        ("views: {select: 'true', annotation: a}", "f:3:25: views.annotation: cannot be combined with select"),
+        ("views: {hook: [a]}", "f:3:9: views.hook: is not a known key here (did you mean hooks)"),
         ("views: [a]", "f:3:8: views: must be a mapping"),
         ("views:", "f:3:1: views: has no value"),
     ],

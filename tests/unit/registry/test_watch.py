@@ -4,47 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from hub.aio.clock import Clock
 from hub.errors import Problem, RegistryError
 from hub.registry import watch
 from hub.registry.file import Loaded
 from hub.registry.isolated import Unchecked
 from hub.registry.load import load, loads
 from hub.registry.watch import CHECK_AGAIN, INTERVAL, RegistryWatcher
+from tests.support.clocks import HastyClock, ManualClock
 
 GOOD = "version: 1\nowner: one\n"
 OTHER = "version: 1\nowner: two\n"
 
 
-class QuickClock:
-    """A clock that waits for nothing and counts what it was asked for."""
-
-    def __init__(self) -> None:
-        self.slept: list[float] = []
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def wall(self) -> float:
-        return 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        await asyncio.sleep(0.001)
-
-
-def follow(path: Path, seen: str = "") -> tuple[RegistryWatcher, list[str]]:
-    """A watcher, and the owners (or "error") it reported."""
+def follow(
+    path: Path,
+    seen: str = "",
+    *,
+    clock: Clock | None = None,
+    check: Callable[[bytes, str], Loaded] | None = None,
+    told: Callable[[Loaded | RegistryError], None] = lambda _: None,
+) -> tuple[RegistryWatcher, list[str]]:
+    """A watcher, and the owners (or "error") it reported; ``told`` hears of each before it is reported."""
     reported: list[str] = []
 
     def report(outcome: Loaded | RegistryError) -> None:
+        told(outcome)
         reported.append("error" if isinstance(outcome, RegistryError) else outcome.registry.owner)
 
-    return RegistryWatcher(path, QuickClock(), report, seen), reported
+    return RegistryWatcher(path, clock or HastyClock(), report, seen, check), reported
 
 
 async def look(watcher: RegistryWatcher, times: int = 3) -> None:
@@ -98,7 +91,7 @@ async def test_file_that_could_not_be_checked_is_checked_again(tmp_path: Path) -
     """A machine too busy for the check does not make a good file a bad one for ever; it is reported once."""
     path = tmp_path / "clusters.yaml"
     path.write_text(GOOD)
-    watcher, reported = follow(path)
+    clock = ManualClock()
     tries: list[bytes] = []
 
     def check(content: bytes, name: str) -> Loaded:
@@ -107,8 +100,7 @@ async def test_file_that_could_not_be_checked_is_checked_again(tmp_path: Path) -
             raise Unchecked((Problem(name, 0, 0, "", "could not be checked"),))
         return loads(content, name)
 
-    watcher._check, clock = check, watcher._clock
-    assert isinstance(clock, QuickClock)
+    watcher, reported = follow(path, clock=clock, check=check)
     await look(watcher)
     assert len(tries) == 1
     for _ in range(3):
@@ -123,11 +115,10 @@ async def test_a_change_that_was_lost_on_the_way_is_found_by_the_next_look(tmp_p
     """Whatever the check raises, or whoever is told: also where the file was to be checked once more."""
     path = tmp_path / "clusters.yaml"
     path.write_text(GOOD)
-    watcher, reported = follow(path)
+    clock = ManualClock()
     fail: list[Exception] = [RuntimeError("no thread"), MemoryError(), RuntimeError("not understood")]
     if again:
         fail.insert(0, Unchecked((Problem("clusters.yaml", 0, 0, "", "could not be checked"),)))
-    told = watcher._on_change
 
     def check(content: bytes, name: str) -> Loaded:
         if len(fail) > 1:
@@ -137,10 +128,8 @@ async def test_a_change_that_was_lost_on_the_way_is_found_by_the_next_look(tmp_p
     def tell(outcome: Loaded | RegistryError) -> None:
         if fail and not isinstance(outcome, RegistryError):
             raise fail.pop()
-        told(outcome)
 
-    watcher._check, watcher._on_change, clock = check, tell, watcher._clock
-    assert isinstance(clock, QuickClock)
+    watcher, reported = follow(path, clock=clock, check=check, told=tell)
     if again:
         await look(watcher)
         clock.time += CHECK_AGAIN
@@ -204,7 +193,7 @@ async def test_run_looks_every_second(tmp_path: Path) -> None:
     path = tmp_path / "clusters.yaml"
     path.write_text(GOOD)
     reported: asyncio.Queue[object] = asyncio.Queue()
-    clock = QuickClock()
+    clock = HastyClock()
     task = asyncio.create_task(RegistryWatcher(path, clock, reported.put_nowait).run())
 
     async with asyncio.timeout(10):

@@ -49,6 +49,12 @@ async def test_a_secret_gives_access() -> None:
     assert (await connector(data).access(SECRET)).server == "https://192.0.2.1:6443"
 
 
+async def test_a_hub_that_reads_no_secrets_says_so() -> None:
+    """A kubeconfig in a Secret is then none."""
+    with pytest.raises(KubeconfigError, match="its kubeconfig is in Secret eu-access, not read here"):
+        await Connector(SystemClock(), cast("Any", None)).access(SECRET)
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import pytest
+from hub_testkit import SimulatedCluster, make_node
 from msgspec.structs import replace
 
 from hub.aio.clock import SystemClock, rfc3339
-from hub.desired.addresses import Accepted, Rejected
+from hub.decide.addresses import Accepted, Rejected
 from hub.errors import ClusterUnreachable, KubeconfigError
 from hub.kube.cluster_access import ClusterAccess
 from hub.kube.reflector import STEADY
 from hub.kube.resolver import LookupPool
 from hub.model import LOCAL, Node, TargetKey
-from hub.plugin.testing import SimulatedCluster, make_node
 from hub.registry.spec import ClusterSpec, KubeconfigPath, NodePolicy, ProviderRef, Registry, TargetSpec
 from hub.remote import access
 from hub.remote import cluster as remote_cluster
@@ -31,6 +31,8 @@ from hub.remote.status import State
 from hub.resolution.catalog import Catalog
 from hub.resolution.host import ProviderHost
 from tests.support import build
+from tests.support.clocks import AheadClock
+from tests.support.waiting import until
 
 PROVIDER = ProviderRef("node-addresses")
 KEY = SourceKey("eu", PROVIDER)
@@ -239,33 +241,14 @@ async def test_a_grace_ends_when_the_cluster_says_so(changed: list[str]) -> None
         await host.close()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what other tasks do."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - states of other tasks
-            await asyncio.sleep(0.01)
-
-
-class Ahead(SystemClock):
-    """The machine's clocks, moved on by the test."""
-
-    ahead = 0.0
-
-    def now(self) -> float:
-        return super().now() + self.ahead
-
-    def wall(self) -> float:
-        return super().wall() + self.ahead
-
-
 class Connected:
     """A fleet that reaches a simulated cluster eu through a kubeconfig on disk."""
 
     def __init__(self, folder: Path, on_change: Callable[[str], None]) -> None:
-        self.clock, self.sim, self.path = Ahead(), SimulatedCluster("eu"), folder / "eu"
+        self.clock, self.sim, self.path = AheadClock(), SimulatedCluster("eu"), folder / "eu"
         self._pool = LookupPool()
         self._host = ProviderHost(Catalog(), clock=self.clock, folder="/")
-        self.fleet = Fleet(Connector(self.clock, self._pool), self._host, self.clock, on_change)
+        self.fleet = Fleet(Connector(self.clock, self._pool, folders=(Path("/"),)), self._host, self.clock, on_change)
 
     async def __aenter__(self) -> Self:
         await self.sim.start()
@@ -440,7 +423,7 @@ async def test_kubeconfigs_on_a_hung_mount_hold_up_nobody(
     monkeypatch.setattr(os, "stat", slow)
     clock, pool = SystemClock(), LookupPool()
     host = ProviderHost(Catalog(), clock=clock, folder="/")
-    fleet = Fleet(Connector(clock, pool), host, clock, changed.append)
+    fleet = Fleet(Connector(clock, pool, folders=(tmp_path,)), host, clock, changed.append)
     hung = [f"c{number}" for number in range(min(32, (os.cpu_count() or 1) + 4))]  # as many as asyncio has threads
     try:
         async with SimulatedCluster("eu") as sim:
@@ -461,3 +444,138 @@ async def test_kubeconfigs_on_a_hung_mount_hold_up_nobody(
         await fleet.close()
         await host.close()
         pool.close()
+
+
+# -- a source's statements --------------------------------------------------------------------------------------------
+
+
+async def test_a_source_says_why_it_makes_no_statement(fleet: Fleet) -> None:
+    """The provider that is not there yet, then the cluster's state, with its error where there is one."""
+    fleet.update(registry(cluster()))
+    unit, source = fleet.clusters["eu"], fleet.sources[KEY]
+    assert source.problem == "Pending"
+    assert (source.failing_since, source.scope, source.answers, source.seen(NodePolicy())) == (None, "", 0, None)
+    await source._loaded.wait()
+    unit.failed(ClusterUnreachable("https://eu: connection refused"))
+    assert source.problem == "Unreachable: https://eu: connection refused"
+    view = source.view(NodePolicy()).view
+    assert (view.unknown, dict(view.endpoints)) == (source.problem, {})
+    assert source.seen(NodePolicy()) is None
+    await lists(fleet, [build.node("n1", "10.0.0.1")])
+    assert (source.problem, source.failing_since, source.answers) == ("", None, 1)
+
+
+async def test_a_view_is_the_same_object_until_something_changes(fleet: Fleet) -> None:
+    """With a statement and without."""
+    fleet.update(registry(cluster()))
+    source = await lists(fleet, [build.node("n1", "10.0.0.1")])
+    first = source.view(NodePolicy())
+    assert source.view(NodePolicy()) is first
+    assert source.seen(NodePolicy()) is first
+    fleet.clusters["eu"].failed(ClusterUnreachable("gone"))
+    without = source.view(NodePolicy())
+    assert without.view.unknown == "Unreachable: gone"
+    assert without.view.endpoints is first.view.endpoints
+    assert source.view(NodePolicy()) is without
+    assert source.seen(NodePolicy()) is None
+    fleet.clusters["eu"].failed(ClusterUnreachable("still gone"))
+    assert source.view(NodePolicy()).view.unknown == "Unreachable: still gone"
+    fleet.clusters["eu"].answered()
+    assert source.view(NodePolicy()).view.unknown is None
+
+
+async def test_a_provider_that_is_not_installed_is_the_problem(fleet: Fleet) -> None:
+    """Since the source began; nobody waits for it."""
+    missing = ProviderRef("no-such-provider")
+    fleet.update(registry(replace(cluster(), provider=missing)))
+    source = fleet.sources[SourceKey("eu", missing)]
+    fleet.clusters["eu"].failed(ClusterUnreachable("gone"))
+    async with asyncio.timeout(10):
+        await source.settled()
+    unit = fleet.clusters["eu"]
+    unit._store.replace({}, "1")
+    unit.answered()
+    assert "no-such-provider" in source.problem
+    assert source.failing_since is not None
+    assert source.view(NodePolicy()).view.unknown == source.problem
+
+
+async def test_a_provider_of_nodes_needs_a_kubeconfig(fleet: Fleet) -> None:
+    """Without one there are no Nodes."""
+    fleet.update(registry(replace(cluster(), kubeconfig=None)))
+    source = fleet.sources[KEY]
+    async with asyncio.timeout(10):
+        await source.settled()
+    assert source.problem == "provider node-addresses resolves nodes: give the cluster a kubeconfig"
+    assert source.view(NodePolicy()).view.unknown == source.problem
+
+
+# -- a cluster's states -----------------------------------------------------------------------------------------------
+
+
+async def test_states_follow_from_answers_and_failures(fleet: Fleet, changed: list[str]) -> None:
+    """What is said first, and when a change of state counts from."""
+    fleet.update(registry(cluster()))
+    unit = fleet.clusters["eu"]
+    assert (unit.status.state, unit.synced, unit.lists) == (State.PENDING, False, 0)
+    unit.answered()
+    assert unit.status.state is State.PENDING, "there is no list yet"
+    unit.listing()
+    assert unit.status.state is State.SYNCING
+    unit._store.replace({}, "1")
+    unit.answered()
+    assert (unit.status.state, unit.status.error, unit.synced, unit.lists) == (State.READY, "", True, 1)
+    since, told = unit.status.since, len(changed)
+    unit.failed(ClusterUnreachable("a"))
+    unit.failed(ClusterUnreachable("b"))
+    assert (unit.status.state, unit.status.error) == (State.UNREACHABLE, "b")
+    assert unit.status.since >= since
+    assert len(changed) > told
+    unit.listing()
+    assert unit.status.state is State.UNREACHABLE, "only an answer ends it"
+    assert unit.unreachable_for() is not None
+    unit.answered()
+    assert (unit.status.state, unit.unreachable_for()) == (State.READY, None)
+
+
+async def test_states_are_logged_as_what_they_are(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    """A failure is a warning with its reason, the way back is none."""
+    caplog.set_level("INFO")
+    fleet.update(registry(cluster()))
+    unit = fleet.clusters["eu"]
+    unit.failed(ClusterUnreachable("gone"))
+    unit.failed(ClusterUnreachable("gone"))
+    unit._store.replace({}, "1")
+    unit.answered()
+    said = [(each.levelname, each.getMessage()) for each in caplog.records if each.name == "hub.remote.cluster"]
+    assert said == [("WARNING", "cluster eu: Unreachable: gone"), ("INFO", "cluster eu: Ready")]
+
+
+async def test_a_kubeconfig_that_leads_elsewhere_is_followed(connected: Connected) -> None:
+    """A new connection replaces the old one, without a restart; one that says the same changes nothing."""
+    unit = connected.follow()
+    await until(lambda: unit.status.state is State.READY)
+    first = unit.client
+    connected.path.write_text(connected.path.read_text() + "# the same\n")
+    await asyncio.sleep(0.3)
+    assert unit.client is first
+    async with SimulatedCluster("other") as other:
+        other.put(make_node("n9", "10.0.0.9"))
+        other.write_kubeconfig(connected.path)
+        await until(lambda: list(unit.nodes) == ["n9"] and unit.status.state is State.READY)
+        assert unit.client is not first
+
+
+async def test_a_kubeconfig_that_is_missing_is_waited_for(
+    connected: Connected, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is degraded meanwhile, and settled: nobody waits."""
+    content = connected.path.read_text()
+    connected.path.unlink()
+    unit = connected.follow()
+    async with asyncio.timeout(10):
+        await unit.settled()
+    assert (unit.status.state, unit.client) == (State.DEGRADED, None)
+    assert str(connected.path) in unit.status.error
+    connected.path.write_text(content)
+    await until(lambda: unit.status.state is State.READY)

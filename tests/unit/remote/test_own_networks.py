@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from hub_testkit import SimulatedCluster, make_slice
 
 from hub.aio.clock import SystemClock
 from hub.app.hub import Options, assemble
 from hub.errors import ClusterUnreachable, Forbidden, HubError, NotFound
 from hub.kube.client import Client
-from hub.plugin.testing import SimulatedCluster, make_slice
 from hub.remote.own_networks import OwnNetworks
 from tests.support import build
 

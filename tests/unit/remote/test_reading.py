@@ -7,18 +7,20 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from hub_testkit import SimulatedCluster, make_service, make_slice
 
 from hub.aio.clock import SystemClock
-from hub.desired.ports import PortReading
+from hub.decide.ports import PortReading
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.kube.resolver import LookupPool
 from hub.model import TargetKey
 from hub.plugin.spec import TransientProviderError
-from hub.plugin.testing import SimulatedCluster, make_service, make_slice
 from hub.remote.ports import RemoteService
 from hub.remote.reading import ClusterReader
+from tests.support.clocks import HastyClock
+from tests.support.waiting import until
 
 KEY = TargetKey("edge", "web")
 
@@ -53,13 +55,6 @@ def node_port(number: int, name: str = "https", **spec: Any) -> dict[str, Any]:
     return made
 
 
-async def soon(condition: Any) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - states of another task
-            await asyncio.sleep(0.005)
-
-
 async def test_slices_of_one_service_only(sim: SimulatedCluster, reader: ClusterReader) -> None:
     """All of them now, then after each change; those of other Services and namespaces are not even asked for."""
     sim.put(make_slice("edge", "web-b", "web", ["10.0.0.2"]))
@@ -77,9 +72,9 @@ async def test_a_reader_who_stops_leaves_nothing_open(sim: SimulatedCluster, rea
     """Its watch ends with it."""
     stream = reader.slices("edge", "web")
     assert await anext(stream) == ()
-    await soon(lambda: sim.streams("endpointslices") == 1)
+    await until(lambda: sim.streams("endpointslices") == 1)
     await stream.aclose()
-    await soon(lambda: sim.streams("endpointslices") == 0)
+    await until(lambda: sim.streams("endpointslices") == 0)
 
 
 async def test_a_failure_is_the_readers_to_know(sim: SimulatedCluster, reader: ClusterReader) -> None:
@@ -98,7 +93,7 @@ async def test_an_expired_watch_is_no_failure(sim: SimulatedCluster, reader: Clu
     """It is listed anew, and the reader sees what became of it."""
     stream = reader.slices("edge", "web")
     assert await anext(stream) == ()
-    await soon(lambda: sim.streams("endpointslices") == 1)
+    await until(lambda: sim.streams("endpointslices") == 1)
     sim.put(make_slice("edge", "web-a", "web", ["10.0.0.1"]))
     assert len(await anext(stream)) == 1
     sim.cut_stream("endpointslices", how="expire")
@@ -137,51 +132,39 @@ async def test_a_port_goes_by_name_or_number(sim: SimulatedCluster, remote: Remo
     """Its nodePort is what is published; another one is followed."""
     assert remote.node_port("https").problem == "it has not been read yet"
     sim.put(node_port(30500))
-    await soon(lambda: remote.node_port("https").number == 30500)
+    await until(lambda: remote.node_port("https").number == 30500)
     assert remote.node_port(443).number == 30500
     assert remote.node_port("http").problem == "the Service has no such port, but https"
     sim.put(node_port(30501))
-    await soon(lambda: remote.node_port("https").number == 30501)
+    await until(lambda: remote.node_port("https").number == 30501)
 
 
 async def test_a_service_that_is_gone_has_no_port(sim: SimulatedCluster, remote: RemoteService) -> None:
     """It is unknown, which is not the same as none: the caller keeps the last."""
     sim.put(node_port(30500))
-    await soon(lambda: remote.node_port("https").number == 30500)
+    await until(lambda: remote.node_port("https").number == 30500)
     sim.services.delete("web", namespace="edge")
-    await soon(lambda: remote.node_port("https").problem == "it does not exist")
+    await until(lambda: remote.node_port("https").problem == "it does not exist")
 
 
 async def test_an_api_that_fails_keeps_the_port(sim: SimulatedCluster, remote: RemoteService) -> None:
     """What was read stays while nothing can be read."""
     sim.put(node_port(30500))
-    await soon(lambda: remote.node_port("https").number == 30500)
+    await until(lambda: remote.node_port("https").number == 30500)
     sim.refuse(503)
     sim.cut_stream("services")
-    await soon(lambda: "503" in remote.problem)
+    await until(lambda: "503" in remote.problem)
     assert remote.node_port("https").number == 30500
-
-
-class Impatient(SystemClock):
-    """Waits for next to nothing, and remembers for how long it should have."""
-
-    def __init__(self) -> None:
-        self.slept: list[float] = []
-
-    async def sleep(self, seconds: float) -> None:
-        """As short as may be."""
-        self.slept.append(seconds)
-        await asyncio.sleep(0)
 
 
 async def test_lists_without_watches_are_read_ever_less_often(sim: SimulatedCluster, reader: ClusterReader) -> None:
     """An account that may list and not watch is no reason to list, and to warn, every second."""
     sim.services.add(node_port(30443))
     sim.refuse(403, verb="watch", resource="services")
-    clock = Impatient()
+    clock = HastyClock()
     unit = RemoteService("eu", KEY, reader, clock, lambda: None)
     task = asyncio.create_task(unit.run())
-    await soon(lambda: len(clock.slept) >= 3)
+    await until(lambda: len(clock.slept) >= 3)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert clock.slept[2] >= 4  # were each list a success, no more than 2
@@ -191,7 +174,7 @@ async def test_a_service_without_node_ports_says_so(sim: SimulatedCluster, remot
     """With its type, which is the usual cause."""
     sim.put(make_service("edge", "web"))
     await remote.settled()
-    await soon(lambda: remote.service is not None)
+    await until(lambda: remote.service is not None)
     (port,) = remote.service.ports if remote.service is not None else ()
     assert "ClusterIP" in remote.node_port(port.port).problem
 
@@ -199,10 +182,10 @@ async def test_a_service_without_node_ports_says_so(sim: SimulatedCluster, remot
 async def test_a_health_check_node_port(sim: SimulatedCluster, remote: RemoteService) -> None:
     """Where the Service has one."""
     sim.put(node_port(30500))
-    await soon(lambda: remote.service is not None)
+    await until(lambda: remote.service is not None)
     assert "externalTrafficPolicy" in remote.health_check_node_port().problem
     sim.put(node_port(30500, externalTrafficPolicy="Local", type="LoadBalancer", healthCheckNodePort=31000))
-    await soon(lambda: remote.health_check_node_port().number == 31000)
+    await until(lambda: remote.health_check_node_port().number == 31000)
     sim.services.delete("web", namespace="edge")
-    await soon(lambda: remote.service is None)
+    await until(lambda: remote.service is None)
     assert remote.health_check_node_port() == PortReading(31000, "it does not exist")

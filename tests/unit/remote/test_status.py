@@ -63,3 +63,24 @@ def test_a_starting_server_may_refuse_twice_before_a_rule_is_missed() -> None:
     starting, refused = StartingServer(), Forbidden(403)
     worth = [starting.over(each) for each in (refused, refused, refused, refused, None, refused, ServerFault(500))]
     assert worth == [False, False, True, True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ClusterUnreachable("https://eu: connection refused"),
+        CertificateRejected("the certificate has expired"),
+        CredentialError("token file t: empty"),
+        KubeconfigError("no such context"),
+        BadAnswer(200, "", "garbage", what="list nodes"),
+    ],
+)
+def test_other_errors_speak_for_themselves(error: HubError) -> None:
+    """Their words are the report."""
+    assert in_words(error, "eu", "rule") == str(error)
+
+
+def test_a_5xx_without_a_message_is_named_by_its_reason() -> None:
+    """Something is always said."""
+    text = in_words(ServerFault(500, "InternalError", ""), "eu", "")
+    assert text == "500: the API server has a problem of its own: InternalError"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +12,11 @@ from typing import Any
 
 import aiohttp
 import pytest
+from hub_testkit import SimulatedCluster, make_node, make_service
 
 from hub.app.hub import Hub, Options, assemble
-from hub.plugin.testing import SimulatedCluster, make_node, make_service
 from hub.report.server import Listen, listening
+from tests.support.waiting import until
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,6 @@ class Watched:
         """Where it listens."""
         host, _, port = self.url.partition("://")[2].rpartition(":")
         return host, int(port)
-
-
-async def until(check: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait for a state that raises no event."""
-    async with asyncio.timeout(seconds):
-        while not check():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def nothing(reader: asyncio.StreamReader) -> bool:

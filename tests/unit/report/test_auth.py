@@ -18,6 +18,7 @@ from hub.errors import ClusterUnreachable, HubError
 from hub.report import auth
 from hub.report.auth import ACCESS_REVIEWS, TOKEN_REVIEWS, Reviews, Unauthenticated, Unauthorized, Unavailable, token_of
 from hub.report.server import Listen
+from tests.support.clocks import ManualClock
 from tests.unit.report.conftest import Where, watching
 
 ALICE = {"username": "alice", "uid": "1", "groups": ["readers"], "extra": {"scopes": ["a"]}}
@@ -26,7 +27,7 @@ ALICE = {"username": "alice", "uid": "1", "groups": ["readers"], "extra": {"scop
 class Api:
     """A hub cluster that knows the tokens ``good`` (alice, who may get /metrics) and ``nobody`` (who may nothing)."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: ManualClock | None = None) -> None:
         self.asked: list[tuple[str, Any]] = []
         self.error: HubError | None = None
         self.garbage: bytes | None = None
@@ -54,25 +55,6 @@ class Api:
         attributes = spec["nonResourceAttributes"]
         allowed = spec["user"] == "alice" and attributes == {"path": "/metrics", "verb": "get"}
         return json.dumps({"status": {"allowed": allowed}}).encode()
-
-
-class Clock:
-    """Stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.time = 100.0
-
-    def now(self) -> float:
-        """Seconds."""
-        return self.time
-
-    def wall(self) -> float:
-        """The same."""
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        """At once."""
-        self.time += seconds
 
 
 def basic(user: str, password: str) -> str:
@@ -107,7 +89,7 @@ async def test_bytes_that_are_no_text_are_no_token(header: str) -> None:
     api = Api()
 
     with pytest.raises(Unauthenticated):
-        await Reviews(api, Clock()).check(header, "/metrics")
+        await Reviews(api, ManualClock(100.0)).check(header, "/metrics")
 
     assert not api.asked
 
@@ -115,7 +97,7 @@ async def test_bytes_that_are_no_text_are_no_token(header: str) -> None:
 async def test_who_is_known_and_may_is_let_in() -> None:
     """The account is asked about with everything the TokenReview said of it."""
     api = Api()
-    await Reviews(api, Clock()).check("Bearer good", "/metrics")
+    await Reviews(api, ManualClock(100.0)).check("Bearer good", "/metrics")
     assert [path for path, _ in api.asked] == [TOKEN_REVIEWS, ACCESS_REVIEWS]
     spec = api.asked[1][1]
     assert (spec["user"], spec["uid"], spec["groups"], spec["extra"]) == ("alice", "1", ["readers"], {"scopes": ["a"]})
@@ -133,7 +115,7 @@ async def test_who_is_known_and_may_is_let_in() -> None:
 async def test_everybody_else_is_refused(header: str, path: str, error: type[HubError]) -> None:
     """Without a token, with an unknown one, without the right, with the right to something else."""
     with pytest.raises(error):
-        await Reviews(Api(), Clock()).check(header, path)
+        await Reviews(Api(), ManualClock(100.0)).check(header, path)
 
 
 async def test_what_kubernetes_grants_to_everybody_is_not_enough() -> None:
@@ -141,14 +123,14 @@ async def test_what_kubernetes_grants_to_everybody_is_not_enough() -> None:
     api = Api()
     for path, right in (("/", "/endpointslice-hub/"), ("/api/v1/status", "/endpointslice-hub/api/v1/status")):
         with pytest.raises(Unauthorized, match=f"alice may not get {right}: "):
-            await Reviews(api, Clock()).check("Bearer good", path)
+            await Reviews(api, ManualClock(100.0)).check("Bearer good", path)
         assert api.asked[-1][1]["nonResourceAttributes"] == {"path": right, "verb": "get"}
 
 
 async def test_no_answer_is_a_refusal() -> None:
     """Unreachable, garbage, an answer without a status: nobody is let in, and nothing of it is remembered."""
     api = Api()
-    reviews = Reviews(api, Clock())
+    reviews = Reviews(api, ManualClock(100.0))
     api.error = ClusterUnreachable("no route")
     with pytest.raises(Unavailable):
         await reviews.check("Bearer good", "/metrics")
@@ -156,18 +138,18 @@ async def test_no_answer_is_a_refusal() -> None:
     for garbage, error in ((b"<html>", Unavailable), (b"[]", Unauthenticated), (b'{"status": 1}', Unauthenticated)):
         api.garbage = garbage
         with pytest.raises(error):
-            await Reviews(api, Clock()).check("Bearer good", "/metrics")
+            await Reviews(api, ManualClock(100.0)).check("Bearer good", "/metrics")
     for user in ({}, {"username": ""}, {"username": "x", "extra": 3}, "x"):
         api.garbage = json.dumps({"status": {"authenticated": True, "user": user}}).encode()
         with pytest.raises(Unauthenticated):
-            await Reviews(api, Clock()).check("Bearer good", "/metrics")
+            await Reviews(api, ManualClock(100.0)).check("Bearer good", "/metrics")
     api.garbage = None
     await reviews.check("Bearer good", "/metrics")
 
 
 async def test_an_answer_counts_for_a_minute_and_a_refusal_for_ten_seconds() -> None:
     """By token and path."""
-    api, clock = Api(), Clock()
+    api, clock = Api(), ManualClock(100.0)
     reviews = Reviews(api, clock)
     for _ in range(3):
         await reviews.check("Bearer good", "/metrics")
@@ -189,7 +171,7 @@ async def test_a_refusal_keeps_nothing_of_whoever_was_refused() -> None:
         """Something of a request."""
 
     callers: weakref.WeakSet[Caller] = weakref.WeakSet()
-    reviews = Reviews(Api(), Clock())
+    reviews = Reviews(Api(), ManualClock(100.0))
 
     async def call() -> None:
         caller = Caller()
@@ -206,7 +188,7 @@ async def test_a_refusal_keeps_nothing_of_whoever_was_refused() -> None:
 async def test_who_calls_is_asked_once_whatever_is_read() -> None:
     """A token is reviewed once, the right once for each path; a stranger is not reviewed anew for each path either."""
     api = Api()
-    reviews = Reviews(api, Clock())
+    reviews = Reviews(api, ManualClock(100.0))
     await reviews.check("Bearer good", "/metrics")
     for path in ("/", "/api/v1/status", "/api/v1/status"):
         with pytest.raises(Unauthorized):
@@ -219,7 +201,7 @@ async def test_who_calls_is_asked_once_whatever_is_read() -> None:
 
 async def test_an_answer_whose_time_is_over_is_forgotten() -> None:
     """With the next one that comes in."""
-    clock = Clock()
+    clock = ManualClock(100.0)
     reviews = Reviews(Api(), clock)
     for token in ("bad", "worse"):
         with pytest.raises(Unauthenticated):
@@ -249,7 +231,7 @@ class Slow(Api):
 
 async def asked_together(api: Slow, *tokens: str) -> list[BaseException | None]:
     """What becomes of callers who come at once while the hub cluster is slow."""
-    reviews = Reviews(api, Clock())
+    reviews = Reviews(api, ManualClock(100.0))
     calls = [asyncio.create_task(reviews.check(f"Bearer {token}", "/metrics")) for token in tokens]
     for _ in range(10):
         await asyncio.sleep(0)
@@ -275,7 +257,7 @@ async def test_callers_with_one_token_are_asked_about_once() -> None:
 async def test_strangers_do_not_make_it_forget_who_may() -> None:
     """Their refusals go first; of those who may, the oldest makes room for another."""
     api = Api()
-    reviews = Reviews(api, Clock())
+    reviews = Reviews(api, ManualClock(100.0))
     await reviews.check("Bearer good", "/metrics")
     for number in range(auth.LIMIT + 10):
         with pytest.raises(Unauthenticated):
@@ -290,7 +272,7 @@ async def test_strangers_do_not_make_it_forget_who_may() -> None:
 async def test_who_may_is_forgotten_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth caller costs the oldest of four his place, and nobody else."""
     monkeypatch.setattr(auth, "LIMIT", 4)
-    answers: auth._Answers[int, str] = auth._Answers(Clock())
+    answers: auth._Answers[int, str] = auth._Answers(ManualClock(100.0))
     asked: list[int] = []
 
     async def answer(key: int) -> str:
@@ -304,7 +286,7 @@ async def test_who_may_is_forgotten_one_by_one(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_a_flood_of_tokens_does_not_fill_the_memory() -> None:
     """What is remembered is bounded, and no token is kept."""
-    reviews = Reviews(Api(), Clock())
+    reviews = Reviews(Api(), ManualClock(100.0))
     for number in range(auth.LIMIT + 10):
         with pytest.raises(Unauthenticated):
             await reviews.check(f"Bearer bad{number}", "/metrics")

@@ -9,7 +9,7 @@ from typing import Any, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hub.desired.view import NodeReport, ViewResult
+from hub.decide.view import NodeReport, ViewResult
 from hub.model import (
     DRAINING,
     FAILED,

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from hub_testkit.contexts import LocalHub
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,14 +20,13 @@ from hub.apply.latency import Latency
 from hub.errors import CredentialError
 from hub.model import TargetKey
 from hub.plugin.spec import TerminalProviderError, TransientProviderError
-from hub.plugin.testing.contexts import LocalHub
 from hub.report import metrics_reference
 from hub.report.collect import Collected, Durations, Row
 from hub.report.metrics import Metrics
 from hub.report.metrics_catalog import METRICS, PREFIX, PUBLISH_SECONDS, REGISTRY_RELOADS, measured
 from hub.resolution.calls import ProviderCrashed, ProviderStalled
 from hub.resolution.context import ProviderHub
-from hub.resolution.stalls import ProviderSuspended
+from hub.resolution.faults import ProviderSuspended
 from hub.resolution.stats import OUTCOMES, CallStats
 
 ROOT = Path(__file__).parents[3]

@@ -13,8 +13,8 @@ from typing import Any, cast
 import aiohttp
 import pytest
 from aiohttp import web
+from hub_testkit import make_node
 
-from hub.plugin.testing import make_node
 from hub.report import page, stream
 from hub.report.page import event, rendered_overview
 from hub.report.page.signs import attention, cluster_sign, service_sign
@@ -39,7 +39,8 @@ from hub.report.values import (
     Status,
     Step,
 )
-from tests.unit.report.conftest import Watched, until
+from tests.support.waiting import until
+from tests.unit.report.conftest import Watched
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&{{7*7}}"
 HELD = Held(
@@ -250,14 +251,14 @@ def test_there_is_a_way_back_from_any_part_of_the_addresses(offset: int, back: i
     detail = ServiceDetail(Service("a/b"), (), shown, offset, 250)
     text = page._render("service.html", Moment("v", Status()), detail=detail, limit=100).decode()
     assert f'<a href="?offset={back}">' in text
-    assert ("shown are" in text) == bool(shown)
+    assert ("; showing " in text) == bool(shown)
 
 
 async def test_a_part_of_no_addresses_is_the_first_one(watched: Watched) -> None:
     """A page without any would be of no use."""
     _, text, _ = await watched.get("/services/edge/payments?limit=0")
     assert text.count("<details") == 3
-    assert "shown are" not in text
+    assert "; showing " not in text
 
 
 def test_a_page_is_accessible_in_the_basics() -> None:

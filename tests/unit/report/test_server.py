@@ -27,7 +27,8 @@ from hub.report.site import AT_ONCE, KEPT, Site
 from hub.report.state import PROBED
 from hub.report.values import NOT_PROBED
 from hub.report.web import is_own
-from tests.unit.report.conftest import Watched, Where, nothing, until, watching
+from tests.support.waiting import until
+from tests.unit.report.conftest import Watched, Where, nothing, watching
 
 ROOT = Path(__file__).parents[3]
 

@@ -9,21 +9,22 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from hub.desired.addresses import AddressPolicy
-from hub.desired.view import ViewBuilder
-from hub.explain import Facts, SourceFacts, TargetFacts, explain_address, explain_service
-from hub.groups import GroupKey
+from hub.decide.addresses import AddressPolicy
+from hub.decide.endpoints import GroupKey
+from hub.decide.explain import Facts, SourceFacts, TargetFacts, explain_address, explain_service
+from hub.decide.guard import Withheld
+from hub.decide.view import ViewBuilder
 from hub.health.spec import Check, Watch
 from hub.model import DRAINING, FAILED, PUBLISHED, Found, TargetKey
 from hub.passes.reconcile import Pass
-from hub.plan.guard import Withheld
 from hub.registry.spec import NodePolicy
 from hub.report.detail import service_detail, verdicts
 from hub.report.state import Snapshots, counts, described, sources, unknown_of
 from hub.report.values import Cluster, Source
 from hub.report.values import Service as Shown
 from tests.support import build
-from tests.unit.report.conftest import Watched, until
+from tests.support.waiting import until
+from tests.unit.report.conftest import Watched
 
 KEY = TargetKey("edge", "payments")
 

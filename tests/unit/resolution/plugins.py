@@ -5,18 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hub.errors import ProviderError
 from hub.model import Found, Node, NodeAddress, Resolution
-from hub.plugin import ProviderType, Snapshot, hookimpl
+from hub.plugin import EndpointProviderType, NoConfig, NodeProviderType, ProviderType, Snapshot, hookimpl
 from hub.resolution.catalog import Catalog
+from hub.resolution.loops import PluginLoop
 
 GOOD = """
 from contextlib import asynccontextmanager
-from hub.plugin import Found, ProviderType, hookimpl
+from hub.plugin import Found, NoConfig, NodeProviderType, hookimpl
 
 class Provider:
     async def resolve(self, nodes, /):
@@ -28,7 +31,7 @@ async def open_provider(cluster, config, shared):
 
 @hookimpl
 def hub_register_providers():
-    return [ProviderType(name=NAME, open=open_provider)]
+    return [NodeProviderType(name=NAME, open=open_provider, config=NoConfig)]
 """
 
 
@@ -107,7 +110,9 @@ class Scripted:
             result = await result
         return result  # type: ignore[no-any-return]
 
-    def type(self, name: str = "scripted", **fields: Any) -> ProviderType:
+    def type(
+        self, name: str = "scripted", *, kind: Callable[..., ProviderType] = NodeProviderType, **fields: Any
+    ) -> ProviderType:
         """This provider as a type."""
 
         @asynccontextmanager
@@ -118,7 +123,7 @@ class Scripted:
             finally:
                 self.closed += 1
 
-        return ProviderType(name, open_provider, **fields)
+        return kind(name, open_provider, **({"config": NoConfig} | fields))
 
 
 class Streamed(Scripted):
@@ -135,5 +140,17 @@ class Streamed(Scripted):
             else:
                 yield step
 
-    def type(self, name: str = "streamed", **fields: Any) -> ProviderType:
-        return super().type(name, brings_endpoints=True, **fields)
+    def type(
+        self, name: str = "streamed", *, kind: Callable[..., ProviderType] = EndpointProviderType, **fields: Any
+    ) -> ProviderType:
+        return super().type(name, kind=kind, **fields)
+
+
+async def left(loop: PluginLoop) -> None:
+    """Leave a plugin's loop, and wait until its thread has ended."""
+    import asyncio
+
+    loop.leave(partial(ProviderError, "the test is over"))
+    async with asyncio.timeout(5):
+        while loop.runner.alive:  # noqa: ASYNC110 - states
+            await asyncio.sleep(0.01)

@@ -6,29 +6,44 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import pytest
+
+from hub.aio.clock import SystemClock
 from hub.errors import ProviderError
-from hub.resolution.calls import Calls, Held, contain_tasks
+from hub.resolution.calls import Calls, Held
+from hub.resolution.context import ProviderHub
+from hub.resolution.faults import ProviderDefect
+from hub.resolution.loops import LoopThread, PluginLoop
 from tests.support.garbage import garbage
+from tests.unit.resolution.plugins import left
 
 
-async def test_a_call_that_failed_is_gone_with_its_error() -> None:
+@pytest.fixture
+async def loop() -> AsyncIterator[PluginLoop]:
+    """A plugin's loop in a thread of its own."""
+    made = PluginLoop("scripted", LoopThread("scripted"), lambda _: ProviderHub("scripted", clock=SystemClock()))
+    yield made
+    await left(made)
+
+
+async def test_a_call_that_failed_is_gone_with_its_error(loop: PluginLoop) -> None:
     """A provider may fail for days, and each time its traceback leads to all that the call held."""
     calls = Calls("scripted")
 
     async def broken() -> None:
         raise RuntimeError("no")
 
-    async def left() -> None:
+    async def leaves() -> None:
         raise SystemExit(1)
 
     with garbage() as found:
-        for work in (broken, left):
-            with suppress(RuntimeError, ProviderError):
-                await calls.call("resolve", work, 5)
-    assert not found.keys() & {"Task", "RuntimeError", "ProviderCrashed"}, found
+        for work in (broken, leaves):
+            with suppress(ProviderError):
+                await calls.call(loop, "resolve", work, 5)
+    assert not found.keys() & {"Task", "RuntimeError", "ProviderCrashed", "ProviderDefect", "Running"}, found
 
 
-async def test_a_provider_that_does_not_open_is_gone_with_its_error() -> None:
+async def test_a_provider_that_does_not_open_is_gone_with_its_error(loop: PluginLoop) -> None:
     """It is tried again for as long as it fails."""
 
     @asynccontextmanager
@@ -37,14 +52,14 @@ async def test_a_provider_that_does_not_open_is_gone_with_its_error() -> None:
         yield
 
     with garbage() as found:
-        held = Held(Calls("scripted"), broken)
-        with suppress(RuntimeError):
+        held = Held(Calls("scripted"), loop, broken)
+        with suppress(ProviderDefect):
             await held.open(5)
         del held
-    assert not found.keys() & {"Held", "Task"}, found
+    assert not found.keys() & {"Held", "Task", "Running"}, found
 
 
-async def test_a_provider_that_ended_is_gone_with_its_error() -> None:
+async def test_a_provider_that_ended_is_gone_with_its_error(loop: PluginLoop) -> None:
     """What it did in the background has failed."""
     ended = asyncio.Event()
 
@@ -61,19 +76,18 @@ async def test_a_provider_that_ended_is_gone_with_its_error() -> None:
             del task
 
     with garbage() as found:
-        held = Held(Calls("scripted"), dying)
+        held = Held(Calls("scripted"), loop, dying)
         await held.open(5)
-        assert held.task is not None
-        held.task.add_done_callback(lambda _: ended.set())
+        assert held.running is not None
+        held.running.ended.add_done_callback(lambda _: ended.set())
         await ended.wait()
-        assert isinstance(held.failure(), RuntimeError)
+        assert isinstance(held.failure(), ProviderDefect)
         del held
-    assert not found.keys() & {"Held", "Task"}, found
+    assert not found.keys() & {"Held", "Task", "Running"}, found
 
 
-async def test_a_task_of_a_plugin_that_was_cancelled_is_gone() -> None:
+async def test_a_task_of_a_plugin_that_was_cancelled_is_gone(loop: PluginLoop) -> None:
     """As each of those is that a provider gives a deadline."""
-    contain_tasks(asyncio.get_running_loop())
     calls = Calls("scripted")
 
     async def inner() -> None:
@@ -85,5 +99,5 @@ async def test_a_task_of_a_plugin_that_was_cancelled_is_gone() -> None:
                 await asyncio.wait_for(inner(), 0.01)
 
     with garbage() as found:
-        await calls.call("resolve", work, 5)
-    assert "_Contained" not in found, found
+        await calls.call(loop, "resolve", work, 5)
+    assert "Contained" not in found, found

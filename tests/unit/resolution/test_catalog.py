@@ -54,12 +54,12 @@ def test_catalog_imports_only_what_is_asked_for(install: Install) -> None:
             "wrong hook: Plugin 'bad' for hook",
         ),
         (
-            GOOD.replace("return [P", "return 1 / 0 or [P"),
+            GOOD.replace("return [N", "return 1 / 0 or [N"),
             "wrong-hook",
             "hub_register_providers failed: ZeroDivisionError",
         ),
         (
-            GOOD.replace("return [P", "raise SystemExit or [P"),
+            GOOD.replace("return [N", "raise SystemExit or [N"),
             "wrong-hook",
             "hub_register_providers failed: SystemExit",
         ),
@@ -69,18 +69,18 @@ def test_catalog_imports_only_what_is_asked_for(install: Install) -> None:
             "called 'bad', but hub_register_providers returned 'other'",
         ),
         (
-            GOOD.replace("return [P", "return [] and [P"),
+            GOOD.replace("return [N", "return [] and [N"),
             "wrong-type",
             "called 'bad', but hub_register_providers returned nothing",
         ),
-        (GOOD.replace("return [P", "return ['bad'] or [P"), "wrong-type", "returned str, not ProviderType"),
+        (GOOD.replace("return [N", "return ['bad'] or [N"), "wrong-type", "returned str, neither NodeProviderType"),
         (
             GOOD.replace("name=NAME,", "name=NAME, api_version=99,"),
             "unsupported-api",
             "written for plugin API 99, this hub speaks 1",
         ),
         (
-            GOOD.replace("name=NAME,", "name=NAME, config=dict,"),
+            GOOD.replace("config=NoConfig", "config=dict"),
             "wrong-type",
             "ProviderType.config is neither a pydantic model nor a msgspec struct",
         ),
@@ -165,9 +165,9 @@ def test_a_missing_provider_comes_with_a_suggestion(install: Install) -> None:
 
 def test_one_module_may_serve_several_names(install: Install) -> None:
     """A distribution with two entry points into one module gets for each the type of that name."""
-    source = GOOD.replace("return [P", "return [ProviderType(name='one', open=open_provider), P").replace(
-        "NAME", "'two'"
-    )
+    source = GOOD.replace(
+        "return [N", "return [NodeProviderType(name='one', open=open_provider, config=NoConfig), N"
+    ).replace("NAME", "'two'")
     install("one", source, dist="both")
     install("two", source, dist="both")
     catalog = Catalog()

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from hub.plugin import ProviderType
+from hub.plugin import NoConfig, ProviderType
 from hub.resolution.config import ConfigInvalid, ConfigProblem, check_config, parse_config
 from tests.unit.resolution.plugins import Scripted
 
@@ -50,7 +50,7 @@ class Crashing(BaseModel):
         raise RuntimeError(f"hunter{value}")
 
 
-def type_of(config: type[BaseModel] | None) -> ProviderType:
+def type_of(config: type[BaseModel | NoConfig]) -> ProviderType:
     """A provider type with that configuration."""
     return Scripted().type(config=config)
 
@@ -113,8 +113,8 @@ def test_unknown_keys_are_refused_even_by_a_lax_model() -> None:
 
 def test_a_type_without_configuration_takes_none() -> None:
     """Keys for a plugin that has nothing to configure are an error each."""
-    assert parse_config(type_of(None), {}) is None
-    problems = check_config(type_of(None), {"b": 1, "a": 2})
+    assert parse_config(type_of(NoConfig), {}) == NoConfig()
+    problems = check_config(type_of(NoConfig), {"b": 1, "a": 2})
     assert [problem.path for problem in problems] == ["provider.config.a", "provider.config.b"]
 
 

@@ -14,6 +14,7 @@ from hub.errors import ProviderError
 from hub.plugin import ClusterContext, HubContext, TerminalProviderError, TransientProviderError
 from hub.plugin.http import SharedHttp
 from hub.resolution.context import Limits, ProviderCluster, ProviderHub
+from hub.resolution.faults import describe
 from tests.support.crowd import Crowd
 
 
@@ -148,11 +149,11 @@ async def test_descriptions_hide_credentials_and_stay_short(monkeypatch: pytest.
     monkeypatch.setenv("TOKEN_X", "hunter2")
     context = hub()
     await context.secret({"env": "TOKEN_X"}).get()
-    assert context.describe(ValueError("with hunter2\nin it")) == "ValueError: with *** in it"
-    assert context.describe(ExceptionGroup("many", [ExceptionGroup("inner", [KeyError("k")])])) == "KeyError: 'k'"
-    assert context.describe(TransientProviderError("the API is away")) == "the API is away"
-    assert context.describe(RuntimeError()) == "RuntimeError"
-    assert len(context.describe(ValueError("x" * 10_000))) == 256
+    assert describe(ValueError("with hunter2\nin it"), context.secrets()) == "ValueError: with *** in it"
+    assert describe(ExceptionGroup("many", [ExceptionGroup("inner", [KeyError("k")])])) == "KeyError: 'k'"
+    assert describe(TransientProviderError("the API is away")) == "the API is away"
+    assert describe(RuntimeError()) == "RuntimeError"
+    assert len(describe(ValueError("x" * 10_000))) == 256
     assert context.redact("token: hunter2") == "token: ***"
 
 
@@ -161,7 +162,7 @@ async def test_a_credential_of_several_lines_is_hidden(monkeypatch: pytest.Monke
     monkeypatch.setenv("KEY_X", "-----BEGIN KEY-----\nc2VjcmV0\n-----END KEY-----\n")
     context = hub()
     key = await context.secret({"env": "KEY_X"}).get()
-    assert context.describe(ValueError(f"no key in {key}\nat all")) == "ValueError: no key in *** at all"
+    assert describe(ValueError(f"no key in {key}\nat all"), context.secrets()) == "ValueError: no key in *** at all"
 
 
 def test_equal_references_share_one_value(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 from hub.model import Found, Unknown
-from hub.plugin import ProviderType
+from hub.plugin import NoConfig, NodeProviderType, ProviderType
 from hub.registry.spec import ProviderRef
-from hub.resolution.calls import contain_tasks
 from hub.resolution.host import ProviderHost
 from hub.resolution.resolver import Resolver
+from tests.support.loops import SameLoop
 from tests.unit.resolution.plugins import Scripted, catalog_of, found, node
 from tests.unit.resolution.virtual import LoopClock, within
 
@@ -27,7 +27,7 @@ class Bench:
     """A Resolver over one type, and the task that runs it."""
 
     def __init__(self, type_: ProviderType, config: str = "{}") -> None:
-        self.host = ProviderHost(catalog_of(type_), clock=LoopClock(), folder="/nowhere")
+        self.host = ProviderHost(catalog_of(type_), clock=LoopClock(), folder="/nowhere", start_loop=SameLoop)
         self.host.catalog.load(type_.name)  # imports run in a thread, which virtual time would overtake
         self.resolver = Resolver("c1", ProviderRef(type_.name, config), self.host, lambda: None)
 
@@ -47,7 +47,7 @@ class Bench:
 
 def opened_by(enter: Any) -> ProviderType:
     """A type whose ``open`` is this."""
-    return ProviderType("scripted", asynccontextmanager(enter))
+    return NodeProviderType("scripted", asynccontextmanager(enter), NoConfig)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(1), KeyboardInterrupt(), GeneratorExit(), "hang"])
@@ -115,7 +115,7 @@ async def test_what_ignores_its_cancellation_is_not_opened_again_while_it_runs(w
                 await over.wait()
         yield Scripted()
 
-    type_ = ProviderType("scripted", stubborn) if what == "open" else Scripted().type(shared=stubborn)
+    type_ = NodeProviderType("scripted", stubborn, NoConfig) if what == "open" else Scripted().type(shared=stubborn)
     async with Bench(type_).running() as resolver:
         await asyncio.sleep(3600)
         assert tries == 1
@@ -147,83 +147,6 @@ async def test_close_may_do_anything(error: Any) -> None:
         await within(1, resolver.settled())
         assert resolver.status.state == "ready"
     await asyncio.sleep(1000)  # whoever was left behind ends some time
-
-
-@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), ValueError("x")])
-async def test_what_a_task_of_its_own_raises_is_its_own_error(error: BaseException) -> None:
-    """``SystemExit`` in a task would end the event loop; here it ends the provider, which is opened again."""
-    opened = 0
-
-    async def enter(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
-        nonlocal opened
-        opened += 1
-
-        async def work() -> None:
-            await asyncio.sleep(10)
-            raise error
-
-        async with asyncio.TaskGroup() as group:
-            if opened == 1:
-                group.create_task(work())
-            yield Scripted()
-
-    bench = Bench(opened_by(enter))
-    async with bench.running() as resolver:
-        await asyncio.sleep(10.5)
-        assert type(error).__name__ in resolver.status.error
-        assert resolver.resolutions["a"] == Found(("10.0.0.1",))
-        await asyncio.sleep(5)
-        assert (opened, resolver.status.state) == (2, "ready")
-
-
-async def test_a_task_that_nobody_looks_at_does_not_end_the_loop() -> None:
-    """Fire and forget, and exit."""
-
-    async def leave() -> None:
-        raise SystemExit(1)
-
-    async def enter(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
-        task = asyncio.create_task(leave())
-        await asyncio.wait({task})
-        assert "raised SystemExit" in str(task.exception())
-        yield Scripted()
-
-    async with Bench(opened_by(enter)).running() as resolver:
-        await within(1, resolver.settled())
-        assert resolver.status.state == "ready"
-
-
-async def test_contained_tasks_are_like_others() -> None:
-    """Results, cancellation before the start and in the middle, names: all as usual."""
-    seen: list[object] = []
-
-    async def enter(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
-        early = asyncio.create_task(asyncio.sleep(1), name="early")
-        early.cancel()
-        late = asyncio.create_task(asyncio.sleep(1e6))
-        await asyncio.sleep(0.1)
-        late.cancel()
-        await asyncio.wait({early, late})
-        seen.extend([early.get_name(), early.cancelled(), late.cancelled()])
-        seen.append(await asyncio.create_task(asyncio.sleep(0.1, "result")))
-        yield Scripted()
-
-    async with Bench(opened_by(enter)).running() as resolver:
-        await within(1, resolver.settled())
-    assert seen == ["early", True, True, "result"]
-
-
-async def test_a_task_factory_of_somebody_else_is_left_alone() -> None:
-    """A host of the hub may have its own."""
-    loop = asyncio.get_running_loop()
-    mine = loop.get_task_factory()
-    try:
-        loop.set_task_factory(lambda loop, work, **more: asyncio.Task(work, loop=loop, **more))  # type: ignore[arg-type]
-        theirs = loop.get_task_factory()
-        contain_tasks(loop)
-        assert loop.get_task_factory() is theirs
-    finally:
-        loop.set_task_factory(mine)
 
 
 class Exits(BaseModel):

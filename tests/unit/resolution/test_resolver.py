@@ -12,10 +12,18 @@ from typing import Any
 import pytest
 
 from hub.model import Absent, Found, Node, Resolution, Unknown
-from hub.plugin import ProviderType, TerminalProviderError, TransientProviderError
+from hub.plugin import (
+    EndpointProviderType,
+    NoConfig,
+    NodeProviderType,
+    ProviderType,
+    TerminalProviderError,
+    TransientProviderError,
+)
 from hub.registry.spec import ProviderRef
 from hub.resolution.host import ProviderHost
 from hub.resolution.resolver import Resolver
+from tests.support.loops import SameLoop
 from tests.unit.resolution.plugins import Scripted, catalog_of, found, node
 from tests.unit.resolution.virtual import LoopClock, anything, within
 
@@ -27,7 +35,7 @@ class Bench:
 
     def __init__(self, type_: ProviderType) -> None:
         self.changes = 0
-        self.host = ProviderHost(catalog_of(type_), clock=LoopClock(), folder="/nowhere")
+        self.host = ProviderHost(catalog_of(type_), clock=LoopClock(), folder="/nowhere", start_loop=SameLoop)
         self.host.catalog.load(type_.name)  # imports run in a thread, which virtual time would overtake
         self.resolver = Resolver("c1", ProviderRef(type_.name), self.host, self._changed)
 
@@ -242,7 +250,7 @@ async def test_a_terminal_error_is_asked_again_when_a_credential_changed(
         await cluster.hub.secret({"env": "SOME_TOKEN"}).get()
         yield provider
 
-    resolver = await make(ProviderType("scripted", open_provider))
+    resolver = await make(NodeProviderType("scripted", open_provider, NoConfig))
     resolver.update([node("a")])
     await asyncio.sleep(600)
     assert len(provider.asked) == 1
@@ -276,7 +284,7 @@ class Refused:
         async def open_provider(cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
             yield cls(cluster.hub.secret({"env": "SOME_TOKEN"}), left.pop(0))
 
-        return ProviderType("scripted", open_provider)
+        return NodeProviderType("scripted", open_provider, NoConfig)
 
 
 async def test_a_renewed_credential_counts_for_all_clusters_that_wait_for_it(
@@ -326,7 +334,7 @@ async def test_error_texts_never_show_a_credential(make: Make, monkeypatch: pyte
         await cluster.hub.secret({"env": "SOME_TOKEN"}).get()
         yield provider
 
-    resolver = await make(ProviderType("scripted", open_provider))
+    resolver = await make(NodeProviderType("scripted", open_provider, NoConfig))
     resolver.update([node("a")])
     await within(1, resolver.settled())
     assert resolver.status.error == "ValueError: Authorization: Bearer *** is wrong"
@@ -523,7 +531,7 @@ def dying(seconds: float, opened: list[float]) -> ProviderType:
             group.create_task(die())
             yield Scripted()
 
-    return ProviderType("scripted", open_provider)
+    return NodeProviderType("scripted", open_provider, NoConfig)
 
 
 async def test_a_provider_whose_background_task_dies_is_opened_again(make: Make) -> None:
@@ -583,7 +591,7 @@ async def test_a_provider_that_does_not_open_is_tried_again(make: Make, broken: 
             raise broken
         yield Scripted()
 
-    resolver = await make(ProviderType("scripted", open_provider))
+    resolver = await make(NodeProviderType("scripted", open_provider, NoConfig))
     resolver.update([node("a")])
     await within(40, resolver.settled())
     assert resolver.status.state == "degraded"
@@ -606,7 +614,7 @@ async def test_shared_is_opened_once_for_all_clusters_and_closed_with_the_host()
         events.append(f"{cluster.name} got {value}")
         yield Scripted()
 
-    type_ = ProviderType("scripted", open_provider, shared=shared)
+    type_ = NodeProviderType("scripted", open_provider, NoConfig, shared=shared)
     bench = Bench(type_)
     other = Resolver("c2", ProviderRef("scripted"), bench.host, lambda: None)
     async with asyncio.TaskGroup() as group:
@@ -679,7 +687,7 @@ async def test_on_change_is_called_only_for_changes(make: Make) -> None:
 
 async def test_a_type_that_brings_endpoints_cannot_resolve(make: Make) -> None:
     """The mix-up is said in words."""
-    resolver = await make(Scripted(), brings_endpoints=True)
+    resolver = await make(Scripted(), kind=EndpointProviderType)
     resolver.update([node("a")])
     await within(1, resolver.settled())
     assert resolver.status.error == "provider 'scripted' brings endpoints and resolves no nodes"

@@ -10,19 +10,12 @@ from pathlib import Path
 import pytest
 
 from hub.errors import ApiError, CredentialError
+from hub.files import ConfinedPath
 from hub.plugin import TerminalProviderError
 from hub.resolution import secrets
-from hub.resolution.secrets import Place, credential
+from hub.resolution.secrets import credential
+from tests.support.clocks import ManualClock
 from tests.unit.resolution.virtual import LoopClock
-
-
-class SteppedClock(LoopClock):
-    """Moves when told."""
-
-    time = 0.0
-
-    def now(self) -> float:
-        return self.time
 
 
 async def test_env_is_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +64,7 @@ async def test_a_mounted_secret_is_followed_through_its_symlinks(tmp_path: Path)
 
 
 async def test_a_file_rewritten_in_place_is_read_again(tmp_path: Path) -> None:
-    """Also where only the content changed; ``reload`` reads whatever the timestamps say."""
+    """Even when its size and modification time stay the same."""
     path = tmp_path / "token"
     path.write_text("one")
     value = credential({"file": str(path)}, tmp_path, None, LoopClock())
@@ -79,8 +72,7 @@ async def test_a_file_rewritten_in_place_is_read_again(tmp_path: Path) -> None:
     stamp = path.stat()
     path.write_text("two")
     os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-    assert await value.get() == "one"
-    assert await value.get(reload=True) == "two"
+    assert await value.get() == "two"
 
 
 @pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "link", "sub/../../outside", ".", "", "a\0b"])
@@ -112,16 +104,16 @@ async def test_a_file_that_becomes_a_link_to_elsewhere_is_refused_when_read(tmp_
 async def test_a_file_on_a_hung_mount_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read stays in use, a reload says so in time, and the event loop goes on meanwhile."""
     monkeypatch.setattr(secrets, "READ_TIMEOUT", 0.3)
-    path, answers, real = tmp_path / "token", threading.Event(), Place.real
+    path, answers, real = tmp_path / "token", threading.Event(), ConfinedPath.real
     path.write_text("one")
     value = credential({"file": "token"}, tmp_path, None, LoopClock())
     assert await value.get() == "one"
 
-    def slow(place: Place) -> str:
+    def slow(file: ConfinedPath) -> str:
         answers.wait(10)
-        return real(place)
+        return real(file)
 
-    monkeypatch.setattr(Place, "real", slow)
+    monkeypatch.setattr(ConfinedPath, "real", slow)
     try:
         async with asyncio.timeout(5):
             asking = asyncio.create_task(value.get())
@@ -179,7 +171,7 @@ async def test_a_secret_is_read_again_after_a_while_or_on_reload() -> None:
         reads.append((name, key))
         return f"token-{len(reads)}".encode()
 
-    clock = SteppedClock()
+    clock = ManualClock(0.0)
     value = credential({"secret": "ionos", "key": "token"}, None, read, clock)
     assert [await value.get(), await value.get()] == ["token-1", "token-1"]
     assert await value.get(reload=True) == "token-2"
@@ -198,8 +190,12 @@ async def test_a_secret_that_is_watched_is_read_when_it_changes() -> None:
         reads += 1
         return f"token-{reads}"
 
-    clock, versions = SteppedClock(), {"ionos": "1"}
-    value = credential({"secret": "ionos", "key": "token"}, None, read, clock, versions.get)
+    clock, versions = ManualClock(0.0), {"ionos": "1"}
+
+    async def version(name: str) -> str | None:
+        return versions.get(name)
+
+    value = credential({"secret": "ionos", "key": "token"}, None, read, clock, version)
     assert await value.get() == "token-1"
     clock.time = 3600
     assert not await value.changed()
@@ -217,7 +213,7 @@ async def test_a_secret_that_cannot_be_read_keeps_its_last_value() -> None:
             raise ApiError(503, "Down", "away")
         return "good"
 
-    clock = SteppedClock()
+    clock = ManualClock(0.0)
     value = credential({"secret": "s", "key": "k"}, None, read, clock)
     assert await value.get() == "good"
     fail, clock.time = True, 31
@@ -230,3 +226,69 @@ def test_secrets_need_somebody_to_read_them() -> None:
     """A hub without access to Secrets says so."""
     with pytest.raises(TerminalProviderError, match="can read Secrets"):
         credential({"secret": "s", "key": "k"}, None, None, LoopClock())
+
+
+async def test_the_largest_credential_has_64_kibibytes(tmp_path: Path) -> None:
+    """From whatever source."""
+    largest = "x" * 65_536
+    content = largest
+
+    async def read(_name: str, _key: str) -> str:
+        return content
+
+    (tmp_path / "token").write_text(largest)
+    of_file = credential({"file": "token"}, tmp_path, None, LoopClock())
+    of_secret = credential({"secret": "s", "key": "k"}, None, read, LoopClock())
+    assert await of_file.get() == await of_secret.get() == largest
+    content += "x"
+    with pytest.raises(CredentialError, match="Secret s, key k holds more than 65536 bytes"):
+        await of_secret.get(reload=True)
+
+
+async def test_renewals_are_counted() -> None:
+    """Another value than before is one; the first value and the same again are none."""
+    values = ["a", "a", "b", "b", "c"]
+
+    async def read(_name: str, _key: str) -> str:
+        return values.pop(0)
+
+    value = credential({"secret": "s", "key": "k"}, None, read, LoopClock())
+    seen = []
+    for _ in range(5):
+        await value.get(reload=True)
+        seen.append(value.renewals)
+    assert seen == [0, 0, 1, 1, 2]
+
+
+async def test_a_secret_is_fresh_for_thirty_seconds() -> None:
+    """It is read again at the end of them, not before; a failed first read is an error."""
+    reads = 0
+
+    async def read(_name: str, _key: str) -> str:
+        nonlocal reads
+        reads += 1
+        if reads == 1:
+            raise ApiError(503)
+        return "token"
+
+    clock = ManualClock(0.0)
+    value = credential({"secret": "s", "key": "k"}, None, read, clock)
+    assert not await value.changed()
+    assert reads == 1
+    await value.get()
+    clock.time = 29.9
+    await value.get()
+    assert reads == 2
+    clock.time = 30.0
+    await value.get()
+    assert reads == 3
+
+
+async def test_a_variable_changes_when_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was never read has not changed."""
+    value = credential({"env": "TOKEN_X"}, None, None, LoopClock())
+    monkeypatch.setenv("TOKEN_X", "abc")
+    assert not await value.changed()
+    await value.get()
+    monkeypatch.delenv("TOKEN_X")
+    assert await value.changed()

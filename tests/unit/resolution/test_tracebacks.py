@@ -14,7 +14,7 @@ import pytest
 from hub.aio.clock import SystemClock
 from hub.cli.logs import JsonFormatter, TextFormatter
 from hub.model import Node, Resolution
-from hub.plugin import ProviderType
+from hub.plugin import NoConfig, NodeProviderType
 from hub.registry.spec import ProviderRef
 from hub.resolution.host import ProviderHost
 from hub.resolution.resolver import Resolver
@@ -32,7 +32,7 @@ async def ask(provider: Any) -> Resolver:
         provider.token = cluster.hub.secret({"env": "CLOUD_TOKEN"})
         yield provider
 
-    host = ProviderHost(catalog_of(ProviderType("cloud", enter)), clock=SystemClock(), folder="/nowhere")
+    host = ProviderHost(catalog_of(NodeProviderType("cloud", enter, NoConfig)), clock=SystemClock(), folder="/nowhere")
     host.catalog.load("cloud")
     resolver = Resolver("eu", ProviderRef("cloud"), host, lambda: None)
     task = asyncio.create_task(resolver.run())

@@ -12,8 +12,8 @@ from types import ModuleType
 import pytest
 
 from hub.model import EndpointView
-from hub.plugin import hookimpl, spec
-from hub.plugin.spec import VIEWS_ENTRY_POINT_GROUP
+from hub.plugin import hookimpl, views
+from hub.plugin.views import VIEWS_ENTRY_POINT_GROUP
 from hub.views.consumers import HOOKS, ConsumerUnavailable, load
 
 DOCS = (Path(__file__).parents[3] / "docs" / "plugins" / "index.md").read_text()
@@ -113,5 +113,5 @@ def test_an_async_hook_is_an_error(hook: Callable[..., object]) -> None:
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_hook_is_documented_with_its_exact_signature(hook: str) -> None:
     """Docs cannot drift from the hooks."""
-    signature = str(inspect.signature(getattr(spec, hook))).replace("'", "")
+    signature = str(inspect.signature(getattr(views, hook))).replace("'", "")
     assert f"{hook}{signature}" in DOCS

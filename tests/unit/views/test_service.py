@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from hub_testkit import SimulatedCluster, make_service, make_slice
 
 from hub.aio.clock import SystemClock
 from hub.errors import UsageError
@@ -15,11 +16,11 @@ from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.kube.resolver import LookupPool
 from hub.model import EndpointView
-from hub.plugin.testing import SimulatedCluster, make_service, make_slice
 from hub.registry.spec import ViewsSpec
 from hub.views import feed as feeds
 from hub.views.service import EndpointViews
 from hub.views.shapes import Shape
+from tests.support.waiting import until
 
 ALL = "true"
 
@@ -100,13 +101,6 @@ def seen(views: EndpointViews) -> list[str]:
     return sorted(each.addresses[0] + "*" * each.stale for each in found)
 
 
-async def soon(condition: Callable[[], Any], seconds: float = 10.0) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - states of other tasks
-            await asyncio.sleep(0.005)
-
-
 async def test_a_registry_may_ask_for_more_and_for_less(
     views: EndpointViews, sims: dict[str, SimulatedCluster]
 ) -> None:
@@ -118,11 +112,11 @@ async def test_a_registry_may_ask_for_more_and_for_less(
     await views.settled(5)
     assert seen(views) == ["10.0.0.1", "10.1.0.1"]
     views.update(ViewsSpec(("local", "eu"), select="cluster == 'eu'"))
-    await soon(lambda: seen(views) == ["10.1.0.1"])
+    await until(lambda: seen(views) == ["10.1.0.1"])
     views.update(ViewsSpec(("eu",), select=ALL))
-    await soon(lambda: seen(views) == ["10.1.0.1"])
+    await until(lambda: seen(views) == ["10.1.0.1"])
     views.update(None)
-    await soon(lambda: seen(views) == [])
+    await until(lambda: seen(views) == [])
     lists = {name: sim.requests[("list", "services")] for name, sim in sims.items()}
     assert lists == {"local": 1, "eu": 1}
 
@@ -147,9 +141,9 @@ async def test_the_hub_cluster_may_be_followed_in_some_namespaces_only(sims: dic
         await views.settled(5)
         assert seen(views) == ["10.0.0.1", "10.9.0.4"]
         set_addresses(local, "web", "10.0.0.2")
-        await soon(lambda: seen(views) == ["10.0.0.2", "10.9.0.4"])
+        await until(lambda: seen(views) == ["10.0.0.2", "10.9.0.4"])
         views.update(ViewsSpec(select="service.metadata.namespace == 'shop'"))
-        await soon(lambda: seen(views) == ["10.9.0.4"])
+        await until(lambda: seen(views) == ["10.9.0.4"])
         await views.close()
     pool.close()
     assert local.requests["list", "services"] == local.requests["list", "endpointslices"] == 2
@@ -190,13 +184,13 @@ async def test_a_silent_cluster_keeps_its_views_and_catches_up(
     await views.settled(5)
     eu.forbid("*", "*")
     eu.cut_stream()
-    await soon(lambda: seen(views) == ["10.0.0.1", "10.1.0.1*"])
+    await until(lambda: seen(views) == ["10.0.0.1", "10.1.0.1*"])
     assert "403: the account lacks the rule «services: get, list, watch" in views.feeds["eu"].error
     set_addresses(eu, "web", "10.1.0.2")
     set_addresses(sims["local"], "web", "10.0.0.2")
-    await soon(lambda: seen(views) == ["10.0.0.2", "10.1.0.1*"])
+    await until(lambda: seen(views) == ["10.0.0.2", "10.1.0.1*"])
     eu.permit()
-    await soon(lambda: seen(views) == ["10.0.0.2", "10.1.0.2"])
+    await until(lambda: seen(views) == ["10.0.0.2", "10.1.0.2"])
 
 
 async def test_a_watch_that_is_renewed_marks_nothing(views: EndpointViews, sims: dict[str, SimulatedCluster]) -> None:
@@ -207,7 +201,7 @@ async def test_a_watch_that_is_renewed_marks_nothing(views: EndpointViews, sims:
     before = channel.position
     sims["local"].cut_stream()
     set_addresses(sims["local"], "web", "10.0.0.1", "10.0.0.7")
-    await soon(lambda: seen(views) == ["10.0.0.1", "10.0.0.7"])
+    await until(lambda: seen(views) == ["10.0.0.1", "10.0.0.7"])
     assert channel.position == before + 1
 
 
@@ -218,16 +212,16 @@ async def test_consumers_are_called_by_who_leads(views: EndpointViews, sims: dic
     await views.settled(5)
     assert told.calls == []
     views.lead(leading=True)
-    await soon(lambda: told.calls == ["+10.0.0.1", "=local:1"])
+    await until(lambda: told.calls == ["+10.0.0.1", "=local:1"])
     views.lead(leading=False)
     set_addresses(sims["local"], "web", "10.0.0.2")
-    await soon(lambda: seen(views) == ["10.0.0.2"])
+    await until(lambda: seen(views) == ["10.0.0.2"])
     views.lead(leading=True)
-    await soon(lambda: len(told.calls) == 4)
+    await until(lambda: len(told.calls) == 4)
     views.update(ViewsSpec(select=ALL, hooks=("other",)))
-    await soon(lambda: views.consumers["other"].calls)  # type: ignore[attr-defined]
+    await until(lambda: views.consumers["other"].calls)  # type: ignore[attr-defined]
     set_addresses(sims["local"], "web", "10.0.0.3")
-    await soon(lambda: "-10.0.0.2" in views.consumers["other"].calls)  # type: ignore[attr-defined]
+    await until(lambda: "-10.0.0.2" in views.consumers["other"].calls)  # type: ignore[attr-defined]
 
     assert told.calls == ["+10.0.0.1", "=local:1", "+10.0.0.2", "=local:1"]
 
@@ -239,6 +233,6 @@ async def test_a_consumer_that_is_not_installed_is_named(
     views.lead(leading=True)
     views.update(ViewsSpec(select=ALL, hooks=("missing", "told")))
     told: Told = views.consumers["told"]  # type: ignore[attr-defined]
-    await soon(lambda: "+10.0.0.1" in told.calls)
-    await soon(lambda: "consumer 'missing' cannot be loaded" in caplog.text)
+    await until(lambda: "+10.0.0.1" in told.calls)
+    await until(lambda: "consumer 'missing' cannot be loaded" in caplog.text)
     assert views.deliveries["missing"].problem.startswith("cannot be loaded: KeyError")

@@ -7,8 +7,8 @@ const now = () => new Date().toISOString().slice(11, 19) + " UTC";
 let reloading = false;
 let again = false;
 let later = 0;
-let lost = "";  // what is said while there is no connection
-let gone = "";  // what is said of a page whose Service or cluster is no more
+let lost = "";  // shown while there is no connection
+let gone = "";  // shown when the page's Service or cluster was deleted
 
 const tell = () => say(lost || gone || `live, as of ${now()}`);
 
@@ -35,14 +35,14 @@ function put(id, html) {
   table.insertBefore(fresh, next || null);
 }
 
-// The page as it is now, in the place of the one that is shown; what was opened stays open.
+// Replaces the shown page by the present one; opened details stay open.
 async function reload() {
   if (reloading) { again = true; return; }
   reloading = true;
   try {
     const answer = await fetch(location.href, { cache: "no-cache" });
-    if (answer.status === 404) { gone = gone || `gone, shown is what was at ${now()}`; tell(); return; }
-    if (!answer.ok) { say(`cannot be read (${answer.status}), as of ${now()}`); return; }
+    if (answer.status === 404) { gone = gone || `deleted, showing the state of ${now()}`; tell(); return; }
+    if (!answer.ok) { say(`cannot be loaded (${answer.status}), as of ${now()}`); return; }
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const open = [...document.querySelectorAll("details[open]")].map((each) => each.id);
     const kept = ["filter", "worse"].map((id) => byId(id));
@@ -53,7 +53,7 @@ async function reload() {
     gone = "";
     tell();
   } catch {
-    say(`not reached, as of ${now()}`);
+    say(`server not reached, as of ${now()}`);
   } finally {
     reloading = false;
     if (again) { again = false; setTimeout(reload, 1000); }
@@ -71,7 +71,7 @@ function filter() {
   }
 }
 
-// Whether the page of a Service or of a cluster is outdated. What was touched is null where that is too much to tell.
+// Whether the page of a Service or of a cluster is outdated. `touched` is null when too many Services changed to list them.
 function concerns({ touched, clusters, gone }) {
   const shown = byId("main").dataset;
   if (!shown.service && !shown.clusters) return false;
@@ -82,8 +82,8 @@ function concerns({ touched, clusters, gone }) {
   return touched.includes(shown.service) || gone.some((each) => ids.includes(each));
 }
 
-// The browser comes back by itself after a lost connection. After an answer that is no stream (too many pages are open, say)
-// it does not: this does, in its own time, since the Retry-After of that answer is told to nobody.
+// The browser reconnects after a lost connection, but not after an answer that is not a stream, such as 503 for too many open
+// pages. Then this function reconnects, after a time of its own, since scripts cannot see that answer's Retry-After.
 function connect() {
   const events = new EventSource("/events");
   events.addEventListener("hello", (event) => {
@@ -92,10 +92,10 @@ function connect() {
     else tell();
   });
   events.addEventListener("change", (event) => changed(JSON.parse(event.data)));
-  // Not all at once: everybody who reads this page reads it anew.
+  // A random delay, so that open pages do not all reload at once.
   events.addEventListener("reload", () => setTimeout(reload, 500 + Math.random() * 3000));
   events.onerror = () => {
-    lost = lost || `connection lost, shown is what was at ${now()}`;
+    lost = lost || `connection lost, showing the state of ${now()}`;
     tell();
     if (events.readyState === EventSource.CLOSED) setTimeout(connect, 15000 + Math.random() * 15000);
   };
@@ -108,7 +108,7 @@ function changed(change) {
   filter();
   if (concerns(change)) {
     reload();
-    // An answer may be a second old: once more, when it is over.
+    // The answer may be a second old, so reload once more after that second.
     clearTimeout(later);
     later = setTimeout(reload, 1500);
   }

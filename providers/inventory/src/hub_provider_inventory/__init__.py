@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from hub.plugin import ClusterContext, ProviderType, Snapshot, TransientProviderError, hookimpl
+from hub.plugin import ClusterContext, EndpointProviderType, ProviderType, Snapshot, TransientProviderError, hookimpl
 from hub_provider_inventory.config import InventoryConfig
 from hub_provider_inventory.records import InventoryError, parse, snapshot
 
@@ -96,9 +96,7 @@ async def open_provider(
 @hookimpl
 def hub_register_providers() -> Iterable[ProviderType]:
     """Declare the type."""
-    yield ProviderType(
-        name="inventory", open=open_provider, config=InventoryConfig, brings_endpoints=True, poll_interval=_interval
-    )
+    yield EndpointProviderType(name="inventory", open=open_provider, config=InventoryConfig, poll_interval=_interval)
 
 
 def _interval(config: InventoryConfig) -> float:

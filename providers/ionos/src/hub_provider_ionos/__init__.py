@@ -1,14 +1,14 @@
 """IONOS Cloud: which server of a data center a node is, and the server's address on a LAN.
 
 The API is asked once per data center, account and interval, whatever number of clusters is in it; see
-:mod:`hub_provider_ionos.cloud`. :mod:`hub_provider_ionos.testing` has an API to test against.
+:mod:`hub_provider_ionos.cloud`. ``hub_testkit.ionos`` has an API to test against.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hub.plugin import ProviderType, hookimpl
+from hub.plugin import NodeProviderType, ProviderType, hookimpl
 from hub_provider_ionos.cloud import Cloud, open_cloud
 from hub_provider_ionos.config import IonosConfig
 from hub_provider_ionos.listing import FeedStats
@@ -20,7 +20,7 @@ __all__ = ["Cloud", "FeedStats", "Ionos", "IonosConfig", "hub_register_providers
 @hookimpl
 def hub_register_providers() -> Iterable[ProviderType]:
     """Declare the type."""
-    yield ProviderType(
+    yield NodeProviderType(
         name="ionos",
         open=open_provider,
         config=IonosConfig,

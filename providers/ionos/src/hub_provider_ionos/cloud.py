@@ -101,7 +101,7 @@ class Cloud:
 
 @asynccontextmanager
 async def open_cloud(hub: HubContext, /) -> AsyncGenerator[Cloud, None]:
-    """``ProviderType.shared``: opened once per hub."""
+    """``NodeProviderType.shared``: opened once per hub."""
     async with asyncio.TaskGroup() as group:
         cloud = Cloud(hub, group)
         hub.measure("api_requests_total", lambda: cloud.usage(lambda usage: usage.requests))

@@ -1,4 +1,7 @@
-"""Which server is a node, and which of the server's addresses is the node's: pure, and never a guess."""
+"""Which server is a node, and which of the server's addresses are the node's: pure, and never a guess.
+
+All own addresses are candidates, in order. The hub publishes the first of each family that the cluster allows.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,16 @@ from hub_provider_ionos.inventory import RUNNING, Fleet, PoolNode, Server
 
 _PROVIDER_ID: Final = re.compile(r"ionos:/{2,3}([0-9A-Fa-f-]{36})")
 
+MAX_PER_FAMILY: Final = 50
+"""Candidates of one family: the hub takes at most 100 addresses for a node, and a NIC has at most 50 of a family."""
+
 MISSING: Final = "missing"
 """Nothing with this identity is in the lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What counts as a node's address.
+    """Which addresses count as a node's.
 
     Attributes:
         lans: in order of preference.
@@ -84,39 +90,39 @@ def resolve_pool_node(node: Node, pool_nodes: Sequence[PoolNode], rules: Rules) 
         return Unknown(f"ambiguous: nodes {_listed(each.id for each in found)} match")
     if found[0].state == "TERMINATING":
         return Absent(f"node {found[0].id} is TERMINATING")
-    taken = _one_per_family(found[0].ips, _reported(node), rules)
-    return Found(tuple(taken)) if taken else Absent(f"node {found[0].id} has no address that counts")
+    candidates = _candidates(found[0].ips, _reported(node), rules)
+    taken = tuple(ip for family in rules.families for ip in candidates[family][:MAX_PER_FAMILY])
+    return Found(taken) if taken else Absent(f"node {found[0].id} has no address that counts")
 
 
 def _addresses(node: Node, server: Server, fleet: Fleet, rules: Rules) -> Resolution:
     own = _reported(node)
-    taken: dict[Family, str] = {}
+    taken: dict[Family, list[str]] = {family: [] for family in rules.families}
     for lan in rules.lans:
         ips = [ip for nic in server.nics if nic.lan == lan for ip in nic.ips if (lan, ip) not in fleet.failover]
-        for ip in _one_per_family(ips, own, rules):
-            if _family(ip) in taken:  # on a LAN that comes first
-                continue
-            if (lan, ip) in fleet.holders:
-                holders = _listed(fleet.holders[lan, ip])
-                return Unknown(f"ambiguous: servers {holders} have the same address {ip} in LAN {lan}")
-            taken[_family(ip)] = ip
-    if taken:
-        return Found(tuple(taken[family] for family in rules.families if family in taken), server.zone)
+        for family, candidates in _candidates(ips, own, rules).items():
+            for ip in candidates:
+                holders = fleet.holders.get((lan, ip))
+                if holders is None:
+                    taken[family].append(ip)
+                elif not taken[family]:
+                    return Unknown(f"ambiguous: servers {_listed(holders)} have the same address {ip} in LAN {lan}")
+    addresses = tuple(ip for ips in taken.values() for ip in list(dict.fromkeys(ips))[:MAX_PER_FAMILY])
+    if addresses:
+        return Found(addresses, server.zone)
     if server.busy:
         return Unknown(f"server {server.id} is being changed and has no address in LAN {_lans(rules)} yet")
     return Absent(f"server {server.id} has no address of its own in LAN {_lans(rules)}")
 
 
-def _one_per_family(ips: Iterable[str], own: Collection[str], rules: Rules) -> list[str]:
-    """Of each family the address the Node itself reports, else the first: further ones are a Service's, not its own."""
-    best: dict[Family, str] = {}
+def _candidates(ips: Iterable[str], own: Collection[str], rules: Rules) -> dict[Family, list[str]]:
+    """The addresses that count, by family: those that the Node itself reports first, else in the order given."""
+    found: dict[Family, list[str]] = {family: [] for family in rules.families}
     for ip in ips:
         family = _family(ip)
-        if family not in rules.families or not _inside(ip, rules):
-            continue
-        if family not in best or (ip in own and best[family] not in own):
-            best[family] = ip
-    return [best[family] for family in rules.families if family in best]
+        if family in found and _inside(ip, rules):
+            found[family].append(ip)
+    return {family: sorted(listed, key=lambda ip: ip not in own) for family, listed in found.items()}
 
 
 def _reported(node: Node) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """What the SDK sends its requests through: reads only, no redirect followed, bounded in time and size.
 
-Takes the place of ``ionoscloud.rest.RESTClientObject``. That one waits for a body as long as it trickles, takes any
-size, logs whole bodies, and can pin certificates only for the whole process. Blocking: for threads.
+Takes the place of ``ionoscloud.rest.RESTClientObject``, which waits for an answer as long as it trickles and reads any
+size; no setting of the SDK changes that (docs/adr/0020-ionos-transport.md). Blocking: call it in a thread.
 """
 
 from __future__ import annotations

@@ -10,20 +10,23 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
-from hub.plugin import Absent, ClusterContext, Found, Node, ProviderType, Resolution, hookimpl
+from hub.plugin import Absent, ClusterContext, Found, Node, NodeProviderType, ProviderType, Resolution, hookimpl
 
 Family = Literal["IPv4", "IPv6"]
+
+MAX_PER_FAMILY: Final = 50
+"""Addresses of one family in an answer: the hub takes at most 100 for a node, and a kubelet may report any number."""
 
 
 class NodeAddressesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``provider.config`` of node-addresses.
 
     Attributes:
-        types: address types of the Node in order of preference; per family the first type that has one wins.
+        types: address types of the Node in order of preference.
         families: IP families to take, in order of preference.
     """
 
@@ -37,7 +40,10 @@ class NodeAddressesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class NodeAddresses:
-    """Resolves a Node to the addresses it reports."""
+    """Resolves a Node to the addresses it reports.
+
+    An answer has all addresses of the wanted types: the hub publishes the first of each family that the cluster allows.
+    """
 
     def __init__(self, config: NodeAddressesConfig) -> None:
         self._types = config.types
@@ -49,13 +55,13 @@ class NodeAddresses:
         return {node.name: self._resolve(node) for node in nodes}
 
     def _resolve(self, node: Node) -> Resolution:
-        found: dict[str, str] = {}
+        found: dict[Family, dict[str, None]] = {family: {} for family in self._families}
         for wanted in self._types:
             for entry in node.addresses:
                 family = _family(entry.address) if entry.type == wanted else None
-                if family is not None:
-                    found.setdefault(family, entry.address)
-        addresses = tuple(found[family] for family in self._families if family in found)
+                if family in found and len(found[family]) < MAX_PER_FAMILY:
+                    found[family][entry.address] = None
+        addresses = tuple(address for family in self._families for address in found[family])
         return Found(addresses) if addresses else Absent(self._reason + self._instead(node))
 
     def _instead(self, node: Node) -> str:
@@ -75,7 +81,7 @@ async def open_provider(
 @hookimpl
 def hub_register_providers() -> Iterable[ProviderType]:
     """Declare the type."""
-    yield ProviderType(
+    yield NodeProviderType(
         name="node-addresses", open=open_provider, config=NodeAddressesConfig, reads=frozenset({"addresses"})
     )
 

@@ -12,7 +12,16 @@ from typing import Annotated, Final, cast
 
 import msgspec
 
-from hub.plugin import ClusterContext, GuardDefaults, ProviderType, Slice, Snapshot, TransientProviderError, hookimpl
+from hub.plugin import (
+    ClusterContext,
+    EndpointProviderType,
+    GuardDefaults,
+    ProviderType,
+    Slice,
+    Snapshot,
+    TransientProviderError,
+    hookimpl,
+)
 from hub_provider_service_copy.copying import Copier
 
 __all__ = ["Copier", "ServiceCopy", "ServiceCopyConfig", "hub_register_providers"]
@@ -76,10 +85,9 @@ def hub_register_providers() -> Iterable[ProviderType]:
     The answer comes from a synced watch, so one complete empty answer is enough, and any number of endpoints
     may leave at once: addresses of Pods that are gone are given to others.
     """
-    yield ProviderType(
+    yield EndpointProviderType(
         name="service-copy",
         open=open_provider,
         config=ServiceCopyConfig,
-        brings_endpoints=True,
         guard=GuardDefaults(empty_results=1, max_removal="off"),
     )

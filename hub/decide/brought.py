@@ -1,0 +1,243 @@
+"""From what an EndpointProvider brings (an inventory, a copied Service) to a SourceView.
+
+The sibling of :mod:`hub.decide.view` for sources without Nodes. An address that the policy refuses is
+left out and reported; a snapshot that is not complete adds and changes, but removes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from hub.decide.addresses import Accepted, AddressPolicy, Rejected
+from hub.decide.endpoints import EndpointSet
+from hub.decide.shape import HOSTNAME
+from hub.decide.view import FAMILIES, NodeReport, ViewResult, in_order
+from hub.model import Conditions, Endpoint, Finding, ObjectReference, Port, Snapshot, SnapshotEndpoint, SourceView
+
+
+class SnapshotMemory:
+    """What was made of each endpoint of the last snapshot, for those that stay the same object.
+
+    It makes the next view cheap, and never another one: under other rules nothing in it counts.
+    """
+
+    __slots__ = ("made", "rules")
+
+    def __init__(self) -> None:
+        self.rules: tuple[object, ...] = ()
+        self.made: dict[str, _Made] = {}
+
+    def under(self, *rules: object) -> Mapping[str, _Made]:
+        """What may be used again under these rules."""
+        if rules != self.rules:
+            self.rules, self.made = rules, {}
+        return self.made
+
+
+class _Made(NamedTuple):
+    """One endpoint with one address that is published."""
+
+    offered: SnapshotEndpoint
+    family: str
+    endpoint: Endpoint
+    report: NodeReport
+
+
+def view_of_snapshot(
+    cluster: str,
+    snapshot: Snapshot,
+    previous: SourceView | None,
+    address_policy: AddressPolicy,
+    max_endpoints: int,
+    *,
+    same_cluster: bool = False,
+    exclude_addresses: frozenset[str] = frozenset(),
+    memory: SnapshotMemory | None = None,
+) -> ViewResult:
+    """The view of one snapshot.
+
+    Args:
+        cluster: the source cluster's name.
+        snapshot: what the provider brings.
+        previous: the last view, whose equal endpoints and mappings are used again; None at first.
+        address_policy: which addresses.
+        max_endpoints: more than this is not believed.
+        same_cluster: the endpoints live in the hub cluster itself: nodeName, hints and any targetRef
+            are kept. Otherwise only a reference to a Node is, and no nodeName: kube-proxy would take a
+            local node of the same name for it.
+        exclude_addresses: break-glass, in normal form.
+        memory: of the last view; updated.
+
+    Two endpoints with one address: ready first, then by name; the rest is reported as AddressConflict.
+    """
+    memory = memory or SnapshotMemory()
+    made = memory.under(address_policy, exclude_addresses, same_cluster, snapshot.copied)
+    gathered = _Gathered(
+        address_policy, exclude_addresses, previous, made, same_cluster=same_cluster, copied=snapshot.copied
+    )
+    for each in sorted(snapshot.endpoints, key=lambda each: (not each.ready, each.name)):
+        gathered.take(each)
+    memory.made = gathered.made
+    last = previous.endpoints if previous is not None else {}
+    endpoints = {family: _reused(in_order(gathered.endpoints[family]), last.get(family)) for family in FAMILIES}
+    total = sum(map(len, endpoints.values()))
+    unknown = None
+    if total > max_endpoints:
+        unknown, endpoints = f"offers {total} endpoints, more than maxEndpoints ({max_endpoints})", {}
+    view = SourceView(
+        cluster,
+        unknown,
+        endpoints,
+        gone_complete=frozenset(each.name for each in snapshot.endpoints),
+        addresses_complete=frozenset(gathered.stated),
+        complete=snapshot.complete,
+        hostnames=gathered.hostnames,
+        ports=snapshot.ports,
+        port_sets=gathered.port_sets,
+        copied=snapshot.copied,
+    )
+    if previous is not None and _same(view, previous):
+        view = previous
+    findings = _findings(cluster, gathered.rejected, sorted(gathered.conflicts))
+    return ViewResult(view, gathered.reports, None, tuple(sorted(gathered.rejected)), findings)
+
+
+class _Gathered:
+    """Endpoints taken one by one, best first: the first claim on an address is the one that counts."""
+
+    def __init__(
+        self,
+        policy: AddressPolicy,
+        excluded: frozenset[str],
+        previous: SourceView | None,
+        known: Mapping[str, _Made],
+        *,
+        same_cluster: bool,
+        copied: bool,
+    ) -> None:
+        self._policy = policy
+        self._excluded = excluded
+        self._previous = previous.endpoints if previous is not None else {}
+        self._known = known
+        self._same_cluster = same_cluster
+        self._copied = copied
+        self._holders: dict[str, str] = {}
+        self.endpoints: dict[str, dict[str, Endpoint]] = {family: {} for family in FAMILIES}
+        self.reports: dict[str, NodeReport] = {}
+        self.rejected: list[tuple[str, str, str]] = []
+        self.conflicts: set[str] = set()
+        self.stated: set[str] = set()
+        self.hostnames: dict[str, str] = {}
+        self.port_sets: dict[str, tuple[Port, ...]] = {}
+        self.made: dict[str, _Made] = {}
+
+    def take(self, each: SnapshotEndpoint) -> None:
+        """Enter one endpoint: at most one address per family, the first acceptable one."""
+        known = self._known.get(each.name)
+        if known is not None and known.offered is each and known.endpoint.address not in self._holders:
+            self.stated.add(known.endpoint.address)
+            self._enter(each, known.family, known.endpoint)
+            self.reports[each.name] = known.report
+            self.made[each.name] = known
+            return
+        chosen: dict[str, str] = {}
+        refused: list[tuple[str, str]] = []
+        for text in each.addresses:
+            match self._policy.check(text):
+                case Rejected(reason):
+                    self.stated.add(text)
+                    refused.append((text, reason))
+                case Accepted(address, family):
+                    self.stated.add(address)
+                    chosen.setdefault(family, address)
+        excluded = [(address, "named in nodes.exclude") for address in chosen.values() if address in self._excluded]
+        published = [address for family, address in chosen.items() if self._claim(each, family, address)]
+        refused.extend(excluded)
+        self.rejected.extend((each.name, text, reason) for text, reason in refused)
+        report = self._report(each, chosen.values(), tuple(published), tuple(refused))
+        self.reports[each.name] = report
+        if len(each.addresses) == 1 and published:
+            family, address = next(iter(chosen.items()))
+            self.made[each.name] = _Made(each, family, self.endpoints[family][address], report)
+
+    def _claim(self, each: SnapshotEndpoint, family: str, address: str) -> bool:
+        if address in self._excluded:
+            return False
+        if address in self._holders:
+            self.conflicts.add(address)
+            return False
+        old = self._previous.get(family, {}).get(address)
+        hostname = each.hostname if self._copied and HOSTNAME.fullmatch(each.hostname) else None
+        self._enter(each, family, _endpoint(each, address, old, hostname, same_cluster=self._same_cluster))
+        return True
+
+    def _enter(self, each: SnapshotEndpoint, family: str, endpoint: Endpoint) -> None:
+        address = endpoint.address
+        self._holders[address] = each.name
+        self.endpoints[family][address] = endpoint
+        if each.hostname and not self._copied:
+            self.hostnames[address] = each.hostname
+        if each.ports is not None:
+            self.port_sets[address] = each.ports
+
+    def _report(
+        self,
+        each: SnapshotEndpoint,
+        chosen: Iterable[str],
+        published: tuple[str, ...],
+        refused: tuple[tuple[str, str], ...],
+    ) -> NodeReport:
+        reason, message = "", ""
+        if not published:
+            holder = next((self._holders[address] for address in chosen if address in self._holders), None)
+            reason, message = (
+                ("address", "none of its addresses fits") if holder is None else ("conflict", f"published for {holder}")
+            )
+        return NodeReport(each.name, True, reason, message, published, refused)  # noqa: FBT003 - eligible
+
+
+def _endpoint(
+    each: SnapshotEndpoint, address: str, old: Endpoint | None, hostname: str | None, *, same_cluster: bool
+) -> Endpoint:
+    reference = each.target_ref
+    if reference is not None and not same_cluster:
+        reference = ObjectReference(kind="Node", name=reference.name) if reference.kind == "Node" else None
+    new = Endpoint(
+        (address,),
+        Conditions(each.ready, each.serving, each.terminating),
+        hostname=hostname,
+        node_name=(each.node_name or None) if same_cluster else None,
+        target_ref=reference,
+        zone=each.zone or None,
+        hints=each.hints if same_cluster else None,
+    )
+    return old if old is not None and old == new else new
+
+
+def _reused(new: Mapping[str, Endpoint], old: Mapping[str, Endpoint] | None) -> Mapping[str, Endpoint]:
+    return old if old is not None and old == new else EndpointSet(new)
+
+
+def _same(new: SourceView, old: SourceView) -> bool:
+    same = all(new.endpoints.get(family) is old.endpoints.get(family) for family in FAMILIES)
+    return same and new == old
+
+
+def _findings(cluster: str, rejected: Sequence[tuple[str, str, str]], conflicts: Sequence[str]) -> tuple[Finding, ...]:
+    found: list[Finding] = []
+    if conflicts:
+        found.append(
+            Finding("AddressConflict", f"{cluster}: {len(conflicts)} addresses stand in two records", tuple(conflicts))
+        )
+    if rejected:
+        name, text, reason = min(rejected)
+        found.append(
+            Finding(
+                "InvalidAddressSkipped",
+                f"{cluster}: {len(rejected)} addresses must not be published, "
+                f"such as {text[:64]!r} of {name}: {reason}",
+                tuple(sorted({name for name, _, _ in rejected})),
+            )
+        )
+    return tuple(found)

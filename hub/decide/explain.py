@@ -1,0 +1,394 @@
+"""Explanations: why an address, a node or a Service is published as it is, step by step.
+
+Pure functions over what the stages already said; nothing is decided here, and nothing is asked again. A
+step is one decision: which stage took it, about what, how it came out, and why. Candidates that were
+rejected are steps too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hub.decide.addresses import Accepted, AddressPolicy, Rejected, parse
+from hub.decide.endpoints import EndpointGroup, GroupKey
+from hub.decide.guard import Withheld
+from hub.decide.view import NodeReport, ViewResult
+from hub.model import Absent, Endpoint, Finding, Found, Node, Resolution, Slice, TargetKey, Unknown, few
+
+NAMED: Final = 3
+"""Names that stand for many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One decision.
+
+    Attributes:
+        stage: source, node, eligibility, resolution, address, service, published, health, guard or policy.
+        where: the cluster, ``cluster/node`` or ``namespace/service`` it is about.
+        outcome: one or two words.
+        why: in words; may be "".
+    """
+
+    stage: str
+    where: str
+    outcome: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """One cluster through one provider under one node policy.
+
+    Attributes:
+        services: targets that ask for exactly this.
+        unknown: why the source makes no statement; None where it does.
+        resolutions: what the provider said, by node name.
+        nodes: all nodes as last known.
+    """
+
+    cluster: str
+    services: tuple[str, ...]
+    unknown: str | None
+    result: ViewResult
+    resolutions: Mapping[str, Resolution] = field(default_factory=dict)
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """One target after a pass.
+
+    Attributes:
+        sources: its clusters, in order.
+        status: why nothing is decided; "" in the ordinary case.
+        slices: as observed.
+        groups: as desired, before the guard.
+        withheld: what the guard holds back.
+        approve: (cluster, family) -> the command that lets it go.
+        checks: (cluster, family) -> how its addresses are probed.
+        probed: (cluster, family) -> address -> verdict and why; nothing where nobody has probed here.
+    """
+
+    key: TargetKey
+    sources: tuple[str, ...] = ()
+    status: str = ""
+    slices: tuple[Slice, ...] = ()
+    groups: tuple[EndpointGroup, ...] = ()
+    withheld: Mapping[GroupKey, Withheld] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    approve: Mapping[GroupKey, str] = field(default_factory=dict)
+    checks: Mapping[GroupKey, str] = field(default_factory=dict)
+    probed: Mapping[GroupKey, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything there is to explain from.
+
+    Attributes:
+        policies: by remote cluster: which addresses it may publish.
+    """
+
+    sources: tuple[SourceFacts, ...]
+    targets: tuple[TargetFacts, ...]
+    policies: Mapping[str, AddressPolicy] = field(default_factory=dict)
+
+
+def condition(endpoint: Endpoint) -> str:
+    """An endpoint's conditions as consumers read them."""
+    if endpoint.conditions.terminating:
+        return "draining"
+    if endpoint.conditions.ready is False and endpoint.conditions.serving is False:
+        return "unhealthy"
+    return "not ready" if endpoint.conditions.ready is False else "ready"
+
+
+# --- an address ----------------------------------------------------------------------------------
+
+
+def explain_address(address: str, facts: Facts) -> tuple[Step, ...]:
+    """Who offers an address, who publishes it, what holds it there; and for one that nobody saw, whose it may be.
+
+    Args:
+        address: in its normal form.
+        facts: of this moment.
+    """
+    steps: list[Step] = []
+    for source in facts.sources:
+        steps.extend(_offers(address, source))
+    for target in facts.targets:
+        steps.extend(_of_target(target, facts, lambda each: address in each.addresses, address))
+    seen = bool(steps)
+    steps.extend(_policies(address, facts.policies, seen=seen))
+    return tuple(dict.fromkeys(steps))
+
+
+def _offers(address: str, source: SourceFacts) -> Iterable[Step]:
+    claimed = [name for name in _names(source) if address in claims(source, name)]
+    for name in claimed:
+        yield from _node_steps(source, name)
+    if source.unknown is not None and any(address in family for family in source.result.view.endpoints.values()):
+        yield Step("source", source.cluster, "unknown", f"{source.unknown}; its last good answer had {address}")
+
+
+def _names(source: SourceFacts) -> list[str]:
+    return sorted(source.result.reports.keys() | source.nodes.keys())
+
+
+def claims(source: SourceFacts, name: str) -> set[str]:
+    """Every address anybody ever mentioned for a node, in its normal form."""
+    texts: list[str] = []
+    if (report := source.result.reports.get(name)) is not None:
+        texts += [*report.addresses, *(text for text, _ in report.rejected)]
+    if isinstance(answer := source.resolutions.get(name), Found):
+        texts += answer.addresses
+    if (node := source.nodes.get(name)) is not None:
+        texts += [each.address for each in node.addresses]
+    return {normal(text) for text in texts}
+
+
+def normal(text: str) -> str:
+    """The normal form of an address; what is none stays as it is."""
+    found = parse(text)
+    return text if isinstance(found, Rejected) else str(found)
+
+
+def _policies(address: str, policies: Mapping[str, AddressPolicy], *, seen: bool) -> Iterable[Step]:
+    """Whose allowedCIDRs contain an address."""
+    outside = 0
+    for cluster, policy in sorted(policies.items()):
+        inside = [str(each) for each in policy.allowed if _within(address, AddressPolicy((each,), local=False))]
+        verdict = policy.check(address)
+        if isinstance(verdict, Accepted):
+            yield Step("policy", cluster, "allowed", f"inside its allowedCIDRs ({', '.join(inside)})")
+        elif inside or verdict.reason != OUTSIDE:
+            yield Step("policy", cluster, "denied", f"it is {verdict.reason}")
+        else:
+            outside += 1
+    if not seen and policies and outside == len(policies):
+        yield Step("policy", "every cluster", "denied", "inside no cluster's allowedCIDRs")
+
+
+OUTSIDE: Final = "outside allowedCIDRs"
+
+
+def _within(address: str, policy: AddressPolicy) -> bool:
+    return isinstance(policy.check(address), Accepted)
+
+
+# --- a node --------------------------------------------------------------------------------------
+
+
+def explain_node(name: str, facts: Facts) -> tuple[Step, ...]:
+    """Everything about a node, in every cluster that has one of that name."""
+    steps: list[Step] = []
+    for source in facts.sources:
+        if name in source.nodes or name in source.result.reports:
+            steps.extend(_node_steps(source, name))
+    for target in facts.targets:
+        steps.extend(_of_target(target, facts, lambda each: _node_of(each) == name))
+    return tuple(dict.fromkeys(steps))
+
+
+def _node_of(endpoint: Endpoint) -> str:
+    return endpoint.target_ref.name if endpoint.target_ref is not None else ""
+
+
+def _node_steps(source: SourceFacts, name: str) -> Iterable[Step]:
+    where = f"{source.cluster}/{name}"
+    if (node := source.nodes.get(name)) is not None:
+        yield Step("node", where, _readiness(node), _node_details(node))
+    if source.unknown is not None:
+        yield Step("source", source.cluster, "unknown", f"{source.unknown}; nothing is removed")
+    report = source.result.reports.get(name)
+    if report is not None:
+        yield Step("eligibility", where, "yes" if report.eligible else "no", "" if report.eligible else report.message)
+    if (answer := source.resolutions.get(name)) is not None:
+        yield Step("resolution", where, *_resolution(answer))
+    if report is not None:
+        yield from _address_steps(where, report)
+
+
+def _address_steps(where: str, report: NodeReport) -> Iterable[Step]:
+    for text, reason in report.rejected:
+        yield Step("address", where, "rejected", f"{text}: {reason}")
+    for address in report.addresses:
+        yield Step("address", where, "offered", address)
+    if report.eligible and (report.reason or report.message):
+        yield Step("address", where, report.reason or "kept", report.message)
+
+
+def _readiness(node: Node) -> str:
+    return {"True": "Ready", "False": "not Ready"}.get(node.ready, "Ready unknown")
+
+
+def _node_details(node: Node) -> str:
+    parts = [
+        f"since {node.ready_since}" if node.ready_since else "",
+        "cordoned" if node.unschedulable else "",
+        "being deleted" if node.deleting else "",
+        ", ".join(f"{each.type} {each.address}" for each in node.addresses),
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _resolution(answer: Resolution) -> tuple[str, str]:
+    match answer:
+        case Found(addresses=addresses):
+            return "found", ", ".join(addresses) or "without an address"
+        case Absent(reason=reason):
+            return "absent", reason
+        case Unknown(reason=reason):
+            return "unknown", reason
+
+
+# --- what targets make of it -----------------------------------------------------------------------
+
+
+def _of_target(
+    target: TargetFacts, facts: Facts, concerns: Callable[[Endpoint], bool], address: str = ""
+) -> Iterable[Step]:
+    """Where a target publishes what is concerned, and what keeps it there or away."""
+    where = str(target.key)
+    published: set[tuple[GroupKey, str]] = set()
+    for each in sorted(target.slices, key=lambda each: each.name):
+        key = GroupKey(each.cluster, each.address_type)
+        for endpoint in filter(concerns, each.endpoints):
+            behind = f", node {_node_of(endpoint)}" if _node_of(endpoint) else ""
+            why = f"{endpoint.address} in slice {each.name} of {each.cluster}{behind}"
+            yield Step("published", where, condition(endpoint), why)
+            published.add((key, endpoint.address))
+    for key, found in sorted(published):
+        if key in target.checks:
+            yield _health(target, key, found)
+        yield from _fate(target, key, found)
+    groups = {group.key: group for group in target.groups}
+    offered = {
+        (GroupKey(source.cluster, family), endpoint.address, endpoint.address in source.result.view.kept_only)
+        for source in facts.sources
+        if where in source.services and source.unknown is None
+        for family, endpoints in source.result.view.endpoints.items()
+        for endpoint in ([endpoints[address]] if address in endpoints else [] if address else endpoints.values())
+        if concerns(endpoint)
+    }
+    for key, found, kept_only in sorted(offered):
+        if (key, found) not in published:
+            yield _absence(target, groups.get(key), key, found, kept_only=kept_only)
+    for finding in target.findings:
+        if address and address in finding.objects and not any(finding.message == e.message for e in _held(target)):
+            yield Step("service", where, finding.reason, finding.message)
+
+
+def _health(target: TargetFacts, key: GroupKey, address: str) -> Step:
+    """What the probes say of a published address, or that there are none here."""
+    what = f"{target.checks[key]} of {address}"
+    verdict = target.probed.get(key, {}).get(address)
+    if verdict is None:
+        return Step("health", str(target.key), "not probed", f"{what}: its slice is believed here")
+    outcome, why = verdict
+    return Step("health", str(target.key), outcome, f"{what}: {why}" if why else what)
+
+
+def _held(target: TargetFacts) -> Sequence[Withheld]:
+    return tuple(target.withheld.values())
+
+
+def _fate(target: TargetFacts, key: GroupKey, address: str) -> Iterable[Step]:
+    """What becomes of a published address that is not simply wanted."""
+    where = str(target.key)
+    withheld = target.withheld.get(key)
+    group = next((each for each in target.groups if each.key == key), None)
+    if withheld is not None and address in withheld.addresses:
+        yield Step("guard", where, "withheld", f"{withheld.kind}: {withheld.message}")
+        if key in target.approve:
+            yield Step("guard", where, "approve with", target.approve[key])
+    elif target.status:
+        yield Step("service", where, "kept", target.status)
+    elif key.cluster in target.unknown:
+        yield Step("service", where, "kept", f"{key.cluster} is unknown: {target.unknown[key.cluster]}")
+    elif group is not None and address in group.removed:
+        why = "its node exists, but does not offer it" if address in group.filtered else "its node is gone"
+        yield Step("service", where, "leaving", f"{why}; goes with the next write")
+
+
+def _absence(target: TargetFacts, group: EndpointGroup | None, key: GroupKey, address: str, *, kept_only: bool) -> Step:
+    where = str(target.key)
+    if target.status:
+        return Step("service", where, "not published", target.status)
+    if group is not None and address in group.endpoints:
+        return Step("service", where, "arriving", f"{address} of {key.cluster}: published with the next write")
+    if kept_only:
+        why = "its node is not Ready, which keeps what is published and adds nothing"
+        return Step("service", where, "not published", f"{address} of {key.cluster}: {why}")
+    reasons = [each.message for each in target.findings if key.cluster in each.objects]
+    why = reasons[0] if reasons else "not of a family of the Service, not the active source, or another source has it"
+    return Step("service", where, "not published", f"{address} of {key.cluster}: {why}")
+
+
+# --- a Service -----------------------------------------------------------------------------------
+
+
+def explain_service(key: TargetKey, facts: Facts) -> tuple[Step, ...]:
+    """The sources of a Service in order, what each offers and why not more, and what the guard does."""
+    target = next((each for each in facts.targets if each.key == key), None)
+    if target is None:
+        return ()
+    steps = [_published(target)]
+    named = dict.fromkeys((*target.sources, *sorted({each.cluster for each in target.slices})))
+    for cluster in named:
+        steps.extend(_source_steps(target, cluster, facts))
+    shown = {each.message for each in _held(target)}
+    steps.extend(
+        Step("service", str(key), each.reason, each.message) for each in target.findings if each.message not in shown
+    )
+    return tuple(dict.fromkeys(steps))
+
+
+def _published(target: TargetFacts) -> Step:
+    endpoints = [each for one in target.slices for each in one.endpoints]
+    ready = sum(condition(each) == "ready" for each in endpoints)
+    numbers = f"{len(endpoints)} published, {ready} ready, in {len(target.slices)} slices"
+    return Step("service", str(target.key), target.status or "followed", numbers)
+
+
+def _source_steps(target: TargetFacts, cluster: str, facts: Facts) -> Iterable[Step]:
+    where = str(target.key)
+    source = next((each for each in facts.sources if each.cluster == cluster and where in each.services), None)
+    mine = [each for one in target.slices if one.cluster == cluster for each in one.endpoints]
+    ready = sum(condition(each) == "ready" for each in mine)
+    numbers = f"{len(mine)} published, {ready} ready"
+    unknown = target.unknown.get(cluster) or (source.unknown if source is not None else None)
+    if cluster not in target.sources:
+        yield Step("source", cluster, "no source", f"{numbers}; no source of the Service any more")
+    elif unknown:
+        yield Step("source", cluster, "unknown", f"{unknown}; {numbers}, nothing is removed")
+    elif source is not None:
+        offered = sum(map(len, source.result.view.endpoints.values()))
+        yield Step("source", cluster, f"offers {offered}", f"of {len(source.result.reports)} candidates; {numbers}")
+    if source is not None:
+        yield from _rejections(source)
+    for key, each in sorted(target.withheld.items()):
+        if key.cluster == cluster:
+            yield Step("guard", where, "withheld", f"{each.kind}: {each.message}")
+            if key in target.approve:
+                yield Step("guard", where, "approve with", target.approve[key])
+
+
+def _rejections(source: SourceFacts) -> Iterable[Step]:
+    """Candidates that are not offered, counted by reason, a few of them by name."""
+    out: dict[tuple[str, str], list[str]] = {}
+    for name, report in sorted(source.result.reports.items()):
+        if not report.addresses:
+            stage = "address" if report.eligible else "eligibility"
+            out.setdefault((stage, report.reason), []).append(name)
+    for (stage, reason), names in sorted(out.items()):
+        yield Step(stage, source.cluster, f"{len(names)} {reason}", few(names, NAMED))
+    refused = Counter(reason for _, _, reason in source.result.rejected)
+    for reason, number in sorted(refused.items()):
+        texts = [f"{text} of {name}" for name, text, why in source.result.rejected if why == reason]
+        yield Step("address", source.cluster, f"{number} rejected", f"{reason}: {few(texts, NAMED)}")

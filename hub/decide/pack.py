@@ -1,0 +1,128 @@
+"""Which slice an endpoint sits in: Kubernetes' own three filling steps for one group, deterministic.
+
+After kubernetes/endpointslice, ``reconciler.go`` ``reconcileByPortMapping``; where that takes "any"
+endpoint of a set, this takes them in order, so that the same input gives the same slices. Two things are
+ours: an emptied slice is filled before an unchanged one is touched (deleting one and updating the other
+would be two writes), and a group that had slices keeps one empty slice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+
+import msgspec
+
+from hub.decide.endpoints import EndpointGroup, GroupKey, PublishedSlice
+from hub.model import Endpoint, Port
+
+Endpoints = tuple[Endpoint, ...]
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """Where the endpoints of one group go.
+
+    Attributes:
+        kept: slices that stay, lowest-numbered first, each with all it holds from now on; None where
+            its endpoints do not change.
+        created: contents of new slices, at least one endpoint each.
+        deleted: slices that go.
+    """
+
+    kept: tuple[tuple[PublishedSlice, Endpoints | None], ...]
+    created: tuple[Endpoints, ...] = ()
+    deleted: tuple[PublishedSlice, ...] = ()
+
+
+def pack(group: EndpointGroup, limit: int, dirty: Collection[str] = ()) -> Packed:
+    """Distribute a group's endpoints over its slices.
+
+    Args:
+        group: what is wanted and what is published.
+        limit: endpoints per slice. One that holds more already is left so.
+        dirty: names of slices that are written anyway, for their labels or ports.
+    """
+    contents = _in_place(group)
+    missing = [group.endpoints[address] for address in group.added]
+    slices = group.slices
+    unchanged = [each.endpoints for each in slices]
+    rest = iter(missing)
+    left = len(missing)
+    changed = [content is not old for content, old in zip(contents, unchanged, strict=True)]
+
+    # Step 2: fill slices that are written anyway, fullest first; the emptied ones wait.
+    for i in sorted(range(len(slices)), key=lambda i: (-len(contents[i]), i)) if left else ():
+        if left and contents[i] and (changed[i] or slices[i].slice.name in dirty):
+            left -= _fill(group, contents, i, rest, min(left, limit - len(contents[i])))
+
+    # Step 3: emptied slices, else the one existing slice that the rest fills best, else new ones.
+    emptied = [i for i, content in enumerate(contents) if not content]
+    created: list[Endpoints] = []
+    while left:
+        if emptied:
+            left -= _fill(group, contents, emptied.pop(0), rest, min(left, limit))
+        elif left < limit and (fitting := _best_fit(contents, left, limit)) is not None:
+            left -= _fill(group, contents, fitting, rest, left)
+        else:
+            created.append(_take(rest, min(left, limit)))
+            left -= len(created[-1])
+
+    if emptied and not created and len(emptied) == len(contents) and not group.drop:
+        emptied.pop(0)
+    gone = set(emptied)
+    final = [None if new is old else new for new, old in zip(contents, unchanged, strict=True)]
+    return Packed(
+        tuple((each, final[i]) for i, each in enumerate(slices) if i not in gone),
+        tuple(created),
+        tuple(slices[i] for i in emptied),
+    )
+
+
+def _in_place(group: EndpointGroup) -> list[Endpoints]:
+    """Step 1: keep what is wanted where it is, refresh what changed, drop what is not wanted."""
+    if not (group.removed or group.changed or group.duplicates):
+        return [each.endpoints for each in group.slices]
+    wanted = group.endpoints
+    if not group.duplicates:
+        return [each.content.kept(wanted) for each in group.slices]
+    contents: list[Endpoints] = []
+    seen: set[str] = set()
+    for each in group.slices:
+        addresses = [address for address in dict.fromkeys(each.addresses) if address not in seen]
+        seen.update(addresses)
+        new = tuple([endpoint for endpoint in map(wanted.get, addresses) if endpoint is not None])
+        contents.append(each.endpoints if new == each.endpoints else new)
+    return contents
+
+
+def _fill(group: EndpointGroup, contents: list[Endpoints], i: int, rest: Iterator[Endpoint], room: int) -> int:
+    added = _take(rest, room)
+    if added:
+        contents[i] = group.slices[i].content.becomes((*contents[i], *added))
+    return len(added)
+
+
+def _take(rest: Iterator[Endpoint], count: int) -> Endpoints:
+    return tuple(next(rest) for _ in range(count))
+
+
+def _best_fit(contents: Sequence[Endpoints], count: int, limit: int) -> int | None:
+    """The slice that is closest to full once it has taken all ``count`` endpoints."""
+    fitting = [i for i, content in enumerate(contents) if content and len(content) + count <= limit]
+    return max(fitting, key=lambda i: (len(contents[i]), -i), default=None)
+
+
+def names(service: str, owner: str, key: GroupKey, ports: Sequence[Port], taken: AbstractSet[str]) -> Iterator[str]:
+    """Names for new slices of a group, lowest number first, without the taken ones.
+
+    At most 63 + 1 + 8 + 1 + digits characters, far below the 253 of a slice's name; a valid DNS name as
+    the Service's own name is one. They carry no meaning: a slice keeps its name when its ports change.
+    """
+    content = msgspec.json.encode((owner, key.cluster, key.family, ports))
+    prefix = f"{service}-{hashlib.sha256(content).hexdigest()[:8]}-"
+    number = 0
+    while True:
+        if (name := f"{prefix}{number}") not in taken:
+            yield name
+        number += 1

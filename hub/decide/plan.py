@@ -1,0 +1,286 @@
+"""Which writes a target needs: everything a slice carries beside its endpoints, and the difference.
+
+``plan`` builds whole slices and compares them with the observed ones: equal means no write. It never
+talks to an API server and never looks at a slice that it was not given.
+
+What others put on our slices: labels are ours alone and are set back (they decide who reads a slice);
+annotations that this version does not write are kept, so that neither a tool that marks objects fights with us, nor a
+later version of the hub whose slices this one takes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from hub.decide.endpoints import EndpointGroup, GroupKey
+from hub.decide.pack import names, pack
+from hub.decide.split import gaining_first, split
+from hub.model import (
+    ANNOTATION_CLUSTER_UID,
+    ANNOTATION_LEASE,
+    ANNOTATION_STATE,
+    LABEL_HEADLESS,
+    LABEL_MANAGED_BY,
+    LABEL_OWNER,
+    LABEL_SERVICE_NAME,
+    LABEL_SOURCE_CLUSTER,
+    MANAGED_BY,
+    Endpoint,
+    OwnerReference,
+    Service,
+    Slice,
+)
+
+RESERVED_PREFIXES: Final = ("kubernetes.io/", "multicluster.kubernetes.io/", "endpointslice-hub/", "endpoint-copier/")
+"""A Service's labels under these are not copied to its slices; ``app.kubernetes.io/`` and the like are."""
+
+OUR_ANNOTATIONS: Final = frozenset({ANNOTATION_LEASE, ANNOTATION_STATE, ANNOTATION_CLUSTER_UID})
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who writes: the owner (a label, shared by all replicas) and the lease that allows it."""
+
+    owner: str
+    lease: str
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The writes that make what is published what is wanted, each in the order to be done.
+
+    Attributes:
+        creates: without uid and resourceVersion.
+        updates: with the uid and resourceVersion they were observed with.
+        deletes: as observed.
+        unchanged: how many slices are as they should be.
+    """
+
+    creates: tuple[Slice, ...] = ()
+    updates: tuple[Slice, ...] = ()
+    deletes: tuple[Slice, ...] = ()
+    unchanged: int = 0
+
+    @property
+    def writes(self) -> int:
+        """How many requests this plan costs."""
+        return len(self.creates) + len(self.updates) + len(self.deletes)
+
+
+def plan(
+    service: Service,
+    groups: Iterable[EndpointGroup],
+    identity: Identity,
+    *,
+    limit: int = 100,
+    states: Mapping[GroupKey, str] | None = None,
+    uids: Mapping[str, str] | None = None,
+    taken: Iterable[str] = (),
+) -> Plan:
+    """Plan the writes for one target.
+
+    Args:
+        service: the hub Service the slices are of.
+        groups: what is wanted, after the guard, with what is published.
+        identity: whose slices they are.
+        limit: endpoints per slice.
+        states: the guard's encoded record per group; kept on the group's lowest-numbered slice, "" or
+            nothing for none.
+        uids: source cluster -> its UID, which rides on every slice that is written; a slice without one is not
+            written for it, and where there is none, slices keep theirs.
+        taken: names in use by slices that are in no group: foreign ones, ours of another lease, frozen ones, those that
+            are being deleted.
+    """
+    groups = tuple(groups)
+    frame = _Frame(service, identity, uids or {})
+    used = {*taken, *(each.slice.name for group in groups for each in group.slices)}
+    creates: list[Slice] = []
+    updates: list[Slice] = []
+    deletes: list[Slice] = []
+    unchanged = 0
+    for whole in groups:
+        record = (states or {}).get(whole.key, "")
+        labels = frame.labels(whole.key.cluster)
+        before, parts = len(updates), split(whole)
+        for group in parts:
+            state = record
+            dirty = frame.misfits(group, labels, state)
+            packed = pack(group, limit, dirty)
+            for published, endpoints in packed.kept:
+                old = published.slice
+                as_before = bool(record) == (published is group.slices[0]) or not state
+                fits = old.name not in dirty if as_before else frame.fits(old, group, labels, record)
+                if endpoints is None and fits:
+                    unchanged += 1
+                else:
+                    content = published.endpoints if endpoints is None else endpoints
+                    updates.append(frame.refresh(old, group, labels, record, content))
+                record = ""
+            deletes.extend(each.slice for each in packed.deleted)
+            if packed.created:
+                fresh = names(service.name, identity.owner, group.key, group.ports, used)
+                for endpoints in packed.created:
+                    name = next(fresh)
+                    used.add(name)
+                    creates.append(frame.new(name, group, labels, record, endpoints))
+                    record = ""
+        if len(parts) > 1:
+            updates[before:] = gaining_first(updates[before:], parts)
+    return Plan(tuple(creates), tuple(updates), tuple(deletes), unchanged)
+
+
+class _Frame:
+    """What the slices of one target have in common."""
+
+    def __init__(self, service: Service, identity: Identity, uids: Mapping[str, str]) -> None:
+        self._uids = uids
+        self._namespace = service.namespace
+        self._annotations = {ANNOTATION_LEASE: identity.lease}
+        self._owners = (OwnerReference("v1", "Service", service.name, service.uid),)
+        self._labels = {key: value for key, value in service.labels.items() if not _reserved(key)}
+        self._labels[LABEL_SERVICE_NAME] = service.name
+        self._labels[LABEL_MANAGED_BY] = MANAGED_BY
+        self._labels[LABEL_OWNER] = identity.owner
+        if service.headless:
+            self._labels[LABEL_HEADLESS] = ""
+
+    def labels(self, cluster: str) -> dict[str, str]:
+        """All labels of a slice of this source."""
+        return {**self._labels, LABEL_SOURCE_CLUSTER: cluster}
+
+    def fits(self, old: Slice, group: EndpointGroup, labels: dict[str, str], state: str) -> bool:
+        """Whether everything but the endpoints is as it should be."""
+        return (
+            old.ports == group.ports
+            and old.labels == labels
+            and old.owners == self._owners
+            and old.annotations == self.annotations(old, state, self._expected(old, group))
+        )
+
+    def misfits(self, group: EndpointGroup, labels: dict[str, str], state: str) -> frozenset[str]:
+        """Names of slices to be written whatever their endpoints are."""
+        wanted = (state, *("" for _ in group.slices[1:]))
+        return frozenset(
+            each.slice.name
+            for each, record in zip(group.slices, wanted, strict=False)
+            if not self.fits(each.slice, group, labels, record)
+        )
+
+    def _expected(self, old: Slice, group: EndpointGroup) -> str:
+        """The cluster UID that a slice must have not to be written: none where it has none."""
+        known = old.annotations.get(ANNOTATION_CLUSTER_UID, "")
+        return (self._uids.get(group.key.cluster) or known) if known else ""
+
+    def annotations(self, old: Slice | None, state: str, uid: str) -> dict[str, str]:
+        """Ours, and what others put there."""
+        ours = self._annotations
+        if state:
+            ours = {**ours, ANNOTATION_STATE: state}
+        if uid:
+            ours = {**ours, ANNOTATION_CLUSTER_UID: uid}
+        if old is None or old.annotations == ours:
+            return ours
+        others = {key: value for key, value in old.annotations.items() if key not in OUR_ANNOTATIONS}
+        return {**others, **ours}
+
+    def refresh(
+        self, old: Slice, group: EndpointGroup, labels: dict[str, str], state: str, endpoints: tuple[Endpoint, ...]
+    ) -> Slice:
+        """An observed slice as it should be."""
+        uid = self._uids.get(group.key.cluster) or old.annotations.get(ANNOTATION_CLUSTER_UID, "")
+        return Slice(
+            old.namespace,
+            old.name,
+            old.address_type,
+            endpoints,
+            group.ports,
+            labels,
+            self.annotations(old, state, uid),
+            self._owners,
+            old.uid,
+            old.resource_version,
+        )
+
+    def new(
+        self, name: str, group: EndpointGroup, labels: dict[str, str], state: str, endpoints: tuple[Endpoint, ...]
+    ) -> Slice:
+        """A slice that does not exist yet."""
+        return Slice(
+            self._namespace,
+            name,
+            group.key.family,
+            endpoints,
+            group.ports,
+            labels,
+            self.annotations(None, state, self._uids.get(group.key.cluster, "")),
+            self._owners,
+        )
+
+
+def _reserved(label: str) -> bool:
+    return label.startswith(RESERVED_PREFIXES) or label in (LABEL_MANAGED_BY, LABEL_HEADLESS)
+
+
+def state_of(group: EndpointGroup) -> str:
+    """The guard's encoded record as it stands on the group's slices: the lowest-numbered that has one."""
+    for each in group.slices:
+        if state := each.slice.annotations.get(ANNOTATION_STATE):
+            return state
+    return ""
+
+
+def apply_plan(observed: Iterable[Slice], planned: Plan) -> tuple[Slice, ...]:
+    """The slices as they are once a plan has been carried out, sorted by name."""
+    by_name = {each.name: each for each in observed}
+    by_name.update((each.name, each) for each in (*planned.creates, *planned.updates))
+    for each in planned.deletes:
+        del by_name[each.name]
+    return tuple(by_name[name] for name in sorted(by_name))
+
+
+# --- what a plan means for the endpoints ---------------------------------------------------------
+
+
+ChangeKind = Literal["added", "changed", "removed"]
+
+
+class EndpointChange(NamedTuple):
+    """What happens to one address of one source: the lines of ``hub plan``.
+
+    ``before`` is None for one that is added, ``after`` for one that is removed.
+    """
+
+    kind: ChangeKind
+    cluster: str
+    family: str
+    address: str
+    before: Endpoint | None
+    after: Endpoint | None
+
+
+def endpoint_changes(observed: Sequence[Slice], planned: Plan) -> tuple[EndpointChange, ...]:
+    """Everything a plan does to endpoints, sorted by cluster, family and address."""
+    before = _endpoints(observed)
+    after = _endpoints(apply_plan(observed, planned))
+    changes: list[EndpointChange] = []
+    for key in sorted(before.keys() | after.keys()):
+        old, new = before.get(key), after.get(key)
+        if old != new:
+            changes.append(EndpointChange(_kind(old, new), *key, old, new))
+    return tuple(changes)
+
+
+def _kind(old: Endpoint | None, new: Endpoint | None) -> ChangeKind:
+    if old is None:
+        return "added"
+    return "removed" if new is None else "changed"
+
+
+def _endpoints(slices: Iterable[Slice]) -> dict[tuple[str, str, str], Endpoint]:
+    return {
+        (each.cluster, each.address_type, address): endpoint
+        for each in slices
+        for endpoint in each.endpoints
+        for address in endpoint.addresses
+    }

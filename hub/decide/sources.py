@@ -1,0 +1,284 @@
+"""Stage by stage from what one source says to what it claims: ports, what it offers, what the verdicts say of that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from hub.decide.claims import Claim, node_of
+from hub.decide.endpoints import EMPTY, NOTHING_PUBLISHED, EndpointSet, GroupKey, Published
+from hub.decide.health import NoPort, check_for, cured, judge, passing
+from hub.decide.ports import NO_READINGS, PortProblem, PortReading, Ports, ports
+from hub.health.spec import Verdict, Verdicts, Watch
+from hub.model import DRAINING, Endpoint, Finding, Port, Service, SourceView
+from hub.registry.spec import ClusterState, NodePortRef, SourceSpec, TargetSpec
+
+NO_PORTS: tuple[Port, ...] = ()
+EPSILON = 1e-6
+"""Seconds by which sums of floats may be off: without it a timer could be due a moment before it is over."""
+
+
+class SourceInput(msgspec.Struct, frozen=True):
+    """One source of a target at this moment.
+
+    Attributes:
+        spec: as the registry has it.
+        view: what it offers.
+        state: the cluster's.
+        unreachable_for: seconds without a connection, since the last complete answer; None while there
+            is one, or where the ``unreachable`` policy is suspended.
+        allowed_ports: the cluster's allowedPorts; None = any (the hub cluster itself).
+        formerly: the cluster's old names, whose slices it adopts.
+        node_ports: what is known of the ports that the registry entry reads in this cluster.
+    """
+
+    spec: SourceSpec
+    view: SourceView
+    state: ClusterState = "active"
+    unreachable_for: float | None = None
+    allowed_ports: tuple[tuple[int, int], ...] | None = None
+    formerly: tuple[str, ...] = ()
+    node_ports: Mapping[NodePortRef, PortReading] = msgspec.field(default_factory=lambda: NO_READINGS)
+
+
+class Asking(msgspec.Struct, frozen=True):
+    """What the sources of a target have in common.
+
+    Attributes:
+        target: the registry entry.
+        service: the hub Service.
+        published: what is published of the target.
+        refused: addresses the API server will not take: not published anew, not changed.
+    """
+
+    target: TargetSpec
+    service: Service
+    published: Mapping[GroupKey, Published]
+    refused: frozenset[str] = frozenset()
+
+
+class SourceClaims(msgspec.Struct, frozen=True):
+    """What one source claims.
+
+    Attributes:
+        claims: one for each family, and for what else is published of it.
+        watches: what should be probed for them.
+        findings: in a fixed order.
+        unreachable_in: seconds until the ``unreachable`` policy takes effect.
+    """
+
+    claims: tuple[Claim, ...]
+    watches: tuple[Watch, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    unreachable_in: float | None = None
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """The claims of a source, and everything they follow from: the same again while that is equal."""
+
+    source: SourceInput
+    target: TargetSpec
+    service: Service
+    published: tuple[tuple[GroupKey, Published], ...]
+    refused: frozenset[str]
+    verdicts: tuple[Mapping[str, Verdict] | None, ...]
+    outcome: SourceClaims
+
+
+def claims_of(source: SourceInput, asking: Asking, verdicts: Verdicts, last: Claimed | None) -> Claimed:
+    """What a source claims.
+
+    Args:
+        source: what it says.
+        asking: what all sources have in common.
+        verdicts: of health checks.
+        last: from the last pass, to save the work where nothing changed.
+    """
+    cluster = source.spec.cluster
+    published = tuple((key, group) for key, group in sorted(asking.published.items()) if key.cluster == cluster)
+    if (
+        last is not None
+        and last.published == published
+        and last.source == source
+        and last.target == asking.target
+        and last.service == asking.service
+        and last.refused == asking.refused
+        and last.verdicts == looked_at(last.outcome.watches, verdicts)
+    ):
+        return last
+    made = _Source(source, asking, verdicts, dict(published)).outcome()
+    seen = looked_at(made.watches, verdicts)
+    return Claimed(source, asking.target, asking.service, published, asking.refused, seen, made)
+
+
+def looked_at(watches: tuple[Watch, ...], verdicts: Verdicts) -> tuple[Mapping[str, Verdict] | None, ...]:
+    """The verdicts that a decision with these watches looks at."""
+    return tuple([verdicts.get(watch.check) for watch in watches])
+
+
+def dropped(target: TargetSpec, key: GroupKey, published: Published) -> Claim:
+    """Published by what is not a source of the target any more: the registry wants it gone."""
+    if target.policy == "upsert-only":
+        return untouched(key, published)
+    numbers = published.slices[0].slice.ports if published.slices else ()
+    return Claim(key, published, EMPTY, Ports(numbers), role="dropped", exempt=None)
+
+
+def untouched(key: GroupKey, published: Published) -> Claim:
+    """What must not be written."""
+    return Claim(key, published, published.endpoints, known=False, role="untouched")
+
+
+class _Source:
+    """One source of one target."""
+
+    def __init__(
+        self, source: SourceInput, asking: Asking, verdicts: Verdicts, published: Mapping[GroupKey, Published]
+    ) -> None:
+        self._source = source
+        self._view = source.view
+        self._target = asking.target
+        self._service = asking.service
+        self._refused = asking.refused
+        self._published = published
+        self._verdicts = verdicts
+        self._watches: list[Watch] = []
+        self._findings: list[Finding] = []
+        self._unreachable_in: float | None = None
+
+    def outcome(self) -> SourceClaims:
+        """What it claims."""
+        return SourceClaims(tuple(self._claims()), tuple(self._watches), tuple(self._findings), self._unreachable_in)
+
+    def _claims(self) -> list[Claim]:
+        source, published = self._source, self._published
+        if source.state == "standby":
+            return [dropped(self._target, key, group) for key, group in published.items()]
+        if source.state == "frozen":
+            return [untouched(key, group) for key, group in published.items()]
+        found = self._ports()
+        cluster = source.spec.cluster
+        if isinstance(found, PortProblem):
+            self._findings.append(Finding(found.reason, f"{cluster}: {found.message}", (cluster,)))
+            return [untouched(key, group) for key, group in published.items()]
+        self._findings += [Finding("NodePortUnknown", f"{cluster}: {text}", (cluster,)) for text in found.unread]
+        families = self._service.families
+        claims = [self._claim(GroupKey(cluster, family), found) for family in families]
+        rest = [(key, group) for key, group in published.items() if key.family not in families]
+        return claims + [dropped(self._target, key, group) for key, group in rest]
+
+    def _ports(self) -> Ports | PortProblem:
+        source, view = self._source, self._view
+        last = NO_PORTS
+        if view.unknown is not None or any(port.node_port is not None for port in self._target.ports or ()):
+            numbers = (group.slices[0].slice.ports for group in self._published.values() if group.slices)
+            last = next(numbers, NO_PORTS)
+        sets = view.port_sets or None
+        return ports(self._target, self._service, source.allowed_ports, view.ports, sets, source.node_ports, last)
+
+    def _claim(self, key: GroupKey, found: Ports) -> Claim:
+        published = self._published.get(key, NOTHING_PUBLISHED)
+        view = self._view
+        if view.unknown is not None:
+            return self._unknown(Claim(key, published, self._last_known(published, key), found, view, known=False))
+        base = self._without_new_unready(published, EndpointSet.of(view.endpoints.get(key.family, EMPTY)))
+        claim = Claim(key, published, self._with_kept(published, base), found, view)
+        watch = self._watch(claim)
+        return claim if watch is None else self._judge(claim, watch)
+
+    # --- what it offers -----------------------------------------------------------------------------
+
+    def _without_new_unready(self, published: Published, offered: EndpointSet) -> EndpointSet:
+        """A node that is not Ready keeps what is published of it, and gets nothing new."""
+        kept_only = self._view.kept_only
+        if not kept_only or kept_only.isdisjoint(offered):
+            return offered
+        return offered.without(kept_only - published.endpoints.keys())
+
+    def _last_known(self, published: Published, key: GroupKey) -> EndpointSet:
+        """What is published, as it is; and what was last known good and is not there.
+
+        So a target that is new, or whose slices or Service were deleted, has its endpoints also while the
+        source makes no statement.
+        """
+        good = self._view.endpoints.get(key.family, EMPTY)
+        there = published.endpoints
+        missing = good.keys() - there.keys() - self._refused - self._view.kept_only
+        return there.overlay({address: good[address] for address in missing})
+
+    def _with_kept(self, published: Published, base: EndpointSet) -> EndpointSet:
+        """What is offered, and what is published and must not go without a statement about it."""
+        view = self._view
+        everything = self._target.policy == "upsert-only" or not view.complete
+        if not (everything or view.unknown_nodes or self._refused):
+            return base
+        removed = published.difference(base).removed
+        changes: dict[str, Endpoint | None] = {
+            address: endpoint
+            for address, endpoint in removed.items()
+            if everything or node_of(endpoint) in view.unknown_nodes
+        }
+        # What the API server refuses stays as it is published, and is not published anew.
+        for address in self._refused:
+            if address in base:
+                changes[address] = published.endpoints.get(address)
+        return base.overlay(changes)
+
+    # --- while it makes no statement ------------------------------------------------------------------
+
+    def _unknown(self, claim: Claim) -> Claim:
+        """What is published stays, unless verdicts or its policy say otherwise."""
+        source = self._source
+        checked = source.spec.health.mode != "off"
+        stated = EMPTY if self._view.adopted else self._view.endpoints.get(claim.key.family, EMPTY)
+        claim = cured(claim, stated, checked=checked)
+        watch = self._watch(claim)
+        if watch is not None and checked:
+            claim = self._judge(claim, watch)
+        policy = source.spec.unreachable
+        if source.unreachable_for is None or policy.policy == "keep":
+            return claim
+        if source.unreachable_for < policy.after - EPSILON:
+            self._unreachable_in = policy.after - source.unreachable_for
+            return claim
+        answering = passing(watch, self._verdicts) if watch is not None else frozenset()
+        # With failover it is left first, if there is another one to turn to: never away before that is there.
+        remove = policy.policy == "remove" and self._target.policy == "sync" and self._target.strategy == "merge"
+        judged = claim.judged
+        if judged is not None:
+            judged = replace(judged, unchecked=_given_up(judged.unchecked, answering, remove=remove))
+        return replace(claim, wanted=_given_up(claim.wanted, answering, remove=remove), judged=judged, exempt=None)
+
+    # --- what the verdicts say ------------------------------------------------------------------------
+
+    def _watch(self, claim: Claim) -> Watch | None:
+        """Have the addresses of a claim probed; None where nobody asks for it."""
+        source = self._source
+        unreachable = not claim.known and source.unreachable_for is not None
+        check = check_for(source.spec, claim.ports.ports, source.node_ports, unreachable=unreachable)
+        if check is None:
+            return None
+        if isinstance(check, NoPort):
+            self._findings.append(Finding("CheckWithoutPort", check.message, (claim.key.cluster,)))
+            return None
+        watch = Watch(*claim.key, check, claim.wanted, claim.current)
+        self._watches.append(watch)
+        return watch
+
+    def _judge(self, claim: Claim, watch: Watch) -> Claim:
+        remove = self._source.spec.health.on_fail == "remove" and self._target.policy == "sync"
+        return judge(claim, watch, self._verdicts, remove=remove)
+
+
+def _given_up(wanted: EndpointSet, answering: frozenset[str], *, remove: bool) -> EndpointSet:
+    """What an ``unreachable`` policy leaves of a source: what answers is left alone."""
+    out = {address: endpoint for address, endpoint in wanted.items() if address not in answering}
+    if remove:
+        return wanted.without(out)
+    return wanted.overlay({address: _draining(endpoint) for address, endpoint in out.items()})
+
+
+def _draining(endpoint: Endpoint) -> Endpoint:
+    return replace(endpoint, conditions=DRAINING) if endpoint.conditions.ready else endpoint

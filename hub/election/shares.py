@@ -1,0 +1,148 @@
+"""Fair shares of the Leases: which free one to take when, and when to ask another replica for one of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+from zlib import crc32
+
+from hub.aio.clock import Clock
+from hub.election.elector import LeaseRecord
+from hub.election.peers import HANDED, REGISTRY, WANTED, Peers, count_of
+from hub.election.shard import Shard
+
+log = logging.getLogger(__name__)
+
+TAKE_ALL: Final = 3.0
+"""Seconds within which a replica that is alone takes all shards."""
+LONGEST_IDENTITY: Final = 256
+"""Characters; a longer request was not written by a hub."""
+
+
+class Shares:
+    """What this replica holds, compared with the others.
+
+    Args:
+        shards: all of them, by number.
+        peers: what the others hold.
+        identity: who we are.
+        clock: of the election.
+        retry: seconds; the retry period of the election.
+
+    Attributes:
+        pace: seconds between two Leases that this replica takes.
+    """
+
+    def __init__(self, shards: Sequence[Shard], peers: Peers, identity: str, clock: Clock, retry: float) -> None:
+        self.pace = min(retry / 4, TAKE_ALL / len(shards))
+        self._shards = shards
+        self._peers = peers
+        self._identity = identity
+        self._clock = clock
+        self._retry = retry
+        self._next_take = float("-inf")
+        self._next_request = float("-inf")
+
+    @property
+    def load(self) -> int:
+        """How many Leases are ours."""
+        return sum(shard.elector.leading and not shard.leaving for shard in self._shards)
+
+    # --- free Leases -------------------------------------------------------------------------------
+
+    def take(self, shard: Shard, record: LeaseRecord | None, *, ready: bool) -> bool:
+        """Whether to take a free Lease now; if not, notes when to look at it again.
+
+        Args:
+            shard: nobody holds its Lease.
+            record: the Lease; None = there is none.
+            ready: nothing else prevents that this replica takes one.
+        """
+        now = self._clock.now()
+        version = record.version if record is not None else ""
+        if shard.free is None or shard.free[0] != version:
+            shard.free = (version, now)
+        if ready and not shard.quit.is_set() and (shard.number == 0 or self._counted()):
+            wait = max(self._due(shard.free[1], record) - now, 0.0)
+        else:
+            wait = self.pace
+        shard.look_at = now + wait if wait else None
+        if not wait:
+            self._next_take = now + self.pace
+        return not wait
+
+    def _due(self, since: float, record: LeaseRecord | None) -> float:
+        """When to take a Lease that has been free ``since``."""
+        to = record.notes.get(HANDED) if record is not None else None
+        if self._identity in (to, record.holder if record is not None else ""):
+            return float("-inf")
+        fair = -(-len(self._shards) // len(self._peers.holders() | {self._identity}))
+        if to or self.load >= fair:  # it is for another replica, which has one retry period to take it
+            return max(self._next_take, since + self._retry)
+        return self._next_take
+
+    def _counted(self) -> bool:
+        """Whether the first Lease says our number of shards: a replica with another number reads it there."""
+        return count_of(self._shards[0].elector.seen) == len(self._shards)
+
+    def look_again(self, obstacle: Callable[[], str]) -> None:
+        """Have one free Lease looked at that may be taken by now; each replica starts at another one."""
+        now, start = self._clock.now(), crc32(self._identity.encode()) % len(self._shards)
+        if now < self._next_take:
+            return
+        if not self._counted() and not obstacle():
+            self._shards[0].elector.nudge()  # another replica has just created it
+            return
+        for shard in (*self._shards[start:], *self._shards[:start]):
+            if shard.look_at is not None and shard.look_at <= now and not shard.elector.leading:
+                shard.look_at = None
+                shard.elector.nudge()
+                return
+
+    # --- Leases that others hold -------------------------------------------------------------------
+
+    def hurry(self) -> None:
+        """This replica has one Lease more: it may ask for the next one at once."""
+        self._next_request = float("-inf")
+
+    async def ask(self, mark: str) -> None:
+        """Ask the replica that holds the most for a Lease, while it holds at least two more than we do.
+
+        Args:
+            mark: the registry that the replica and we divide.
+
+        Raises:
+            HubError: a Lease could not be read or written.
+        """
+        now = self._clock.now()
+        loads = self._peers.loads()
+        if now < self._next_request or not loads:
+            return  # a free Lease is taken first
+        most, rich = max((load, identity) for identity, load in loads.items())
+        if most - self.load < 2:
+            return
+        self._next_request = now + 3 * self._retry
+        request = partial(self._request, rich, mark)
+        for shard in reversed(self._shards):
+            seen = shard.elector.seen
+            if seen is not None and seen.holder == rich and await shard.elector.amend(request):
+                log.info("%s asks %s for shard %d", self._identity, rich, shard.number)
+                return
+
+    def _request(self, rich: str, mark: str, record: LeaseRecord) -> LeaseRecord | None:
+        """A Lease with our request on it; None if another replica holds it or has asked for it."""
+        notes = record.notes
+        other = notes.get(WANTED, self._identity) != self._identity
+        if record.holder != rich or other or notes.get(REGISTRY) != mark or count_of(record) != len(self._shards):
+            return None
+        return replace(record, notes={**notes, WANTED: self._identity})
+
+    def grants(self, who: str) -> bool:
+        """Whether a replica that asks for a Lease of ours gets it: it holds at least two fewer than we do."""
+        if who == self._identity or len(who) > LONGEST_IDENTITY:
+            return False
+        promised = sum(shard.handed_to == who for shard in self._shards)
+        return self.load - self._peers.load_of(who) - promised >= 2

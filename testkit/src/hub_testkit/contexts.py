@@ -1,0 +1,263 @@
+"""HubContext and ClusterContext for tests of a provider: the same rules, without a hub.
+
+Secrets come from a dict, programs and API hosts from sets; everything else is real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from hub.aio import process
+from hub.aio.clock import Clock, SystemClock
+from hub.errors import CredentialError
+from hub.files import read_regular
+from hub.model import Service, Slice
+from hub.plugin import rules
+from hub.plugin.http import SharedHttp
+from hub.plugin.references import FORMS, source_of
+from hub.plugin.spec import (
+    Completed,
+    HubContext,
+    ReadOnlyCluster,
+    SecretValue,
+    TerminalProviderError,
+    TransientProviderError,
+)
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+T = TypeVar("T")
+
+
+class LocalHub:
+    """A HubContext; an async context manager, since it may hold an HTTP session.
+
+    Args:
+        secrets: text by what a reference names: the variable, the path, or ``name/key`` of a Secret.
+            Change it to rotate a credential.
+        allow_exec: programs that may run, absolute.
+        allow_api_hosts: hosts beside the provider's default.
+        clock: where time comes from.
+
+    Attributes:
+        measures: what the provider gave to ``measure``, by name.
+    """
+
+    def __init__(
+        self,
+        *,
+        secrets: dict[str, str] | None = None,
+        allow_exec: frozenset[str] = frozenset(),
+        allow_api_hosts: frozenset[str] = frozenset(),
+        clock: Clock | None = None,
+    ) -> None:
+        self.secrets = secrets if secrets is not None else {}
+        self.measures: dict[str, Callable[[], Mapping[str, float]]] = {}
+        self._allow_exec = allow_exec
+        self._allow_api_hosts = allow_api_hosts
+        self._clock = clock or SystemClock()
+        self._http = SharedHttp()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.close()
+
+    @property
+    def clock(self) -> Clock:
+        """The clock given, or the machine's."""
+        return self._clock
+
+    @property
+    def logger(self) -> logging.Logger:
+        """``hub.provider.test``."""
+        return logging.getLogger("hub.provider.test")
+
+    @property
+    def http(self) -> ClientSession:
+        """A session without cookies, proxy or redirects, as the hub's."""
+        return self._http.session()
+
+    async def run_sync(self, function: Callable[..., T], /, *args: Any) -> T:
+        """Run in a thread."""
+        return await asyncio.to_thread(function, *args)
+
+    def secret(self, ref: Mapping[str, str]) -> SecretValue:
+        """From :attr:`secrets`."""
+        try:
+            source = source_of(ref)
+        except ValueError:
+            raise TerminalProviderError(f"a credential is {FORMS}") from None
+        name = f"{ref['secret']}/{ref['key']}" if source == "secret" else ref[source]
+        return _LocalSecret(self.secrets, name)
+
+    def redact(self, text: str) -> str:
+        """Without any of :attr:`secrets`."""
+        return process.redact(text.encode(), self.secrets.values())
+
+    def measure(self, name: str, read: Callable[[], Mapping[str, float]], /) -> None:
+        """Keep it in :attr:`measures`."""
+        rules.check_measure(name, self.measures)
+        self.measures[name] = read
+
+    def check_api_host(self, host: str, default: str) -> None:
+        """Allow the default and the hosts given."""
+        rules.check_api_host(host, default, self._allow_api_hosts)
+
+    def check_program(self, program: str) -> str:
+        """Allow the programs given."""
+        return rules.check_program(program, self._allow_exec)
+
+    async def run_program(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 10.0,  # noqa: ASYNC109 - as in HubContext
+        stdout_limit: int = 1 << 20,
+        stderr_limit: int = 4096,
+    ) -> Completed:
+        """Run it for real."""
+        return await rules.run_program(
+            argv,
+            self._allow_exec,
+            stdin=stdin,
+            env=env,
+            timeout=timeout,
+            stdout_limit=stdout_limit,
+            stderr_limit=stderr_limit,
+        )
+
+
+class LocalCluster:
+    """A ClusterContext; ``changes`` counts calls of ``changed()``."""
+
+    def __init__(
+        self, hub: HubContext, *, name: str = "test", folder: str = "/", api: ReadOnlyCluster | None = None
+    ) -> None:
+        self._hub = hub
+        self._name = name
+        self._folder = folder
+        self._api = api or _NoApi()
+        self.changes = 0
+
+    @property
+    def hub(self) -> HubContext:
+        """The hub's context."""
+        return self._hub
+
+    @property
+    def name(self) -> str:
+        """The cluster's name."""
+        return self._name
+
+    @property
+    def folder(self) -> str:
+        """The registry's folder."""
+        return self._folder
+
+    @property
+    def api(self) -> ReadOnlyCluster:
+        """What was given, else an API that answers nothing."""
+        return self._api
+
+    async def read_file(self, path: str, /, *, limit: int) -> bytes:
+        """A file in the folder."""
+        return await asyncio.to_thread(_read, Path(self._folder), path, limit)
+
+    def changed(self) -> None:
+        """Count."""
+        self.changes += 1
+
+
+class ClusterObjects:
+    """A ReadOnlyCluster whose objects a test sets: whoever follows them gets the state, then each change."""
+
+    def __init__(self) -> None:
+        self._objects: dict[tuple[str, str, str], Any] = {}
+        self._problems: dict[tuple[str, str, str], str] = {}
+        self._changed: asyncio.Event | None = None
+
+    def set_service(self, namespace: str, name: str, service: Service | None) -> None:
+        """One Service as it is from now on; None = it does not exist."""
+        self._set(("service", namespace, name), service)
+
+    def set_slices(self, namespace: str, service: str, *slices: Slice) -> None:
+        """All slices of one Service from now on."""
+        self._set(("slices", namespace, service), tuple(sorted(slices, key=lambda each: each.name)))
+
+    def fail(self, namespace: str, name: str, problem: str = "the API is away") -> None:
+        """Whoever follows this Service or its slices gets an error, until something is set."""
+        for kind in ("service", "slices"):
+            self._problems[kind, namespace, name] = problem
+        self._tell()
+
+    async def services(self, namespace: str, name: str) -> AsyncIterator[Service | None]:
+        """Follow one Service."""
+        async for found in self._follow(("service", namespace, name), None):
+            yield found
+
+    async def slices(self, namespace: str, service: str) -> AsyncIterator[tuple[Slice, ...]]:
+        """Follow all slices of one Service."""
+        async for found in self._follow(("slices", namespace, service), ()):
+            yield found
+
+    async def _follow(self, key: tuple[str, str, str], nothing: Any) -> AsyncIterator[Any]:
+        last: Any = self
+        while True:
+            if key in self._problems:
+                raise TransientProviderError(self._problems[key])
+            now = self._objects.get(key, nothing)
+            if now is not last:
+                last = now
+                yield now
+                continue
+            self._changed = self._changed or asyncio.Event()
+            await self._changed.wait()
+
+    def _set(self, key: tuple[str, str, str], value: Any) -> None:
+        self._objects[key] = value
+        self._problems.pop(key, None)
+        self._tell()
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set()
+
+
+def _read(folder: Path, path: str, limit: int) -> bytes:
+    place = (folder / path).resolve()
+    if not place.is_relative_to(folder.resolve()):
+        raise TerminalProviderError(f"file {path} lies outside {folder}")
+    try:
+        return read_regular(place, limit, follow=False).data
+    except OSError as error:
+        raise TransientProviderError(f"file {path}: {error.strerror}") from error
+
+
+class _LocalSecret:
+    def __init__(self, secrets: Mapping[str, str], name: str) -> None:
+        self._secrets = secrets
+        self._name = name
+
+    async def get(self, *, reload: bool = False) -> str:  # noqa: ARG002 - always as it is now
+        try:
+            return self._secrets[self._name]
+        except KeyError:
+            raise CredentialError(f"credential {self._name} is missing") from None
+
+
+class _NoApi:
+    def services(self, namespace: str, name: str) -> AsyncIterator[Service | None]:
+        raise TerminalProviderError(f"this cluster has no API to read Service {namespace}/{name}")
+
+    def slices(self, namespace: str, service: str) -> AsyncIterator[tuple[Slice, ...]]:
+        raise TerminalProviderError(f"this cluster has no API to read slices of {namespace}/{service}")

@@ -1,0 +1,275 @@
+"""What the API server does with a request once it is understood: create, update, patch, delete; no HTTP in here."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hub.aio.clock import Clock, rfc3339
+from hub_testkit.simulator import answers, validation
+from hub_testkit.simulator.answers import Refusal
+from hub_testkit.simulator.checks import (
+    Place,
+    check_namespace,
+    check_preconditions,
+    check_version,
+    checked,
+    error_group,
+    not_found,
+)
+from hub_testkit.simulator.defaults import NOT_READY_TAINT, Networks
+from hub_testkit.simulator.kinds import NAMESPACES, NODES, Kind
+from hub_testkit.simulator.shapes import canonical_metadata
+from hub_testkit.simulator.store import Store, Stored, encoded
+
+Json = dict[str, Any]
+Mutation = Callable[[Json], Json]
+
+FOREGROUND = "foregroundDeletion"
+PROPAGATION = ("Foreground", "Background", "Orphan", "nil")
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+"""Letters of generated names: Kubernetes leaves out vowels and look-alikes
+(apimachinery/pkg/util/rand/rand.go)."""
+
+
+class Api:
+    """The semantics of writing.
+
+    Args:
+        store: where objects live.
+        clock: for timestamps.
+        networks: for ClusterIPs and node ports.
+        controllers: also do at once what kube-controller-manager does later: collect objects whose owners are gone,
+            empty and remove namespaces that are being deleted.
+    """
+
+    def __init__(self, store: Store, clock: Clock, networks: Networks, *, controllers: bool = False) -> None:
+        self.store = store
+        self._clock = clock
+        self._networks = networks
+        self._controllers = controllers
+        self._random = random.Random()
+
+    def get(self, place: Place) -> Stored:
+        """One object.
+
+        Raises:
+            Refusal: 404.
+        """
+        kind = place.kind
+        found = self.store[kind].objects.get(kind.key(place.namespace, place.name))
+        if found is None:
+            raise not_found(kind, place.name)
+        return found
+
+    def create(self, place: Place, obj: Json, *, dry_run: bool = False, admission: bool = True) -> Stored:
+        """POST. ``admission=False`` leaves out what a controller would undo soon (a new Node's not-ready taint).
+
+        Raises:
+            Refusal: any of 400, 403, 404, 409, 422, 500.
+        """
+        kind = place.kind
+        obj = checked(place, obj)
+        meta = obj["metadata"]
+        if not meta.get("name") and meta.get("generateName"):
+            meta["name"] = meta["generateName"] + "".join(self._random.choices(_SUFFIX, k=5))
+        if kind.namespaced:
+            check_namespace(self.store[NAMESPACES].objects.get(place.namespace), place, meta.get("name", ""))
+        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+            meta.pop(name, None)
+        meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": self._now()}
+        if kind.counts_generations:
+            meta["generation"] = 1
+        if kind is NODES and admission:
+            taints = obj.setdefault("spec", {}).setdefault("taints", [])
+            taints.append(dict(NOT_READY_TAINT))
+        self._shape(kind, obj, None)
+        if kind.key(place.namespace, meta["name"]) in self.store[kind].objects:
+            raise Refusal(
+                409,
+                f'{kind.qualified} "{meta["name"]}" already exists',
+                "AlreadyExists",
+                answers.details_of(meta["name"], kind.group, kind.resource),
+            )
+        if dry_run:
+            return encoded(kind, {**obj, "metadata": canonical_metadata(meta, kind.kind)}, self.store.version)
+        if meta.get("resourceVersion"):
+            raise Refusal(500, "resourceVersion should not be set on objects to be created", "")
+        return self.store.save(kind, self._ordered(obj, kind), None)
+
+    def update(self, place: Place, obj: Json, *, dry_run: bool = False) -> Stored:
+        """PUT, of the object or of its status; an equal object is not written.
+
+        Raises:
+            Refusal: any of 400, 404, 409, 422, 500.
+        """
+        obj = checked(place, obj)
+        name = obj["metadata"].get("name", "")
+        if not name:
+            raise Refusal(
+                400, f"the name of the object ({place.name} based on URL) was undeterminable: name must be provided"
+            )
+        if name != place.name:
+            raise Refusal(400, f"the name of the object ({name}) does not match the name on the URL ({place.name})")
+        before = self.get(place)
+        check_version(place.kind, before, obj["metadata"])
+        return self._replace(place, before, obj, dry_run=dry_run)
+
+    def overwrite(self, place: Place, obj: Json) -> Stored:
+        """Replace spec and status at once, whatever the resourceVersion: not in the API, for changes from Python.
+
+        Raises:
+            Refusal: any of 400, 404, 422.
+        """
+        return self._replace(place, self.get(place), checked(place, obj), whole=True)
+
+    def patch(self, place: Place, mutation: Mutation, *, dry_run: bool = False) -> Stored:
+        """PATCH with a function from object to object.
+
+        Raises:
+            Refusal: any of 400, 404, 409, 422.
+        """
+        before = self.get(place)
+        old: Json = {"kind": place.kind.kind, "apiVersion": place.kind.api_version, **before.decode()}
+        current = old["metadata"].pop("resourceVersion")
+        obj = checked(place, mutation(old))
+        check_version(place.kind, before, obj["metadata"])
+        obj["metadata"]["resourceVersion"] = current
+        return self._replace(place, before, obj, dry_run=dry_run)
+
+    def delete(self, place: Place, options: Mapping[str, Any], *, dry_run: bool = False) -> tuple[Stored, bool]:
+        """DELETE; returns the last state and whether the object is gone (False while finalizers hold it).
+
+        Raises:
+            Refusal: 404; 409, a precondition does not hold; 422 for the options.
+        """
+        kind = place.kind
+        before = self.get(place)
+        propagation = options.get("propagationPolicy")
+        if propagation is not None and propagation not in PROPAGATION:
+            cause = answers.unsupported("propagationPolicy", propagation, PROPAGATION)
+            raise answers.bad_options("DeleteOptions", cause)
+        check_preconditions(kind, before, options.get("preconditions") or {})
+        if dry_run:
+            return before, True
+        obj = before.decode()
+        finalizers = obj["metadata"].get("finalizers", [])
+        if propagation == "Foreground" and not self._controllers:
+            finalizers = [*(f for f in finalizers if f != FOREGROUND), FOREGROUND]
+        if kind is NAMESPACES and not self._controllers:
+            return self._terminate_namespace(before, obj), False
+        if finalizers:
+            return self._mark_deleted(kind, before, obj, finalizers), False
+        self.remove(kind, before)
+        return before, True
+
+    def remove(self, kind: Kind, before: Stored) -> None:
+        """Delete without asking, then what depends on it where controllers are simulated."""
+        self.store.remove(kind, before)
+        if self._controllers:
+            self._collect(before.uid)
+            if kind is NAMESPACES:
+                self.empty_namespace(before.name)
+
+    def empty_namespace(self, name: str) -> None:
+        """Remove everything in a namespace."""
+        for table in self.store.tables.values():
+            for stored in [s for s in table.objects.values() if s.namespace == name and table.kind.namespaced]:
+                self.store.remove(table.kind, stored)
+
+    # --- parts ---------------------------------------------------------------------------------
+
+    def _now(self) -> str:
+        return rfc3339(self._clock.wall())
+
+    def _shape(self, kind: Kind, obj: Json, old: Json | None) -> None:
+        """Default the object in place, then refuse it if anything is wrong."""
+        kind.shape(obj, old, self._networks)
+        meta = obj["metadata"]
+        causes = [
+            *validation.metadata_causes(meta, label_1035=kind.name_1035, label_name=kind.name_label),
+            *kind.causes(obj, old),
+        ]
+        if causes:
+            raise answers.invalid(error_group(kind), kind.kind, meta.get("name", ""), causes)
+
+    def _replace(
+        self, place: Place, before: Stored, obj: Json, *, dry_run: bool = False, whole: bool = False
+    ) -> Stored:
+        kind, old, meta = place.kind, before.decode(), obj["metadata"]
+        if place.subresource == "status":
+            obj = {**old, "metadata": _status_metadata(old["metadata"], meta), "status": obj.get("status", {})}
+            meta = obj["metadata"]
+        elif kind.status and not (whole and "status" in obj):
+            obj["status"] = old.get("status", {})
+        _keep_what_is_the_servers(meta, old["metadata"])
+        self._shape(kind, obj, old)
+        obj = self._ordered(obj, kind)
+        meta = obj["metadata"]
+        if obj == old:
+            return before
+        if kind.counts_generations and _counts(obj) != _counts(old):
+            meta["generation"] = old["metadata"].get("generation", 0) + 1
+        if dry_run:
+            return encoded(kind, obj, before.version)
+        if kind is not NAMESPACES and "deletionTimestamp" in meta and not meta.get("finalizers"):
+            # The last finalizer is gone, and so is the object; its content is no longer of interest to anyone.
+            self.remove(kind, before)
+            return encoded(kind, obj, before.version)
+        return self.store.save(kind, obj, before)
+
+    def _ordered(self, obj: Json, kind: Kind) -> Json:
+        meta = obj.pop("metadata")
+        return {"metadata": canonical_metadata({"resourceVersion": "0", **meta}, kind.kind), **obj}
+
+    def _mark_deleted(self, kind: Kind, before: Stored, obj: Json, finalizers: list[str]) -> Stored:
+        meta = obj["metadata"]
+        if "deletionTimestamp" in meta and meta.get("finalizers") == finalizers:
+            return before
+        meta |= {"deletionTimestamp": self._now(), "deletionGracePeriodSeconds": 0, "finalizers": finalizers}
+        if kind.counts_generations:
+            meta["generation"] = meta.get("generation", 0) + 1
+        return self.store.save(kind, self._ordered(obj, kind), before)
+
+    def _terminate_namespace(self, before: Stored, obj: Json) -> Stored:
+        if "deletionTimestamp" in obj["metadata"]:
+            return before
+        obj["metadata"]["deletionTimestamp"] = self._now()
+        obj["status"] = {"phase": "Terminating"}
+        return self.store.save(NAMESPACES, self._ordered(obj, NAMESPACES), before)
+
+    def _collect(self, uid: str) -> None:
+        """Remove what was owned by the object of this uid and by nobody else, as garbage collection does."""
+        for table in self.store.tables.values():
+            for stored in list(table.objects.values()):
+                if uid.encode() not in stored.body or stored.uid == uid:
+                    continue
+                owners = stored.decode()["metadata"].get("ownerReferences", [])
+                if owners and all(owner["uid"] == uid for owner in owners):
+                    self.remove(table.kind, stored)
+
+
+def _counts(obj: Json) -> Json:
+    """The part of an object whose changes its generation counts: content and labels, not annotations or finalizers."""
+    return {**obj, "metadata": obj["metadata"].get("labels", {})}
+
+
+def _keep_what_is_the_servers(meta: Json, old: Json) -> None:
+    """Nobody else writes these; of managedFields one may ask that they be forgotten."""
+    for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+        meta.pop(name, None)
+        if name in old:
+            meta[name] = old[name]
+    if meta.get("managedFields") == [{}]:
+        del meta["managedFields"]
+    elif "managedFields" in old:
+        meta.setdefault("managedFields", old["managedFields"])
+    meta["resourceVersion"] = old["resourceVersion"]
+
+
+def _status_metadata(old: Json, new: Json) -> Json:
+    """A status update takes labels and annotations over too (measured), but no owners or finalizers."""
+    kept = {name: value for name, value in old.items() if name not in ("labels", "annotations")}
+    return {**kept, **{name: new[name] for name in ("labels", "annotations") if name in new}}

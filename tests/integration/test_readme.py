@@ -1,0 +1,65 @@
+"""README.md, done as it says: its files, its roles and its commands, on two real API servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.api import Object
+from tests.support.apiserver.server import ApiServer
+from tests.support.hub import ROOT, World, add_node
+from tests.support.page import Reader, blocks
+
+PAGE = (ROOT / "README.md").read_text()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    """Before the first line."""
+    made = Reader(tmp_path, PAGE)
+    yield made
+    made.close()
+
+
+def test_the_readme_works(reader: Reader, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> None:
+    """Every file and every `hub` command, with the roles that the page shows and no other ones."""
+    remote = remote_clusters[0]
+    world = World(reader.folder, hub_cluster, {"payments-eu": remote})
+    for number in (1, 2):
+        add_node(remote, f"n{number}", f"10.7.0.{number}")
+    hub_cluster.api.post("/api/v1/namespaces", {"metadata": {"name": "endpointslice-hub"}})
+    hub_cluster.kubeconfig(reader.folder / "hub-admin.kubeconfig")
+    remote.kubeconfig(reader.folder / "payments-eu-admin.kubeconfig")
+
+    reader.next("text")
+    registry = reader.next("yaml")
+    (reader.folder / "clusters.yaml").write_text(registry)
+    hub_cluster.api.post("/api/v1/namespaces/edge/services", yaml.safe_load(reader.next("yaml")))
+    assert reader.commands()[0].startswith("pip install . ./providers/node-addresses ")
+    for role in hub_roles():
+        hub_cluster.grant("hub", *role["rules"], namespace=role["metadata"].get("namespace"))
+    hub_cluster.kubeconfig(reader.folder / "hub.kubeconfig", "hub")
+
+    [add] = reader.commands()
+    reader.hub(add)
+    assert (reader.folder / "clusters.yaml").read_text() == registry
+    access, *commands = reader.commands()
+    name, _, value = access.partition("=")
+    check, online, plan, run = (line.replace(f"${name}", value.strip('"')) for line in commands)
+    reader.hub(check)
+    reader.hub(online)
+    assert "10.7.0.1" in reader.hub(plan, code=1)
+    assert world.slices() == []
+    reader.run(run)
+    world.awaits("10.7.0.1", "10.7.0.2", timeout=20)
+    assert reader.interrupt() == 0
+    assert world.published() == ["10.7.0.1", "10.7.0.2"]
+
+
+def hub_roles() -> list[Object]:
+    """The roles of the hub's account in the hub cluster, as the page shows them."""
+    [text] = [text for _, text in blocks(PAGE) if "name: endpointslice-hub}" in text]
+    return list(yaml.safe_load_all(text))

@@ -1,0 +1,327 @@
+"""Taking over from another controller: when its slices may go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.decide.adopt import NEW, QUIET, SETTLE, Adoption, AdoptMemory, adopt, deleted
+from hub.decide.endpoints import EndpointGroup, GroupKey, prepare
+from hub.model import (
+    DRAINING,
+    FAILED,
+    LABEL_MANAGED_BY,
+    LABEL_SERVICE_NAME,
+    PUBLISHED,
+    Conditions,
+    Endpoint,
+    Port,
+    Slice,
+)
+from tests.support import build
+
+OLD = "old-controller"
+NIL = Conditions()
+
+
+def theirs(name: str = "payments", *endpoints: Endpoint, version: str = "1", uid: str = "", **more: Any) -> Slice:
+    """A slice of the old controller."""
+    labels = {LABEL_SERVICE_NAME: "payments", LABEL_MANAGED_BY: OLD}
+    more.setdefault("ports", (build.PORT,))
+    return Slice(
+        "edge", name, "IPv4", endpoints, labels=labels, uid=uid or f"uid-{name}", resource_version=version, **more
+    )
+
+
+def wanted(*endpoints: Endpoint, published: Iterable[Slice] = (), **more: Any) -> EndpointGroup:
+    """What is wanted of ours; what is published of it is ``published``."""
+    slices = tuple(prepare(each) for each in published)
+    there = {address for each in slices for address in each.addresses}
+    content = build.by_address(endpoints)
+    more.setdefault("ports", (build.PORT,))
+    added = tuple(sorted(set(content) - there))
+    return EndpointGroup(GroupKey("eu", "IPv4"), content, slices=slices, added=added, **more)
+
+
+def covered(*theirs_: Slice, ours: Endpoint, wants: Endpoint | None = None, **more: Any) -> Adoption:
+    """The outcome of a pass in which ``ours`` is published and ``wants`` (the same) is wanted."""
+    published = build.slice(endpoints=(ours,), **more)
+    group = wanted(wants or ours, published=(published,), **more)
+    return adopt(OLD, theirs_, (published,), (group,), NEW, 100.0)
+
+
+def test_theirs_go_when_ours_have_covered_them_for_five_seconds() -> None:
+    """Not before, and exactly as they were observed."""
+    old = theirs("payments", build.endpoint("10.0.0.1", conditions=NIL))
+    ours = build.slice(endpoints=(build.endpoint("10.0.0.1"),))
+    groups = (wanted(build.endpoint("10.0.0.1"), published=(ours,)),)
+
+    first = adopt(OLD, (old,), (ours,), groups, NEW, 100.0)
+    early = adopt(OLD, (old,), (ours,), groups, first.memory, 104.9)
+    due = adopt(OLD, (old,), (ours,), groups, early.memory, 105.0)
+
+    assert (first.deletes, first.wake_at, first.findings) == ((), 105.0, ())
+    assert (early.deletes, early.wake_at) == ((), 105.0)
+    assert due.deletes == (old,)
+
+
+def test_what_is_wanted_and_not_written_yet_covers_nothing() -> None:
+    """A consumer does not see it."""
+    found = adopt(OLD, (theirs("payments", build.endpoint()),), (), (wanted(build.endpoint()),), NEW, 100.0)
+
+    assert [each.reason for each in found.findings] == ["AdoptionWaiting"]
+    assert found.memory.covered_since is None
+
+
+HTTP = Port("http", 30080)
+NAMELESS = Port("", 30443)
+
+
+@pytest.mark.parametrize(
+    ("old", "ours", "goes"),
+    [
+        (theirs("t", build.endpoint()), {}, True),
+        (theirs("t", build.endpoint(conditions=NIL)), {}, True),
+        (theirs("t", build.endpoint(conditions=FAILED)), {"conditions": FAILED}, True),
+        (theirs("t", build.endpoint(conditions=FAILED)), {}, True),
+        (theirs("t", build.endpoint(conditions=DRAINING)), {}, True),
+        (theirs("t", build.endpoint()), {"conditions": FAILED}, False),
+        (theirs("t", build.endpoint()), {"conditions": DRAINING}, False),
+        (theirs("t", build.endpoint(conditions=NIL)), {"conditions": DRAINING}, False),
+        (theirs("t", build.endpoint(conditions=DRAINING)), {"conditions": FAILED}, False),
+        (theirs("t", build.endpoint("10.0.0.2")), {}, False),
+        (theirs("t", Endpoint(("10.0.0.1", "10.0.0.2"))), {}, False),
+        (theirs("t", build.endpoint(), ports=(NAMELESS,)), {}, True),
+        (theirs("t", build.endpoint(), ports=()), {}, True),
+        (theirs("t", build.endpoint(), ports=(build.PORT, HTTP)), {}, False),
+        (theirs("t", build.endpoint(), ports=(Port("https", 30444),)), {}, False),
+        (theirs("t", build.endpoint(), ports=(Port("tls", 30443),)), {}, False),
+        (theirs("t", build.endpoint(), ports=(Port("https", 30443, "UDP"),)), {}, False),
+        (theirs("t", build.endpoint(), ports=(Port("https", None),)), {}, False),
+        (theirs("t"), {}, True),
+    ],
+)
+def test_an_endpoint_is_covered_by(old: Slice, ours: Mapping[str, Any], goes: bool) -> None:
+    """The same address with all its ports, wanted with conditions that are no worse."""
+    found = covered(old, ours=build.endpoint(**ours))
+
+    assert (found.memory.covered_since is not None) == goes
+    assert [each.reason for each in found.findings] == ([] if goes else ["AdoptionWaiting"])
+
+
+def test_each_endpoint_is_covered_with_the_ports_it_serves() -> None:
+    """Those of one copy may serve different ports, in slices of their own."""
+    one, other = build.endpoint("10.0.0.1"), build.endpoint("10.0.0.2")
+    ours = (build.slice("s-0", [one]), build.slice("s-1", [other], ports=(HTTP,)))
+    group = wanted(one, other, published=ours, port_sets={"10.0.0.2": (HTTP,)})
+
+    right = adopt(OLD, (theirs("a", one), theirs("b", other, ports=(HTTP,))), ours, (group,), NEW, 100.0)
+    wrong = adopt(OLD, (theirs("a", one, ports=(HTTP,)),), ours, (group,), NEW, 100.0)
+
+    assert (right.findings, right.wake_at) == ((), 100.0 + SETTLE)
+    assert [each.objects for each in wrong.findings] == [("10.0.0.1",)]
+
+
+def test_what_is_published_and_no_longer_wanted_covers_nothing() -> None:
+    """It would go a moment after theirs."""
+    published = build.slice(endpoints=(build.endpoint(),))
+    group = wanted(published=(published,), removed={"10.0.0.1": build.endpoint()})
+
+    found = adopt(OLD, (theirs("t", build.endpoint()),), (published,), (group,), NEW, 100.0)
+
+    assert found.findings[0].objects == ("10.0.0.1",)
+    assert found.wake_at is None
+
+
+def test_another_family_covers_nothing() -> None:
+    """An address belongs to its slice's address type."""
+    old = msgspec.structs.replace(theirs("t", build.endpoint("node.example.com")), address_type="FQDN")
+
+    assert covered(old, ours=build.endpoint("node.example.com")).findings[0].reason == "AdoptionWaiting"
+
+
+def test_ours_have_the_conditions_of_theirs_meanwhile() -> None:
+    """Whoever mixes both slices sees no difference; unset conditions mean ready."""
+    failing = build.endpoint("10.0.0.1", conditions=FAILED)
+    other = build.endpoint("10.0.0.2")
+    published = build.slice(endpoints=(failing, other))
+    group = wanted(failing, other, published=(published,))
+
+    (alike,) = adopt(
+        OLD, (theirs("t", build.endpoint("10.0.0.1", conditions=NIL)),), (published,), (group,), NEW, 100.0
+    ).groups
+
+    assert alike.endpoints["10.0.0.1"].conditions == PUBLISHED
+    assert alike.endpoints["10.0.0.2"] is other
+    assert alike.changed == {"10.0.0.1": (failing, alike.endpoints["10.0.0.1"])}
+
+
+def test_ours_that_are_published_alike_are_not_written_again() -> None:
+    """What differs from the wish of the source but not from what is published is no change."""
+    mine = build.endpoint("10.0.0.1", conditions=FAILED)
+    published = build.slice(endpoints=(build.endpoint("10.0.0.1"),))
+    group = wanted(mine, published=(published,), changed={"10.0.0.1": (published.endpoints[0], mine)})
+
+    (alike,) = adopt(OLD, (theirs("t", build.endpoint("10.0.0.1")),), (published,), (group,), NEW, 100.0).groups
+
+    assert alike.changed == {}
+
+
+def test_a_slice_that_changes_meanwhile_shows_that_its_writer_still_runs() -> None:
+    """It is reported, and waited for until it has been quiet; then the five seconds begin."""
+    passes = Passes()
+    passes.run(theirs("t", build.endpoint(), version="1"))
+
+    changed = passes.run(theirs("t", build.endpoint(), version="2"), after=4.0)
+    waiting = passes.run(theirs("t", build.endpoint(), version="2"), after=QUIET - 1.0)
+    quiet = passes.run(theirs("t", build.endpoint(), version="2"), after=1.0)
+    due = passes.run(theirs("t", build.endpoint(), version="2"), after=SETTLE)
+
+    assert [each.reason for each in changed.findings] == ["OldWriterActive"]
+    assert changed.wake_at == passes.now - SETTLE
+    assert ([each.reason for each in waiting.findings], waiting.deletes) == (["OldWriterActive"], ())
+    assert (quiet.findings, quiet.deletes) == ((), ())
+    assert len(due.deletes) == 1
+
+
+def test_a_slice_that_comes_back_is_never_deleted_again() -> None:
+    """Its writer runs: it is reported for as long as the slice is there, and never fought."""
+    passes = Passes()
+    passes.run(theirs("t", build.endpoint()))
+    passes.delete(*passes.run(theirs("t", build.endpoint()), after=SETTLE).deletes)
+    passes.run()
+
+    outcomes = [passes.run(theirs("t", build.endpoint(), uid="again"), after=1000.0) for _ in range(5)]
+
+    assert {each.reason for one in outcomes for each in one.findings} == {"OldWriterActive"}
+    assert not any(one.deletes for one in outcomes)
+
+
+def test_an_old_writer_that_was_stopped_for_good_is_no_longer_reported() -> None:
+    """Once somebody deleted what it wrote, nothing is left to tell."""
+    passes = Passes()
+    passes.run(theirs("t", build.endpoint()))
+    passes.delete(*passes.run(theirs("t", build.endpoint()), after=SETTLE).deletes)
+    passes.run(theirs("t", build.endpoint(), uid="again"))
+
+    assert passes.run().findings == ()
+
+
+def test_a_slice_that_was_deleted_is_not_deleted_twice() -> None:
+    """The watch may say so late."""
+    passes = Passes()
+    old = theirs("t", build.endpoint())
+    passes.run(old)
+    passes.delete(*passes.run(old, after=SETTLE).deletes)
+
+    late = passes.run(old, after=SETTLE)
+
+    assert (late.deletes, late.findings) == ((), ())
+
+
+def test_one_of_several_slices_that_vanishes_is_no_sign_of_a_writer() -> None:
+    """Somebody may clean up by hand."""
+    passes = Passes()
+    passes.run(theirs("a", build.endpoint()), theirs("b", build.endpoint()))
+
+    assert passes.run(theirs("a", build.endpoint()), after=1.0).findings == ()
+
+
+def test_another_value_in_the_registry_starts_anew() -> None:
+    """What was seen of one controller says nothing of another."""
+    memory = AdoptMemory("another", {"uid-t": "0"}, written_at=99.0, returned=True)
+    published = build.slice(endpoints=(build.endpoint(),))
+    group = wanted(build.endpoint(), published=(published,))
+
+    found = adopt(OLD, (theirs("t", build.endpoint()),), (published,), (group,), memory, 100.0)
+
+    assert found.memory == AdoptMemory(OLD, {"uid-t": "1"}, covered_since=100.0)
+
+
+def test_without_slices_of_theirs_nothing_is_touched() -> None:
+    """The groups are the very same objects: an adoption that is over costs nothing."""
+    groups = (wanted(build.endpoint()),)
+
+    assert adopt(OLD, (), (), groups, NEW, 100.0).groups is groups
+
+
+class Passes:
+    """One target whose only wish, published as it is, covers everything of theirs."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.memory = NEW
+        self.published = build.slice(endpoints=(build.endpoint(),))
+        self.groups = (wanted(build.endpoint(), published=(self.published,)),)
+
+    def run(self, *old: Slice, after: float = 0.0) -> Adoption:
+        """A pass ``after`` seconds later."""
+        self.now += after
+        found = adopt(OLD, old, (self.published,), self.groups, self.memory, self.now)
+        self.memory = found.memory
+        return found
+
+    def delete(self, *old: Slice) -> None:
+        """These were deleted."""
+        self.memory = deleted(self.memory, [each.uid for each in old])
+
+
+# --- whatever happens ---------------------------------------------------------------------------------
+
+CONDITIONS = st.sampled_from([PUBLISHED, DRAINING, FAILED, NIL])
+ENDPOINTS = st.dictionaries(st.integers(0, 3), CONDITIONS, max_size=4)
+MOMENTS = st.lists(
+    st.tuples(ENDPOINTS, st.integers(0, 2), ENDPOINTS, st.booleans(), st.floats(0, 40)), min_size=1, max_size=25
+)
+
+
+def _made(content: Mapping[int, Conditions]) -> list[Endpoint]:
+    return [build.endpoint(build.address(number), conditions=each) for number, each in content.items()]
+
+
+def _ready(endpoints: Iterable[Endpoint]) -> set[str]:
+    return {each.address for each in endpoints if each.conditions.ready is not False}
+
+
+@given(MOMENTS)
+def test_a_consumer_never_has_fewer_ready_endpoints_for_a_deletion(moments: list[tuple[Any, ...]]) -> None:
+    """Whatever both sides do: what goes with theirs is ready in ours, wanted and published, and has been for 5 s.
+
+    Each moment: what theirs hold and their version, what ours want, whether the hub restarts, seconds until the next.
+    """
+    memory, now = NEW, 1000.0
+    published = build.slice()
+    covered_since: float | None = None
+    gone: set[str] = set()
+    last_version: str | None = None
+    for content, version, ours, restart, step in moments:
+        memory = NEW if restart else memory
+        last_version = None if restart else last_version
+        old = theirs("t", *_made(content), version=str(version))
+        group = wanted(*_made(ours), published=(published,))
+        found = adopt(OLD, (old,), (published,), (group,), memory, now)
+        memory = found.memory
+        (alike,) = found.groups
+        for address in alike.endpoints.keys() & {each.address for each in old.endpoints}:
+            assert (address in _ready(alike.endpoints.values())) == (address in _ready(old.endpoints))
+        whole = _ready(old.endpoints) <= _ready(group.endpoints.values()) & _ready(published.endpoints)
+        quiet = last_version in (None, str(version))
+        covered_since = (covered_since if covered_since is not None else now) if whole and quiet else None
+        if restart and whole:
+            covered_since = now
+        if found.deletes:
+            assert found.deletes == (old,)
+            assert covered_since is not None
+            assert now - covered_since >= SETTLE - 0.001
+            gone.add(old.uid)
+            memory = deleted(memory, gone)
+            assert adopt(OLD, (old,), (published,), (group,), memory, now + 100).deletes == ()
+            return
+        published = build.slice(endpoints=alike.endpoints)
+        last_version = str(version)
+        now += step

@@ -1,0 +1,189 @@
+"""Explanations: every decision behind an address, a node or a Service, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hub.decide.addresses import AddressPolicy
+from hub.decide.endpoints import EndpointGroup, GroupKey
+from hub.decide.explain import Facts, SourceFacts, Step, TargetFacts, explain_address, explain_node, explain_service
+from hub.decide.guard import Withheld
+from hub.decide.view import ViewBuilder
+from hub.model import DRAINING, FAILED, Absent, Finding, Found, Node, Resolution, TargetKey, Unknown
+from hub.registry.spec import NodePolicy
+from tests.support import build
+
+KEY = TargetKey("edge", "payments")
+EU = GroupKey("eu", "IPv4")
+POLICY = AddressPolicy(build.networks("10.0.0.0/8"), build.networks("10.66.0.0/16"))
+RESOLUTIONS: dict[str, Resolution] = {
+    "good": Found(("10.0.0.1",)),
+    "twin": Found(("10.0.0.1",)),
+    "sick": Found(("10.0.0.2",)),
+    "far": Found(("192.0.2.1",)),
+    "none": Absent("no NIC"),
+    "new": Unknown("not asked yet"),
+}
+
+
+def source(unknown: str | None = None, services: tuple[str, ...] = ("edge/payments",), **more: Any) -> SourceFacts:
+    """The cluster eu with a node for everything that can happen to one."""
+    nodes: dict[str, Node] = {name: build.node(name, ready=name != "sick") for name in RESOLUTIONS}
+    builder = ViewBuilder("eu", NodePolicy(), POLICY, 100)
+    result = builder.build(nodes, RESOLUTIONS, build.READY_SINCE_WALL + 1e6)
+    return SourceFacts("eu", services, unknown, result, RESOLUTIONS, nodes, **more)
+
+
+def target(*addresses: str, **more: Any) -> TargetFacts:
+    """The target with these addresses published from eu."""
+    slices = (build.slice("s0", [build.endpoint(each, f"was-{each}") for each in addresses]),) if addresses else ()
+    return TargetFacts(KEY, ("eu",), slices=slices, **more)
+
+
+def facts(*targets: TargetFacts, **more: Any) -> Facts:
+    """Everything of one source."""
+    return Facts((source(**more),), targets, {"eu": POLICY, "us": AddressPolicy(build.networks("10.1.0.0/16"))})
+
+
+def of(stage: str, steps: tuple[Step, ...]) -> list[tuple[str, str, str]]:
+    """Where, outcome and why of a stage."""
+    return [(step.where, step.outcome, step.why) for step in steps if step.stage == stage]
+
+
+def test_an_address_is_followed_from_its_node_to_its_slice() -> None:
+    """Node, eligibility, resolution, address policy and slice, in this order for the node that has it."""
+    steps = explain_address("10.0.0.1", facts(target("10.0.0.1")))
+    mine = [step.stage for step in steps if step.where in ("eu/good", "edge/payments")]
+    assert mine == ["node", "eligibility", "resolution", "address", "published"]
+    assert of("published", steps) == [("edge/payments", "ready", "10.0.0.1 in slice s0 of eu, node was-10.0.0.1")]
+    assert of("policy", steps) == [("eu", "allowed", "inside its allowedCIDRs (10.0.0.0/8)")]
+
+
+def test_a_node_that_lost_its_address_to_another_is_a_rejected_candidate() -> None:
+    """The second claim on an address is shown with whom it lost to."""
+    steps = explain_address("10.0.0.1", facts())
+    assert ("eu/twin", "conflict", "10.0.0.1 is published for node good") in of("address", steps)
+
+
+@pytest.mark.parametrize(
+    ("node", "stage", "outcome", "why"),
+    [
+        ("sick", "eligibility", "no", "not Ready"),
+        ("far", "address", "rejected", "192.0.2.1: outside allowedCIDRs"),
+        ("none", "resolution", "absent", "no NIC"),
+        ("new", "resolution", "unknown", "not asked yet"),
+    ],
+)
+def test_a_node_is_explained_by_the_decision_that_took_it_out(node: str, stage: str, outcome: str, why: str) -> None:
+    """Each reason is a step of the stage that had it."""
+    [(where, found, text), *_] = of(stage, explain_node(node, facts()))
+    assert (where, found) == (f"eu/{node}", outcome)
+    assert why.lower() in text.lower()
+
+
+def test_a_node_nobody_has_is_not_explained() -> None:
+    """Nothing is made up."""
+    assert explain_node("nosuch", facts(target("10.0.0.1"))) == ()
+
+
+def test_an_address_the_guard_keeps_is_said_to_be_kept_by_it() -> None:
+    """With the reason and the command that lets it go."""
+    withheld = Withheld("RemovalWithheld", "abc", ("10.0.0.9",), 0.0, "1 of 1 endpoints would go")
+    kept = target("10.0.0.9", withheld={EU: withheld}, approve={EU: "hub approve edge/payments abc"})
+    assert of("guard", explain_address("10.0.0.9", facts(kept))) == [
+        ("edge/payments", "withheld", "RemovalWithheld: 1 of 1 endpoints would go"),
+        ("edge/payments", "approve with", "hub approve edge/payments abc"),
+    ]
+
+
+def test_a_failed_address_is_said_to_be_unhealthy_and_not_probed_here() -> None:
+    """A command that looks once believes the slice, and says so."""
+    endpoint = build.endpoint("10.0.0.9", conditions=FAILED)
+    found = TargetFacts(KEY, ("eu",), slices=(build.slice("s-0", [endpoint]),), checks={EU: "tcp :30443"})
+    steps = explain_address("10.0.0.9", facts(found))
+    assert [each[1] for each in of("published", steps)] == ["unhealthy"]
+    assert of("health", steps) == [
+        ("edge/payments", "not probed", "tcp :30443 of 10.0.0.9: its slice is believed here"),
+    ]
+
+
+def test_an_address_stays_while_its_source_is_unknown_or_its_service_paused() -> None:
+    """Both say so."""
+    unknown = explain_address("10.0.0.9", facts(target("10.0.0.9", unknown={"eu": "timeout"})))
+    paused = explain_address("10.0.0.9", facts(target("10.0.0.9", status="paused")))
+    assert of("service", unknown) == [("edge/payments", "kept", "eu is unknown: timeout")]
+    assert of("service", paused) == [("edge/payments", "kept", "paused")]
+
+
+@pytest.mark.parametrize(
+    ("filtered", "why"),
+    [(frozenset[str](), "its node is gone"), (frozenset({"10.0.0.9"}), "its node exists, but does not offer it")],
+)
+def test_an_address_that_goes_says_whether_it_is_gone_or_filtered(filtered: frozenset[str], why: str) -> None:
+    """The guard makes a difference between them."""
+    group = EndpointGroup(EU, {}, removed={"10.0.0.9": build.endpoint("10.0.0.9")}, filtered=filtered)
+    steps = explain_address("10.0.0.9", facts(target("10.0.0.9", groups=(group,))))
+    assert of("service", steps) == [("edge/payments", "leaving", f"{why}; goes with the next write")]
+
+
+def test_an_address_that_is_offered_and_not_published_says_why() -> None:
+    """It comes with the next write, or the target's status or a finding holds it back."""
+    group = EndpointGroup(EU, {"10.0.0.1": build.endpoint("10.0.0.1")}, added=("10.0.0.1",))
+    refused = Finding("PortMismatch", "no such port", ("eu",))
+    outcomes = [
+        of("service", explain_address("10.0.0.1", facts(each)))[0][1:]
+        for each in (target(groups=(group,)), target(status="the Service does not exist"), target(findings=(refused,)))
+    ]
+    assert outcomes == [
+        ("arriving", "10.0.0.1 of eu: published with the next write"),
+        ("not published", "the Service does not exist"),
+        ("not published", "10.0.0.1 of eu: no such port"),
+    ]
+
+
+def test_an_address_nobody_saw_is_explained_by_whose_it_may_be() -> None:
+    """The clusters whose allowedCIDRs contain it, also where it is denied; else that there is none."""
+    assert of("policy", explain_address("10.1.2.3", facts())) == [
+        ("eu", "allowed", "inside its allowedCIDRs (10.0.0.0/8)"),
+        ("us", "allowed", "inside its allowedCIDRs (10.1.0.0/16)"),
+    ]
+    assert of("policy", explain_address("10.66.0.1", facts())) == [("eu", "denied", "it is in a denied CIDR")]
+    assert explain_address("203.0.113.1", facts()) == (
+        Step("policy", "every cluster", "denied", "inside no cluster's allowedCIDRs"),
+    )
+
+
+def test_a_service_shows_its_sources_with_counts_by_reason() -> None:
+    """What is offered, what is not and why, and what the guard does."""
+    draining = build.slice("s0", [build.endpoint("10.0.0.1"), build.endpoint("10.0.0.9", None, DRAINING)])
+    steps = explain_service(KEY, facts(TargetFacts(KEY, ("eu",), slices=(draining,))))
+    assert steps[0] == Step("service", "edge/payments", "followed", "2 published, 1 ready, in 1 slices")
+    assert steps[1] == Step("source", "eu", "offers 1", "of 6 candidates; 2 published, 1 ready")
+    assert {(step.outcome.split()[1], step.why) for step in steps if step.stage in ("eligibility", "address")} >= {
+        ("absent", "none"),
+        ("conflict", "twin"),
+        ("unknown", "new"),
+        ("rejected", "outside allowedCIDRs: 192.0.2.1 of far"),
+    }
+
+
+def test_a_service_shows_sources_that_are_unknown_and_those_that_are_none_any_more() -> None:
+    """In the order of the registry, then by name."""
+    left = build.slice("s1", [build.endpoint("10.1.0.1")], cluster="us")
+    found = TargetFacts(KEY, ("eu",), slices=(left,), unknown={"eu": "timeout"})
+    assert [step[1:] for step in map(tuple_of, explain_service(KEY, facts(found))) if step[0] == "source"] == [
+        ("eu", "unknown", "timeout; 0 published, 0 ready, nothing is removed"),
+        ("us", "no source", "1 published, 1 ready; no source of the Service any more"),
+    ]
+
+
+def tuple_of(step: Step) -> tuple[str, str, str, str]:
+    """A step's fields."""
+    return step.stage, step.where, step.outcome, step.why
+
+
+def test_a_service_nobody_has_is_not_explained() -> None:
+    """Nothing is made up."""
+    assert explain_service(TargetKey("edge", "nosuch"), facts(target("10.0.0.1"))) == ()

@@ -1,0 +1,71 @@
+"""Checks that go to a Service's healthCheckNodePort."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hub.decide.health import NoPort, check_for
+from hub.decide.ports import PortReading
+from hub.health.spec import Check
+from hub.model import Port, TargetKey
+from hub.registry.load import loads
+from hub.registry.spec import HEALTH_CHECK, HealthPolicy, NodePortRef, ProviderRef, Registry, SourceSpec
+from hub.remote.fleet import node_ports
+from tests.support.registry import strict
+
+ENVOY = TargetKey("ingress", "envoy")
+REF = NodePortRef(ENVOY, HEALTH_CHECK)
+SOURCE = SourceSpec("eu", ProviderRef("x"), health=HealthPolicy("tcp", service=ENVOY))
+PUBLISHED = (Port("https", 30443),)
+
+
+def test_the_port_is_the_one_that_was_read() -> None:
+    """Not the published one: kube-proxy answers elsewhere."""
+    assert check_for(SOURCE, PUBLISHED, {REF: PortReading(31000)}, unreachable=False) == Check("tcp", 31000)
+
+
+def test_the_last_port_goes_on_being_probed() -> None:
+    """A Service that is gone is unknown, and its last port is still known."""
+    found = check_for(SOURCE, PUBLISHED, {REF: PortReading(31000, "it does not exist")}, unreachable=False)
+    assert found == Check("tcp", 31000)
+
+
+def test_without_a_port_the_checks_rest() -> None:
+    """Rather than probing one that means something else; the culprit is named."""
+    found = check_for(SOURCE, PUBLISHED, {REF: PortReading(None, "it does not exist")}, unreachable=False)
+    assert found == NoPort("eu: Service ingress/envoy: it does not exist; the checks rest")
+    assert isinstance(check_for(SOURCE, PUBLISHED, unreachable=False), NoPort)
+
+
+@pytest.mark.parametrize("number", [-1, 70000])
+def test_what_is_no_port_is_not_probed(number: int) -> None:
+    """A socket would raise, and with it the probes of every other cluster would end."""
+    found = check_for(SOURCE, PUBLISHED, {REF: PortReading(number)}, unreachable=False)
+    message = f"eu: Service ingress/envoy: its healthCheckNodePort {number} is no port; the checks rest"
+    assert found == NoPort(message)
+
+
+def registry(health: str) -> Registry:
+    """A file with one Service and its health block."""
+    text = f"""
+version: 1
+clusters:
+  - {{name: eu, kubeconfig: {{path: eu}}, allowedCIDRs: [10.0.0.0/8], provider: {{name: x}}}}
+services:
+  - name: payments
+    namespace: edge
+    sources: [{{cluster: eu}}]
+    health: {health}
+    ports: [{{name: https, nodePort: {{service: ingress/envoy, port: 443}}}}]
+"""
+    return strict(loads(text.encode(), Path("clusters.yaml")))
+
+
+def test_the_file_says_which_service() -> None:
+    """Both the port and the check are read of it; with checks off only the port is."""
+    (target,) = registry("{mode: tcp, healthCheckNodePort: ingress/envoy}").targets.values()
+    assert node_ports(target, target.sources[0]) == [NodePortRef(ENVOY, 443), REF]
+    (target,) = registry('{mode: "off", healthCheckNodePort: ingress/envoy}').targets.values()
+    assert node_ports(target, target.sources[0]) == [NodePortRef(ENVOY, 443)]

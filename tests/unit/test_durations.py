@@ -1,0 +1,66 @@
+"""The one grammar of durations, wherever a duration is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hub import durations
+from hub.plugin.fields import parse_duration
+from hub.registry import values
+
+PLACES = pytest.mark.parametrize(
+    "parse", [durations.parse, values.duration, parse_duration], ids=["grammar", "registry", "plugins"]
+)
+
+
+@PLACES
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ("0", 0.0),
+        ("0s", 0.0),
+        ("0h0m", 0.0),
+        ("300ms", 0.3),
+        ("2us", 2e-6),
+        ("2µs", 2e-6),
+        ("1.5m", 90.0),
+        (".5s", 0.5),
+        ("1.h", 3600.0),
+        ("1h30m", 5400.0),
+        ("1s1s", 2.0),
+    ],
+)
+def test_a_duration_is_seconds_in_every_place(parse: Callable[[str], float], written: str, seconds: float) -> None:
+    """As Go reads it; zero needs no unit."""
+    assert parse(written) == pytest.approx(seconds)
+
+
+@PLACES
+@pytest.mark.parametrize(
+    "written",
+    ["", "5", "00", "0.0", "1.5", "s", "-1s", "-0", "+1s", "1d", "1 s", "1s ", "1e3s", "٣s", "999999999h", "1s" * 40],
+)
+def test_no_place_takes_anything_else(parse: Callable[[str], float], written: str) -> None:
+    """A number without a unit, a sign, a day, more than Go can hold."""
+    with pytest.raises(ValueError, match=r"duration|negative|text"):
+        parse(written)
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [("-1s", "must not be negative"), ("5", "is not a duration"), ("2562048h", "is too long a duration")],
+)
+def test_the_grammar_says_what_is_wrong_and_quotes_nothing(written: str, says: str) -> None:
+    """Callers add the words for their users."""
+    with pytest.raises(ValueError, match=f"^{says}$"):
+        durations.parse(written)
+
+
+@pytest.mark.parametrize("number", [0, 0.0, 5, True, None])
+@pytest.mark.parametrize("parse", [values.duration, parse_duration], ids=["registry", "plugins"])
+def test_a_number_is_no_duration(parse: Callable[[object], float], number: object) -> None:
+    """Not even zero: YAML's 0 has no unit, and its text "0" is Go's zero."""
+    with pytest.raises(ValueError, match="must be"):
+        parse(number)
