@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 import uvloop
 
-from hub.aio.clock import SystemClock
 from hub.kube import protobuf
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, load_kubeconfig
 from hub.kube.resolver import LookupPool
 from hub.model import PUBLISHED, Endpoint, Port, Slice
+from hub.runtime.clock import SystemClock
 
 PER_SLICE = 100
 WRITERS = 16

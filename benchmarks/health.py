@@ -34,11 +34,11 @@ sys.path.insert(0, str(ROOT))
 from hub_testkit.simulator.identity import AUTHORITY, server_tls  # noqa: E402
 
 from benchmarks.report import replace_block  # noqa: E402
-from hub.aio.clock import SystemClock  # noqa: E402
-from hub.health.board import Board  # noqa: E402
-from hub.health.prober import Probe  # noqa: E402
-from hub.health.spec import Check, Watch  # noqa: E402
+from hub.decide.checks import Check, Watch  # noqa: E402
 from hub.model import PUBLISHED, Endpoint, TargetKey  # noqa: E402
+from hub.observe.health.board import Board  # noqa: E402
+from hub.observe.health.prober import Probe  # noqa: E402
+from hub.runtime.clock import SystemClock  # noqa: E402
 
 INSIDE = "HUB_BENCH_INSIDE_NAMESPACE"
 SETUP = (

@@ -45,8 +45,6 @@ SKIPPED: Final = ("hub/__main__.py", "hub/cli/")
 TESTS: Final = {
     "model": ("tests/unit/decide",),
     "errors": ("tests/unit/registry", "tests/unit/kube"),
-    "files": ("tests/unit/registry",),
-    "recent": ("tests/unit/test_recent.py",),
     "app": ("tests/unit/app", "tests/unit/test_fleet_size.py"),
 }
 """Tests of the rooms that have no folder of their own name, or that have more than this folder."""

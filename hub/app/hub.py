@@ -17,51 +17,51 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hub.aio.clock import Clock, SystemClock
-from hub.aio.queue import KeyedQueue
-from hub.aio.supervise import spawn
 from hub.app.concerns import Concerns
 from hub.app.leading import Leading
 from hub.app.settings import Health, Options, lease_name
-from hub.apply.foreign import ForeignSlices
-from hub.apply.writer import Writer
-from hub.copies.following import Copying
 from hub.election.elector import Elector
 from hub.election.lease import KubeLease, lease_of
 from hub.errors import HubError, Problem, RegistryError, UsageError
 from hub.events.recorder import Recorder, hub_object
 from hub.events.watch import EventWatch
-from hub.health.board import Board
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.hub_access import in_cluster_servers, load_hub_access
 from hub.kube.resolver import LookupPool
-from hub.local import accepted
-from hub.local.accepted import Keeper, stand_in
-from hub.local.approvals import Approvals, flags
-from hub.local.cluster import LocalCluster
-from hub.local.secrets import Secrets
 from hub.model import LOCAL, Finding, TargetKey
+from hub.observe.health.board import Board
+from hub.observe.local import accepted
+from hub.observe.local.accepted import Keeper, stand_in
+from hub.observe.local.approvals import Approvals, flags
+from hub.observe.local.cluster import LocalCluster
+from hub.observe.local.secrets import Secrets
+from hub.observe.providers.catalog import Catalog
+from hub.observe.providers.context import Limits
+from hub.observe.providers.host import ProviderHost
+from hub.observe.providers.loop_pool import StartLoop
+from hub.observe.providers.loops import LoopThread, unhandled
+from hub.observe.remote.access import Connector
+from hub.observe.remote.cluster import RemoteCluster
+from hub.observe.remote.fleet import Fleet, SourceKey
+from hub.observe.remote.identity import Identities
+from hub.observe.remote.own_networks import OwnNetworks
 from hub.onboarding.renewal import Renewal
-from hub.passes.adopting import Adopting
-from hub.passes.reconcile import Reconciler
-from hub.passes.workers import WORKERS, Passes
+from hub.reconcile.adopting import Adopting
+from hub.reconcile.foreign import ForeignSlices
+from hub.reconcile.reconciler import Reconciler
+from hub.reconcile.workers import WORKERS, Passes
+from hub.reconcile.writer import Writer
 from hub.registry import isolated
+from hub.registry.copies.following import Copying
 from hub.registry.diff import reuse
 from hub.registry.file import Loaded
 from hub.registry.removals import RegistryHeld
 from hub.registry.spec import Registry
 from hub.registry.watch import RegistryWatcher
-from hub.remote.access import Connector
-from hub.remote.cluster import RemoteCluster
-from hub.remote.fleet import Fleet, SourceKey
-from hub.remote.identity import Identities
-from hub.remote.own_networks import OwnNetworks
-from hub.resolution.catalog import Catalog
-from hub.resolution.context import Limits
-from hub.resolution.host import ProviderHost
-from hub.resolution.loop_pool import StartLoop
-from hub.resolution.loops import LoopThread, unhandled
+from hub.runtime.clock import Clock, SystemClock
+from hub.runtime.queue import KeyedQueue
+from hub.runtime.supervise import spawn
 
 if TYPE_CHECKING:
     from hub.views.service import EndpointViews

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from hub.aio.clock import Clock
-from hub.apply.writer import Free
 from hub.election.assignment import Assignment
 from hub.election.elector import Elector, LeaseStore, Timing
 from hub.election.shards import Shards
 from hub.errors import NotLeader
 from hub.model import TargetKey
+from hub.reconcile.writer import Free
 from hub.registry.spec import Registry
+from hub.runtime.clock import Clock
 
 ALL: Final = frozenset((0,))
 """The shards of a hub that takes part in no election."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 from hub.app.hub import Hub
 from hub.errors import ApiError, HubError
-from hub.passes.reconcile import Pass
+from hub.reconcile.reconciler import Pass
 
 
 @asynccontextmanager

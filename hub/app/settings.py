@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from hub.election.elector import Timing
-from hub.local.approvals import DEFAULT_OWNER
 from hub.model import TargetKey
+from hub.observe.local.approvals import DEFAULT_OWNER
 
 SETTLE_SECONDS = 30.0
 """How long one-shot commands wait for remote clusters and providers."""

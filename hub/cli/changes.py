@@ -16,7 +16,7 @@ from hub.cli.render import count, document, one_line
 from hub.cli.withheld import lines, registry_lines
 from hub.decide.plan import EndpointChange, Plan, apply_plan, endpoint_changes
 from hub.model import Conditions, Endpoint, Finding, Port, Slice, few
-from hub.passes.reconcile import Pass
+from hub.reconcile.reconciler import Pass
 from hub.registry.removals import RegistryHeld
 from hub.report.held import held, registry_withheld
 from hub.report.values import Held

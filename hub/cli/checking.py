@@ -17,14 +17,14 @@ from typing import Any, Final
 from hub.cli.limits import available, needed
 from hub.errors import Problem, RegistryError, UsageError
 from hub.model import LOCAL
+from hub.observe.providers.catalog import IMPORT_DEADLINE, Catalog, ProviderUnavailable
+from hub.observe.providers.config import check_config
 from hub.plugin.spec import EndpointProviderType, ProviderType
 from hub.registry.file import read
 from hub.registry.load import loads
 from hub.registry.positions import parse
 from hub.registry.report import KeyPath, Place, Report, written
 from hub.registry.spec import Network, Registry
-from hub.resolution.catalog import IMPORT_DEADLINE, Catalog, ProviderUnavailable
-from hub.resolution.config import check_config
 
 MAX_OVERLAPS: Final = 20
 """Most warnings of overlapping networks; where every cluster allows everything, there would be too many to read."""

@@ -150,8 +150,8 @@ def add(
         networks=allowed_cidr,
         provider=given["provider"],
     )
-    from hub.aio.clock import SystemClock
     from hub.onboarding import add as adding
+    from hub.runtime.clock import SystemClock
 
     steps: list[Step] = []
     try:
@@ -187,10 +187,10 @@ def remove(ctx: click.Context, /, name: str, **given: Any) -> int:
     Exit codes: 0 ok, 3 error: something is left.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
-    from hub.aio.clock import SystemClock
     from hub.errors import HubError
     from hub.onboarding import remove as removing
     from hub.onboarding.manifests import Access
+    from hub.runtime.clock import SystemClock
 
     wish = _wish(Access(name, given["namespace"]), given)
     steps: list[Step] = []

@@ -13,7 +13,7 @@ import msgspec
 from hub.errors import RegistryError
 
 if TYPE_CHECKING:
-    from hub.importers.document import Document
+    from hub.cli.importers.document import Document
 
 PSEUDO_FILE: Final = "environment"
 """Takes the place of the file name in messages and paths."""
@@ -41,8 +41,8 @@ def environment() -> Environment:
     Raises:
         UsageError: the registry is invalid; the message names the variables.
     """
-    from hub.importers.environment import build
-    from hub.importers.variables import Variables
+    from hub.cli.importers.environment import build
+    from hub.cli.importers.variables import Variables
 
     imported = build(Variables(os.environ), complete=True)
     name = str(Path(imported.folder or Path.cwd()) / PSEUDO_FILE)

@@ -15,8 +15,8 @@ from hub.cli.options import service, verbose
 from hub.errors import UsageError
 
 if TYPE_CHECKING:
-    from hub.importers.document import Document
-    from hub.importers.variables import Variables
+    from hub.cli.importers.document import Document
+    from hub.cli.importers.variables import Variables
     from hub.model import Service
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,7 +52,7 @@ def env(files: Sequence[TextIO]) -> None:
     Reads the controller's variables from this process, or with -f from manifests (the container of a Deployment or
     other workload, and the ConfigMaps it refers to) or from a file of NAME=value lines.
     """
-    from hub.importers import environment, target
+    from hub.cli.importers import environment, target
 
     _print(environment.build(_variables(files, target.VARIABLES)).document)
 
@@ -66,7 +66,7 @@ def inventory_script(files: Sequence[TextIO]) -> None:
     The result needs neither the script nor an inventory: the hub reads the Nodes and the IONOS API. Variables
     are read as by 'hub import env'; if the controller's variables are among them, its Service is printed too.
     """
-    from hub.importers import script
+    from hub.cli.importers import script
 
     _print(script.build(_variables(files, script.VARIABLES)))
 
@@ -99,8 +99,8 @@ def endpoint_copier(
     Annotated Services keep their annotations and are covered by rules in the annotations block; the Service that
     endpoint-copier manages without annotations becomes an entry of its own.
     """
-    from hub.importers import copier
-    from hub.importers.variables import documents
+    from hub.cli.importers import copier
+    from hub.cli.importers.variables import documents
     from hub.model import TargetKey
 
     if files:
@@ -129,7 +129,7 @@ async def _services(kubeconfig: str | None) -> list[Service]:
 
 
 def _variables(files: Sequence[TextIO], marks: Sequence[str]) -> Variables:
-    from hub.importers.variables import Variables, from_texts
+    from hub.cli.importers.variables import Variables, from_texts
 
     return from_texts(_texts(files), marks) if files else Variables(os.environ)
 

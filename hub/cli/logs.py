@@ -17,7 +17,7 @@ LogFormat = Literal["text", "json"]
 
 
 class TextFormatter(logging.Formatter):
-    """``2026-01-01T00:00:00.000Z INFO hub.remote.cluster: message``."""
+    """``2026-01-01T00:00:00.000Z INFO hub.observe.remote.cluster: message``."""
 
     def __init__(self, *, tracebacks: bool = True) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")

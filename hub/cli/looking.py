@@ -11,7 +11,6 @@ from typing import Any, Final
 import click
 import msgspec
 
-from hub.aio.clock import SystemClock
 from hub.app.hub import Options
 from hub.cli.exits import Exit
 from hub.cli.render import one_line, table, warn
@@ -21,9 +20,10 @@ from hub.kube.credentials import Credentials
 from hub.kube.hub_access import in_cluster_servers, load_hub_access
 from hub.kube.resolver import LookupPool
 from hub.model import LOCAL
+from hub.observe.remote.access import Connector
 from hub.registry import isolated
 from hub.registry.spec import Registry, ViewsSpec
-from hub.remote.access import Connector
+from hub.runtime.clock import SystemClock
 from hub.views.channel import Channel
 from hub.views.service import EndpointViews
 from hub.views.shapes import API_VERSION, Shape

@@ -19,7 +19,7 @@ from hub.cli.exits import Exit
 from hub.cli.observe import warn_of_problems
 from hub.cli.render import count, one_line
 from hub.errors import ClusterUnreachable, NotLeader
-from hub.passes.reconcile import Pass
+from hub.reconcile.reconciler import Pass
 from hub.report.facts import unknown_sources
 from hub.report.held import approving_flags
 

@@ -17,10 +17,10 @@ from hub.app.hub import Hub, Options, assemble
 from hub.cli.render import one_line, table, warn
 from hub.decide.target import unfit
 from hub.model import LOCAL, TargetKey
+from hub.observe.remote.fleet import SourceKey
+from hub.observe.remote.status import State
 from hub.registry.removals import REASON
 from hub.registry.spec import ClusterSpec, NodePolicy, Registry
-from hub.remote.fleet import SourceKey
-from hub.remote.status import State
 
 DEADLINE: Final = 20.0
 """Seconds: a connection may take 10, a slowly polling provider about as long."""

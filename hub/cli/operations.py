@@ -12,7 +12,6 @@ from typing import Final
 import click
 import msgspec
 
-from hub.aio.clock import SystemClock, rfc3339
 from hub.cli.observe import meant
 from hub.cli.render import count, table, warn
 from hub.decide.record import decode
@@ -22,8 +21,6 @@ from hub.kube.credentials import Credentials
 from hub.kube.hub_access import load_hub_access
 from hub.kube.resolver import LookupPool
 from hub.kube.wire import SLICES
-from hub.local import approvals
-from hub.local.cluster import LocalCluster
 from hub.model import (
     ANNOTATION_PAUSED,
     ANNOTATION_STATE,
@@ -34,6 +31,9 @@ from hub.model import (
     ObjectKey,
     Slice,
 )
+from hub.observe.local import approvals
+from hub.observe.local.cluster import LocalCluster
+from hub.runtime.clock import SystemClock, rfc3339
 
 TIMEOUT: Final = 10.0
 PAGE: Final = "500"

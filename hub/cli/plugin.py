@@ -97,7 +97,7 @@ def package(name: str, *, endpoints: bool) -> dict[str, str]:
 
 
 def _refuse_taken(name: str) -> None:
-    from hub.resolution.catalog import Catalog
+    from hub.observe.providers.catalog import Catalog
 
     for entry in Catalog().entries():
         if entry.name == name:

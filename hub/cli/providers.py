@@ -12,7 +12,7 @@ from hub.cli.options import output
 from hub.cli.render import Output, document, one_line, table
 
 if TYPE_CHECKING:
-    from hub.resolution.catalog import Catalog, CatalogEntry
+    from hub.observe.providers.catalog import Catalog, CatalogEntry
 
 
 @click.command(short_help="List the installed provider types.")
@@ -29,8 +29,8 @@ def providers(verbose: bool, output: Output) -> None:
     States: ok, import-failed, import-stalled, name-taken (by another distribution), wrong-hook (missing,
     misspelt, other parameters), wrong-type (what the hook returned), unsupported-api.
     """
-    logging.getLogger("hub.resolution").setLevel(logging.CRITICAL)  # the table says it
-    from hub.resolution.catalog import Catalog
+    logging.getLogger("hub.observe.providers").setLevel(logging.CRITICAL)  # the table says it
+    from hub.observe.providers.catalog import Catalog
 
     catalog = Catalog()
     asyncio.run(_load_all(catalog))

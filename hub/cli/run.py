@@ -189,9 +189,9 @@ async def serve(
     stop = asyncio.Event()
     _on_signals(stop.set)  # before the imports, which take a while
     sys.setswitchinterval(SWITCH_INTERVAL)
-    from hub.aio.collector import sparing
     from hub.errors import RegistryError
     from hub.registry.isolated import begin
+    from hub.runtime.collector import sparing
 
     check = None
     with suppress(RegistryError):  # assemble() loads the registry again and handles the error
@@ -202,11 +202,11 @@ async def serve(
     async with sparing(lambda: running is not None and _settled(running)):
         # In a thread, because the import takes a third of a second.
         await asyncio.to_thread(import_module, "hub.app.hub")
-        from hub.aio.heap import trimming
         from hub.app.hub import assemble
         from hub.report.metrics import Metrics, serving_metrics
         from hub.report.probes import serving
         from hub.report.server import Listen, listening
+        from hub.runtime.heap import trimming
 
         async with (
             trimming(),
@@ -222,7 +222,7 @@ async def serve(
 
 def _settled(hub: Hub) -> bool:
     """Whether every cluster has answered or failed, and no target is queued."""
-    from hub.remote.status import State
+    from hub.observe.remote.status import State
 
     clusters = hub.fleet.clusters.values()
     asked = clusters or not hub.registry.clusters

@@ -13,8 +13,8 @@ import click
 import msgspec
 
 from hub.errors import HubError, UsageError
-from hub.files import read_regular
 from hub.report.values import API_VERSION
+from hub.runtime.files import read_regular
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

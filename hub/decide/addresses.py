@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
-from hub.recent import Recent
 from hub.registry.spec import Network
+from hub.runtime.recent import Recent
 
 IPV4: Final = "IPv4"
 IPV6: Final = "IPv6"

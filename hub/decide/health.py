@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from hub.decide.checks import Check, Verdict, Verdicts, Watch, check_of, starting_verdict
 from hub.decide.claims import Claim, Judged, node_of, ready
 from hub.decide.ports import NO_READINGS, NOT_READ, PortReading
-from hub.health.spec import Check, Verdict, Verdicts, Watch, check_of, starting_verdict
 from hub.model import DRAINING, FAILED, PUBLISHED, Conditions, Endpoint, Finding, Port
 from hub.registry.spec import HEALTH_CHECK, NodePortRef, SourceSpec
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
+from hub.decide.checks import Verdict, Verdicts, Watch
 from hub.decide.claims import Claim, node_of
 from hub.decide.endpoints import EMPTY, NOTHING_PUBLISHED, EndpointSet, GroupKey, Published
 from hub.decide.health import NoPort, check_for, cured, judge, passing
 from hub.decide.ports import NO_READINGS, PortProblem, PortReading, Ports, ports
-from hub.health.spec import Verdict, Verdicts, Watch
 from hub.model import DRAINING, Endpoint, Finding, Port, Service, SourceView
 from hub.registry.spec import ClusterState, NodePortRef, SourceSpec, TargetSpec
 

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from hub.decide.checks import NO_VERDICTS, Verdicts, Watch
 from hub.decide.claims import Claim, filtered, standing, step_aside
 from hub.decide.endpoints import EMPTY, EndpointGroup, GroupKey, Published, published_groups
 from hub.decide.failover import FailoverMemory, choose
@@ -21,7 +22,6 @@ from hub.decide.ports import named, of_published
 from hub.decide.settle import Disjoint, Moves, settle
 from hub.decide.shape import shape
 from hub.decide.sources import Asking, Claimed, SourceInput, claims_of, dropped
-from hub.health.spec import NO_VERDICTS, Verdicts, Watch
 from hub.model import Finding, Port, Service, Slice
 from hub.registry.spec import TargetSpec
 

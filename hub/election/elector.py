@@ -20,8 +20,6 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from hub.aio.clock import Clock
-from hub.aio.supervise import supervise, until_one_ends
 from hub.errors import (
     AlreadyExists,
     ApiError,
@@ -33,6 +31,8 @@ from hub.errors import (
     ServerFault,
     TooManyRequests,
 )
+from hub.runtime.clock import Clock
+from hub.runtime.supervise import supervise, until_one_ends
 
 log = logging.getLogger(__name__)
 

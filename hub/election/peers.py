@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from hub.aio.clock import Clock
 from hub.election import MOST_SHARDS
 from hub.election.elector import Elector, LeaseRecord
 from hub.errors import HubError
 from hub.model import ANNOTATION_WITHHELD
+from hub.runtime.clock import Clock
 
 SHARDS: Final = "endpointslice-hub/shards"
 """Annotation: how many Leases there are; absent = one."""

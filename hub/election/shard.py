@@ -8,9 +8,9 @@ from functools import partial
 
 import msgspec
 
-from hub.aio.clock import Clock
-from hub.aio.supervise import supervise
 from hub.election.elector import Elector
+from hub.runtime.clock import Clock
+from hub.runtime.supervise import supervise
 
 
 class Shard(msgspec.Struct, eq=False):

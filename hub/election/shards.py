@@ -25,13 +25,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
-from hub.aio.clock import Clock
 from hub.election.elector import Elector, LeaseRecord, LeaseStore, Terms, Timing
 from hub.election.peers import HANDED, REGISTRY, SHARDS, WANTED, Peers
 from hub.election.shard import Shard
 from hub.election.shares import Shares
 from hub.errors import HubError, NotLeader
 from hub.model import ANNOTATION_WITHHELD
+from hub.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Final
 from zlib import crc32
 
-from hub.aio.clock import Clock
 from hub.election.elector import LeaseRecord
 from hub.election.peers import HANDED, REGISTRY, WANTED, Peers, count_of
 from hub.election.shard import Shard
+from hub.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -18,14 +18,14 @@ from typing import Any, Final
 
 import msgspec
 
-from hub.aio.backoff import Backoff
-from hub.aio.clock import Clock
-from hub.apply.writer import NAMESPACE_ENDS
 from hub.errors import AlreadyExists, ApiError, Forbidden, HubError, NotFound, ServerFault, TooManyRequests
 from hub.events.catalog import Reason
 from hub.events.series import EventSeries, Held, Regarding, Series
 from hub.kube.client import MERGE_PATCH, Client
 from hub.model import MANAGED_BY
+from hub.reconcile.writer import NAMESPACE_ENDS
+from hub.runtime.backoff import Backoff
+from hub.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

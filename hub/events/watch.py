@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-from hub.aio.clock import Clock, rfc3339
 from hub.errors import RegistryError
 from hub.events import catalog as reasons
 from hub.events.catalog import REASONS, Reason
@@ -18,14 +17,15 @@ from hub.events.recorder import Recorder
 from hub.events.series import Held, Regarding
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
-from hub.local.approvals import Approvals
-from hub.local.cluster import LocalCluster
 from hub.model import LOCAL, Finding, Slice, TargetKey
+from hub.observe.local.approvals import Approvals
+from hub.observe.local.cluster import LocalCluster
+from hub.observe.remote.fleet import Fleet
+from hub.observe.remote.status import State
 from hub.onboarding.renewal import Renewal
-from hub.passes.reconcile import Pass
+from hub.reconcile.reconciler import Pass
 from hub.registry.removals import RegistryHeld
-from hub.remote.fleet import Fleet
-from hub.remote.status import State
+from hub.runtime.clock import Clock, rfc3339
 
 INTERVAL: Final = 2.0
 """Seconds between checks of the clusters and the registry."""

@@ -22,17 +22,17 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from hub.aio.backoff import Backoff
-from hub.aio.clock import Clock, rfc3339
-from hub.aio.process import ProcessError, redact, run_program
-from hub.aio.rounds import own_round
-from hub.aio.threads import NoAnswer, Reader
 from hub.errors import CredentialError
-from hub.files import ConfinedPath, OutsideFolders, read_regular, signature
 from hub.kube import tls
 from hub.kube.cluster_access import ClientCertificate, ClusterAccess, Exec, Token, TokenFile, usable_token
 from hub.kube.secret import Secret
 from hub.kube.tokens import Life, token_life
+from hub.runtime.backoff import Backoff
+from hub.runtime.clock import Clock, rfc3339
+from hub.runtime.files import ConfinedPath, OutsideFolders, read_regular, signature
+from hub.runtime.process import ProcessError, redact, run_program
+from hub.runtime.rounds import own_round
+from hub.runtime.threads import NoAnswer, Reader
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from hub.aio.rounds import own_round
 from hub.kube.http1 import Connection
 from hub.kube.resolver import Address
 from hub.kube.tls_stream import TlsStream
+from hub.runtime.rounds import own_round
 
 ADDRESS_TIMEOUT: Final = 3.0
 """Seconds for one of several addresses, at most; the last one has all that is left."""

@@ -22,7 +22,6 @@ from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
 from hub.errors import KubeconfigError
-from hub.files import ConfinedPath, OutsideFolders
 from hub.kube.cluster_access import (
     EXEC_VERSIONS,
     Auth,
@@ -38,6 +37,7 @@ from hub.kube.kubeconfig_document import Document, Entry, parse_document, quote,
 from hub.kube.kubeconfig_yaml import Map
 from hub.kube.secret import Secret
 from hub.model import few
+from hub.runtime.files import ConfinedPath, OutsideFolders
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hub.errors import KubeconfigError
-from hub.files import read_regular
 from hub.kube.kubeconfig_yaml import MAX_BYTES, Map, parse_yaml
+from hub.runtime.files import read_regular
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from hub.model import Conditions, Endpoint, OwnerReference, Port, Slice
-from hub.recent import Recent
+from hub.runtime.recent import Recent
 
 CONTENT_TYPE: Final = "application/vnd.kubernetes.protobuf"
 MAGIC: Final = b"k8s\x00"

@@ -14,9 +14,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from hub.aio.backoff import Backoff
-from hub.aio.clock import Clock
-from hub.aio.rounds import own_round
 from hub.errors import (
     ApiError,
     BadAnswer,
@@ -29,6 +26,9 @@ from hub.errors import (
 )
 from hub.kube.client import Client, Stream, api_error
 from hub.kube.wire import Event, Resource
+from hub.runtime.backoff import Backoff
+from hub.runtime.clock import Clock
+from hub.runtime.rounds import own_round
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import threading
 from contextlib import suppress
 from typing import Final
 
-from hub.aio.rounds import in_own_round
+from hub.runtime.rounds import in_own_round
 
 CHUNK: Final = 64 << 10
 """Decrypted bytes that are handed over at once."""

@@ -10,7 +10,6 @@ import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from hub.aio.clock import Clock
 from hub.errors import Forbidden, HubError, KubeconfigError
 from hub.kube.admin import administer
 from hub.kube.cluster_access import ClusterAccess, Token
@@ -27,6 +26,7 @@ from hub.onboarding.manifests import Manifest
 from hub.onboarding.networks import proposed
 from hub.onboarding.remote import Refused, Step
 from hub.onboarding.wish import HubSide, Wish, connected, hub_side, remote_access
+from hub.runtime.clock import Clock
 
 FRESH = 0.5
 """Share of its life after which a token is replaced; a running hub renews it at that age."""

@@ -7,7 +7,6 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hub.aio.clock import Clock
 from hub.errors import ClusterUnreachable, Forbidden, HubError
 from hub.kube.admin import Admin
 from hub.kube.client import Client
@@ -26,6 +25,7 @@ from hub.onboarding.manifests import (
     place,
 )
 from hub.registry.spec import Network
+from hub.runtime.clock import Clock
 
 PAGE = "500"
 SETTLE = 10.0

@@ -10,7 +10,6 @@ import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from hub.aio.clock import Clock
 from hub.errors import HubError
 from hub.kube.admin import administer
 from hub.kube.credentials import Credentials
@@ -18,6 +17,7 @@ from hub.onboarding import remote
 from hub.onboarding.file import Registered
 from hub.onboarding.remote import Step
 from hub.onboarding.wish import Wish, hub_side, remote_access
+from hub.runtime.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)

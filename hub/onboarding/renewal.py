@@ -16,18 +16,18 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from hub.aio.backoff import Backoff
-from hub.aio.clock import Clock
 from hub.errors import BadAnswer, Conflict, CredentialError, Forbidden, HubError, NotFound, NotLeader, Unauthorized
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.kube.secret import Secret
 from hub.kube.tokens import SHORTEST, account_of, request_token, token_life
-from hub.local.secrets import Secrets
+from hub.observe.local.secrets import Secrets
 from hub.onboarding.credential import content_of, replace_content, token_of, with_token
 from hub.onboarding.manifests import is_ours
 from hub.registry.spec import ClusterSpec, KubeconfigSecret
+from hub.runtime.backoff import Backoff
+from hub.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from hub.aio.clock import Clock
 from hub.errors import ApiError, ClusterUnreachable, Forbidden, HubError, NotFound
 from hub.kube.admin import Admin, administer
 from hub.kube.client import Client
@@ -21,6 +20,7 @@ from hub.onboarding.credential import secret
 from hub.onboarding.manifests import Access, Manifest, cluster_of, is_ours
 from hub.onboarding.remote import Refused
 from hub.registry.spec import Network
+from hub.runtime.clock import Clock
 
 MONTH: Final = 30 * 86_400
 """Default life of a token, seconds: it is renewed at half of it, so that a hub may be down for two weeks."""

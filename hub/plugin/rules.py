@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from hub.aio import process
 from hub.plugin.spec import Completed, TerminalProviderError, TransientProviderError
+from hub.runtime import process
 
 MEASURE: Final = re.compile(r"[a-z](?:_?[a-z0-9]){0,39}")
 TAKEN: Final = frozenset(
@@ -76,7 +76,7 @@ async def run_program(
     *,
     stdin: bytes | None,
     env: Mapping[str, str] | None,
-    timeout: float,  # noqa: ASYNC109 - about a process group, see hub.aio.process
+    timeout: float,  # noqa: ASYNC109 - about a process group, see hub.runtime.process
     stdout_limit: int,
     stderr_limit: int,
 ) -> Completed:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, over
 import msgspec
 import pluggy
 
-from hub.aio.clock import Clock
 from hub.errors import ProviderError
 from hub.model import GuardDefaults, Node, Resolution, Service, Slice, Snapshot
+from hub.runtime.clock import Clock
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hub.errors import Problem, RegistryError
-from hub.files import TooLarge, read_regular
 from hub.registry.spec import Registry
+from hub.runtime.files import TooLarge, read_regular
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 """A larger file is refused without reading it; 10,000 services take about 2 MiB."""

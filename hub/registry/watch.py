@@ -12,11 +12,11 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from hub.aio.clock import Clock
 from hub.errors import RegistryError
-from hub.files import signature
 from hub.registry import isolated
 from hub.registry.file import Loaded, read
+from hub.runtime.clock import Clock
+from hub.runtime.files import signature
 
 INTERVAL: Final = 1.0
 """Seconds between looks: a change takes effect within 2 s, reading included."""

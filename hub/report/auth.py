@@ -21,8 +21,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from hub.aio.clock import Clock
 from hub.errors import HubError
+from hub.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 K = TypeVar("K")

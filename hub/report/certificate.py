@@ -8,9 +8,9 @@ import ssl
 from pathlib import Path
 from typing import Final
 
-from hub.aio.clock import Clock
 from hub.errors import UsageError
-from hub.files import read_regular, signature
+from hub.runtime.clock import Clock
+from hub.runtime.files import read_regular, signature
 
 log = logging.getLogger(__name__)
 

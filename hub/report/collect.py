@@ -15,28 +15,28 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
 from hub import __version__
-from hub.aio.clock import Clock
-from hub.aio.queue import KeyedQueue
-from hub.aio.tally import Tally
 from hub.app.leading import Leading
-from hub.apply.writer import Writer
 from hub.decide.view import ViewResult
 from hub.errors import RegistryError
-from hub.health.board import Board
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
-from hub.local.cluster import LocalCluster
 from hub.model import LOCAL, TargetKey
+from hub.observe.health.board import Board
+from hub.observe.local.cluster import LocalCluster
+from hub.observe.providers.host import ProviderHost
+from hub.observe.remote.cluster import RemoteCluster
+from hub.observe.remote.fleet import Fleet, SourceKey
+from hub.observe.remote.status import State
 from hub.onboarding.renewal import Renewal
-from hub.passes.reconcile import Reconciler
-from hub.passes.workers import Passes
+from hub.reconcile.reconciler import Reconciler
+from hub.reconcile.workers import Passes
+from hub.reconcile.writer import Writer
 from hub.registry.spec import NodePolicy, Registry
-from hub.remote.cluster import RemoteCluster
-from hub.remote.fleet import Fleet, SourceKey
-from hub.remote.status import State
 from hub.report import metrics_catalog as m
 from hub.report.collect_slices import NOTHING, Published, Sums
-from hub.resolution.host import ProviderHost
+from hub.runtime.clock import Clock
+from hub.runtime.queue import KeyedQueue
+from hub.runtime.tally import Tally
 
 PUBLISHED: Final = "published"
 TURN: Final = 0.01

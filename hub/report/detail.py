@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from hub.app.hub import Hub
+from hub.decide.checks import Check, Watch
 from hub.decide.explain import Facts, SourceFacts, TargetFacts, claims, condition, explain_address, explain_service
 from hub.decide.explain import Step as Decision
-from hub.health.spec import Check, Watch
 from hub.model import Absent, Found, Node, Resolution, Slice, TargetKey, Unknown
 from hub.report.facts import Inspected, gather, inspected, kept, known_targets, probed
 from hub.report.state import Snapshots, cluster, decided

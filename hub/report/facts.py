@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from hub.app.hub import Hub
 from hub.decide.addresses import AddressPolicy
+from hub.decide.checks import Watch
 from hub.decide.endpoints import GroupKey
 from hub.decide.explain import Facts, SourceFacts, TargetFacts
 from hub.decide.view import ViewResult
-from hub.health.spec import Watch
 from hub.model import LOCAL, Resolution, TargetKey
-from hub.passes.reconcile import Pass
+from hub.observe.remote.fleet import SourceKey
+from hub.reconcile.reconciler import Pass
 from hub.registry.spec import ClusterSpec, NodePolicy, ProviderRef, SourceSpec
-from hub.remote.fleet import SourceKey
 from hub.report.held import approving_flags, held
 
 

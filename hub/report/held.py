@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hub.aio.clock import rfc3339
 from hub.app.hub import Hub
-from hub.local import approvals
-from hub.passes.reconcile import Pass
+from hub.observe.local import approvals
+from hub.reconcile.reconciler import Pass
 from hub.registry.removals import REASON, RegistryHeld
 from hub.report.values import Held, RegistryWithheld
+from hub.runtime.clock import rfc3339
 
 
 def held(result: Pass, flags: str = "") -> tuple[Held, ...]:

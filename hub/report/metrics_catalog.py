@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from hub.remote.status import State
+from hub.observe.remote.status import State
 
 PREFIX: Final = "endpointslice_hub_"
 

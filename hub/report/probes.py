@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final, Protocol
 
-from hub.aio.clock import Clock
 from hub.report.listener import Address, Reply, Request, listening
+from hub.runtime.clock import Clock
 
 if TYPE_CHECKING:
     from hub.app.hub import Health

@@ -12,7 +12,7 @@ from hub.app.hub import Hub
 from hub.decide.addresses import Rejected, parse
 from hub.decide.explain import Facts, Step, explain_address, explain_node, explain_service
 from hub.model import TargetKey
-from hub.passes.reconcile import Pass
+from hub.reconcile.reconciler import Pass
 from hub.report.detail import steps_of
 from hub.report.facts import gather, kept, known_targets, unknown_sources
 from hub.report.state import decided

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hub import __version__
-from hub.aio.clock import rfc3339
 from hub.app.hub import Hub
 from hub.decide.explain import condition
 from hub.model import ANNOTATION_PAUSED, LOCAL, Slice, TargetKey
-from hub.passes.reconcile import Pass
+from hub.reconcile.reconciler import Pass
 from hub.registry.spec import SourceSpec
 from hub.report.held import approving_flags, held, registry_withheld
 from hub.report.values import (
@@ -31,6 +30,7 @@ from hub.report.values import (
     Source,
     Status,
 )
+from hub.runtime.clock import rfc3339
 
 PROBED: Final = "probed"
 """The verdict on a check: in a hub that writes, addresses carry it as their condition."""

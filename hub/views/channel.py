@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from hub.aio.clock import Clock
 from hub.errors import HubError
+from hub.runtime.clock import Clock
 from hub.views.board import Owner
 from hub.views.join import Views, diff
 from hub.views.shapes import KIND, ObjectName, Shape, shaped

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hub.aio.backoff import Backoff
 from hub.model import EndpointView
+from hub.runtime.backoff import Backoff
 from hub.views.board import Owner
 from hub.views.consumers import describe
 from hub.views.join import Views

@@ -11,15 +11,15 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from hub.aio.backoff import Backoff
-from hub.aio.clock import Clock
-from hub.aio.supervise import until_one_ends
 from hub.errors import ClusterUnreachable, HubError
 from hub.kube.client import Client
 from hub.kube.reflector import Reflector, RelistSlots
 from hub.kube.wire import SERVICES, SLICES
-from hub.remote.reading import SLICES_RULE
-from hub.remote.status import in_words
+from hub.observe.remote.reading import SLICES_RULE
+from hub.observe.remote.status import in_words
+from hub.runtime.backoff import Backoff
+from hub.runtime.clock import Clock
+from hub.runtime.supervise import until_one_ends
 from hub.views.board import Content
 
 log = logging.getLogger(__name__)

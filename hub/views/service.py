@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from hub.aio.clock import Clock
-from hub.aio.supervise import supervise
 from hub.kube.client import Client
 from hub.kube.reflector import RelistSlots
 from hub.model import LOCAL
 from hub.registry.spec import ViewsSpec
+from hub.runtime.clock import Clock
+from hub.runtime.supervise import supervise
 from hub.views import consumers
 from hub.views.board import Board
 from hub.views.channel import Channel

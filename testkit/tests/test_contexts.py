@@ -11,11 +11,11 @@ import pytest
 from aiohttp import web
 from hub_testkit.contexts import LocalCluster, LocalHub
 
-from hub.aio.clock import SystemClock
 from hub.errors import CredentialError
+from hub.observe.providers.context import Limits, ProviderCluster, ProviderHub
 from hub.plugin import ClusterContext, HubContext, TerminalProviderError, TransientProviderError
 from hub.plugin.http import SharedHttp
-from hub.resolution.context import Limits, ProviderCluster, ProviderHub
+from hub.runtime.clock import SystemClock
 
 Changed = Callable[[], int]
 

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from hub.decide.brought import view_of_snapshot
 from hub.decide.view import ViewBuilder
 from hub.model import Absent, Found, Hints, ObjectReference, Port, Unknown
+from hub.observe.providers.endpoints import EndpointWatch
+from hub.observe.providers.host import ProviderHost
+from hub.observe.providers.resolver import Resolver
 from hub.plugin import Snapshot, SnapshotEndpoint
 from hub.registry.spec import NodePolicy, ProviderRef
-from hub.resolution.endpoints import EndpointWatch
-from hub.resolution.host import ProviderHost
-from hub.resolution.resolver import Resolver
 from tests.fuzz.holds import ACCEPTED, ALLOWED, CANARY, NOW, REFUSED, one_line, publishable
 from tests.fuzz.mutate import NASTY
 from tests.fuzz.servers import LOOP
 from tests.support.loops import SameLoop
-from tests.unit.resolution.plugins import Scripted, Streamed, catalog_of, found, node
-from tests.unit.resolution.virtual import LoopClock, within
+from tests.unit.observe.providers.plugins import Scripted, Streamed, catalog_of, found, node
+from tests.unit.observe.providers.virtual import LoopClock, within
 
 
 class Text(str):

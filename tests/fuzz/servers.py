@@ -27,14 +27,14 @@ from hub.kube.client import Client, api_error
 from hub.kube.http1 import PAUSE_ABOVE, ProtocolError
 from hub.kube.protobuf import SliceEncoder
 from hub.kube.reflector import Reflector, Store
-from hub.local.stores import SliceStore
 from hub.model import Conditions, Endpoint, Found, Node, ObjectReference, Port, Service, Slice
+from hub.observe.local.stores import SliceStore
+from hub.observe.remote.nodes import NodeStore
 from hub.registry.spec import NodePolicy
-from hub.remote.nodes import NodeStore
 from tests.fuzz.holds import ACCEPTED, ALLOWED, CANARY, NOW, REFUSED, one_line, publishable, written
 from tests.fuzz.mutate import as_json
 from tests.unit.kube.test_http1 import Peer
-from tests.unit.resolution.virtual import LoopClock, VirtualLoop
+from tests.unit.observe.providers.virtual import LoopClock, VirtualLoop
 
 # --- what an API server says -----------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hub.apply import foreign
+from hub.reconcile import foreign
 from tests.support.apiserver.controllers import ControllerManager
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import RunningHub, World, add_node

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.api import Object
 from tests.support.helm import CHART, EXAMPLES, Helm, find
-from tests.unit.resolution.plugins import GOOD
+from tests.unit.observe.providers.plugins import GOOD
 
 pytestmark = pytest.mark.apiserver  # not of an API server, but of helm, which is built where these are
 PROJECT = "acme-hub-provider"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hub.errors import RegistryError
-from hub.local import accepted
+from hub.observe.local import accepted
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import HUB_RULES, HubProcess, RunningHub, World, add_node

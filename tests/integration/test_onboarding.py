@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 import yaml
 
-from hub.aio.clock import SystemClock
 from hub.app.hub import assemble
 from hub.cli import cli
 from hub.kube import credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.kube.tokens import token_life
+from hub.observe.remote import cluster as remote_cluster
 from hub.onboarding.credential import token_of
-from hub.remote import cluster as remote_cluster
+from hub.runtime.clock import SystemClock
 from tests.support.api import ApiRefused, Object
 from tests.support.apiserver.audit import Mark
 from tests.support.apiserver.server import ApiServer
@@ -490,7 +490,7 @@ def test_a_remote_cluster_that_is_away_is_named(world: World, hub: Hub) -> None:
     said = hub(*APPLY)
     assert said.code == 3
     assert "cluster eu: https://127.0.0.1" in said.err
-    assert "connection refused; run this where that address can be reached" in said.err
+    assert "connection refused; run this command where that address can be reached" in said.err
     assert (world.hub_cluster.api.find(f"{SECRETS}/eu"), world.path.read_text()) == (None, REGISTRY)
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from hub.cli import cli
 from hub.cli.operations import hub_cluster as connected
-from hub.local import approvals
+from hub.observe.local import approvals
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import HUB_RULES, RunningHub, World, add_node
 from tests.support.waiting import eventually

@@ -18,7 +18,7 @@ import pytest
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import ROOT, HubProcess, World, add_node, node
 from tests.support.waiting import eventually
-from tests.unit.resolution.plugins import GOOD, distribution
+from tests.unit.observe.providers.plugins import GOOD, distribution
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from hub.aio.clock import SystemClock
 from hub.errors import ClusterUnreachable, HubError
 from hub.kube import client as client_module
 from hub.kube.client import Client
@@ -21,6 +20,7 @@ from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret
 from hub.kube.wire import NODES
 from hub.model import Node
+from hub.runtime.clock import SystemClock
 from tests.support.apiserver.server import ApiServer
 from tests.support.waiting import until
 

@@ -17,14 +17,14 @@ import yaml
 from click.testing import CliRunner, Result
 
 from hub.cli import cli
-from hub.local import accepted
 from hub.model import ANNOTATION_WITHHELD
-from hub.remote import cluster as remote_cluster
+from hub.observe.local import accepted
+from hub.observe.remote import cluster as remote_cluster
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import SECRET_RULES, HubProcess, RunningHub, World, add_node
 from tests.support.waiting import eventually
-from tests.unit.resolution.plugins import distribution
+from tests.unit.observe.providers.plugins import distribution
 
 NAMES = ("a", "b", "c", "d")
 UID = "endpointslice-hub/cluster-uid"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hub.apply import foreign
+from hub.reconcile import foreign
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import RunningHub, World, add_node

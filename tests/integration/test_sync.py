@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hub.apply import repeats
+from hub.reconcile import repeats
 from tests.support.api import ApiRefused, Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import RunningHub, World, add_node, heartbeat

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hub.remote import cluster as remote_cluster
+from hub.observe.remote import cluster as remote_cluster
 from tests.support.api import Object
 from tests.support.apiserver.pki import Authority
 from tests.support.apiserver.server import ApiServer

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from hub.aio.clock import SystemClock
 from hub.errors import Conflict, Invalid
 from hub.kube import wire
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.kube.hub_access import load_hub_access
 from hub.kube.resolver import LookupPool
-from hub.local.cluster import LocalCluster
 from hub.model import (
     DRAINING,
     FAILED,
@@ -33,6 +31,8 @@ from hub.model import (
     Port,
     Slice,
 )
+from hub.observe.local.cluster import LocalCluster
+from hub.runtime.clock import SystemClock
 from tests.support.api import Object
 from tests.support.apiserver.server import ApiServer
 from tests.support.waiting import eventually

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from hub.apply.writer import Outcome, Writer
 from hub.decide.addresses import Accepted
 from hub.decide.claims import step_aside
 from hub.decide.guard import GuardMemory, GuardVerdict
@@ -22,9 +21,10 @@ from hub.decide.plan import Plan, plan
 from hub.decide.record import NO_RECORD
 from hub.decide.view import ViewResult
 from hub.model import LABEL_OWNER, Absent, ObjectKey, Slice, SourceView
-from hub.passes.guarding import effective
-from hub.remote.source import Source
-from hub.remote.status import State
+from hub.observe.remote.source import Source
+from hub.observe.remote.status import State
+from hub.reconcile.guarding import effective
+from hub.reconcile.writer import Outcome, Writer
 from tests.model import world
 from tests.model.loop import EVER
 from tests.model.machine import HubMachine, check_end, check_least_work
@@ -222,20 +222,20 @@ def _backup_is_restored(machine: HubMachine) -> None:
 
 
 SABOTAGES: Mapping[str, Sabotage] = {
-    "the guard is off": Sabotage({"hub.passes.guarding.guard": _no_guard}, "became empty|fell to", _nodes_go),
+    "the guard is off": Sabotage({"hub.reconcile.guarding.guard": _no_guard}, "became empty|fell to", _nodes_go),
     "half and more may go at once": Sabotage(
-        {"hub.passes.guarding.effective": _policy(max_removal=None)}, "fell to", _nodes_go
+        {"hub.reconcile.guarding.effective": _policy(max_removal=None)}, "fell to", _nodes_go
     ),
     "one answer is enough to be empty": Sabotage(
-        {"hub.passes.guarding.effective": _policy(empty_results=1, max_removal=None)},
+        {"hub.reconcile.guarding.effective": _policy(empty_results=1, max_removal=None)},
         "became empty|fell to",
         _cluster_becomes_empty,
     ),
     "a cluster that is silent has less": Sabotage(
-        {"hub.remote.source.Source._without_statement": _knows_less}, "nobody said", _cluster_dies
+        {"hub.observe.remote.source.Source._without_statement": _knows_less}, "nobody said", _cluster_dies
     ),
     "what an answer leaves out is gone": Sabotage(
-        {"hub.resolution.memory.LEFT_OUT": Absent("left out")}, "nobody said", _cloud_answers_partially
+        {"hub.observe.providers.memory.LEFT_OUT": Absent("left out")}, "nobody said", _cloud_answers_partially
     ),
     "a leader stays leader": Sabotage(
         {"hub.election.elector.Elector._hold": _for_ever, "hub.election.elector.Elector.check": lambda _self: 10.0},
@@ -243,10 +243,12 @@ SABOTAGES: Mapping[str, Sabotage] = {
         _lease_moves,
     ),
     "every slice is written twice": Sabotage(
-        {"hub.apply.writer.Writer.apply": _twice}, "slices were written|times", _one_node_more
+        {"hub.reconcile.writer.Writer.apply": _twice}, "slices were written|times", _one_node_more
     ),
     "slices carry no owner": Sabotage(
-        {"hub.passes.reconcile.plan": _nobodys}, "without our labels", lambda machine: machine.time_goes_by(seconds=1.1)
+        {"hub.reconcile.reconciler.plan": _nobodys},
+        "without our labels",
+        lambda machine: machine.time_goes_by(seconds=1.1),
     ),
     "any address is published": Sabotage(
         {"hub.decide.addresses.AddressPolicy.check": _any}, "no allowedCIDRs has", _address_outside
@@ -262,12 +264,12 @@ SABOTAGES: Mapping[str, Sabotage] = {
         {"tests.model.world._checked": _thawed}, "which is frozen", _frozen_cluster_loses_a_node
     ),
     "a refusal is no connection": Sabotage(
-        {"hub.remote.cluster.state_after": lambda _error: State.UNREACHABLE},
+        {"hub.observe.remote.cluster.state_after": lambda _error: State.UNREACHABLE},
         "nobody said|no policy says so",
         _cluster_refuses,
     ),
     "unreachable takes effect at once": Sabotage(
-        {"hub.passes.inputs._policy_stands": _at_once}, "nobody said|no policy says so", _cluster_dies_under_a_policy
+        {"hub.reconcile.inputs._policy_stands": _at_once}, "nobody said|no policy says so", _cluster_dies_under_a_policy
     ),
     "a restored backup goes unnoticed": Sabotage(
         {"hub.kube.reflector._older": lambda *_: False}, "lacks|still has|is there", _backup_is_restored

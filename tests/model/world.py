@@ -19,13 +19,13 @@ from unittest import mock
 import hub_provider_service_copy  # noqa: F401 - here, so that no history is the one that imports it
 from hub_testkit import SimulatedCluster, make_node, make_service
 
-from hub.aio.clock import rfc3339
 from hub.app.hub import Hub, Options, assemble
 from hub.errors import ClusterUnreachable, HubError
-from hub.local.approvals import config_map
 from hub.model import TargetKey
+from hub.observe.local.approvals import config_map
 from hub.registry import isolated, load
 from hub.registry.file import Loaded, read
+from hub.runtime.clock import rfc3339
 from tests.model import cloud
 from tests.model.judge import UNREACHABLE_AFTER, WRITER, Judge
 from tests.model.loop import PROCESS, VirtualClock, VirtualLoop

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
+from hub.decide.checks import Verdicts
 from hub.decide.endpoints import EndpointGroup, EndpointSet, GroupKey
 from hub.decide.guard import GuardMemory, GuardVerdict, guard
 from hub.decide.plan import Identity, Plan, apply_plan, plan, state_of
 from hub.decide.record import decode, encode
 from hub.decide.sources import SourceInput
 from hub.decide.target import Desired, Wish, WishMemory, desire
-from hub.health.spec import Verdicts
 from hub.model import (
     ANNOTATION_LEASE,
     LABEL_MANAGED_BY,

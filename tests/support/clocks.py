@@ -1,10 +1,10 @@
-"""Clocks for tests, in place of :class:`hub.aio.clock.SystemClock`."""
+"""Clocks for tests, in place of :class:`hub.runtime.clock.SystemClock`."""
 
 from __future__ import annotations
 
 import asyncio
 
-from hub.aio.clock import SystemClock
+from hub.runtime.clock import SystemClock
 
 
 class ManualClock:

@@ -23,7 +23,7 @@ import yaml
 
 from hub.app.hub import Hub, Options, assemble
 from hub.model import Finding, TargetKey
-from hub.remote.cluster import RemoteCluster
+from hub.observe.remote.cluster import RemoteCluster
 from tests.support.api import Object
 from tests.support.apiserver.audit import Mark, Request
 from tests.support.apiserver.server import ApiServer

@@ -7,7 +7,7 @@ from types import FrameType
 
 
 class SameLoop:
-    """A :class:`hub.resolution.loops.LoopRunner` without a thread; made inside the loop that it is to be."""
+    """A :class:`hub.observe.providers.loops.LoopRunner` without a thread; made inside the loop that it is to be."""
 
     alive = False
 

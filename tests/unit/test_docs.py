@@ -15,10 +15,10 @@ import yaml
 from benchmarks import report
 from hub.events.recorder import RULE as RULE_FOR_EVENTS
 from hub.kube.wire import CONFIG_MAPS, NODES, SERVICES, SLICES
-from hub.local.accepted import config_map
+from hub.observe.local.accepted import config_map
+from hub.observe.remote.identity import RULE
+from hub.observe.remote.reading import SLICES_RULE
 from hub.registry.load import load
-from hub.remote.identity import RULE
-from hub.remote.reading import SLICES_RULE
 from tests.support.registry import strict
 
 ROOT = Path(__file__).parents[2]

@@ -21,11 +21,11 @@ import pytest
 import yaml
 from hub_testkit import SimulatedCluster, make_node, make_service, make_slice
 
-from hub.aio.clock import SystemClock
 from hub.app.hub import Hub, Options, assemble
 from hub.cli.logs import JsonFormatter, TextFormatter
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, load_kubeconfig
+from hub.runtime.clock import SystemClock
 from tests.support import build
 from tests.support.waiting import until
 

@@ -11,10 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from hub.aio import process
-from hub.aio.clock import Clock, SystemClock
 from hub.errors import CredentialError
-from hub.files import read_regular
 from hub.model import Service, Slice
 from hub.plugin import rules
 from hub.plugin.http import SharedHttp
@@ -27,6 +24,9 @@ from hub.plugin.spec import (
     TerminalProviderError,
     TransientProviderError,
 )
+from hub.runtime import process
+from hub.runtime.clock import Clock, SystemClock
+from hub.runtime.files import read_regular
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 import msgspec
 from aiohttp import web
 
-from hub.aio.clock import Clock, SystemClock, rfc3339
+from hub.runtime.clock import Clock, SystemClock, rfc3339
 from hub_testkit.simulator.answers import expired
 from hub_testkit.simulator.api import Api
 from hub_testkit.simulator.collection import Collection

@@ -14,8 +14,8 @@ from hub_testkit.demo.cloud import Cloud
 from hub_testkit.demo.provider import DemoConfig, Server
 from pydantic import ValidationError
 
+from hub.observe.providers.catalog import Catalog
 from hub.plugin import Node
-from hub.resolution.catalog import Catalog
 
 
 class TestDemoProvider(ProviderConformance):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from hub.health.spec import Check
+from hub.decide.checks import Check
 from hub.model import Finding, Service, Slice, SourceView, TargetKey
 from hub.registry.removals import RegistryHeld
 from hub.registry.spec import NodePortRef, TargetSpec

@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from hub.decide.view import ViewBuilder, ViewResult
-from hub.health.board import Board
 from hub.model import Endpoint, Finding, SourceView, TargetKey
-from hub.passes.reconcile import Pass, Reconciler
+from hub.observe.health.board import Board
+from hub.observe.remote.cluster import RemoteCluster
+from hub.observe.remote.fleet import SourceKey, node_ports
+from hub.observe.remote.status import State
+from hub.reconcile.reconciler import Pass, Reconciler
 from hub.registry.removals import RegistryHeld, Removals
 from hub.registry.spec import Registry, TargetSpec
-from hub.remote.cluster import RemoteCluster
-from hub.remote.fleet import SourceKey, node_ports
-from hub.remote.status import State
 from tests.model.golden.moments import (
     ClusterMoment,
     HeldBack,

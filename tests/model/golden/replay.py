@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from hub.apply.memory import WriteMemory
+from hub.decide.checks import Verdicts, Watch
 from hub.decide.endpoints import EndpointSet
 from hub.decide.ports import PortReading
 from hub.decide.view import ViewResult
-from hub.health.spec import Verdicts, Watch
-from hub.local.cluster import LocalCluster
 from hub.model import Endpoint, Finding, GuardDefaults, Slice, SourceView, TargetKey
-from hub.passes.adopting import Adopting
-from hub.passes.reconcile import Pass, Reconciler, _Target
+from hub.observe.local.cluster import LocalCluster
+from hub.observe.remote.fleet import Fleet, SourceKey
+from hub.observe.remote.status import State
+from hub.reconcile.adopting import Adopting
+from hub.reconcile.memory import WriteMemory
+from hub.reconcile.reconciler import Pass, Reconciler, _Target
 from hub.registry.removals import RegistryHeld
 from hub.registry.spec import ClusterSpec, NodePortRef, Registry
-from hub.remote.fleet import Fleet, SourceKey
-from hub.remote.status import State
 from tests.model.golden.moments import HeldBack, Moment, Outcome, Probed, SourceMoment
 
 

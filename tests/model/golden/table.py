@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-import hub.health.spec
+import hub.decide.checks
 import hub.model
 import hub.registry.removals
 import hub.registry.spec
@@ -19,7 +19,7 @@ from tests.model.golden import moments
 from tests.model.golden.moments import Step
 
 DATA = Path(__file__).parents[2] / "data" / "golden.json.xz"
-MODULES = (hub.model, hub.registry.spec, hub.registry.removals, hub.health.spec, moments)
+MODULES = (hub.model, hub.registry.spec, hub.registry.removals, hub.decide.checks, moments)
 STRUCTS: Mapping[str, type[msgspec.Struct]] = {
     name: value
     for module in MODULES

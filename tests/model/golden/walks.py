@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from hub.health.spec import Check, Verdicts
+from hub.decide.checks import Check, Verdicts
 from hub.model import (
     ANNOTATION_LEASE,
     ANNOTATION_PAUSED,

@@ -11,10 +11,10 @@ from hub_testkit import SimulatedCluster
 from hub_testkit.simulator.identity import AUTHORITY
 
 from hub.app.hub import Hub, Options, assemble
-from hub.health.tls import Trust
+from hub.observe.health.tls import Trust
+from hub.observe.providers.host import Prepared
 from hub.plugin import TerminalProviderError
 from hub.registry.spec import ProviderRef
-from hub.resolution.host import Prepared
 
 FILES = ("clusters.yaml", "inventory.json", "token", "ca.pem")
 

@@ -9,7 +9,7 @@ import pytest
 from hub.cli.changes import print_plan, service_change
 from hub.decide.plan import Plan
 from hub.model import DRAINING, FAILED, Finding, OwnerReference, Port, TargetKey
-from hub.passes.reconcile import Pass
+from hub.reconcile.reconciler import Pass
 from tests.support import build
 
 TARGET = TargetKey("edge", "payments")

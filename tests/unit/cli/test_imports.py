@@ -10,10 +10,10 @@ from click.testing import CliRunner, Result
 
 from hub.cli import cli
 from hub.cli.environment import environment
+from hub.cli.importers.environment import PASSED
+from hub.cli.importers.script import VARIABLES as SCRIPT
+from hub.cli.importers.target import VARIABLES as CONTROLLER
 from hub.errors import UsageError
-from hub.importers.environment import PASSED
-from hub.importers.script import VARIABLES as SCRIPT
-from hub.importers.target import VARIABLES as CONTROLLER
 
 ENVIRONMENT = {
     "TARGET_NAMESPACE": "edge",

@@ -69,7 +69,7 @@ async def test_lease_is_kept_where_a_write_had_no_answer(
     cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where it was cut off."""
-    monkeypatch.setattr("hub.apply.writer.REQUEST_TIMEOUT", 0.1)
+    monkeypatch.setattr("hub.reconcile.writer.REQUEST_TIMEOUT", 0.1)
     cluster.hang(1, verb="create", resource="endpointslices")
     with pytest.raises(ClusterUnreachable):
         await begin(tmp_path)

@@ -9,11 +9,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from hub.aio.clock import SystemClock
 from hub.app.hub import Health
 from hub.cli.options import BindAddress
 from hub.errors import UsageError
 from hub.report.probes import FRESH, answer, checks, serving
+from hub.runtime.clock import SystemClock
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hub.cli.run import _settled
-from hub.remote.status import State
+from hub.observe.remote.status import State
 
 
 def hub(*states: State, waiting: int = 0, synced: bool = True, registered: int | None = None) -> Any:

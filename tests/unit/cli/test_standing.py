@@ -9,7 +9,6 @@ import click
 import msgspec
 import pytest
 
-from hub.aio.clock import rfc3339
 from hub.app.hub import Options
 from hub.cli.changes import print_plan, service_change
 from hub.cli.observe import plan
@@ -21,11 +20,12 @@ from hub.decide.endpoints import GroupKey
 from hub.decide.guard import Withheld
 from hub.decide.plan import Plan
 from hub.model import Finding, TargetKey
-from hub.passes.reconcile import Pass
+from hub.reconcile.reconciler import Pass
 from hub.registry.load import load
 from hub.registry.removals import RegistryHeld
 from hub.report.held import held, registry_withheld
 from hub.report.values import Cluster, Noted, RegistryState, Replica, Service, Source, Status
+from hub.runtime.clock import rfc3339
 from tests.unit.report.conftest import watching
 
 ADDRESSES = tuple(f"10.0.0.{number}" for number in range(7))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hub.decide.checks import Check, Verdict
 from hub.decide.sources import SourceInput
-from hub.health.spec import Check, Verdict
 from hub.model import DRAINING, FAILED, PUBLISHED, Conditions, ServicePort
 from hub.registry.spec import FailoverPolicy, HealthPolicy, SourceSpec, TargetSpec, UnreachablePolicy
 from tests.support import build

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from hub.decide.checks import Check
 from hub.decide.health import NoPort, check_for
 from hub.decide.ports import PortReading
-from hub.health.spec import Check
 from hub.model import Port, TargetKey
+from hub.observe.remote.fleet import node_ports
 from hub.registry.load import loads
 from hub.registry.spec import HEALTH_CHECK, HealthPolicy, NodePortRef, ProviderRef, Registry, SourceSpec
-from hub.remote.fleet import node_ports
 from tests.support.registry import strict
 
 ENVOY = TargetKey("ingress", "envoy")

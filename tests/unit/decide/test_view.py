@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hub.aio.clock import rfc3339
 from hub.decide.addresses import AddressPolicy
 from hub.decide.endpoints import EndpointSet
 from hub.decide.view import KEPT_IN_GRACE, LISTED, NodeReport, ViewBuilder, ViewResult
 from hub.model import DRAINING, PUBLISHED, Absent, Finding, Found, Node, ObjectReference, Resolution, Unknown
 from hub.registry.spec import NodePolicy
+from hub.runtime.clock import rfc3339
 from tests.support import build
 
 NOW = build.READY_SINCE_WALL + 1000.0

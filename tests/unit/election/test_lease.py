@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 from hub_testkit import SimulatedCluster
 
-from hub.aio.clock import SystemClock
 from hub.election import lease as lease_module
 from hub.election.elector import LeaseRecord
 from hub.election.lease import KubeLease
@@ -19,6 +18,7 @@ from hub.kube.cluster_access import ClusterAccess, Token
 from hub.kube.credentials import Credentials
 from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret
+from hub.runtime.clock import SystemClock
 
 RECORD = LeaseRecord("hub-1", 15, "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:10.000000Z", 3)
 

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from hub.aio.clock import Clock
 from hub.decide.plan import Plan
 from hub.errors import Problem, RegistryError
 from hub.events.catalog import REASONS, Reason
@@ -20,11 +19,12 @@ from hub.kube.cluster_access import ClusterAccess, Token
 from hub.kube.credentials import Credentials
 from hub.kube.secret import Secret
 from hub.model import Finding, TargetKey
-from hub.passes.reconcile import Pass
+from hub.observe.remote.fleet import SourceKey
+from hub.observe.remote.status import ClusterStatus, State
+from hub.reconcile.reconciler import Pass
 from hub.registry.removals import RegistryHeld
 from hub.registry.spec import ProviderRef
-from hub.remote.fleet import SourceKey
-from hub.remote.status import ClusterStatus, State
+from hub.runtime.clock import Clock
 from tests.support import build
 
 KEY = TargetKey("edge", "payments")

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import pytest
 from hub_testkit import SimulatedCluster
 
-from hub.aio.clock import SystemClock
 from hub.errors import AlreadyExists, ClusterUnreachable, Conflict, Forbidden, HubError, ServerFault, Unauthorized
 from hub.kube.admin import FEW, Admin, Manifest, administer
 from hub.kube.credentials import Credentials
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
+from hub.runtime.clock import SystemClock
 
 EDGE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "edge", "labels": {"team": "a"}}}
 

@@ -21,7 +21,6 @@ import pytest
 import uvloop
 
 from hub import errors
-from hub.aio.clock import SystemClock
 from hub.kube import client as client_module
 from hub.kube import dial, http1
 from hub.kube.client import Client
@@ -29,6 +28,7 @@ from hub.kube.cluster_access import Auth, ClientCertificate, ClusterAccess, Toke
 from hub.kube.credentials import CHECK_INTERVAL, Credentials
 from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret
+from hub.runtime.clock import SystemClock
 from tests.support.apiserver.pki import Authority, Certificate
 from tests.support.clocks import AheadClock
 from tests.support.garbage import garbage

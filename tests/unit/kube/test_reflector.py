@@ -15,7 +15,6 @@ import pytest
 from hub_testkit import SimulatedCluster, make_node, make_service, make_slice
 
 from hub import errors
-from hub.aio.clock import SystemClock
 from hub.errors import HubError
 from hub.kube import client as client_module
 from hub.kube import reflector as reflector_module
@@ -27,6 +26,7 @@ from hub.kube.resolver import LookupPool
 from hub.kube.secret import Secret
 from hub.kube.wire import NODES, SLICES, Resource
 from hub.model import ObjectKey
+from hub.runtime.clock import SystemClock
 from tests.support.waiting import until
 
 

@@ -9,9 +9,9 @@ import yaml
 
 from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.kube.wire import NODES, SERVICES
+from hub.observe.remote.identity import RULE
+from hub.observe.remote.reading import SLICES_RULE
 from hub.onboarding.manifests import Access, agrees, cluster_of, handed_over, is_ours, manifests, place
-from hub.remote.identity import RULE
-from hub.remote.reading import SLICES_RULE
 
 ACCESS = Access("eu", services=("ingress", "edge", "edge"))
 

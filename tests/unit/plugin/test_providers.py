@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from hub.cli import cli
-from hub.resolution import catalog
-from tests.unit.resolution.plugins import GOOD, distribution
+from hub.observe.providers import catalog
+from tests.unit.observe.providers.plugins import GOOD, distribution
 
 PLUGINS = {
     "fine": GOOD,

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hub_testkit.contexts import LocalHub
 
-from hub.aio.clock import SystemClock
+from hub.observe.providers.secrets import credential
 from hub.plugin import TerminalProviderError
 from hub.plugin.fields import SecretRef
 from hub.plugin.references import source_of
-from hub.resolution.secrets import credential
+from hub.runtime.clock import SystemClock
 
 
 async def read_secret(name: str, key: str) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hub.local.approvals import flags
 from hub.model import Slice, TargetKey
+from hub.observe.local.approvals import flags
 from hub.registry.removals import Removals, digest, dropped
 from hub.registry.spec import ClusterSpec, Registry
 from tests.support import build

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from hub.aio.clock import Clock
 from hub.errors import Problem, RegistryError
 from hub.registry import watch
 from hub.registry.file import Loaded
 from hub.registry.isolated import Unchecked
 from hub.registry.load import load, loads
 from hub.registry.watch import CHECK_AGAIN, INTERVAL, RegistryWatcher
+from hub.runtime.clock import Clock
 from tests.support.clocks import HastyClock, ManualClock
 
 GOOD = "version: 1\nowner: one\n"

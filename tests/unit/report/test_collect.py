@@ -24,10 +24,10 @@ from hub.model import (
     SourceView,
     TargetKey,
 )
-from hub.passes.reconcile import Pass
+from hub.observe.remote.fleet import SourceKey
+from hub.observe.remote.status import ClusterStatus, State
+from hub.reconcile.reconciler import Pass
 from hub.registry.spec import NodePolicy, ProviderRef, Registry, SourceSpec, TargetSpec
-from hub.remote.fleet import SourceKey
-from hub.remote.status import ClusterStatus, State
 from hub.report.collect import Collector, Row
 from hub.report.collect_slices import Published, Sums
 from hub.report.metrics_catalog import (

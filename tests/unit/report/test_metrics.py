@@ -14,20 +14,20 @@ from hub_testkit.contexts import LocalHub
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hub.aio.clock import SystemClock
-from hub.aio.tally import Tally
-from hub.apply.latency import Latency
 from hub.errors import CredentialError
 from hub.model import TargetKey
+from hub.observe.providers.calls import ProviderCrashed, ProviderStalled
+from hub.observe.providers.context import ProviderHub
+from hub.observe.providers.faults import ProviderSuspended
+from hub.observe.providers.stats import OUTCOMES, CallStats
 from hub.plugin.spec import TerminalProviderError, TransientProviderError
+from hub.reconcile.latency import Latency
 from hub.report import metrics_reference
 from hub.report.collect import Collected, Durations, Row
 from hub.report.metrics import Metrics
 from hub.report.metrics_catalog import METRICS, PREFIX, PUBLISH_SECONDS, REGISTRY_RELOADS, measured
-from hub.resolution.calls import ProviderCrashed, ProviderStalled
-from hub.resolution.context import ProviderHub
-from hub.resolution.faults import ProviderSuspended
-from hub.resolution.stats import OUTCOMES, CallStats
+from hub.runtime.clock import SystemClock
+from hub.runtime.tally import Tally
 
 ROOT = Path(__file__).parents[3]
 KEY, OTHER = TargetKey("edge", "payments"), TargetKey("edge", "orders")

@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from hub.decide.addresses import AddressPolicy
+from hub.decide.checks import Check, Watch
 from hub.decide.endpoints import GroupKey
 from hub.decide.explain import Facts, SourceFacts, TargetFacts, explain_address, explain_service
 from hub.decide.guard import Withheld
 from hub.decide.view import ViewBuilder
-from hub.health.spec import Check, Watch
 from hub.model import DRAINING, FAILED, PUBLISHED, Found, TargetKey
-from hub.passes.reconcile import Pass
+from hub.reconcile.reconciler import Pass
 from hub.registry.spec import NodePolicy
 from hub.report.detail import service_detail, verdicts
 from hub.report.state import Snapshots, counts, described, sources, unknown_of

@@ -11,7 +11,7 @@ import pytest
 from hub.views import channel as module
 from hub.views.channel import Channel, Framing, TokenTooOld
 from hub.views.shapes import Shape
-from tests.unit.resolution.virtual import LoopClock
+from tests.unit.observe.providers.virtual import LoopClock
 from tests.unit.views.support import World
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hub_testkit import SimulatedCluster, make_service, make_slice
 
-from hub.aio.clock import SystemClock
 from hub.errors import UsageError
 from hub.kube.client import Client
 from hub.kube.credentials import Credentials
@@ -17,6 +16,7 @@ from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
 from hub.kube.resolver import LookupPool
 from hub.model import EndpointView
 from hub.registry.spec import ViewsSpec
+from hub.runtime.clock import SystemClock
 from hub.views import feed as feeds
 from hub.views.service import EndpointViews
 from hub.views.shapes import Shape

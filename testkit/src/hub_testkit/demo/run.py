@@ -17,10 +17,10 @@ import click
 from rich.console import Console
 from rich.live import Live
 
-from hub.aio.clock import SystemClock
 from hub.app.hub import Hub, Options, assemble
 from hub.cli.options import BindAddress
 from hub.report.server import Listen, listening
+from hub.runtime.clock import SystemClock
 from hub_testkit.demo.layout import CLUSTERS, SERVICES
 from hub_testkit.demo.ledger import Change, Ledger, Verdict, verdict
 from hub_testkit.demo.narrator import Narrator

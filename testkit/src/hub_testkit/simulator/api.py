@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hub.aio.clock import Clock, rfc3339
+from hub.runtime.clock import Clock, rfc3339
 from hub_testkit.simulator import answers, validation
 from hub_testkit.simulator.answers import Refusal
 from hub_testkit.simulator.checks import (

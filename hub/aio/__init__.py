@@ -1,1 +1,0 @@
-"""asyncio building blocks that know no business: clock, supervision, keyed queue, backoff."""

@@ -1,1 +1,0 @@
-"""Writing a plan to the hub cluster: create, update, delete, with fencing and fairness."""

@@ -1,0 +1,137 @@
+"""Probes under way, one class per protocol: each handles the events of its socket.
+
+Sockets never block, and are watched edge-triggered: every ``step`` goes on until the kernel has no more.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from hub.decide.checks import Check
+from hub.observe.health.http import HEAD_LIMIT, accepted, request, status_of
+
+PASSED: Final = ""
+
+_FLAGS: Final = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
+"""Probes close their connection with a reset, since 1,000 regularly closed connections a second would leave 60,000 in
+TIME_WAIT, here or in every NAT on the way."""
+
+
+class Flight(Protocol):
+    """One connection. ``step`` returns "" for a pass, the reason of a failure, or None to continue."""
+
+    sock: socket.socket
+
+    def step(self) -> str | None:
+        """Do everything that is possible without waiting."""
+        ...
+
+
+Opener = Callable[[socket.socket, str], Flight | None]
+"""Makes a flight of a connecting socket and its address; None if the check is not possible at the moment."""
+
+
+def connection(address: str, port: int) -> tuple[socket.socket, int]:
+    """A socket that connects to an IP address, and the error number of the attempt (usually EINPROGRESS).
+
+    Raises:
+        OSError: this machine has no socket to give.
+    """
+    sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, _FLAGS, 0)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    return sock, sock.connect_ex((address, port))
+
+
+def in_words(number: int) -> str:
+    """The text of an error number: ``connection refused``."""
+    return os.strerror(number).lower()
+
+
+class TcpFlight:
+    """A tcp check: passes when the connection is established."""
+
+    __slots__ = ("sock",)
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+
+    def step(self) -> str | None:
+        """The first event of a connecting socket is its result."""
+        error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        return in_words(error) if error else PASSED
+
+
+class HttpFlight:
+    """An http check: sends a request and decides by the status."""
+
+    __slots__ = ("_check", "_connected", "_received", "_request", "sock")
+
+    def __init__(self, sock: socket.socket, check: Check, address: str) -> None:
+        self.sock = sock
+        self._check = check
+        self._request = request(check, address)
+        self._connected = False
+        self._received = b""
+
+    def step(self) -> str | None:
+        """Send the rest of the request, read the available bytes."""
+        try:
+            if not self._connected:
+                error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if error:
+                    return in_words(error)
+                self._connected = True
+            return self._converse()
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        except ssl.SSLCertVerificationError as error:
+            return f"certificate: {error.verify_message}".lower()
+        except ssl.SSLError as error:
+            return f"TLS: {(error.reason or 'failed').replace('_', ' ').lower()}"
+        except OSError as error:
+            return in_words(error.errno) if error.errno else "connection failed"
+
+    def _converse(self) -> str | None:
+        while self._request:
+            self._request = self._request[self.sock.send(self._request) :]
+        while True:
+            data = self.sock.recv(HEAD_LIMIT - len(self._received))
+            if not data:
+                return "closed without an answer"
+            self._received += data
+            try:
+                status = status_of(self._received)
+            except ValueError as wrong:
+                return str(wrong)
+            if status is not None:
+                return PASSED if accepted(self._check, status) else f"status {status}"
+
+
+class HttpsFlight(HttpFlight):
+    """An https check: the same inside TLS."""
+
+    __slots__ = ("_context", "_name", "_shaken", "_wrapped")
+
+    def __init__(self, sock: socket.socket, check: Check, address: str, context: ssl.SSLContext) -> None:
+        super().__init__(sock, check, address)
+        self._context = context
+        self._name = check.server_name or address
+        self._wrapped: ssl.SSLSocket | None = None
+        self._shaken = False
+
+    def _converse(self) -> str | None:
+        if self._wrapped is None:
+            self._wrapped = self._context.wrap_socket(
+                self.sock, server_hostname=self._name, do_handshake_on_connect=False
+            )
+            self.sock = self._wrapped
+        if not self._shaken:
+            self._wrapped.do_handshake()
+            self._shaken = True
+        return super()._converse()

@@ -1,0 +1,42 @@
+"""Rise and fall: the verdict after a run of answers. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hub.decide.checks import Verdict
+
+
+class Standing(NamedTuple):
+    """One address under one check.
+
+    Attributes:
+        verdict: in force.
+        run: answers in a row that speak against it (for a verdict of None: that say the same).
+        passing: what the last answer said; None where there was none.
+    """
+
+    verdict: Verdict = None
+    run: int = 0
+    passing: bool | None = None
+
+
+def advance(standing: Standing, *, passed: bool, rise: int, fall: int, frozen: bool = False) -> Standing:
+    """The standing after one more answer.
+
+    Args:
+        standing: before.
+        passed: what the answer was.
+        rise: passes in a row that make an address healthy.
+        fall: failures in a row that make it unhealthy.
+        frozen: the prober is the suspect: failures count for nothing, and runs of them start anew.
+    """
+    verdict, run, passing = standing
+    if passed is verdict:
+        return standing if passing is passed and run == 0 else Standing(verdict, 0, passed)
+    if frozen and not passed:
+        return Standing(verdict, 0, passed)
+    run = run + 1 if passing is passed else 1
+    if run >= (rise if passed else fall):
+        return Standing(passed, 0, passed)
+    return Standing(verdict, run, passed)

@@ -1,0 +1,1 @@
+"""Providers at work: the catalog of installed plugins, their loops, and what they answered."""

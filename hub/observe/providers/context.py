@@ -1,0 +1,304 @@
+"""What a provider gets from the hub: time, threads, HTTP, credentials, and the limits the flags set.
+
+One :class:`ProviderHub` per provider type and event loop of it, one :class:`ProviderCluster` per (cluster,
+configuration). Both are used in that loop. A registry is edited by more people than the Deployment: everything a
+configuration may make the hub read, run or contact passes through :class:`Limits` here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from hub.errors import ProviderError
+from hub.model import Service, Slice
+from hub.observe.providers.faults import describe, places
+from hub.observe.providers.secrets import Credential, ReadSecret, SecretVersion, credential, untold
+from hub.plugin import rules
+from hub.plugin.http import SharedHttp
+from hub.plugin.spec import (
+    Completed,
+    HubContext,
+    ReadOnlyCluster,
+    SecretValue,
+    TerminalProviderError,
+    TransientProviderError,
+)
+from hub.runtime import process
+from hub.runtime.clock import Clock
+from hub.runtime.files import ConfinedPath, OutsideFolders
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+T = TypeVar("T")
+
+THREADS: Final = 4
+"""Blocking calls one provider may have under way: SDK calls are few and shared by clusters."""
+
+PLACES: Final = 16
+"""Paths of files kept for each cluster: a file is read every few seconds, and making a Path interns its parts."""
+MAX_SCOPE: Final = 128
+"""Characters of a scope: a label of metrics."""
+MAX_SCOPES: Final = 1000
+"""Scopes of one number of a provider: as many data centers as there may be clusters."""
+
+
+def label(scope: str) -> str:
+    """A scope as a label of metrics: no longer than it may be, and fit to be written out."""
+    return scope[:MAX_SCOPE].encode("utf-8", "replace").decode()
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a registry may make providers run, read or contact.
+
+    Attributes:
+        allow_exec: programs of ``--allow-exec``, absolute paths.
+        allow_api_hosts: hosts of ``--allow-api-host`` beside each plugin's default; ``host`` or ``host:port``.
+        credentials_dir: folder of ``{file: …}`` credentials, absolute; None = none may be read.
+    """
+
+    allow_exec: frozenset[str] = frozenset()
+    allow_api_hosts: frozenset[str] = frozenset()
+    credentials_dir: str | None = None
+
+
+class ProviderHub:
+    """HubContext of one provider type, in one event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        clock: Clock,
+        limits: Limits | None = None,
+        http: SharedHttp | None = None,
+        read_secret: ReadSecret | None = None,
+        secret_version: SecretVersion = untold,
+        threads: int = THREADS,
+    ) -> None:
+        self._name = name
+        self._clock = clock
+        self._limits = limits or Limits()
+        self._http = http or SharedHttp()
+        self._read_secret = read_secret
+        self._secret_version = secret_version
+        self._slots = asyncio.Semaphore(threads)
+        self._logger = logging.getLogger(f"hub.provider.{name}")
+        self._credentials: dict[tuple[tuple[str, str], ...], Credential] = {}
+        self._measures: dict[str, Callable[[], Mapping[str, float]]] = {}
+
+    @property
+    def clock(self) -> Clock:
+        """The hub's clock."""
+        return self._clock
+
+    @property
+    def logger(self) -> logging.Logger:
+        """``hub.provider.<name>``."""
+        return self._logger
+
+    @property
+    def http(self) -> ClientSession:
+        """The loop's session: no proxy from the environment, no cookies; following a redirect raises ClientError."""
+        return self._http.session()
+
+    async def close(self) -> None:
+        """Close the session."""
+        await self._http.close()
+
+    async def run_sync(self, function: Callable[..., T], /, *args: Any) -> T:
+        """Run a blocking call in a daemon thread, at most ``threads`` at a time.
+
+        A cancelled caller stops waiting at once; the call keeps its slot until it really ends.
+
+        Raises:
+            Exception: whatever the call raised; SystemExit and the like arrive as ProviderError.
+            TransientProviderError: the system gives no more threads.
+        """
+        await self._slots.acquire()
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def finish(result: T | None, error: BaseException | None) -> None:
+            self._slots.release()
+            if done.done():
+                return
+            if error is None:
+                done.set_result(result)  # type: ignore[arg-type]
+            elif isinstance(error, Exception) and not isinstance(error, StopIteration):
+                done.set_exception(error)
+            else:
+                done.set_exception(ProviderError(f"the call raised {type(error).__name__}"))
+
+        def work() -> None:
+            result, error = None, None
+            try:
+                result = context.run(function, *args)
+            except BaseException as caught:  # noqa: BLE001 - handed to the caller
+                error = caught
+            try:
+                loop.call_soon_threadsafe(finish, result, error)
+            except RuntimeError:
+                self._logger.debug("a blocking call outlived the hub")
+
+        context = contextvars.copy_context()
+        try:
+            threading.Thread(target=work, name=f"provider {self._name}", daemon=True).start()
+        except RuntimeError as error:
+            self._slots.release()
+            raise TransientProviderError(f"no thread for a blocking call: {error}") from error
+        return await done
+
+    def secret(self, ref: Mapping[str, str]) -> SecretValue:
+        """See :class:`hub.plugin.HubContext`; equal references share one value."""
+        key = tuple(sorted(ref.items()))
+        if key not in self._credentials:
+            folder = Path(self._limits.credentials_dir) if self._limits.credentials_dir else None
+            self._credentials[key] = credential(ref, folder, self._read_secret, self._clock, self._secret_version)
+        return self._credentials[key]
+
+    @property
+    def renewals(self) -> int:
+        """Times a credential this provider read was another one than before."""
+        return sum(value.renewals for value in tuple(self._credentials.values()))  # also read in the hub's loop
+
+    async def credentials_changed(self, renewals: int) -> bool:
+        """Whether a credential reads otherwise than after so many renewals: what a TerminalProviderError waits for."""
+        return any([await value.changed() for value in self._credentials.values()]) or self.renewals != renewals
+
+    def redact(self, text: str) -> str:
+        """See :class:`hub.plugin.HubContext`."""
+        return process.redact(text.encode("utf-8", "replace"), self.secrets())
+
+    def measure(self, name: str, read: Callable[[], Mapping[str, float]], /) -> None:
+        """See :class:`hub.plugin.HubContext`."""
+        rules.check_measure(name, self._measures)
+        self._measures[name] = read
+
+    def measures(self) -> Iterator[tuple[str, str, float]]:
+        """What the provider counts: (name, scope, number) as of now. What fails, or is no number, is left out."""
+        for name, read in tuple(self._measures.items()):
+            try:
+                found = [(label(str(scope)), float(number)) for scope, number in islice(read().items(), MAX_SCOPES)]
+            except BaseException as error:  # noqa: BLE001 - foreign code
+                text = describe(error, self.secrets())
+                self._logger.debug("%s is not measured: %s\n%s", name, text, places(error))
+                continue
+            for scope, number in found:
+                yield name, scope, number
+
+    def check_api_host(self, host: str, default: str) -> None:
+        """See :class:`hub.plugin.HubContext`."""
+        rules.check_api_host(host, default, self._limits.allow_api_hosts)
+
+    def check_program(self, program: str) -> str:
+        """See :class:`hub.plugin.HubContext`."""
+        return rules.check_program(program, self._limits.allow_exec)
+
+    async def run_program(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 10.0,  # noqa: ASYNC109 - about a process group, see hub.runtime.process
+        stdout_limit: int = 1 << 20,
+        stderr_limit: int = 4096,
+    ) -> Completed:
+        """See :class:`hub.plugin.HubContext`."""
+        return await rules.run_program(
+            argv,
+            self._limits.allow_exec,
+            stdin=stdin,
+            env=env,
+            timeout=timeout,
+            stdout_limit=stdout_limit,
+            stderr_limit=stderr_limit,
+        )
+
+    def secrets(self) -> list[str]:
+        """The credentials the provider has read, as texts to keep out of errors, the longest first."""
+        values = {value.last() for value in self._credentials.values()}
+        return sorted((value for value in values if value and len(value) >= 4), key=len, reverse=True)
+
+
+class ProviderCluster:
+    """ClusterContext of one (cluster, configuration)."""
+
+    def __init__(
+        self,
+        hub: HubContext,
+        name: str,
+        folder: str,
+        changed: Callable[[], None],
+        api: ReadOnlyCluster | None = None,
+        credentials_dir: str | None = None,
+    ) -> None:
+        self._hub = hub
+        self._name = name
+        self._folder = folder
+        self._changed = changed
+        folders = tuple(Path(item) for item in (folder, credentials_dir) if item)
+        self._file = lru_cache(PLACES)(lambda path: ConfinedPath(path, *folders))
+        self._api = api or NoApi(name)
+
+    @property
+    def hub(self) -> HubContext:
+        """The context of the whole hub."""
+        return self._hub
+
+    @property
+    def name(self) -> str:
+        """The cluster's name in the registry."""
+        return self._name
+
+    @property
+    def folder(self) -> str:
+        """The registry's folder."""
+        return self._folder
+
+    @property
+    def api(self) -> ReadOnlyCluster:
+        """Read access to the cluster's API."""
+        return self._api
+
+    async def read_file(self, path: str, /, *, limit: int) -> bytes:
+        """See :class:`hub.plugin.ClusterContext`."""
+        file = self._file(path)
+        try:
+            return (await self._hub.run_sync(file.read, limit)).data
+        except OutsideFolders as error:
+            raise TerminalProviderError(f"file {file.path} {error.strerror}") from error
+        except OSError as error:
+            raise TransientProviderError(f"file {file.path}: {error.strerror}") from error
+
+    def changed(self) -> None:
+        """Ask for a new pass."""
+        self._changed()
+
+
+class NoApi:
+    """Stands for the API of a cluster that has none (no kubeconfig)."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+
+    def services(self, namespace: str, name: str) -> AsyncIterator[Service | None]:
+        """Refuse."""
+        raise TerminalProviderError(f"cluster {self._cluster!r} has no kubeconfig to read Service {namespace}/{name}")
+
+    def slices(self, namespace: str, service: str) -> AsyncIterator[tuple[Slice, ...]]:
+        """Refuse."""
+        raise TerminalProviderError(
+            f"cluster {self._cluster!r} has no kubeconfig to read slices of {namespace}/{service}"
+        )

@@ -1,0 +1,202 @@
+"""Follows an EndpointProvider of one source and keeps what it last offered.
+
+A snapshot stays until a complete one replaces it: a failing provider, one that ends or one that stalls
+changes the status, never the endpoints. An incomplete snapshot (rejected rows) adds to and changes what
+is kept, and removes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from hub.model import Snapshot, SnapshotEndpoint
+from hub.observe.providers.calls import Calls
+from hub.observe.providers.faults import ProviderCrashed, ProviderStalled
+from hub.observe.providers.host import Prepared, ProviderHost
+from hub.observe.providers.status import Health, ProviderStatus
+from hub.plugin.answers import read_snapshot
+from hub.plugin.spec import EndpointProviderType, ReadOnlyCluster, TerminalProviderError
+from hub.registry.spec import ProviderRef
+from hub.runtime.clock import Clock
+
+FIRST_DEADLINE: Final = 30.0
+"""Seconds from ``watch()`` to its first snapshot; later ones may take as long as nothing changes."""
+
+PAUSE: Final = 0.002
+SHARE: Final = 4.0
+"""After each snapshot a stream rests for these seconds, or for so many times what taking it in took: one that never
+waits takes a fifth of a core. A Service that changes again as soon as its copy has followed changes every 5 ms, and is
+not held back."""
+
+
+class EndpointWatch:
+    """What one EndpointProvider offers.
+
+    Run :meth:`run` under supervision.
+
+    Args:
+        on_change: called, synchronously, after ``snapshot`` or ``status`` changed and after each empty answer.
+
+    Attributes:
+        snapshot: None before the first. ``complete`` is False until there was a complete answer: then it
+            must not remove what is published.
+        answers: complete answers so far; the guard counts empty ones by it.
+        version: grows with every change of ``snapshot``.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        ref: ProviderRef,
+        host: ProviderHost,
+        on_change: Callable[[], None],
+        *,
+        api: ReadOnlyCluster | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.ref = ref
+        self.snapshot: Snapshot | None = None
+        self.answers = 0
+        self.version = 0
+        self._host = host
+        self._clock: Clock = host.clock
+        self._on_change = on_change
+        self._api = api
+        self._health = Health(f"cluster {cluster}, provider {ref.name}", self._clock, rng)
+        self._calls = Calls(f"provider {ref.name} of {cluster}:")
+        self._prepared: Prepared | None = None
+        self._checked: dict[str, SnapshotEndpoint] = {}
+        self._wake = asyncio.Event()
+        self._first = asyncio.Event()
+
+    @property
+    def status(self) -> ProviderStatus:
+        """How the provider is doing; while degraded, the snapshot is stale."""
+        return self._health.status
+
+    @property
+    def scope(self) -> str:
+        """What the configuration depends on; "" where that is not known (yet)."""
+        return self._prepared.scope if self._prepared is not None else ""
+
+    @property
+    def failures(self) -> int:
+        """Times the provider failed."""
+        return self._health.failures
+
+    def changed(self) -> None:
+        """Ask for a new pass: after a terminal error the provider is started again."""
+        self._health.unblock()
+        self._wake.set()
+
+    async def settled(self) -> None:
+        """Wait for the first snapshot or the first failure."""
+        await self._first.wait()
+
+    async def run(self) -> None:
+        """Follow until cancelled, then close the provider."""
+        while True:
+            try:
+                await self._follow()
+            except Exception as error:  # noqa: BLE001 - foreign code; the snapshot stays
+                before = self._health.status
+                self._host.calls_of(self.ref.name).failed(error)
+                self._health.failed(error)
+                self._first.set()
+                if self._health.status != before:
+                    self._on_change()
+            await self._wait()
+
+    async def _follow(self) -> None:
+        self._health.asking(self._host.renewals(self.ref.name))
+        prepared = self._prepared
+        if prepared is None or prepared.loop.left is not None:
+            prepared = await self._host.prepare(self.ref, self.cluster, self.changed, self._api)
+        if not isinstance(prepared.type, EndpointProviderType):
+            raise TerminalProviderError(f"provider {self.ref.name!r} resolves nodes and brings no endpoints of its own")
+        self._prepared = prepared
+        manager = await self._host.manager(prepared)
+        seen = asyncio.Event()
+        loop = prepared.loop
+
+        took = 0.0
+
+        def take(snapshot: Snapshot) -> None:  # in the hub's loop
+            nonlocal took
+            begin = self._clock.now()
+            self._accept(snapshot)
+            seen.set()
+            took = self._clock.now() - begin
+
+        async def consume() -> None:  # in the provider's loop
+            async with manager() as provider:
+                stream = provider.watch()
+                try:
+                    async for snapshot in stream:
+                        await loop.hand(take, read_snapshot(snapshot, self._checked))
+                        await asyncio.sleep(max(PAUSE, SHARE * took))
+                finally:
+                    close = getattr(stream, "aclose", None)
+                    if close is not None:
+                        await close()
+            raise ProviderCrashed("watch() ended, but a watch never ends by itself")
+
+        # One task opens, consumes and closes: scopes inside an async generator may not change tasks.
+        running = self._calls.start(loop, "watch()", consume)
+        first = asyncio.create_task(seen.wait(), name=f"first snapshot of {self.cluster}")
+        try:
+            waiting: set[asyncio.Future[Any]] = {running.ended, first}
+            await asyncio.wait(waiting, timeout=FIRST_DEADLINE, return_when=asyncio.FIRST_COMPLETED)
+            if not running.ended.done() and not seen.is_set():
+                raise ProviderStalled(f"watch() gave no snapshot within {FIRST_DEADLINE:g} s")
+            await asyncio.wait({running.ended})
+        finally:
+            first.cancel()
+            if not running.ended.done():
+                await self._calls.abandon(running)
+        try:
+            running.ended.result()
+        finally:
+            del running, waiting  # they keep the error, whose traceback leads to this frame
+
+    async def _wait(self) -> None:
+        """Until it is time to try again: backoff over, a credential changed, or asked for."""
+        while (wait := self._health.blocked_until - self._clock.now()) > 0:
+            self._wake.clear()
+            await self._health.rest(wait, self._wake, partial(self._host.credentials_changed, self.ref.name))
+
+    def _accept(self, offered: Snapshot) -> None:
+        snapshot = merge(self.snapshot, offered)
+        changed = snapshot != self.snapshot
+        self._host.calls_of(self.ref.name).answered()
+        self.answers += offered.complete
+        self.version += changed
+        self.snapshot = snapshot
+        if changed:
+            self._checked = {each.name: each for each in snapshot.endpoints}
+        self._first.set()
+        # A stream that fails after each snapshot has failed in a row: its backoff ends in peace, not here.
+        if self._health.succeeded(forget=False) or changed or not snapshot.endpoints:
+            self._on_change()
+
+
+def merge(last: Snapshot | None, offered: Snapshot) -> Snapshot:
+    """What is believed after ``offered``: pure.
+
+    An incomplete snapshot keeps what it does not mention; it counts as complete once a complete one was seen.
+    Endpoints are sorted by name, so that order never makes a difference.
+    """
+    endpoints = {endpoint.name: endpoint for endpoint in offered.endpoints}
+    complete, ports = offered.complete, offered.ports
+    if not offered.complete and last is not None:
+        endpoints = {endpoint.name: endpoint for endpoint in last.endpoints} | endpoints
+        complete = last.complete
+        ports = last.ports if offered.ports is None else offered.ports
+    return Snapshot(
+        tuple(endpoints[name] for name in sorted(endpoints)), complete, ports, offered.problems, offered.copied
+    )

@@ -1,0 +1,96 @@
+"""Errors of plugins as the hub's loop sees them: exceptions of the hub's own, with a text that may be shown.
+
+A plugin's exception is foreign code: ``str()`` of it may raise, block or quote a secret, and its traceback keeps the
+plugin's frames alive. :func:`clean` turns it into one of the exceptions here, in the plugin's own loop.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Iterable
+from typing import Final
+
+from hub.errors import CredentialError, HubError, ProviderError
+from hub.observe.providers.config import ConfigInvalid
+from hub.plugin.spec import TerminalProviderError, TransientProviderError
+
+ERROR_LIMIT: Final = 256
+"""Characters of a foreign error's text that are shown."""
+
+
+class ProviderStalled(ProviderError):
+    """A provider did not answer within its deadline, or blocked its event loop."""
+
+
+class ProviderCrashed(ProviderError):
+    """A provider ended in a way no call may end: it exited, cancelled itself, or its background task died."""
+
+
+class ProviderSuspended(TransientProviderError):
+    """A provider is not called for now because it blocked."""
+
+
+class ProviderDefect(ProviderError):
+    """A plugin raised what the plugin API does not allow.
+
+    Attributes:
+        places: the traceback without the error's text.
+    """
+
+    def __init__(self, text: str, places: str = "") -> None:
+        super().__init__(text)
+        self.places = places
+
+
+def clean(error: BaseException, known: Iterable[str] = ()) -> Exception:
+    """The error as an exception of the hub's own, without traceback; call it in the plugin's loop.
+
+    Args:
+        error: what the plugin raised.
+        known: secrets to leave out, the longest first.
+    """
+    text = describe(error, known)
+    match error:
+        case ProviderStalled() | TimeoutError():
+            return ProviderStalled(text)
+        case ProviderCrashed():
+            return ProviderCrashed(text)
+        case ProviderSuspended():
+            return ProviderSuspended(text, _seconds(error.retry_after))
+        case TransientProviderError():
+            return TransientProviderError(text, _seconds(error.retry_after))
+        case TerminalProviderError() | ConfigInvalid():
+            return TerminalProviderError(text)
+        case CredentialError():
+            return CredentialError(text)
+        case ProviderDefect():
+            return ProviderDefect(text, error.places)
+        case HubError():
+            return ProviderError(text)
+    return ProviderDefect(text, places(error))
+
+
+def describe(error: BaseException, known: Iterable[str] = ()) -> str:
+    """An error's text on one line: the hub's own errors as they are, others with their type."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001 - an exception class of a plugin's is foreign code
+        text = ""
+    for value in known:  # as they were read: some have several lines
+        text = text.replace(value, "***")
+    text = " ".join(text.split())
+    if not isinstance(error, HubError):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text if len(text) <= ERROR_LIMIT else text[: ERROR_LIMIT - 1] + "…"
+
+
+def places(error: BaseException) -> str:
+    """A traceback without the error's text, which may quote a secret."""
+    return "".join(traceback.format_tb(error.__traceback__)).rstrip()
+
+
+def _seconds(after: object) -> float | None:
+    return float(after) if isinstance(after, int | float) and math.isfinite(after) else None

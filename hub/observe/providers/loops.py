@@ -1,0 +1,377 @@
+"""An event loop for one provider type, in a thread of its own, and the border between it and the hub's loop.
+
+A plugin that blocks stops its own loop and no other. Only frozen values and the hub's own exceptions cross the border:
+:meth:`PluginLoop.start` runs a call in the plugin's loop and brings the outcome back; :meth:`PluginLoop.tell`,
+:meth:`PluginLoop.hand` and :meth:`PluginLoop.serve` are how code in the plugin's loop reaches the hub's. Deadlines are
+kept by the hub's loop, so they hold when the plugin's is dead. A loop that blocks is left behind: its calls end with an
+error at once, and nothing it says afterwards is heard. No exception is ever raised in the plugin's code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+from hub.errors import ProviderError
+from hub.observe.providers.faults import ProviderCrashed, clean, places
+
+if TYPE_CHECKING:
+    from hub.observe.providers.context import ProviderHub
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MAX_DEPTH: Final = 100
+"""Frames of a thread that are looked at for the place where it blocks, the innermost ones."""
+
+
+class LoopRunner(Protocol):
+    """Runs an event loop for one provider type."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop; it runs already."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """Whether a thread of its own still runs."""
+        ...
+
+    def cpu(self) -> float:
+        """Seconds of CPU its thread has used."""
+        ...
+
+    def stack(self) -> list[FrameType]:
+        """Where its thread is now, the innermost frame first."""
+        ...
+
+    def end(self) -> None:
+        """Cancel its tasks, and stop once they have ended; does not wait."""
+        ...
+
+
+class LoopThread:
+    """A :class:`LoopRunner`: a daemon thread, so that the process ends whatever the thread does.
+
+    Args:
+        name: of the provider type.
+
+    Raises:
+        RuntimeError: the system gives no more threads.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
+        self._name = name
+        self._cpu_clock: int | None = None
+        self._ended = False
+        self._ending: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name=f"provider {name}", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self.loop.close()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread still runs."""
+        return self._thread.is_alive()
+
+    def cpu(self) -> float:
+        """Seconds of CPU the thread has used; 0 before it runs and after it has ended."""
+        with suppress(OSError):
+            return time.clock_gettime(self._cpu_clock) if self._cpu_clock is not None else 0.0
+        return 0.0
+
+    def stack(self) -> list[FrameType]:
+        """Where the thread is now."""
+        frames: list[FrameType] = []
+        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - public in all but its name
+        while frame is not None and len(frames) < MAX_DEPTH:
+            frames.append(frame)
+            frame = frame.f_back
+        return frames
+
+    def end(self) -> None:
+        """Cancel the tasks and stop; a thread that blocks does so once it no longer does."""
+        with suppress(RuntimeError):  # it has ended already
+            self.loop.call_soon_threadsafe(self._end)
+
+    def _run(self) -> None:
+        self._cpu_clock = time.pthread_getcpuclockid(threading.get_ident())
+        asyncio.set_event_loop(self.loop)
+        contain(self.loop)
+        while not self._ended:
+            try:
+                self.loop.run_forever()
+            except BaseException as error:  # noqa: BLE001 - SystemExit in a plugin's callback: the others go on
+                unhandled(self.loop, {"message": f"a callback of provider {self._name!r} failed", "exception": error})
+        self.loop.close()
+
+    def _end(self) -> None:
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        self._ending = self.loop.create_task(self._finish(tasks), name="end")
+
+    async def _finish(self, tasks: set[asyncio.Task[Any]]) -> None:
+        if tasks:
+            await asyncio.wait(tasks)  # a task that ignores its cancellation keeps the thread
+        self._ended = True
+        self.loop.stop()
+
+
+class Running(Generic[T]):
+    """A call in a plugin's loop, as the hub's loop sees it.
+
+    Attributes:
+        ended: settled once the call has really ended, with its result or one of the hub's errors, or once its loop was
+            left behind.
+    """
+
+    def __init__(self, loop: PluginLoop, what: str) -> None:
+        self.ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._loop = loop
+        self._what = what
+        self._task: asyncio.Task[T] | None = None
+
+    def cancel(self) -> None:
+        """Cancel the call in its loop; ``ended`` tells when it has ended."""
+        self._loop.post(self._cancel)
+
+    def settle(self, result: T | None, error: Exception | None) -> None:
+        """The call has ended."""
+        self._loop.forget(self)
+        if self.ended.done():
+            return
+        if error is None:
+            self.ended.set_result(result)  # type: ignore[arg-type]  # T may be None
+        else:
+            self.ended.set_exception(error)
+            self.ended.exception()  # looked at, so that asyncio does not report it as forgotten
+
+    # --- in the plugin's loop ------------------------------------------------------------------------
+
+    def begin(self, name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        """Start the task."""
+        self._task = self._loop.runner.loop.create_task(Contained(work()), name=name)
+        self._task.add_done_callback(self._finished)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _finished(self, task: asyncio.Task[T]) -> None:
+        error: Exception | None = None
+        if task.cancelled():
+            error = ProviderCrashed(f"{self._what} cancelled itself")
+        elif (failure := task.exception()) is not None:
+            error = self._loop.clean(failure)
+            del failure
+        self._loop.tell(self.settle, task.result() if error is None else None, error)
+
+
+class PluginLoop:
+    """One provider type's loop, as the hub's loop sees it. Made in the hub's loop.
+
+    Attributes:
+        name: the provider type.
+        context: the HubContext of what runs there.
+        left: makes the error for whoever still wants something of it; None while it is in use.
+    """
+
+    def __init__(self, name: str, runner: LoopRunner, context: Callable[[PluginLoop], ProviderHub]) -> None:
+        self.name = name
+        self.runner = runner
+        self.left: Callable[[], ProviderError] | None = None
+        self._hub = asyncio.get_running_loop()
+        self._running: set[Running[Any]] = set()
+        self._serving: set[asyncio.Task[None]] = set()
+        self.context = context(self)
+
+    # --- in the hub's loop ---------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> int:
+        """Calls under way."""
+        return len(self._running)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks there, the provider's own included."""
+        return len(asyncio.all_tasks(self.runner.loop))
+
+    def start(self, owner: str, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
+        """Run ``await work()`` there, as a task.
+
+        Args:
+            owner: whose call it is, for the task's name.
+            what: the call, for the task's name and for errors.
+            work: makes the coroutine; called there.
+
+        Raises:
+            ProviderError: the loop was left behind.
+        """
+        if self.left is not None:
+            raise self.left()
+        running: Running[T] = Running(self, what)
+        self._running.add(running)
+        self.post(running.begin, f"{owner} {what}", work)
+        return running
+
+    def post(self, call: Callable[..., object], *args: Any) -> None:
+        """Call something there, soon; dropped once it has ended."""
+        with suppress(RuntimeError):
+            self.runner.loop.call_soon_threadsafe(call, *args)
+
+    def leave(self, why: Callable[[], ProviderError]) -> None:
+        """End every call with an error now, hear nothing more from there, and let the thread end when it can."""
+        self.left = why
+        for running in tuple(self._running):
+            running.settle(None, why())
+        for task in tuple(self._serving):
+            task.cancel()
+        self.runner.end()
+
+    def forget(self, running: Running[Any]) -> None:
+        """A call has ended."""
+        self._running.discard(running)
+
+    # --- in the plugin's loop ------------------------------------------------------------------------
+
+    def tell(self, call: Callable[..., object], *args: Any) -> None:
+        """Call something in the hub's loop, soon, unless this loop is left behind by then."""
+        with suppress(RuntimeError):  # the hub's loop has ended
+            self._hub.call_soon_threadsafe(self._hear, call, args)
+
+    async def hand(self, take: Callable[[T], object], value: T) -> None:
+        """Let the hub's loop take a value, and wait until it has: whoever hands over too fast waits."""
+        taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.tell(self._take, take, value, taken)
+        await taken
+
+    async def ask(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of ``await work()`` in the hub's loop.
+
+        Raises:
+            Exception: whatever it raised.
+        """
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._hub))
+
+    def serve(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+        """Run ``work()`` as a task in the hub's loop until it ends, this loop is left, or the result is called."""
+        serving: list[asyncio.Task[None]] = []
+
+        def begin() -> None:
+            task = self._hub.create_task(work(), name=name)
+            serving.append(task)
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
+
+        def stop() -> None:
+            for task in serving:
+                task.cancel()
+
+        self.tell(begin)
+        return lambda: self.tell(stop)
+
+    def clean(self, error: BaseException) -> Exception:
+        """An error of the plugin's, fit for the hub's loop."""
+        return clean(error, self.context.secrets())
+
+    # --- crossing ------------------------------------------------------------------------------------
+
+    def _hear(self, call: Callable[..., object], args: tuple[Any, ...]) -> None:
+        if self.left is None:
+            call(*args)
+
+    def _take(self, take: Callable[[T], object], value: T, taken: asyncio.Future[None]) -> None:
+        error: Exception | None = None
+        try:
+            take(value)
+        except Exception as raised:  # noqa: BLE001 - the plugin's task fails with it, which is reported
+            error = clean(raised)
+        self.post(_answer, taken, error)
+
+
+def _answer(taken: asyncio.Future[None], error: Exception | None) -> None:
+    if taken.done():  # cancelled
+        return
+    if error is None:
+        taken.set_result(None)
+    else:
+        taken.set_exception(error)
+
+
+# --- what runs in a plugin's loop -----------------------------------------------------------------------
+
+
+def contain(loop: asyncio.AbstractEventLoop) -> None:
+    """From now on no task on ``loop`` can end it, and nothing that nobody looked at is logged with its text."""
+
+    def factory(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], **more: Any) -> asyncio.Task[T]:
+        return asyncio.Task(work if isinstance(work, Contained) else Contained(work), loop=loop, **more)
+
+    loop.set_task_factory(factory)  # type: ignore[arg-type]  # typeshed also allows generators
+    loop.set_exception_handler(unhandled)
+
+
+def unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what asyncio would, without an error's text or a call's arguments: nobody has redacted them."""
+    message, error = str(context.get("message")), context.get("exception")
+    task = context.get("future", context.get("task"))
+    if "handle" in context:  # "Exception in callback name(arguments)"
+        message = message.partition("(")[0]
+    if isinstance(task, asyncio.Task):
+        message += f" ({task.get_name()})"
+    if isinstance(error, BaseException):
+        message += f": {type(error).__name__}\n{places(error)}"
+    log.error("%s", message)
+
+
+class Contained(Coroutine[Any, Any, T]):
+    """A plugin's coroutine whose ``SystemExit`` and the like are errors of the provider.
+
+    Not a coroutine around it, which would leave it unawaited where its task ends early.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+
+    def send(self, value: Any, /) -> Any:
+        """As a coroutine does."""
+        try:
+            return self._work.send(value)
+        except (Exception, asyncio.CancelledError):
+            raise
+        except BaseException as error:  # SystemExit in a task would end the event loop
+            raise ProviderCrashed(f"raised {type(error).__name__}") from error
+
+    def throw(self, *error: Any) -> Any:
+        """As a coroutine does."""
+        try:
+            return self._work.throw(*error)
+        except (Exception, asyncio.CancelledError):
+            raise
+        except BaseException as raised:
+            raise ProviderCrashed(f"raised {type(raised).__name__}") from raised
+        finally:
+            del error  # its traceback leads to this frame
+
+    def close(self) -> None:
+        """As a coroutine does."""
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        """As a coroutine does."""
+        return self._work.__await__()

@@ -1,0 +1,295 @@
+"""Asks a NodeProvider about the nodes of one cluster, and remembers what it said.
+
+Callers report nodes synchronously and read ``resolutions``; one loop (:meth:`Resolver.run`) makes the
+calls: one at a time, a batch of the nodes whose record changed in a field the type reads, or all of them
+on a poll. What fails is asked again with backoff; until then nothing that was known is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from hub.model import Node, Resolution
+from hub.observe.providers.calls import Calls, Held
+from hub.observe.providers.host import CLOSE_DEADLINE, Prepared, ProviderHost
+from hub.observe.providers.memory import Memory
+from hub.observe.providers.status import RETRY_CAP, Health, ProviderStatus
+from hub.plugin.answers import read_answer
+from hub.plugin.spec import NodeProvider, NodeProviderType, ReadOnlyCluster, TerminalProviderError
+from hub.registry.spec import ProviderRef
+from hub.runtime.clock import Clock
+
+RESOLVE_DEADLINE: Final = 30.0
+"""Seconds one ``resolve`` may take."""
+
+MIN_CONFIRM: Final = 2.0
+"""Seconds between two answers that together make "absent", at least."""
+
+POLL_JITTER: Final = 0.1
+"""Polls of many clusters spread by this fraction of their interval."""
+
+MIN_CHANGED: Final = 1.0
+"""Seconds between two passes a provider asks for by ``changed()``: it may call it from within ``resolve``."""
+
+
+class Resolver:
+    """The memory of one (cluster, provider).
+
+    Run :meth:`run` under supervision; everything else is synchronous and may be called before it starts.
+
+    Args:
+        on_change: called, synchronously, after ``resolutions`` or ``status`` changed.
+        api: what the provider may read of the cluster.
+
+    Attributes:
+        calls: times ``resolve`` was called.
+        answers: complete successful answers about all nodes; for a type that does not poll, all successful ones.
+        ignored: names in answers that were not asked for.
+        version: grows with every change of ``resolutions``.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        ref: ProviderRef,
+        host: ProviderHost,
+        on_change: Callable[[], None],
+        *,
+        api: ReadOnlyCluster | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.ref = ref
+        self.calls = 0
+        self.answers = 0
+        self.ignored = 0
+        self.version = 0
+        self._host = host
+        self._clock: Clock = host.clock
+        self._on_change = on_change
+        self._api = api
+        self._rng = rng or random.Random()
+        self._health = Health(f"cluster {cluster}, provider {ref.name}", self._clock, self._rng)
+        self._calls = Calls(f"provider {ref.name} of {cluster}:")
+        self._nodes: dict[str, Node] = {}
+        self._memory = Memory(MIN_CONFIRM)
+        self._pending: set[str] = set()
+        self._asking = False
+        self._poll_at: float | None = None
+        self._changed_at: float | None = None
+        self._last_changed = float("-inf")
+        self._wake = asyncio.Event()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._prepared: Prepared | None = None
+        self._held: Held[Any] | None = None
+        self._provider: NodeProvider | None = None
+        self._opened_at = 0.0
+        self._reads: tuple[str, ...] | None = None
+
+    @property
+    def resolutions(self) -> Mapping[str, Resolution]:
+        """What is believed, by node name, for every node reported: a live view, to be read within one pass."""
+        return self._memory.resolutions
+
+    @property
+    def status(self) -> ProviderStatus:
+        """How the provider is doing."""
+        return self._health.status
+
+    @property
+    def scope(self) -> str:
+        """What the configuration depends on; "" where that is not known (yet)."""
+        return self._prepared.scope if self._prepared is not None else ""
+
+    @property
+    def failures(self) -> int:
+        """Calls that failed."""
+        return self._health.failures
+
+    def needs(self, old: Node | None, new: Node) -> bool:
+        """Whether the provider must be asked because ``old`` became ``new``. No call, no await, no allocation."""
+        if old is None or old.created != new.created or self._reads is None:
+            return old is not new
+        return any(getattr(old, name) != getattr(new, name) for name in self._reads)
+
+    def update(self, changed: Iterable[Node] = (), removed: Iterable[str] = ()) -> None:
+        """Report nodes that are new or have changed, and names that are gone."""
+        for name in removed:
+            self._pending.discard(name)
+            self._nodes.pop(name, None)
+            if self._memory.forget(name):
+                self.version += 1
+        for node in changed:
+            old = self._nodes.get(node.name)
+            self._nodes[node.name] = node
+            if old is None or old.created != node.created:  # another machine, whatever it is called
+                self._memory.add(node.name)
+                self.version += 1
+            if self.needs(old, node):
+                self._pending.add(node.name)
+        if self._pending:
+            self._quiet.clear()
+            self._wake.set()
+        elif not self._asking:
+            self._quiet.set()
+
+    def replace(self, nodes: Iterable[Node]) -> None:
+        """Report a complete list."""
+        listed = {node.name: node for node in nodes}
+        self.update(listed.values(), [name for name in self._nodes if name not in listed])
+
+    def changed(self) -> None:
+        """Ask about all nodes again soon; what a provider's ``ClusterContext.changed()`` does."""
+        if self._changed_at is None:
+            self._changed_at = max(self._clock.now(), self._last_changed + MIN_CHANGED)
+        self._health.unblock()
+        self._wake.set()
+
+    async def settled(self) -> None:
+        """Wait until every node reported so far was asked about once, successfully or not."""
+        await self._quiet.wait()
+
+    async def run(self) -> None:
+        """Ask until cancelled, then close the provider."""
+        try:
+            while True:
+                self._wake.clear()  # before looking: what happens from here on wakes
+                wait = self._wait_for()
+                if wait <= 0:
+                    await self._ask()
+                else:
+                    await self._health.rest(wait, self._wake, partial(self._host.credentials_changed, self.ref.name))
+        finally:
+            await self._close()
+
+    # --- when to ask -------------------------------------------------------------------------------
+
+    def _due(self) -> float:
+        """When there is something to ask, regardless of failures; inf = nothing."""
+        if not self._nodes:
+            return float("inf")
+        if self._pending:
+            return float("-inf")
+        times = (self._poll_at, self._changed_at, self._memory.confirm_at())
+        return min((time for time in times if time is not None), default=float("inf"))
+
+    def _wait_for(self) -> float:
+        if self._held is not None and not self._held.alive and self._health.status.state != "degraded":
+            return 0.0  # the provider died while idle: find out why, and open it again
+        return max(self._due(), self._health.blocked_until) - self._clock.now()
+
+    def _batch(self, now: float) -> tuple[list[Node], bool]:
+        """The nodes to ask about, by name, and whether that is all of them."""
+        poll = self._prepared.poll if self._prepared else None
+        confirm = [name for name, at in self._memory.unconfirmed().items() if at <= now]
+        everything = (
+            (self._poll_at is not None and self._poll_at <= now)
+            or (self._changed_at is not None and self._changed_at <= now)
+            or (poll is not None and bool(confirm))  # a confirmation of a polled type is a poll: one call, not two
+        )
+        names = self._nodes.keys() if everything else self._pending.union(confirm) & self._nodes.keys()
+        return [self._nodes[name] for name in sorted(names)], len(names) == len(self._nodes)
+
+    # --- asking ------------------------------------------------------------------------------------
+
+    async def _ask(self) -> None:
+        now = self._clock.now()
+        batch, everything = self._batch(now)
+        self._pending.difference_update(node.name for node in batch)
+        if everything and self._changed_at is not None:  # what changes from here on, the answer may not know of
+            self._changed_at, self._last_changed = None, now
+        self._asking = True
+        self._health.asking(self._host.renewals(self.ref.name))
+        try:
+            prepared, provider = await self._open()
+            if not batch:
+                return
+            self.calls += 1
+            stats, started = self._host.calls_of(self.ref.name), self._clock.now()
+            try:
+                said, ignored = await self._calls.call(
+                    prepared.loop, "resolve", partial(self._resolve, provider, tuple(batch)), RESOLVE_DEADLINE
+                )
+            finally:
+                stats.seconds.note(self._clock.now() - started)
+        except Exception as error:  # noqa: BLE001 - foreign code; what it was asked about stays as it was
+            self._failed(batch, error)
+        else:
+            self._answered(batch, said, ignored, everything)
+        finally:
+            self._asking = False
+            if not self._pending or self._health.status.state == "degraded":
+                self._quiet.set()
+
+    @staticmethod
+    async def _resolve(provider: NodeProvider, batch: tuple[Node, ...]) -> tuple[dict[str, Resolution], int]:
+        """In the provider's loop: ask, and read the answer, which may be a mapping of the plugin's own."""
+        return read_answer([node.name for node in batch], await provider.resolve(batch))
+
+    def _answered(self, batch: Sequence[Node], said: Mapping[str, Resolution], ignored: int, everything: bool) -> None:
+        now = self._clock.now()
+        poll = self._prepared.poll if self._prepared else None
+        changed = False
+        for node in batch:
+            current = self._nodes.get(node.name)
+            if current is None or self.needs(node, current):
+                continue  # gone, or another record by now: that one is asked about next
+            changed |= self._memory.answer(node.name, said.get(node.name), now)
+        if everything and poll is not None:
+            self._poll_at = now + poll * self._rng.uniform(1 - POLL_JITTER, 1 + POLL_JITTER)
+        if everything or poll is None:
+            self.answers += 1
+        self.ignored += ignored
+        self.version += changed
+        self._host.calls_of(self.ref.name).answered()
+        lasting = now - self._opened_at >= RETRY_CAP  # one that dies soon after each answer is opened ever less often
+        if self._health.succeeded(forget=lasting) or changed:
+            self._on_change()
+
+    def _failed(self, batch: Sequence[Node], error: Exception) -> None:
+        before = self._health.status
+        self._host.calls_of(self.ref.name).failed(error)
+        text = self._health.failed(error)
+        names = [node.name for node in batch if node.name in self._nodes]
+        self._pending.update(names)
+        changed = self._memory.failed(names, text)
+        self.version += changed
+        if changed or self._health.status != before:
+            self._on_change()
+
+    # --- opening and closing -----------------------------------------------------------------------
+
+    async def _open(self) -> tuple[Prepared, NodeProvider]:
+        if self._held is not None and not self._held.alive:
+            held, self._held, self._provider = self._held, None, None
+            self._changed_at = self._clock.now()  # the next one knows nothing of what this one said
+            raise held.failure()
+        if self._provider is None:
+            prepared = self._prepared
+            if prepared is None or prepared.loop.left is not None:
+                prepared = await self._host.prepare(self.ref, self.cluster, self.changed, self._api)
+            if not isinstance(prepared.type, NodeProviderType):
+                raise TerminalProviderError(f"provider {self.ref.name!r} brings endpoints and resolves no nodes")
+            self._prepared = prepared
+            self._reads = tuple(sorted(prepared.type.reads))
+            self._memory.window = max(MIN_CONFIRM, prepared.poll or 0.0)
+            held, provider = await self._host.open(prepared, self._calls)
+            self._held, self._provider = held, provider
+            self._opened_at = self._clock.now()
+            assert held.running is not None  # noqa: S101 - open() made it
+            held.running.ended.add_done_callback(lambda _: self._wake.set())
+            if prepared.poll is not None and self._poll_at is None:
+                self._poll_at = self._clock.now() + prepared.poll * self._rng.uniform(1 - POLL_JITTER, 1 + POLL_JITTER)
+        assert self._prepared is not None  # noqa: S101 - set before _held
+        assert self._provider is not None  # noqa: S101 - set together with _held
+        return self._prepared, self._provider
+
+    async def _close(self) -> None:
+        held, self._held, self._provider = self._held, None, None
+        if held is not None:
+            await held.close(CLOSE_DEADLINE)

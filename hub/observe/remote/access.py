@@ -1,0 +1,140 @@
+"""From a registry entry's kubeconfig to a client, again whenever the kubeconfig changes."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+from weakref import WeakValueDictionary
+
+from hub.errors import Forbidden, HubError, KubeconfigError, NotFound
+from hub.kube.client import Client
+from hub.kube.cluster_access import ClusterAccess
+from hub.kube.credentials import Credentials
+from hub.kube.kubeconfig import KubeconfigPolicy, load_kubeconfig, parse_kubeconfig
+from hub.kube.resolver import LookupPool
+from hub.registry.spec import ClusterSpec, KubeconfigPath, KubeconfigSecret
+from hub.runtime.clock import Clock
+from hub.runtime.files import OutsideFolders, signature
+from hub.runtime.threads import NoAnswer, Reader
+
+T = TypeVar("T")
+
+READ_TIMEOUT: Final = 10.0
+"""Seconds for a kubeconfig: longer, and the mount it lies on does not answer."""
+
+ReadSecretData = Callable[[str], Awaitable[Mapping[str, str]]]
+"""Name -> base64 values of a Secret in the hub's --secrets-namespace; raises NotFound and the like."""
+
+
+def _untold(_: str) -> None:
+    """Stands for a watch of Secrets where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """Loads kubeconfigs and makes clients, within what the hub's flags allow.
+
+    Attributes:
+        clock: for the credentials.
+        pool: for look-ups of API servers' names.
+        allow_exec: programs that kubeconfigs may run.
+        denied_servers: API servers that no kubeconfig may lead to.
+        secrets_namespace: what ``read_secret`` reads from, for messages.
+        read_secret: None where the hub cluster cannot be asked (``hub check`` without --online).
+        secret_version: of a Secret by name; None where only reading it tells whether it changed.
+        folders: kubeconfigs given by path, and the files that they name, must be in one of these.
+    """
+
+    clock: Clock
+    pool: LookupPool
+    allow_exec: frozenset[str] = frozenset()
+    denied_servers: frozenset[tuple[str, int]] = frozenset()
+    read_secret: ReadSecretData | None = None
+    secrets_namespace: str = "default"
+    secret_version: Callable[[str], str | None] = _untold
+    folders: tuple[Path, ...] = ()
+    _readers: WeakValueDictionary[str, Reader] = field(
+        default_factory=WeakValueDictionary, init=False, repr=False, compare=False
+    )
+    """Readers in use, by path: a file that hangs occupies one thread, however often its cluster starts again."""
+
+    async def access(self, spec: ClusterSpec) -> ClusterAccess:
+        """Read the entry's kubeconfig.
+
+        Raises:
+            KubeconfigError: it is missing, unusable, or asks for what is not allowed; its mount does not answer.
+            ApiError, ClusterUnreachable: the Secret could not be read.
+        """
+        source = spec.kubeconfig
+        if source is None:
+            raise KubeconfigError(f"cluster {spec.name} has no kubeconfig")
+        if isinstance(source, KubeconfigPath):
+            policy = KubeconfigPolicy(self.allow_exec, self.folders, denied_servers=self.denied_servers)
+            try:
+                return await self._read(source.path, partial(load_kubeconfig, policy=policy, context=source.context))
+            except OutsideFolders as error:
+                raise KubeconfigError(f"{source.written or source.path} {error.strerror}") from error
+        content = await self._secret(spec.name, source)
+        policy = KubeconfigPolicy(self.allow_exec, denied_servers=self.denied_servers)
+        return parse_kubeconfig(content, origin=f"Secret {source.secret}", policy=policy, context=source.context)
+
+    async def _secret(self, cluster: str, source: KubeconfigSecret) -> bytes:
+        """The content of a Secret's key. Every failure is a KubeconfigError: the remote cluster is not unreachable."""
+        if self.read_secret is None:
+            raise KubeconfigError(f"cluster {cluster}: its kubeconfig is in Secret {source.secret}, not read here")
+        where = f"cluster {cluster}: Secret {source.secret} of the hub cluster"
+        try:
+            return base64.b64decode((await self.read_secret(source.secret))[source.key])
+        except NotFound as error:
+            raise KubeconfigError(
+                f"{where} does not exist; create it in namespace {self.secrets_namespace} "
+                "(the hub reads no other one, see --secrets-namespace)"
+            ) from error
+        except Forbidden as error:
+            raise KubeconfigError(
+                f"{where} may not be read: the hub's account lacks the rule «secrets {source.secret}: get»"
+            ) from error
+        except KeyError:
+            raise KubeconfigError(f"{where} has no key {source.key!r}") from None
+        except ValueError:
+            raise KubeconfigError(f"{where}: key {source.key!r} is not base64") from None
+        except HubError as error:
+            raise KubeconfigError(f"{where} cannot be read: {error}") from error
+
+    async def stamp(self, spec: ClusterSpec) -> object:
+        """A cheap value that changes when the entry's kubeconfig may have changed; None = unknown.
+
+        Raises:
+            KubeconfigError: its mount does not answer.
+        """
+        if isinstance(spec.kubeconfig, KubeconfigSecret):
+            return self.secret_version(spec.kubeconfig.secret)
+        if spec.kubeconfig is None:
+            return None
+        return await self._read(spec.kubeconfig.path, _stamp)
+
+    async def _read(self, path: str, function: Callable[[str], T]) -> T:
+        """Call a function with the file's path, in a thread."""
+        reader = self._readers.setdefault(path, Reader(READ_TIMEOUT))
+        try:
+            return await reader.call(function, path)
+        except NoAnswer as error:
+            raise KubeconfigError(f"kubeconfig {path}: {error}") from None
+
+    def client(self, access: ClusterAccess) -> Client:
+        """A client with its own session, credentials and resolver."""
+        return Client(Credentials(access, self.clock), self.pool)
+
+
+def _stamp(path: str) -> tuple[object, ...]:
+    """Changes with the file that the path leads to (a mounted Secret's symlink flips), and with its content."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - for 500 clusters, every 5 s
+    except OSError as error:
+        return (error.errno,)
+    return signature(found)

@@ -1,0 +1,88 @@
+"""The ports of one Service of a source cluster, for registry entries that name them instead of writing numbers.
+
+A Service that is gone, or that cannot be read, is unknown: it has no number, and whoever asks keeps the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+
+from hub.decide.ports import NOT_READ, PortReading
+from hub.errors import HubError
+from hub.model import Service, TargetKey
+from hub.observe.remote.reading import ClusterReader
+from hub.runtime.backoff import Backoff
+from hub.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+
+class RemoteService:
+    """Follows one Service of a source cluster.
+
+    Args:
+        on_change: called when what it says may have changed.
+    """
+
+    def __init__(
+        self, cluster: str, key: TargetKey, reader: ClusterReader, clock: Clock, on_change: Callable[[], None]
+    ) -> None:
+        self.service: Service | None = None
+        self.problem = NOT_READ.problem
+        self._what = f"cluster {cluster}: Service {key}"
+        self._key = key
+        self._reader = reader
+        self._clock = clock
+        self._on_change = on_change
+        self._answered = asyncio.Event()
+        self._checked_at: int | None = None
+
+    async def run(self) -> None:
+        """Follow it until cancelled."""
+        backoff = Backoff(base=1.0)
+        while True:
+            try:
+                async with aclosing(self._reader.services(*self._key)) as states:
+                    async for service in states:  # no reset: a list without a watch is half of a success
+                        self._set(service, "" if service is not None else "it does not exist")
+            except HubError as error:
+                self._set(self.service, str(error))
+            await self._clock.sleep(backoff.next(self._clock.now()))
+
+    async def settled(self) -> None:
+        """Wait until it was read, or could not be."""
+        await self._answered.wait()
+
+    def node_port(self, port: int | str) -> PortReading:
+        """The nodePort of one of its ports, by name or number."""
+        if self.service is None:
+            return PortReading(None, self.problem)
+        for each in self.service.ports:
+            if port in (each.name, each.port):
+                if each.node_port:
+                    return PortReading(each.node_port)
+                return PortReading(None, f"it has no nodePort (the Service is of type {self.service.kind})")
+        named = ", ".join(each.name or str(each.port) for each in self.service.ports)
+        return PortReading(None, f"the Service has no such port, but {named or 'none'}")
+
+    def health_check_node_port(self) -> PortReading:
+        """Its healthCheckNodePort; the last one, where the Service cannot be read or is gone."""
+        if self.service is None:
+            return PortReading(self._checked_at, self.problem)
+        if self.service.health_check_node_port:
+            return PortReading(self.service.health_check_node_port)
+        return PortReading(None, "it has no healthCheckNodePort (externalTrafficPolicy: Local gives it one)")
+
+    def _set(self, service: Service | None, problem: str) -> None:
+        self._answered.set()
+        if service == self.service and problem == self.problem:
+            return
+        if problem and problem != self.problem:
+            log.warning("%s: %s; ports read from it stay as they are", self._what, problem)
+        self.service, self.problem = service, problem
+        if service is not None:
+            self._checked_at = service.health_check_node_port or None
+        self._on_change()

@@ -1,0 +1,139 @@
+"""What a provider may read of a cluster's API: single Services and the EndpointSlices of single Services.
+
+One list and one watch for each that somebody follows, held by the iterator: where nobody follows, nothing
+is asked. Both stay inside one namespace and are narrowed by a selector, so that a Role is enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Final, Generic, TypeVar
+
+from hub.errors import ApiError, HubError
+from hub.kube.client import Client
+from hub.kube.reflector import Reflector
+from hub.kube.wire import SERVICES, SLICES, Resource
+from hub.model import LABEL_SERVICE_NAME, Service, Slice
+from hub.observe.remote.status import in_words
+from hub.plugin.spec import TransientProviderError
+from hub.runtime.clock import Clock
+
+T = TypeVar("T")
+
+SLICES_RULE: Final = "endpointslices.discovery.k8s.io: get, list, watch"
+"""The RBAC rule that reading slices needs; writing them is never done elsewhere than in the hub cluster."""
+
+
+class ClusterReader:
+    """Read access to one cluster.
+
+    Args:
+        cluster: its name in the registry.
+        client: gives its client, once there is one.
+    """
+
+    def __init__(self, cluster: str, client: Callable[[], Awaitable[Client]], clock: Clock) -> None:
+        self._cluster = cluster
+        self._client = client
+        self._clock = clock
+
+    async def services(self, namespace: str, name: str) -> AsyncGenerator[Service | None, None]:
+        """Follow one Service: its state now, then each change; None while it does not exist.
+
+        Raises:
+            TransientProviderError: the API failed; what was said before is old.
+        """
+        params = {"fieldSelector": f"metadata.name={name}"}
+        async with aclosing(self._follow(SERVICES, SERVICES.rule, namespace, name, params)) as states:
+            async for found in states:
+                yield found[0] if found else None
+
+    async def slices(self, namespace: str, service: str) -> AsyncGenerator[tuple[Slice, ...], None]:
+        """Follow the slices of one Service: all of them now, then after each change, sorted by name.
+
+        Raises:
+            TransientProviderError: the API failed; what was said before is old.
+        """
+        params = {"labelSelector": f"{LABEL_SERVICE_NAME}={service}"}
+        async with aclosing(self._follow(SLICES, SLICES_RULE, namespace, service, params)) as states:
+            async for found in states:
+                yield found
+
+    async def _follow(
+        self, resource: Resource[T], rule: str, namespace: str, name: str, params: Mapping[str, str]
+    ) -> AsyncGenerator[tuple[T, ...], None]:
+        what = f"{resource.name} of {namespace}/{name} in {self._cluster}"
+        feed: _Feed[T] = _Feed()
+        # The plain resource: it has no peek, which is for slices that this process writes.
+        plain = resource._replace(peek=None)
+        reflector = Reflector(
+            what, await self._client(), plain, feed, feed, self._clock, params=params, namespace=namespace
+        )
+        task = asyncio.create_task(reflector.run(), name=what)
+        task.add_done_callback(feed.ended)
+        try:
+            while True:
+                await feed.news.wait()
+                feed.news.clear()
+                if task.done():
+                    task.result()
+                if feed.error is not None:
+                    error = feed.error
+                    after = error.retry_after if isinstance(error, ApiError) else None
+                    raise TransientProviderError(f"{what}: {in_words(error, self._cluster, rule)}", after) from error
+                if feed.lists:
+                    yield feed.content()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+class _Feed(Generic[T]):
+    """Store and observer of one reflector, for one reader."""
+
+    def __init__(self) -> None:
+        self.news = asyncio.Event()
+        self.error: HubError | None = None
+        self.lists = 0
+        self._objects: dict[Any, T] = {}
+
+    def content(self) -> tuple[T, ...]:
+        """All objects, sorted by key."""
+        return tuple(self._objects[key] for key in sorted(self._objects))
+
+    def ended(self, _: object) -> None:
+        """The reflector ended, which it never does by itself."""
+        self.news.set()
+
+    # --- the store -----------------------------------------------------------------------------------
+
+    def replace(self, objects: dict[Any, T], resource_version: str) -> None:  # noqa: ARG002 - a Store
+        """A complete list."""
+        self.lists += 1
+        self._objects = objects
+        self.news.set()
+
+    def upsert(self, key: Any, value: T, resource_version: str) -> None:  # noqa: ARG002 - a Store
+        """New or changed."""
+        self._objects[key] = value
+        self.news.set()
+
+    def delete(self, key: Any, value: T, resource_version: str) -> None:  # noqa: ARG002 - a Store
+        """Gone."""
+        self._objects.pop(key, None)
+        self.news.set()
+
+    # --- the observer --------------------------------------------------------------------------------
+
+    def listing(self) -> None:
+        """A list is needed: what was said stays until it is there."""
+
+    def answered(self) -> None:
+        """Complete and current."""
+
+    def failed(self, error: HubError) -> None:
+        """An attempt failed."""
+        self.error = error
+        self.news.set()

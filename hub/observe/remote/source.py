@@ -1,0 +1,310 @@
+"""One source: a cluster seen through one provider with one configuration.
+
+Brings together the cluster's nodes and the provider's answers, and builds from them the views that
+targets publish; one view per node policy, shared by all targets with that policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from hub.decide.addresses import Accepted, AddressPolicy, OwnNetwork
+from hub.decide.brought import SnapshotMemory, view_of_snapshot
+from hub.decide.view import ViewBuilder, ViewResult
+from hub.errors import HubError
+from hub.kube.reflector import STEADY
+from hub.model import LOCAL, GuardDefaults, Node, Resolution, SourceView
+from hub.observe.providers.endpoints import EndpointWatch
+from hub.observe.providers.host import ProviderHost
+from hub.observe.providers.resolver import Resolver
+from hub.observe.remote.cluster import RemoteCluster
+from hub.observe.remote.status import State
+from hub.plugin.spec import EndpointProviderType, ReadOnlyCluster
+from hub.registry.spec import ClusterSpec, Network, NodePolicy, ProviderRef
+from hub.runtime.backoff import Backoff
+from hub.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+NOT_LOADED: Final = "its provider is not ready yet"
+LOOK_AGAIN: Final = 1.0
+"""Seconds until it is seen whether a list that was asked for has come."""
+
+
+class Source:
+    """A (cluster, provider) pair at work.
+
+    Args:
+        remote: None where the provider brings endpoints and no Nodes are followed.
+        on_change: called when a view may have changed.
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        ref: ProviderRef,
+        remote: RemoteCluster | None,
+        host: ProviderHost,
+        clock: Clock,
+        denied: tuple[Network, ...],
+        own: tuple[OwnNetwork, ...],
+        on_change: Callable[[], None],
+        api: ReadOnlyCluster | None = None,
+    ) -> None:
+        self.spec = spec
+        self.ref = ref
+        self.guard = GuardDefaults()
+        self._polls = False
+        self._remote = remote
+        self._host = host
+        self._clock = clock
+        self._addresses = _policy(spec, denied, own)
+        self._on_change = on_change
+        self._api = api
+        self._resolver: Resolver | None = None
+        self._watch: EndpointWatch | None = None
+        self._problem = NOT_LOADED
+        self._began = clock.wall()
+        self._builders: dict[NodePolicy, ViewBuilder] = {}
+        self._memories: dict[NodePolicy, SnapshotMemory] = {}
+        self._views: dict[NodePolicy, ViewResult] = {}
+        self._built: dict[NodePolicy, tuple[int, int]] = {}
+        """Versions of nodes and resolutions that the view in force was built from."""
+        self._good: dict[NodePolicy, SourceView] = {}
+        """The last complete statements: what is published where it is missing while there is none."""
+        self._stands = False
+        """It made a statement when it was last looked at."""
+        self._loaded = asyncio.Event()
+
+    async def run(self) -> None:
+        """Load the provider's type, then keep asking it; until cancelled."""
+        self._stands = False
+        backoff = Backoff(base=2.0)
+        while True:
+            try:
+                kind = await self._host.catalog.load_async(self.ref.name)
+            except HubError as error:
+                self._problem = str(error)
+                self._loaded.set()
+                self._on_change()
+                await self._clock.sleep(backoff.next(self._clock.now()))
+                continue
+            self.guard = kind.guard
+            self._polls = kind.poll_interval is not None
+            if isinstance(kind, EndpointProviderType):
+                self._watch = EndpointWatch(self.spec.name, self.ref, self._host, self._on_change, api=self._api)
+                self._loaded.set()
+                await self._watch.run()
+            elif self._remote is None:
+                self._problem = f"provider {self.ref.name} resolves nodes: give the cluster a kubeconfig"
+                self._loaded.set()
+                self._on_change()
+                await asyncio.Event().wait()
+            else:
+                self._resolver = Resolver(self.spec.name, self.ref, self._host, self._on_change, api=self._api)
+                self._resolver.replace(self._remote.nodes.values())
+                self._loaded.set()
+                await self._resolver.run()
+
+    def update(self, spec: ClusterSpec, denied: tuple[Network, ...], own: tuple[OwnNetwork, ...]) -> None:
+        """Another registry entry with the same access and provider: nothing is asked again."""
+        addresses = _policy(spec, denied, own)
+        if addresses != self._addresses or spec.max_endpoints != self.spec.max_endpoints:
+            self._addresses = addresses
+            self._builders.clear()
+            self._built.clear()
+            self._good = {policy: _within(view, addresses) for policy, view in self._good.items()}
+        self.spec = spec
+
+    def keep(self, policies: Collection[NodePolicy]) -> None:
+        """Forget views under policies that no registry entry has any more: each knows every node."""
+        known: tuple[dict[NodePolicy, Any], ...] = (
+            self._builders,
+            self._memories,
+            self._views,
+            self._built,
+            self._good,
+        )
+        for policy in self._views.keys() - policies:
+            for each in known:
+                each.pop(policy, None)
+
+    def nodes_changed(self, changed: Iterable[Node], gone: Iterable[str]) -> None:
+        """The cluster's nodes changed."""
+        if self._resolver is not None:
+            self._resolver.update(changed, gone)
+
+    def noted(self) -> None:
+        """The cluster's state or the provider's changed: where that ends the statements, the last one is kept.
+
+        Nobody may have asked for it: a Service was paused, or another replica led.
+        """
+        stood, self._stands = self._stands, not self._unknown()
+        if stood and not self._stands:
+            for policy in self._good:
+                view = self._build(policy, self._views.get(policy), self._clock.wall()).view
+                if view.unknown is None:
+                    self._good[policy] = view
+
+    async def settled(self) -> None:
+        """Wait until there is a first statement, or it is known why there is none."""
+        if self._remote is not None:
+            await self._remote.settled()
+        await self._loaded.wait()
+        if self._watch is not None:
+            await self._watch.settled()
+        if self._resolver is not None and self._remote is not None and self._remote.synced:
+            await self._resolver.settled()
+
+    @property
+    def problem(self) -> str:
+        """Why the source makes no statement; "" when it does."""
+        if self._remote is not None and self._remote.status.state is not State.READY:
+            status = self._remote.status
+            return f"{status.state}: {status.error}" if status.error else str(status.state)
+        feed = self._watch or self._resolver
+        if feed is None:
+            return self._problem
+        if self._watch is not None and self._watch.snapshot is None:
+            return feed.status.error or "no answer yet"
+        return feed.status.error
+
+    @property
+    def failing_since(self) -> float | None:
+        """Unix time since which the provider fails; None where it does not."""
+        feed = self._watch or self._resolver
+        if feed is None:
+            return None if self._problem is NOT_LOADED else self._began
+        return feed.status.since if feed.status.state == "degraded" else None
+
+    @property
+    def scope(self) -> str:
+        """What the provider's configuration depends on, see :class:`ProviderType`; "" where nobody says."""
+        feed = self._watch or self._resolver
+        return feed.scope if feed is not None else ""
+
+    def seen(self, policy: NodePolicy) -> ViewResult | None:
+        """The view that the last pass under a node policy got; None where there was no pass, or no statement."""
+        found = self._views.get(policy)
+        return found if found is not None and found.view.unknown is None else None
+
+    @property
+    def addresses(self) -> AddressPolicy:
+        """Which addresses may be published, or contacted."""
+        return self._addresses
+
+    @property
+    def answers(self) -> int:
+        """Number of the last complete, successful answer: of the provider, where it is polled, or a list of Nodes.
+
+        Without a Node there is nothing to ask a provider: each list that says so is an answer. The number may fall
+        then; it only tells answers apart.
+        """
+        if self._watch is not None:
+            return self._watch.answers
+        if self._resolver is not None and self._polls and (self._remote is None or self._remote.nodes):
+            return self._resolver.answers
+        return self._remote.lists if self._remote is not None else 0
+
+    @property
+    def resolutions(self) -> Mapping[str, Resolution]:
+        """What the provider said of each node."""
+        return self._resolver.resolutions if self._resolver is not None else {}
+
+    def view(self, policy: NodePolicy) -> ViewResult:
+        """What this source offers under a node policy, now."""
+        unknown = self._unknown()
+        if unknown:
+            return self._without_statement(policy, unknown)
+        now = self._clock.wall()
+        version = self._version()
+        last = self._views.get(policy)
+        if last is not None and self._built.get(policy) == version and (last.wake_at is None or now < last.wake_at):
+            return last
+        result = self._build(policy, last, now)
+        if result.wake_at is not None and result.wake_at <= now:  # a grace is over, but for a word of the cluster
+            assert self._remote is not None  # noqa: S101 - only Nodes have a grace
+            self._remote.list_again(STEADY)
+            result = replace(result, wake_at=now + LOOK_AGAIN)
+        good = self._good.get(policy)
+        if result.view.unknown is None:
+            self._good[policy] = result.view
+        elif good is not None:  # too many to be believed
+            result = replace(result, view=msgspec.structs.replace(good, unknown=result.view.unknown))
+        self._views[policy] = result
+        self._built[policy] = version
+        return result
+
+    def _version(self) -> tuple[int, int]:
+        """What a view is built from."""
+        if self._watch is not None:
+            return self._watch.version, -1
+        assert self._remote is not None  # noqa: S101 - _unknown() said so
+        return self._remote.version, self._resolver.version if self._resolver is not None else 0
+
+    def _build(self, policy: NodePolicy, last: ViewResult | None, now: float) -> ViewResult:
+        if self._watch is not None and self._watch.snapshot is not None:
+            return view_of_snapshot(
+                self.spec.name,
+                self._watch.snapshot,
+                last.view if last is not None else None,
+                self._addresses,
+                self.spec.max_endpoints,
+                same_cluster=self.spec.name == LOCAL,
+                exclude_addresses=policy.exclude_addresses,
+                memory=self._memories.setdefault(policy, SnapshotMemory()),
+            )
+        assert self._remote is not None  # noqa: S101 - _unknown() said so
+        builder = self._builders.get(policy)
+        if builder is None:
+            builder = ViewBuilder(self.spec.name, policy, self._addresses, self.spec.max_endpoints)
+            self._builders[policy] = builder
+        moment = now
+        if policy.not_ready_grace > STEADY:
+            # Ready again may be what a cluster that is silent has to say: the grace ends when it says otherwise.
+            moment = min(now, now - self._clock.now() + self._remote.told_at)
+        return builder.build(self._remote.nodes, self.resolutions, moment)
+
+    def _unknown(self) -> str:
+        """Why nothing may be said at all. A provider that fails leaves what it said before in force."""
+        if self._remote is not None and self._remote.doubts:
+            return self.problem  # also where a provider brings endpoints: it may have read them there
+        if self._watch is not None:
+            return "" if self._watch.snapshot is not None and not self._watch.status.error else self.problem
+        if self._resolver is None:
+            return self.problem or self._problem
+        if self._remote is None or self._remote.status.state is not State.READY:
+            return self.problem or "no nodes yet"
+        return ""
+
+    def _without_statement(self, policy: NodePolicy, why: str) -> ViewResult:
+        """The last known good, marked as no statement; the same object for as long as nothing changes."""
+        self._built.pop(policy, None)
+        good = self._good.get(policy)
+        old = self._views.get(policy)
+        if old is not None and old.view.unknown == why and (good is None or old.view.endpoints is good.endpoints):
+            return old
+        view = SourceView(self.spec.name, why, {}) if good is None else msgspec.structs.replace(good, unknown=why)
+        result = self._views[policy] = ViewResult(view, {})
+        return result
+
+
+def _policy(spec: ClusterSpec, denied: tuple[Network, ...], own: tuple[OwnNetwork, ...]) -> AddressPolicy:
+    if spec.name == LOCAL:
+        return AddressPolicy((), denied, local=True)
+    return AddressPolicy(spec.allowed_cidrs, denied, own=own)
+
+
+def _within(view: SourceView, addresses: AddressPolicy) -> SourceView:
+    """What of a view may still be published."""
+    families = {
+        family: {address: each for address, each in content.items() if isinstance(addresses.check(address), Accepted)}
+        for family, content in view.endpoints.items()
+    }
+    return msgspec.structs.replace(view, endpoints=families)

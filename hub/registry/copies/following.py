@@ -1,0 +1,56 @@
+"""Adds the copies that Services ask for by annotation to the registry, and follows changes.
+
+:mod:`hub.registry.copies.annotations` decides; this module remembers what each Service asks for, and
+which Services stopped asking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from hub.model import Service, TargetKey
+from hub.registry.copies.annotations import YES, Copies, Wish, copies, merge, wish
+from hub.registry.spec import Registry
+
+
+class Copying:
+    """The copies that Services of the hub cluster ask for.
+
+    Args:
+        published: returns the targets that have slices of ours.
+    """
+
+    def __init__(self, published: Callable[[], Iterable[TargetKey]]) -> None:
+        self._published = published
+        self._wishes: dict[TargetKey, Wish] = {}
+        self._found = Copies()
+        self._withdrawn: frozenset[TargetKey] = frozenset()
+        self._last: tuple[Registry, Copies, frozenset[TargetKey], Registry] | None = None
+
+    def note(self, key: TargetKey, service: Service | None) -> bool:
+        """Note what a Service asks for now; returns whether that has changed."""
+        said = wish(service)
+        if said == self._wishes.get(key):
+            return False
+        if said is None:
+            del self._wishes[key]
+        else:
+            self._wishes[key] = said
+        return True
+
+    def merged(self, registry: Registry) -> Registry:
+        """The file's registry with the copies added; the same object as before if nothing changed."""
+        found = copies(self._wishes, registry)
+        stopped = {key for key in self._found.targets if key not in found.targets and self._stopped(key)}
+        kept = {key for key in self._withdrawn if key not in registry.targets and key not in found.targets}
+        withdrawn = frozenset(stopped | (kept.intersection(self._published())))
+        self._found, self._withdrawn = found, withdrawn
+        last = self._last
+        if last is None or last[0] is not registry or last[1] != found or last[2] != withdrawn:
+            last = self._last = (registry, found, withdrawn, merge(registry, found, withdrawn))
+        return last[3]
+
+    def _stopped(self, key: TargetKey) -> bool:
+        """Whether the Service stopped asking; otherwise the registry no longer allows the copy."""
+        said = self._wishes.get(key)
+        return said is None or said.enabled != YES

@@ -1,0 +1,1 @@
+"""Building blocks that know nothing of Kubernetes: clock, supervision, keyed queue, backoff, bounded files."""

@@ -1,0 +1,108 @@
+"""Services that endpoint-copier copies to, as a registry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from hub.cli.importers.copier import build, services
+from hub.errors import RegistryError, UsageError
+from hub.model import TargetKey
+from hub.registry import models
+from hub.registry.copies.annotations import ENABLED, NAME, NAMESPACE
+from hub.registry.load import loads
+
+VIP, KUBERNETES = TargetKey("default", "kubernetes-vip"), TargetKey("default", "kubernetes")
+
+
+def service(name: str, namespace: str = "", selector: bool = False, **annotations: Any) -> dict[str, Any]:
+    """A manifest."""
+    keys = {"enabled": ENABLED, "source": NAME, "source_namespace": NAMESPACE}
+    meta = {"name": name, "annotations": {keys[key]: value for key, value in annotations.items()}}
+    spec = {"selector": {"app": "x"}} if selector else {}
+    return {"kind": "Service", "metadata": meta | ({"namespace": namespace} if namespace else {}), "spec": spec}
+
+
+def printed(*manifests: dict[str, Any]) -> tuple[str, Any]:
+    """What is printed, and the same as data; its form is that of the schema."""
+    text = build(services(manifests), VIP, KUBERNETES).text
+    data = yaml.safe_load(text)
+    models.File.model_validate(data)
+    problems: tuple[Any, ...]
+    try:
+        problems = loads(text.encode(), "f").problems
+    except RegistryError as error:
+        problems = error.problems
+    assert [str(each) for each in problems if "not in this version" not in str(each)] == []
+    return text, data
+
+
+def test_annotated_services_become_rules() -> None:
+    """They go on asking by their annotations; each copy is allowed by name, in order."""
+    _, data = printed(
+        service("b", "edge", enabled="true", source="api", source_namespace="team"),
+        service("a", "edge", enabled="true", source="api", source_namespace="team"),
+    )
+
+    assert data["annotations"] == {
+        "enabled": True,
+        "allow": [{"from": "team/api", "to": ["edge/a"]}, {"from": "team/api", "to": ["edge/b"]}],
+    }
+    assert "services" not in data
+
+
+def test_the_service_without_annotations_becomes_an_entry() -> None:
+    """As it was managed by flags."""
+    _, data = printed(service("kubernetes-vip"), service("other"))
+
+    (entry,) = data["services"]
+    assert (entry["namespace"], entry["name"]) == ("default", "kubernetes-vip")
+    assert entry["sources"] == [
+        {
+            "cluster": "local",
+            "provider": {"name": "service-copy", "config": {"namespace": "default", "name": "kubernetes"}},
+        }
+    ]
+    assert entry["adopt"] == {"managedBy": "endpoint-copier"}
+    assert "annotations" not in data
+
+
+def test_only_the_very_word_true_enables() -> None:
+    """As endpoint-copier compares it; a boolean of YAML is no annotation at all."""
+    found = services([service("a", enabled=True, source="x"), service("b", enabled="True", source="x")])
+
+    with pytest.raises(UsageError, match='no Service has the annotation endpoint-copier/enabled: "true"'):
+        build(found, VIP, KUBERNETES)
+
+
+def test_what_has_another_meaning_is_said() -> None:
+    """No source namespace, no source, a selector."""
+    text, data = printed(
+        service("a", "edge", enabled="true", source="api"),
+        service("b", "edge", enabled="true"),
+        service("c", "edge", enabled="true", source="api", source_namespace="team", selector=True),
+    )
+    words = " ".join(text.replace("# ", "").split())
+
+    assert [rule["from"] for rule in data["annotations"]["allow"]] == ["edge/api", "team/api"]
+    assert "edge/a: endpoint-copier/default-service-namespace is missing: its own namespace is meant here" in words
+    assert "edge/b: endpoint-copier/default-service-name is missing, so nothing is copied" in words
+    assert "edge/c: It has a selector" in words
+
+
+@pytest.mark.parametrize("source", [{"source": "*"}, {"source": "a*"}, {"source": "api", "source_namespace": "*"}])
+def test_an_annotation_is_no_pattern(source: dict[str, str]) -> None:
+    """In a rule a * stands for anything: whoever may annotate a Service would be allowed to copy many."""
+    text, data = printed(service("a", "edge", enabled="true", **source), service("b", enabled="true", source="api"))
+
+    assert [rule["to"] for rule in data["annotations"]["allow"]] == [["default/b"]]
+    assert "edge/a: its annotations have a *" in " ".join(text.replace("# ", "").split())
+
+
+@pytest.mark.parametrize("meta", [None, {}, {"name": 1}, {"name": "a", "annotations": [1]}])
+def test_a_service_that_is_none_is_a_mistake(meta: Any) -> None:
+    """One line, never a traceback."""
+    with pytest.raises(UsageError, match="a Service without a name, or with annotations that are not a mapping"):
+        services([{"kind": "Service", "metadata": meta}])

@@ -1,0 +1,182 @@
+"""Where variables come from: manifests, ConfigMaps, files of assignments."""
+
+from __future__ import annotations
+
+import pytest
+
+from hub.cli.importers.variables import Reference, Variables, from_texts
+from hub.errors import UsageError
+
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: controller}
+spec:
+  template:
+    spec:
+      containers:
+        - name: proxy
+          env: [{name: LISTEN, value: "8080"}]
+        - name: controller
+          envFrom:
+            - configMapRef: {name: settings}
+            - secretRef: {name: hidden}
+          env:
+            - {name: TARGET_PORT, value: "30443"}
+            - {name: EMPTY}
+            - name: IONOS_TOKEN
+              valueFrom: {secretKeyRef: {name: ionos, key: token}}
+            - name: TARGET_NAMESPACE
+              valueFrom: {configMapKeyRef: {name: settings, key: namespace}}
+            - name: POD_NAME
+              valueFrom: {fieldRef: {fieldPath: metadata.name}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {namespace: edge, TARGET_SERVICE_NAME: payments, TARGET_PORT: "1"}
+"""
+
+
+def test_a_manifests_container_is_found_by_its_variables() -> None:
+    """With its ConfigMaps; a Secret's values stay where they are, env wins over envFrom."""
+    found = from_texts([("d.yaml", DEPLOYMENT)], ["TARGET_PORT"])
+
+    assert found.values["TARGET_PORT"] == "30443"
+    assert found.values["TARGET_SERVICE_NAME"] == "payments"
+    assert found.values["TARGET_NAMESPACE"] == "edge"
+    assert found.values["EMPTY"] == ""
+    assert found.references == {"IONOS_TOKEN": Reference("ionos", "token"), "POD_NAME": Reference()}
+    assert "LISTEN" not in found.values
+    assert found.declared
+
+
+def test_what_env_from_refers_to_and_nobody_gave_is_named() -> None:
+    """Settings in there are not lost without a word: a Secret's never are known, a ConfigMap's where it is given."""
+    alone = DEPLOYMENT.partition("---")[0]
+
+    found = from_texts([("d.yaml", alone)], ["TARGET_PORT"])
+
+    assert list(found.unread) == ["ConfigMap settings", "Secret hidden"]
+    assert "ConfigMap settings, Secret hidden" in found.unread_note
+    assert list(from_texts([("d.yaml", DEPLOYMENT)], ["TARGET_PORT"]).unread) == ["Secret hidden"]
+    assert Variables({}).unread_note == ""
+
+
+def test_env_wins_over_env_from_where_its_value_is_a_reference_too() -> None:
+    """As in Kubernetes: what a ConfigMap says of the same variable is not the container's."""
+    text = DEPLOYMENT.replace('value: "30443"', "valueFrom: {secretKeyRef: {name: ports, key: port}}")
+
+    found = from_texts([("d.yaml", text)], ["TARGET_PORT"])
+
+    assert "TARGET_PORT" not in found.values
+    assert found.references["TARGET_PORT"] == Reference("ports", "port")
+    assert from_texts([("d.yaml", text), ("x", "TARGET_PORT=5")], ["TARGET_PORT"]).values["TARGET_PORT"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("--in $(TARGET_NAMESPACE)/$(TARGET_SERVICE_NAME)", "--in edge/payments"),
+        ("$(NOBODY) $$(TARGET_PORT) $", "$(NOBODY) $(TARGET_PORT) $"),
+        ("$(LATER)", "$(LATER)"),
+    ],
+)
+def test_a_variable_may_be_made_of_others(written: str, meant: str) -> None:
+    """As the container gets it: of those that came before it; nobody else will put them together."""
+    more = f"            - {{name: ARGS, value: '{written}'}}\n            - {{name: LATER, value: x}}\n---"
+
+    found = from_texts([("d.yaml", DEPLOYMENT.replace("---", more))], ["TARGET_PORT"])
+
+    assert found.values["ARGS"] == meant
+
+
+def test_what_is_made_of_something_that_is_elsewhere_is_elsewhere() -> None:
+    """Its value is asked for, like that of a reference."""
+    more = "            - {name: ARGS, value: '--token=$(IONOS_TOKEN)'}\n---"
+
+    found = from_texts([("d.yaml", DEPLOYMENT.replace("---", more))], ["TARGET_PORT"])
+
+    assert "ARGS" not in found.values
+    assert found.references["ARGS"] == Reference()
+
+
+def test_a_value_that_is_nothing_is_empty_and_a_zero_is_a_zero() -> None:
+    """A ConfigMap's key without a value is an empty text to Kubernetes; numbers somebody forgot to quote are kept."""
+    text = DEPLOYMENT.replace("namespace: edge,", "namespace: ,").replace('value: "30443"', "value: 0")
+
+    found = from_texts([("d.yaml", text)], ["TARGET_PORT"]).values
+
+    assert (found["TARGET_NAMESPACE"], found["TARGET_PORT"]) == ("", "0")
+
+
+@pytest.mark.parametrize(
+    "text", ["kind: Pod\nspec: {containers: 5}", "kind: ConfigMap\nmetadata: {name: a}\ndata: [b]"]
+)
+def test_a_manifest_that_is_none_is_no_defect(text: str) -> None:
+    """It has no container, and no values."""
+    pod = "kind: Pod\nspec: {containers: [{envFrom: [{configMapRef: {name: a}}], env: [{name: B}]}]}"
+
+    assert from_texts([("-", f"{text}\n---\n{pod}")], ["B"]).values == {"B": ""}
+
+
+def test_lists_and_cron_jobs_are_manifests_too() -> None:
+    """As kubectl get -o yaml prints them."""
+    text = """\
+kind: List
+items:
+  - kind: CronJob
+    spec: {jobTemplate: {spec: {template: {spec: {containers: [{env: [{name: TARGET_PORT, value: "1"}]}]}}}}}
+"""
+    assert from_texts([("-", text)], ["TARGET_PORT"]).values == {"TARGET_PORT": "1"}
+
+
+def test_assignments_are_read_as_a_shell_reads_them() -> None:
+    """Quotes, comments and export; nothing is expanded."""
+    text = "# the controller\nexport TARGET_PORT=30443\nA='b c' # why\nD=$HOME\n\n"
+
+    assert from_texts([(".env", text)], ["TARGET_PORT"]).values == {"TARGET_PORT": "30443", "A": "b c", "D": "$HOME"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("TARGET_PORT", "f:1: is neither a manifest nor an assignment NAME=value"),
+        ("A=1\nB='", "f:2: No closing quotation"),
+        ("A=1", "f: no container has a variable such as TARGET_PORT"),
+        ("kind: Deployment\nspec: {template: 1}", "f: no container has a variable such as TARGET_PORT"),
+        ("kind: Deployment\nspec: [", "f:3:1: is not YAML: "),
+        ("kind: Pod\nspec: {containers: [1, {env: 5, envFrom: {}}]}", "f: no container has a variable"),
+    ],
+)
+def test_what_is_neither_says_so(text: str, message: str) -> None:
+    """With the place."""
+    with pytest.raises(UsageError) as caught:
+        from_texts([("f", text)], ["TARGET_PORT"])
+
+    assert str(caught.value).startswith(message)
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    """By the variables' names."""
+    variables = Variables(
+        {"A": "x", "B": "1.5", "C": "5", "D": "'"}, references={"E": Reference("secret", "key")}, declared=True
+    )
+    variables.one_of("A", "y", "z")
+    variables.number("B")
+    variables.duration("C", "1s")
+    variables.words("D")
+    variables.text("E")
+    variables.text("F", required="it matters")
+
+    with pytest.raises(UsageError) as caught:
+        variables.check()
+
+    assert str(caught.value).split("; ") == [
+        'A: must be y or z, not "x"',
+        'B: must be a whole number, not "1.5"',
+        'C: is not a duration: "5" (such as 300ms, 30s or 1h30m)',
+        "D: cannot be split into words: No closing quotation",
+        "E: its value is not in the manifest (valueFrom): give it as it is",
+        "F: is required: it matters",
+    ]

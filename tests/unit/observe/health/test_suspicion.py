@@ -1,0 +1,52 @@
+"""When the prober is the suspect."""
+
+from __future__ import annotations
+
+from hub.observe.health.suspicion import Seen, calm, suspicious
+
+NOW = 1000.0
+
+
+def failing(count: int, cluster: str, *, since: float = NOW - 2) -> list[Seen]:
+    """Addresses that stopped answering."""
+    return [Seen(cluster, passing=False, at=NOW - 1, since=since, interval=5.0)] * count
+
+
+def answering(count: int, cluster: str = "eu", *, at: float = NOW - 1) -> list[Seen]:
+    """Addresses that answer."""
+    return [Seen(cluster, passing=True, at=at, since=NOW - 100, interval=5.0)] * count
+
+
+def test_more_than_half_in_two_clusters_is_suspicious() -> None:
+    """51 of 100 over two clusters; 50 are not more than half."""
+    assert suspicious([*failing(26, "eu"), *failing(25, "us"), *answering(49)], NOW)
+    assert not suspicious([*failing(25, "eu"), *failing(25, "us"), *answering(50)], NOW)
+
+
+def test_one_cluster_alone_is_not_suspicious() -> None:
+    """A dead cluster is a dead cluster."""
+    assert not suspicious([*failing(100, "eu"), *answering(10, "us")], NOW)
+
+
+def test_what_failed_before_the_interval_is_not_sudden() -> None:
+    """A slow decay is the backends' own."""
+    old = failing(40, "eu", since=NOW - 60)
+    assert not suspicious([*old, *failing(5, "eu"), *failing(5, "us"), *answering(60)], NOW)
+
+
+def test_late_probes_do_not_hide_an_outage() -> None:
+    """Where probes are late, those that were not asked within their interval say nothing."""
+    stale = answering(4000, at=NOW - 6)
+    assert suspicious([*failing(300, "eu"), *failing(300, "us"), *stale, *answering(100)], NOW)
+
+
+def test_nothing_seen_is_not_suspicious() -> None:
+    """A hub that has just started suspects nobody."""
+    assert not suspicious([], NOW)
+
+
+def test_calm_returns_below_thirty_percent() -> None:
+    """29 of 100 is calm, 30 is not; nothing to look at is."""
+    assert calm([*failing(29, "eu"), *answering(71)])
+    assert not calm([*failing(30, "eu"), *answering(70)])
+    assert calm([])

@@ -1,0 +1,65 @@
+"""Rise and fall."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.decide.checks import Verdict
+from hub.observe.health.verdicts import Standing, advance
+
+
+def after(start: Verdict, answers: str, *, rise: int = 2, fall: int = 3, frozen: bool = False) -> Verdict:
+    """The verdict after answers: ``+`` passes, ``-`` fails."""
+    standing = Standing(start)
+    for each in answers:
+        standing = advance(standing, passed=each == "+", rise=rise, fall=fall, frozen=frozen)
+    return standing.verdict
+
+
+@pytest.mark.parametrize(
+    ("start", "answers", "verdict"),
+    [
+        (True, "--", True),
+        (True, "---", False),
+        (True, "--+--", True),
+        (True, "--+---", False),
+        (False, "+", False),
+        (False, "++", True),
+        (False, "+-+", False),
+        (None, "+", None),
+        (None, "++", True),
+        (None, "--", None),
+        (None, "---", False),
+        (None, "+--", None),
+        (None, "--+", None),
+    ],
+)
+def test_a_run_of_answers_decides(start: Verdict, answers: str, verdict: Verdict) -> None:
+    """Only so many in a row change a verdict; one to the contrary starts the count anew."""
+    assert after(start, answers) is verdict
+
+
+def test_frozen_failures_count_for_nothing() -> None:
+    """While the prober is the suspect nothing becomes unhealthy, and a thaw starts from zero."""
+    assert after(start=True, answers="-----", frozen=True) is True
+    standing = advance(Standing(verdict=True, run=2, passing=False), passed=False, rise=2, fall=3, frozen=True)
+    assert advance(standing, passed=False, rise=2, fall=3).verdict is True
+
+
+def test_frozen_passes_count() -> None:
+    """Good news is good news, whoever brings it."""
+    assert after(start=False, answers="++", frozen=True) is True
+
+
+@given(st.text("+-", max_size=40), st.integers(1, 4), st.integers(1, 4), st.sampled_from([True, False, None]))
+def test_a_verdict_is_the_last_full_run(answers: str, rise: int, fall: int, start: Verdict) -> None:
+    """Whatever came before: the last run that was long enough is the verdict."""
+    expected: Verdict = start
+    for end in range(1, len(answers) + 1):
+        if answers[:end].endswith("+" * rise):
+            expected = True
+        elif answers[:end].endswith("-" * fall):
+            expected = False
+    assert after(start, answers, rise=rise, fall=fall) is expected

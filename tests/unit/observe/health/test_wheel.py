@@ -1,0 +1,44 @@
+"""The timer wheel."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.observe.health.wheel import TICK, Wheel
+
+moments = st.lists(st.floats(1000, 1010, allow_nan=False), max_size=30)
+
+
+@given(moments, moments)
+def test_everything_is_handed_out_once_and_never_early(due: list[float], looks: list[float]) -> None:
+    """Each item comes at the first look at or after its time, at most one tick late."""
+    wheel: Wheel[int] = Wheel()
+    for number, at in enumerate(due):
+        wheel.put(number, at)
+    seen: dict[int, float] = {}
+    for now in sorted(looks):
+        for number in wheel.due(now):
+            assert number not in seen
+            assert due[number] <= now
+            seen[number] = now
+        assert all(number in seen for number, at in enumerate(due) if at + TICK <= now)
+    assert len(wheel) == len(due) - len(seen)
+
+
+def test_what_is_due_in_the_past_comes_with_the_next_look() -> None:
+    """Nothing is lost behind the hand."""
+    wheel: Wheel[str] = Wheel()
+    assert list(wheel.due(100.0)) == []
+    wheel.put("late", 5.0)
+    assert list(wheel.due(100.0)) == []
+    assert list(wheel.due(100.0 + TICK)) == ["late"]
+
+
+def test_a_long_sleep_costs_no_more_than_its_items() -> None:
+    """A machine that was suspended for a year goes on at once, in order."""
+    wheel: Wheel[str] = Wheel()
+    list(wheel.due(0.0))
+    wheel.put("second", 20.0)
+    wheel.put("first", 10.0)
+    assert list(wheel.due(3.15e7)) == ["first", "second"]

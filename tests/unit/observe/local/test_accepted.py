@@ -1,0 +1,323 @@
+"""The last accepted registry: how it is packed, whose it is, when it is written."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import json
+import logging
+import random
+from typing import Any, cast
+
+import pytest
+
+from hub.errors import BadAnswer, ClusterUnreachable, Conflict, Forbidden, NotFound
+from hub.kube.client import Client
+from hub.model import ANNOTATION_WITHHELD, LABEL_OWNER, MANAGED_BY
+from hub.observe.local.accepted import (
+    ACCEPTED_AT,
+    LEGIBLE,
+    PACKED,
+    PLAIN,
+    ROOM,
+    Keeper,
+    owner_in,
+    packed,
+    read,
+    stand_in,
+    withheld,
+)
+from hub.registry.file import MAX_BYTES
+from tests.support.clocks import HastyClock
+
+CONTENT = b"version: 1\nowner: default  # \xc3\xa4\n"
+PATH = "/api/v1/namespaces/ops/configmaps"
+
+
+class Api:
+    """One ConfigMap, or none."""
+
+    def __init__(self, stored: dict[str, Any] | None = None) -> None:
+        self.stored = stored
+        self.writes: list[str] = []
+        self.errors: list[Exception] = []
+        self.away: Exception | None = None
+
+    async def request(self, method: str, path: str, *, body: bytes = b"", admit: Any = None, **_: Any) -> bytes:
+        if admit is not None:
+            admit()
+        if self.away is not None:
+            raise self.away
+        if method != "GET":
+            self.writes.append(f"{method} {path}")
+            if self.errors:
+                raise self.errors.pop(0)
+            self.stored = json.loads(body)
+        if self.stored is None:
+            raise NotFound(404)
+        return json.dumps(self.stored).encode()
+
+
+def keeper(api: Api) -> Keeper:
+    """Of the owner default in the namespace ops, in a process that leads."""
+    return Keeper(cast("Client", api), HastyClock(), "ops", "default", lambda: True)
+
+
+async def run(each: Keeper, api: Api, writes: int) -> None:
+    """Let it work until there were so many writes, and long enough for another one that should not be."""
+    task = asyncio.create_task(each.run())
+    async with asyncio.timeout(10):
+        while len(api.writes) < writes:  # noqa: ASYNC110 - a thread packs meanwhile
+            await asyncio.sleep(0.001)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "owner"),
+    [
+        ("owner: team-a\n", "team-a"),
+        ("version: [\nowner: 'team.a'   # ours\r\nclusters: {", "team.a"),
+        ('owner: "x"\n', "x"),
+        ("  owner: nested\n", ""),
+        ("# owner: comment\n", ""),
+        ("owner: a\nowner: b\n", ""),
+        ("owner: two words\n", ""),
+        ("owner: ../../x\n", ""),
+        ("owner: -\n", ""),
+        (f"owner: {'a' * 64}\n", ""),
+        ("owner:\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_owner_of_a_file_that_cannot_be_read(content: str, owner: str) -> None:
+    """One top-level line says it; anything doubtful says nothing."""
+    assert owner_in(content.encode()) == owner
+
+
+def test_the_owner_of_no_text_at_all() -> None:
+    """Bytes that are no UTF-8 stop nothing."""
+    assert owner_in(b"\xff\xfe\nowner: a\n\x00") == "a"
+
+
+async def test_content_is_read_back_as_it_was() -> None:
+    """Legible, packed, or refused because it does not fit."""
+    for content in (CONTENT, CONTENT + b"# x\n" * LEGIBLE):
+        body = packed(content)
+        assert body is not None
+        kept = await read(cast("Client", Api({"metadata": {}, **body})), "ops", "default")
+        assert kept.content == content
+    assert packed(random.Random(1).randbytes(1_100_000)) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"data": {"other": "x"}},
+        {"data": {PLAIN: ""}},
+        {"binaryData": {PACKED: "no base64!"}},
+        {"binaryData": {PACKED: base64.b64encode(b"no gzip").decode()}},
+        {"binaryData": {PACKED: base64.b64encode(gzip.compress(CONTENT)[:-9]).decode()}},
+        {"binaryData": {PACKED: base64.b64encode(gzip.compress(b"0" * (MAX_BYTES + 1))).decode()}},
+        {"data": {PLAIN: "x" * (MAX_BYTES + 1)}},
+    ],
+    ids=["empty", "other key", "no text", "no base64", "no gzip", "cut short", "bomb", "too large"],
+)
+async def test_what_is_no_registry_is_refused(body: dict[str, Any]) -> None:
+    """Somebody changed it: it is an error that names the ConfigMap, and no bomb."""
+    with pytest.raises(BadAnswer, match="endpointslice-hub-registry-default"):
+        await read(cast("Client", Api({"metadata": {}, **body})), "ops", "default")
+
+
+async def test_it_is_written_once() -> None:
+    """Created, then replaced with the version it was read with; the same content again is no write."""
+    api = Api()
+    for content, writes in ((CONTENT, 1), (CONTENT, 1), (CONTENT + b"# more\n", 2)):
+        each = keeper(api)
+        each.accepted(content)
+        await run(each, api, writes)
+        assert len(api.writes) == writes
+        assert api.stored is not None
+        api.stored["metadata"]["resourceVersion"] = "7"
+    assert api.writes == [f"POST {PATH}", f"PUT {PATH}/endpointslice-hub-registry-default"]
+
+
+async def test_garbage_is_replaced() -> None:
+    """What is kept and cannot be read does not stay for that."""
+    api = Api({"metadata": {"resourceVersion": "7"}, "binaryData": {PACKED: "no base64!"}})
+    each = keeper(api)
+    each.accepted(CONTENT)
+    await run(each, api, 1)
+    assert api.stored is not None
+    assert api.stored["data"] == {PLAIN: CONTENT.decode()}
+    assert api.stored["metadata"]["resourceVersion"] == "7"
+
+
+async def test_a_standby_writes_nothing_until_it_leads() -> None:
+    """Then it keeps what it has accepted."""
+    api, leads = Api(), [False]
+    each = Keeper(cast("Client", api), HastyClock(), "ops", "default", lambda: leads[0])
+    each.accepted(CONTENT)
+    await run(each, api, 0)
+    assert api.writes == []
+    leads[0] = True
+    each.led()
+    await run(each, api, 1)
+    assert api.writes == [f"POST {PATH}"]
+
+
+async def test_a_failure_is_said_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    """The rule that is missing is named; a conflict is read anew."""
+    caplog.set_level(logging.INFO)
+    api = Api()
+    api.errors = [Forbidden(403), Forbidden(403), Conflict(409)]
+    each = keeper(api)
+    each.accepted(CONTENT)
+    await run(each, api, 4)
+    assert len(api.writes) == 4
+    assert each.problem == ""
+    assert caplog.text.count("403: the hub's account lacks the rule «configmaps: get, create, update»") == 1
+    assert "the registry is kept in ConfigMap ops/endpointslice-hub-registry-default" in caplog.text
+
+
+async def test_what_is_kept_says_whose_it_is_and_when_it_was_accepted() -> None:
+    """In labels and annotations, without a version where it is new."""
+    api = Api()
+    each = keeper(api)
+    each.accepted(CONTENT)
+    await run(each, api, 1)
+    assert api.stored is not None
+    meta = api.stored["metadata"]
+    assert meta["name"] == "endpointslice-hub-registry-default"
+    assert meta["labels"] == {"app.kubernetes.io/managed-by": MANAGED_BY, LABEL_OWNER: "default"}
+    assert set(meta["annotations"]) == {ACCEPTED_AT}
+    assert "resourceVersion" not in meta
+    assert (await read(cast("Client", api), "ops", "default")).at == meta["annotations"][ACCEPTED_AT]
+
+
+async def test_a_withheld_removal_is_noted_and_taken_back() -> None:
+    """The registry stays as it was accepted, with its time; a hub that knows of none yet leaves the note alone."""
+    api = Api()
+    first = keeper(api)
+    first.accepted(CONTENT)
+    await run(first, api, 1)
+    assert await withheld(cast("Client", api), "ops", "default") is False
+    assert api.stored is not None
+    at = api.stored["metadata"]["annotations"][ACCEPTED_AT] = "2026-01-01T00:00:00Z"
+
+    first.withhold("abc")
+    await run(first, api, 2)
+    assert api.stored["metadata"]["annotations"] == {ACCEPTED_AT: at, ANNOTATION_WITHHELD: "abc"}
+    assert await withheld(cast("Client", api), "ops", "default") is True
+    first.withhold("abc")
+    await run(first, api, 2)
+
+    second = keeper(api)
+    second.accepted(CONTENT)
+    await run(second, api, 2)
+    assert (len(api.writes), api.stored["metadata"]["annotations"][ANNOTATION_WITHHELD]) == (2, "abc")
+
+    second.withhold("")
+    await run(second, api, 3)
+    assert (len(api.writes), api.stored["metadata"]["annotations"]) == (3, {ACCEPTED_AT: at})
+
+
+@pytest.mark.parametrize(
+    ("error", "found"), [(NotFound(404), False), (Forbidden(403), False), (ClusterUnreachable("x"), True)]
+)
+async def test_what_was_withheld_counts_where_it_cannot_be_told(error: Exception, *, found: bool) -> None:
+    """Where nothing may be read nothing was kept; an API that is away may hide something."""
+    api = Api()
+    api.away = error
+    assert await withheld(cast("Client", api), "ops", "default") is found
+
+
+@pytest.mark.parametrize(("size", "key"), [(LEGIBLE, "data"), (LEGIBLE + 1, "binaryData")])
+def test_up_to_half_a_megabyte_stays_legible(size: int, key: str) -> None:
+    """What is longer is compressed."""
+    body = packed(b"#" * size)
+    assert body is not None
+    assert set(body) == {key}
+
+
+def test_what_fits_when_compressed_is_kept() -> None:
+    """A ConfigMap takes a megabyte and no more."""
+    noise = random.Random(1).randbytes(ROOM)
+    over = len(gzip.compress(noise, mtime=0)) - ROOM
+    assert over > 0
+    assert packed(noise) is None
+    assert packed(noise[: -2 * over]) is not None
+
+
+async def test_a_registry_that_is_too_large_is_said_and_not_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is written, and nothing is tried again."""
+    api = Api()
+    each = keeper(api)
+    each.accepted(random.Random(1).randbytes(ROOM + 1000))
+    task = asyncio.create_task(each.run())
+    async with asyncio.timeout(10):
+        while "too large" not in caplog.text:  # noqa: ASYNC110 - a thread packs meanwhile
+            await asyncio.sleep(0.001)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert (api.writes, each.problem) == ([], "")
+
+
+async def test_a_process_that_leads_no_more_writes_nothing() -> None:
+    """It asks right before the write."""
+    api, answers = Api(), [True, False]
+    each = Keeper(cast("Client", api), HastyClock(), "ops", "default", lambda: answers.pop(0) if answers else False)
+    each.accepted(CONTENT)
+    await run(each, api, 0)
+    assert api.writes == []
+
+
+REGISTRY = b"version: 1\nowner: default\nclusters: []\n"
+
+
+async def kept(content: bytes, owner: str, tmp_path: Any, file: bytes = b"clusters: [") -> tuple[Any, str]:
+    """What stands in for a file, of what is kept for an owner."""
+    (tmp_path / "clusters.yaml").write_bytes(file)
+    body = packed(content)
+    assert body is not None
+    api = Api({"metadata": {"annotations": {ACCEPTED_AT: "2026-01-01T00:00:00Z"}}, **body})
+    return await stand_in(cast("Client", api), "ops", str(tmp_path / "clusters.yaml"), owner)
+
+
+async def test_the_last_accepted_registry_stands_in(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told with the time it is of."""
+    loaded, at = await kept(REGISTRY, "default", tmp_path)
+    assert (loaded.registry.owner, loaded.content, at) == ("default", b"", "2026-01-01T00:00:00Z")
+    assert "the registry is rejected: the one accepted at 2026-01-01T00:00:00Z is in force" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "owner", "file", "says"),
+    [
+        (REGISTRY, "other", b"", "belongs to owner default: not used"),
+        (REGISTRY, "default", b"owner: other\nclusters: [", "belongs to owner default: not used"),
+        (b"clusters: 7\n", "default", b"", "cannot be used"),
+    ],
+)
+async def test_what_is_kept_of_another_owner_or_broken_does_not_stand_in(
+    content: bytes, owner: str, file: bytes, says: str, tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The owner that the rejected file names counts more than the one that is known otherwise."""
+    assert await kept(content, owner, tmp_path, file) == (None, "")
+    assert says in caplog.text
+
+
+@pytest.mark.parametrize(("error", "says"), [(NotFound(404), ""), (ClusterUnreachable("away"), "cannot be read: away")])
+async def test_without_an_answer_nothing_stands_in(
+    error: Exception, says: str, tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where nothing was kept there is nothing to say."""
+    api = Api()
+    api.away = error
+    assert await stand_in(cast("Client", api), "ops", str(tmp_path / "none"), "default") == (None, "")
+    assert bool(caplog.records) is bool(says)
+    assert says in caplog.text

@@ -1,0 +1,116 @@
+"""Approvals: what is kept, for how long, and what counts for nothing."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from hub.errors import ClusterUnreachable, Forbidden
+from hub.kube.client import Client
+from hub.model import ConfigMap
+from hub.observe.local.approvals import GOOD_FOR, Approval, Approvals, config_map, merged, read, subject
+from tests.support.clocks import ManualClock
+
+NOW = 1_800_000_000.0
+
+
+def approval(seconds: float = GOOD_FOR) -> Approval:
+    """An approval that ends so many seconds from NOW."""
+    return Approval("service", "edge/payments", "me@here", datetime.fromtimestamp(NOW + seconds, UTC))
+
+
+def following() -> tuple[Approvals, ManualClock, list[frozenset[str]]]:
+    """Approvals, their clock, and what was valid at each change."""
+    clock, heard = ManualClock(wall_time=NOW), list[frozenset[str]]()
+    client: Client = None  # type: ignore[assignment]  # nothing is asked here
+    found = Approvals(client, clock, "default", "default", lambda: heard.append(found.valid()))
+    return found, clock, heard
+
+
+def holding(*names: str, seconds: float = GOOD_FOR) -> ConfigMap:
+    """A ConfigMap with approvals of these hashes."""
+    data: dict[str, str] = {}
+    for name in names:
+        data = merged(data, name, approval(seconds), NOW)
+    return ConfigMap("default", config_map("default"), data)
+
+
+def test_an_entry_says_what_for_by_whom_and_until_when() -> None:
+    """The ConfigMap is read by people as well."""
+    data = merged({}, "abcdef012345", approval(), NOW)
+    assert json.loads(data["abcdef012345"]) == {
+        "kind": "service",
+        "target": "edge/payments",
+        "by": "me@here",
+        "expires": "2027-01-15T09:00:00Z",
+    }
+
+
+def test_merging_drops_what_has_expired_and_keeps_what_it_does_not_understand() -> None:
+    """Entries of others stay; so does what a later version may have put there."""
+    data = merged(merged({"note": "keep me"}, "old", approval(-1), NOW), "young", approval(), NOW)
+    assert sorted(merged(data, "new", approval(), NOW)) == ["new", "note", "young"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "yes",
+        "{}",
+        "\udc00",
+        '{"kind":"service","target":"a/b","by":"me","expires":"tomorrow"}',
+        '{"kind":"service","target":"a/b","by":"me","expires":"2999-01-01T00:00:00"}',
+        '{"kind":"service","target":"a/b","by":"me","expires":null}',
+    ],
+)
+def test_what_is_not_readable_approves_nothing(text: str) -> None:
+    """An entry without a moment at which it ends is none."""
+    assert read({"abcdef012345": text}) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("registry", ("registry", "")),
+        ("cluster/eu", ("cluster", "eu")),
+        ("edge/payments", ("service", "edge/payments")),
+        ("edge/registry", ("service", "edge/registry")),
+    ],
+)
+def test_what_is_approved_is_a_service_a_cluster_or_the_registry(text: str, what: tuple[str, str]) -> None:
+    """The three forms of the command line."""
+    assert subject(text) == what
+
+
+def test_an_approval_ends_by_itself() -> None:
+    """At its last second it counts, after it no more."""
+    found, clock, _ = following()
+    found.upsert(None, holding("a", "b"), "1")
+    assert found.valid() == {"a", "b"}
+    clock.wall_time = NOW + GOOD_FOR
+    assert found.valid() == frozenset()
+
+
+def test_a_change_is_told_once_and_can_be_acted_on() -> None:
+    """Whoever hears of it finds it valid; the same state again is no news; a deletion is."""
+    found, _, heard = following()
+    found.replace({1: holding("a")}, "1")
+    found.upsert(1, holding("a"), "2")
+    found.upsert(1, holding("a", "b"), "3")
+    found.delete(1, holding("a", "b"), "4")
+    assert heard == [{"a"}, {"a", "b"}, frozenset()]
+
+
+def test_approvals_outlast_an_api_that_is_away_but_not_a_lost_permission(caplog: pytest.LogCaptureFixture) -> None:
+    """They expire by themselves; a hub that may not read them has none, and says so once."""
+    found, _, _ = following()
+    found.upsert(1, holding("a"), "1")
+    found.failed(ClusterUnreachable("gone"))
+    assert found.valid() == {"a"}
+    for _ in range(4):  # a server that is only starting refuses a time or two
+        found.failed(Forbidden(403))
+        assert found.valid() == frozenset()
+    assert caplog.text.count("configmaps: get, list, watch") == 1

@@ -1,0 +1,260 @@
+"""The hub cluster as the hub follows and writes it, against a simulated API server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from hub_testkit import SimulatedCluster, make_service, make_slice
+
+from hub.errors import AlreadyExists, ClusterUnreachable, Conflict, Forbidden, NotFound
+from hub.kube.client import Client
+from hub.kube.credentials import Credentials
+from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
+from hub.kube.resolver import LookupPool
+from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, ObjectKey, TargetKey
+from hub.observe.local.cluster import Follower, LocalCluster
+from hub.runtime.clock import SystemClock
+from tests.support import build
+from tests.support.waiting import until
+
+SERVICES, SLICES = "services: get, list, watch", "endpointslices: list"
+TARGET = TargetKey("edge", "payments")
+ONE = build.slice("s-0", build.endpoints(2), resource_version="")
+
+
+@pytest.fixture
+async def sim() -> AsyncIterator[SimulatedCluster]:
+    """A hub cluster with two namespaces and a Service in each."""
+    async with SimulatedCluster("hub") as made:
+        for namespace in ("edge", "other"):
+            made.namespaces.add({"metadata": {"name": namespace}})
+            made.put(make_service(namespace, "payments"))
+        yield made
+
+
+@pytest.fixture
+async def client(sim: SimulatedCluster) -> AsyncIterator[Client]:
+    """A client of it."""
+    pool = LookupPool()
+    access = parse_kubeconfig(sim.kubeconfig().encode(), origin="a test", policy=KubeconfigPolicy(), context=None)
+    async with Client(Credentials(access, SystemClock()), pool) as made:
+        yield made
+    pool.close()
+
+
+@asynccontextmanager
+async def following(client: Client, **more: Any) -> AsyncIterator[LocalCluster]:
+    """The hub cluster of the owner ``default``, followed."""
+    hub = LocalCluster(client, SystemClock(), ("default",), more.pop("on_change", lambda _: None), **more)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each()) for each in (hub.follow_services, hub.follow_slices)]
+        try:
+            async with asyncio.timeout(20):
+                await hub.wait_synced()
+            yield hub
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def ours(name: str, owner: str = "default", namespace: str = "edge") -> dict[str, Any]:
+    """A slice of an owner."""
+    made = make_slice(namespace, name, "payments", ["10.0.0.1"])
+    made["metadata"]["labels"] |= {LABEL_MANAGED_BY: MANAGED_BY, LABEL_OWNER: owner}
+    return made
+
+
+def names(hub: LocalCluster) -> list[str]:
+    """Of the slices that are known."""
+    return sorted(each.name for each in hub.slices.values())
+
+
+async def test_both_pictures_are_known_before_it_is_synced(sim: SimulatedCluster, client: Client) -> None:
+    """All Services; of the slices those of our owner."""
+    sim.put(ours("a"))
+    sim.put(ours("b", owner="another"))
+    hub = LocalCluster(client, SystemClock(), ("default",), lambda _: None)
+    assert (hub.synced, hub.heard, hub.error) == (False, False, "")
+    async with following(client) as hub:
+        assert (hub.synced, hub.heard, hub.error) == (True, True, "")
+        assert names(hub) == ["a"]
+        assert hub.services.get(TARGET) is not None
+        assert hub.follows("edge")
+        assert hub.follows("anything")
+
+
+async def test_only_the_namespaces_that_are_named_are_followed(sim: SimulatedCluster, client: Client) -> None:
+    """Nothing is asked of the others, and the tasks say which is which."""
+    sim.put(ours("a"))
+    sim.put(ours("b", namespace="other"))
+    async with following(client, namespaces=("edge",)) as hub:
+        assert names(hub) == ["a"]
+        assert hub.services.get(TARGET) is not None
+        assert hub.services.get(TargetKey("other", "payments")) is None
+        assert (hub.follows("edge"), hub.follows("other")) == (True, False)
+        assert "services of namespace edge of the hub cluster" in {task.get_name() for task in asyncio.all_tasks()}
+
+
+async def test_tasks_that_follow_everything_name_no_namespace(client: Client) -> None:
+    """Their names are in logs."""
+    async with following(client):
+        assert "services of the hub cluster" in {task.get_name() for task in asyncio.all_tasks()}
+
+
+async def test_slices_of_new_owners_are_followed_from_then_on(sim: SimulatedCluster, client: Client) -> None:
+    """The same owners again restart nothing."""
+    sim.put(ours("a"))
+    sim.put(ours("b", owner="another"))
+    async with following(client) as hub:
+        lists = sim.requests["list", "endpointslices"]
+        hub.own(("default",))
+        await asyncio.sleep(0.1)
+        assert sim.requests["list", "endpointslices"] == lists
+        hub.own(("default", "another"))
+        await until(lambda: names(hub) == ["a", "b"])
+
+
+async def test_changes_wake_their_target(sim: SimulatedCluster, client: Client) -> None:
+    """Of Services and of slices."""
+    woken: list[TargetKey] = []
+    async with following(client, on_change=woken.append):
+        woken.clear()
+        sim.put(ours("a"))
+        await until(lambda: TARGET in woken)
+        woken.clear()
+        sim.services.delete("payments", namespace="other")
+        await until(lambda: TargetKey("other", "payments") in woken)
+
+
+async def test_what_is_written_is_known_at_once(sim: SimulatedCluster, client: Client) -> None:
+    """Under the identity the server gave it; the next write goes by it, and deletes just that state."""
+    admitted: list[TargetKey] = []
+    async with following(client, admit=admitted.append) as hub:
+        await hub.create(ONE, 5.0)
+        made = hub.slices.get(ObjectKey("edge", "s-0"))
+        assert made is not None
+        assert made.resource_version == sim.slices.list()[0]["metadata"]["resourceVersion"]
+        with pytest.raises(AlreadyExists):
+            await hub.create(ONE, 5.0)
+        await hub.update(msgspec.structs.replace(made, endpoints=made.endpoints[:1]), 5.0)
+        after = hub.slices.get(ObjectKey("edge", "s-0"))
+        assert after is not None
+        assert len(sim.slices.list()[0]["endpoints"]) == len(after.endpoints) == 1
+        for write in (hub.update, hub.delete):
+            with pytest.raises(Conflict):
+                await write(made, 5.0)
+        await hub.delete(after, 5.0)
+        assert hub.slices.get(ObjectKey("edge", "s-0")) is None
+        assert sim.slices.list() == []
+        await hub.delete(after, 5.0)  # it is gone: that is what was wanted
+        assert admitted == [TARGET] * 8  # the first write was sent twice: the simulator takes no protobuf
+
+
+async def test_a_write_that_is_not_admitted_is_not_sent(sim: SimulatedCluster, client: Client) -> None:
+    """The right to write is asked for when the request is about to go out."""
+
+    def refuse(_: TargetKey) -> None:
+        raise ClusterUnreachable("not any more")
+
+    async with following(client, admit=refuse) as hub:
+        for write in (hub.create, hub.update, hub.delete):
+            with pytest.raises(ClusterUnreachable, match="not any more"):
+                await write(msgspec.structs.replace(ONE, resource_version="7"), 5.0)
+        assert sim.writes == 0
+
+
+@pytest.mark.parametrize("code", [406, 415])
+async def test_a_server_without_protobuf_gets_json(
+    sim: SimulatedCluster, client: Client, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From the first refusal on, which is no failure."""
+    caplog.set_level(logging.INFO)
+    async with following(client) as hub:
+        sim.fail_next(status=code, verb="create", resource="endpointslices")
+        await hub.create(ONE, 5.0)
+        await hub.create(build.slice("s-1", build.endpoints(1), resource_version=""), 5.0)
+        assert sorted(each["metadata"]["name"] for each in sim.slices.list()) == ["s-0", "s-1"]
+        assert caplog.text.count("does not take protobuf: writing JSON") == 1
+        sim.fail_next(status=code, verb="create", resource="endpointslices")
+        with pytest.raises(Exception, match=str(code)):
+            await hub.create(build.slice("s-2", build.endpoints(1), resource_version=""), 5.0)
+
+
+async def test_another_refusal_is_the_callers(sim: SimulatedCluster, client: Client) -> None:
+    """And nothing is known of the slice."""
+    async with following(client) as hub:
+        sim.forbid("create", "endpointslices")
+        with pytest.raises(Forbidden):
+            await hub.create(ONE, 5.0)
+        assert names(hub) == []
+        with pytest.raises(NotFound):
+            await hub.update(msgspec.structs.replace(ONE, resource_version="7"), 5.0)
+
+
+async def test_reading_again_enters_what_is_there(sim: SimulatedCluster, client: Client) -> None:
+    """A slice that is gone, or another owner's, is none of ours; the caller sees it all the same."""
+    hub = LocalCluster(client, SystemClock(), ("default",), lambda _: None)
+    sim.put(ours("a"))
+    sim.put(ours("b", owner="another"))
+    foreign = make_slice("edge", "c", "payments", ["10.0.0.1"])
+    foreign["metadata"]["labels"] |= {LABEL_MANAGED_BY: "somebody", LABEL_OWNER: "default"}
+    sim.put(foreign)
+    found = [await hub.reread(ObjectKey("edge", name), 5.0) for name in "abcd"]
+    assert [each.name if each is not None else None for each in found] == ["a", "b", "c", None]
+    assert names(hub) == ["a"]
+    sim.slices.delete("a", namespace="edge")
+    assert await hub.reread(ObjectKey("edge", "a"), 5.0) is None
+    assert names(hub) == []
+
+
+async def test_what_cannot_be_followed_is_the_error(sim: SimulatedCluster, client: Client) -> None:
+    """With the rule that is missing; it ends with the right."""
+    sim.forbid("*", "endpointslices")
+    hub = LocalCluster(client, SystemClock(), ("default",), lambda _: None)
+    tasks = [asyncio.create_task(each()) for each in (hub.follow_services, hub.follow_slices)]
+    await until(lambda: hub.heard)
+    assert not hub.synced
+    assert hub.error.startswith("403: the hub's account lacks the rule «endpointslices.discovery.k8s.io: ")
+    sim.permit()
+    await until(lambda: hub.synced and not hub.error)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+REFUSED: Callable[[], Forbidden] = lambda: Forbidden(403, "Forbidden", "no")  # noqa: E731
+
+
+def test_a_follower_warns_once_of_each_kind_of_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """A missing rule is believed at the third refusal; that all is well again is said where it was warned."""
+    caplog.set_level(logging.INFO)
+    follower = Follower("Services", "services: list", "edge")
+    assert (follower.heard, follower.error) == (False, "")
+    follower.answered()
+    assert (follower.heard, caplog.messages) == (True, [])
+    for _ in range(4):
+        follower.failed(REFUSED())
+    rule = "403: the hub's account lacks the rule «services: list» in namespace edge in the hub cluster"
+    assert follower.error == rule
+    assert caplog.messages == [f"hub cluster: cannot follow Services of namespace edge: {rule}"]
+    follower.failed(ClusterUnreachable("away"))
+    follower.failed(ClusterUnreachable("away"))
+    assert (len(caplog.messages), follower.error) == (2, "away")
+    follower.answered()
+    follower.answered()
+    assert caplog.messages[2:] == ["hub cluster: Services of namespace edge are followed again"]
+    assert follower.error == ""
+
+
+def test_a_follower_has_heard_a_failure() -> None:
+    """An answer of any kind: what is wrong is known from then on."""
+    follower = Follower("Services", "services: list")
+    follower.failed(REFUSED())
+    assert follower.heard
+    assert follower.error == "403: the hub's account lacks the rule «services: list» in the hub cluster"

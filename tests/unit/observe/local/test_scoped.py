@@ -1,0 +1,110 @@
+"""Several namespaces look like one store, and what one of them says means nothing for another."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from hub.model import ObjectKey, Service, Slice, TargetKey
+from hub.observe.local.scoped import ServiceStores, SliceStores
+from hub.observe.local.stores import ServiceStore, SliceStore
+from tests.support import build
+
+EDGE, SHOP, OTHER = (TargetKey(namespace, "payments") for namespace in ("edge", "shop", "other"))
+Stores = tuple[SliceStores, SliceStore, SliceStore]
+
+
+@pytest.fixture
+def woken() -> list[TargetKey]:
+    """Targets that are to be looked at."""
+    return []
+
+
+@pytest.fixture
+def stores(woken: list[TargetKey]) -> Stores:
+    """All of them, and those of edge and shop."""
+    edge, shop, elsewhere = (SliceStore(woken.append) for _ in range(3))
+    return SliceStores({"edge": edge, "shop": shop}, elsewhere), edge, shop
+
+
+def published(namespace: str, version: int) -> Slice:
+    """A slice as the API server has it."""
+    made = build.slice("payments-1", namespace=namespace, resource_version=str(version))
+    return msgspec.structs.replace(made, uid=f"uid-{namespace}")
+
+
+def key(value: Slice) -> ObjectKey:
+    """Its key."""
+    return ObjectKey(value.namespace, value.name)
+
+
+def test_picture_is_complete_once_every_namespace_was_listed(stores: Stores) -> None:
+    """One that has not answered yet is unknown, and so is the whole."""
+    both, edge, shop = stores
+    edge.replace({}, "100")
+    edge.replace({}, "101")
+    assert both.lists == 0
+    shop.replace({}, "99")
+    assert both.lists == 1
+
+
+def test_list_of_one_namespace_leaves_the_others(stores: Stores, woken: list[TargetKey]) -> None:
+    """Slices of another namespace are not gone because a list lacks them, nor old because it is newer."""
+    both, edge, shop = stores
+    first, second = published("edge", 90), published("shop", 91)
+    edge.replace({key(first): first}, "95")
+    shop.replace({}, "200")
+    edge.upsert(key(first), msgspec.structs.replace(first, resource_version="150"), "150")
+    shop.upsert(key(second), msgspec.structs.replace(second, resource_version="201"), "201")
+    assert {each.namespace: each.resource_version for each in both.values()} == {"edge": "150", "shop": "201"}
+    assert sorted(both.targets()) == [EDGE, SHOP]
+    assert dict(both.items()).keys() == {key(first), key(second)}
+    assert key(first) in both
+    assert set(woken) == {EDGE, SHOP}
+
+
+def test_writes_are_entered_where_they_belong(stores: Stores) -> None:
+    """What this process wrote, deleted and read again is known at once, in its namespace."""
+    both, edge, shop = stores
+    edge.replace({}, "100")
+    shop.replace({}, "100")
+    value = published("shop", 101)
+    with both.writing(key(value)):
+        assert shop.defers(key(value), lambda: None)
+        assert not edge.defers(key(value), lambda: None)
+    both.wrote(value)
+    assert both.get(key(value)) is value
+    assert list(both.of(SHOP)) == ["payments-1"]
+    assert both.of(EDGE) == {}
+    again = published("shop", 102)
+    both.read(key(value), again, both.reading(key(value)))
+    assert both.get(key(value)) == again
+    both.deleted(again)
+    assert both.get(key(value)) is None
+
+
+def test_other_namespaces_look_empty(stores: Stores) -> None:
+    """Nothing is known of them, and nothing of them is told."""
+    both, edge, shop = stores
+    edge.replace({}, "100")
+    shop.replace({}, "100")
+    assert both.of(OTHER) == {}
+    assert both.get(ObjectKey("other", "payments-1")) is None
+    with both.writing(ObjectKey("other", "payments-1")):
+        pass
+    both.wrote(published("other", 101))
+    assert list(both.targets()) == []
+
+
+def test_services_are_found_in_their_namespace(woken: list[TargetKey]) -> None:
+    """A list of one namespace says nothing of another one's Services."""
+    edge, shop = ServiceStore(woken.append), ServiceStore(woken.append)
+    both = ServiceStores({"edge": edge, "shop": shop})
+    found: Service = build.service(namespace="shop")
+    shop.replace({("shop", "payments"): found}, "1")
+    assert both.lists == 0
+    edge.replace({}, "2")
+    assert both.lists == 1
+    assert both.get(SHOP) is found
+    assert both.get(EDGE) is None
+    assert both.get(OTHER) is None

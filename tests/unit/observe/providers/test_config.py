@@ -1,0 +1,126 @@
+"""Findings in a provider's configuration."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from hub.observe.providers.config import ConfigInvalid, ConfigProblem, check_config, parse_config
+from hub.plugin import NoConfig, ProviderType
+from tests.unit.observe.providers.plugins import Scripted
+
+
+class SecretFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    file: str
+
+
+class SecretEnv(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    env: str
+
+
+class Config(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    datacenters: tuple[str, ...] = Field(min_length=1)
+    lan: int = 1
+    mode: Literal["fast", "slow"] = "fast"
+    token: SecretFile | SecretEnv | None = None
+
+    @field_validator("lan")
+    @classmethod
+    def _positive(cls, value: int) -> int:
+        if value < 1:
+            raise ValueError("must be a LAN id, from 1.")
+        return value
+
+
+class Lax(BaseModel):
+    url: str = Field(default="", alias="apiUrl")
+
+
+class Crashing(BaseModel):
+    lan: int = 1
+
+    @field_validator("lan")
+    @classmethod
+    def _crash(cls, value: int) -> int:
+        raise RuntimeError(f"hunter{value}")
+
+
+def type_of(config: type[BaseModel | NoConfig]) -> ProviderType:
+    """A provider type with that configuration."""
+    return Scripted().type(config=config)
+
+
+@pytest.mark.parametrize(
+    ("config", "problems"),
+    [
+        ({}, ["provider.config.datacenters: required key is missing"]),
+        (
+            {"datacentres": [], "datacenters": ["x"]},
+            ["provider.config.datacentres: unknown key (did you mean 'datacenters'?)"],
+        ),
+        ({"datacenters": ["x", 7]}, ["provider.config.datacenters[1]: Input should be a valid string"]),
+        (
+            {"datacenters": [], "lan": 0},
+            [
+                "provider.config.datacenters: Tuple should have at least 1 item after validation, not 0",
+                "provider.config.lan: must be a LAN id, from 1",
+            ],
+        ),
+        ({"datacenters": [7]}, ["provider.config.datacenters[0]: Input should be a valid string"]),
+        ({"datacenters": ["x"], "mode": "quick"}, ["provider.config.mode: Input should be 'fast' or 'slow'"]),
+        (
+            {"datacenters": ["x"], "token": {"file": 3}},
+            [
+                "provider.config.token.file: Input should be a valid string",
+                "provider.config.token.env: required key is missing",
+                "provider.config.token.file: unknown key",
+            ],
+        ),
+        ([], ["provider.config: must be a mapping"]),
+        (None, ["provider.config: must be a mapping"]),
+        ({1: 2}, ["provider.config: must be a mapping"]),
+    ],
+)
+def test_findings_name_the_key(config: Any, problems: list[str]) -> None:
+    """Each finding has the key's path, one sentence, and a suggestion where there is one."""
+    assert [str(problem) for problem in check_config(type_of(Config), config)] == problems
+
+
+def test_a_valid_configuration_is_the_plugins_own_model() -> None:
+    """The plugin gets what its model makes of the mapping."""
+    assert parse_config(type_of(Config), {"datacenters": ["x"]}) == Config(datacenters=["x"])
+
+
+def test_values_are_never_quoted() -> None:
+    """A credential written inline by mistake does not end in a log."""
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_config(type_of(Config), {"datacenters": ["x"], "token": "hunter2", "lan": "hunter2", "mode": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_unknown_keys_are_refused_even_by_a_lax_model() -> None:
+    """A model that ignores unknown keys does not make a typo disappear."""
+    assert check_config(type_of(Lax), {"apiURL": "x"}) == (
+        ConfigProblem("provider.config.apiURL", "unknown key", "did you mean 'apiUrl'?"),
+    )
+    assert check_config(type_of(Lax), {"apiUrl": "x"}) == ()
+
+
+def test_a_type_without_configuration_takes_none() -> None:
+    """Keys for a plugin that has nothing to configure are an error each."""
+    assert parse_config(type_of(NoConfig), {}) == NoConfig()
+    problems = check_config(type_of(NoConfig), {"b": 1, "a": 2})
+    assert [problem.path for problem in problems] == ["provider.config.a", "provider.config.b"]
+
+
+def test_a_crashing_validator_is_the_plugins_fault() -> None:
+    """Foreign code that fails is named, its message is not trusted."""
+    problems = check_config(type_of(Crashing), {"lan": 2}, "clusters[0].provider.config")
+    assert [str(problem) for problem in problems] == [
+        "clusters[0].provider.config: provider 'scripted' failed to check it: RuntimeError"
+    ]

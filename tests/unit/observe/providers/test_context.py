@@ -1,0 +1,194 @@
+"""HubContext and ClusterContext: threads, HTTP, and what the flags allow."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from pathlib import Path
+
+import pytest
+
+from hub.errors import ProviderError
+from hub.observe.providers.context import Limits, ProviderCluster, ProviderHub
+from hub.observe.providers.faults import describe
+from hub.plugin import ClusterContext, HubContext, TerminalProviderError, TransientProviderError
+from hub.plugin.http import SharedHttp
+from hub.runtime.clock import SystemClock
+from tests.support.crowd import Crowd
+
+
+def hub(limits: Limits | None = None, **fields: object) -> ProviderHub:
+    """A context as a provider gets it."""
+    return ProviderHub("ionos", clock=SystemClock(), limits=limits, **fields)  # type: ignore[arg-type]
+
+
+async def test_run_sync_returns_raises_and_keeps_context() -> None:
+    """A blocking call behaves like a call."""
+    variable = contextvars.ContextVar("variable", default="")
+    variable.set("here")
+    context = hub()
+    assert await context.run_sync(lambda a, b: (a + b, variable.get()), 1, 2) == (3, "here")
+    with pytest.raises(KeyError):
+        await context.run_sync({}.__getitem__, "x")
+    with pytest.raises(ProviderError, match="StopIteration"):
+        await context.run_sync(lambda: next(iter(())))
+    with pytest.raises(ProviderError, match="SystemExit"):
+        await context.run_sync(exit)
+
+
+async def test_run_sync_is_bounded() -> None:
+    """No more calls at once than there are slots, and a cancelled one keeps its slot until it ends."""
+    crowd = Crowd()
+    context = hub(threads=2)
+    tasks = [asyncio.create_task(context.run_sync(crowd.visit, 0.05)) for _ in range(6)]
+    await asyncio.sleep(0.02)
+    tasks[0].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert crowd.most == 2
+
+
+async def test_a_thread_that_cannot_be_started_takes_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the system has room again, so has the provider."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    context = hub(threads=1)
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(TransientProviderError, match="no thread for a blocking call: can't start new thread"):
+            await context.run_sync(int)
+    async with asyncio.timeout(1):
+        assert await context.run_sync(int) == 0
+
+
+async def test_a_hanging_call_does_not_hold_its_caller() -> None:
+    """Cancelling stops waiting at once, and the thread is a daemon: it cannot hold the hub's end either."""
+    release = threading.Event()
+    context = hub()
+    try:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await context.run_sync(release.wait)
+        assert next(t for t in threading.enumerate() if t.name == "provider ionos").daemon
+    finally:
+        release.set()
+
+
+async def test_providers_share_a_session() -> None:
+    """One pool of connections for all."""
+    shared = SharedHttp()
+    assert hub(http=shared).http is hub(http=shared).http
+    await shared.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("api.ionos.com", True),
+        ("API.ionos.com.", True),
+        ("api.test", True),
+        ("api.test:8443", True),
+        ("other.test:8443", True),
+        ("other.test", False),
+        ("other.test:1", False),
+        ("evil.com", False),
+        ("api.ionos.com.evil.com", False),
+        ("", False),
+    ],
+)
+def test_api_hosts_beside_the_default_need_a_flag(host: str, allowed: bool) -> None:
+    """The plugin's own default is fine; anything else is named by --allow-api-host, port included or not."""
+    context = hub(Limits(allow_api_hosts=frozenset({"api.test", "Other.test:8443"})))
+    if allowed:
+        context.check_api_host(host, "api.ionos.com")
+    else:
+        with pytest.raises(TerminalProviderError, match="--allow-api-host"):
+            context.check_api_host(host, "api.ionos.com")
+
+
+@pytest.mark.parametrize(
+    ("program", "runs"),
+    [
+        ("/bin/echo", "/bin/echo"),
+        ("echo", "/bin/echo"),
+        ("/usr/bin/../../bin/echo", None),
+        ("./echo", None),
+        ("bin/echo", None),
+        ("sh", None),
+        ("", None),
+        ("-c", None),
+    ],
+)
+def test_programs_need_a_flag(program: str, runs: str | None) -> None:
+    """A program is named by --allow-exec, as it is or by its last part; nothing is looked up in PATH."""
+    context = hub(Limits(allow_exec=frozenset({"/bin/echo"})))
+    if runs is not None:
+        assert context.check_program(program) == runs
+    else:
+        with pytest.raises(TerminalProviderError, match="--allow-exec"):
+            context.check_program(program)
+
+
+async def test_run_program_runs_what_is_allowed_and_nothing_else() -> None:
+    """Output comes back; a program that cannot be used is an error of the provider's kind."""
+    context = hub(Limits(allow_exec=frozenset({"/bin/echo", "/no/such/program"})))
+    done = await context.run_program(["echo", "hello"])
+    assert (done.exit_code, done.stdout) == (0, b"hello\n")
+    with pytest.raises(TerminalProviderError):
+        await context.run_program(["/bin/sh", "-c", "true"])
+    with pytest.raises(TransientProviderError, match="cannot be started"):
+        await context.run_program(["/no/such/program"])
+    with pytest.raises(TerminalProviderError, match="no program"):
+        await context.run_program([])
+
+
+async def test_descriptions_hide_credentials_and_stay_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line of at most 256 characters, with the innermost error of a group and without what was read."""
+    monkeypatch.setenv("TOKEN_X", "hunter2")
+    context = hub()
+    await context.secret({"env": "TOKEN_X"}).get()
+    assert describe(ValueError("with hunter2\nin it"), context.secrets()) == "ValueError: with *** in it"
+    assert describe(ExceptionGroup("many", [ExceptionGroup("inner", [KeyError("k")])])) == "KeyError: 'k'"
+    assert describe(TransientProviderError("the API is away")) == "the API is away"
+    assert describe(RuntimeError()) == "RuntimeError"
+    assert len(describe(ValueError("x" * 10_000))) == 256
+    assert context.redact("token: hunter2") == "token: ***"
+
+
+async def test_a_credential_of_several_lines_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key file in an error's text: all of it goes before the text is made one line."""
+    monkeypatch.setenv("KEY_X", "-----BEGIN KEY-----\nc2VjcmV0\n-----END KEY-----\n")
+    context = hub()
+    key = await context.secret({"env": "KEY_X"}).get()
+    assert describe(ValueError(f"no key in {key}\nat all"), context.secrets()) == "ValueError: no key in *** at all"
+
+
+def test_equal_references_share_one_value(tmp_path: Path) -> None:
+    """A hundred clusters with one token read one token."""
+    context = hub(Limits(credentials_dir=str(tmp_path)))
+    assert context.secret({"file": "a"}) is context.secret({"file": "a"})
+    assert context.secret({"file": "a"}) is not context.secret({"file": "b"})
+
+
+def test_the_contexts_are_what_the_api_promises() -> None:
+    """Type checkers compare the implementation with the protocol; so does this."""
+    context: HubContext = hub()
+    called: list[str] = []
+    cluster: ClusterContext = ProviderCluster(context, "c1", "/etc/hub", lambda: called.append("changed"))
+    cluster.changed()
+    assert (cluster.name, cluster.folder, cluster.hub, called) == ("c1", "/etc/hub", context, ["changed"])
+    assert context.logger.name == "hub.provider.ionos"
+    assert context.clock.now() > 0
+    with pytest.raises(TerminalProviderError, match="no kubeconfig"):
+        cluster.api.services("default", "kubernetes")
+    with pytest.raises(TerminalProviderError, match="no kubeconfig"):
+        cluster.api.slices("default", "kubernetes")
+
+
+async def test_a_program_that_is_killed_while_it_runs_is_said_so() -> None:
+    """Somebody's kill -9 (or the kernel's, out of memory) is an exit code below zero, not an answer."""
+    hub = ProviderHub("p", clock=SystemClock(), limits=Limits(frozenset({"/bin/sh"})))
+    ended = await hub.run_program(["sh", "-c", "echo half; kill -9 $$"])
+    assert (ended.exit_code, ended.stdout) == (-9, b"half\n")

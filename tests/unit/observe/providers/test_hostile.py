@@ -1,0 +1,232 @@
+"""Plugins that misbehave in every place the hub calls them, in virtual time: nothing ends but their own answers."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, field_validator
+
+from hub.model import Found, Unknown
+from hub.observe.providers.host import ProviderHost
+from hub.observe.providers.resolver import Resolver
+from hub.plugin import NoConfig, NodeProviderType, ProviderType
+from hub.registry.spec import ProviderRef
+from tests.support.loops import SameLoop
+from tests.unit.observe.providers.plugins import Scripted, catalog_of, found, node
+from tests.unit.observe.providers.virtual import LoopClock, within
+
+VIRTUAL_TIME = True
+
+
+class Bench:
+    """A Resolver over one type, and the task that runs it."""
+
+    def __init__(self, type_: ProviderType, config: str = "{}") -> None:
+        self.host = ProviderHost(catalog_of(type_), clock=LoopClock(), folder="/nowhere", start_loop=SameLoop)
+        self.host.catalog.load(type_.name)  # imports run in a thread, which virtual time would overtake
+        self.resolver = Resolver("c1", ProviderRef(type_.name, config), self.host, lambda: None)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Resolver]:
+        """Until left: everything must have ended 5 s later, which is what SIGTERM allows."""
+        task = asyncio.create_task(self.resolver.run())
+        try:
+            self.resolver.update([node("a")])
+            yield self.resolver
+        finally:
+            task.cancel()
+            await within(5, asyncio.wait({task}))
+            assert task.cancelled()
+            await within(5, self.host.close())
+
+
+def opened_by(enter: Any) -> ProviderType:
+    """A type whose ``open`` is this."""
+    return NodeProviderType("scripted", asynccontextmanager(enter), NoConfig)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(1), KeyboardInterrupt(), GeneratorExit(), "hang"])
+async def test_shared_that_fails_is_opened_again(error: Any) -> None:
+    """What a type shares may raise anything or never open: degraded, then tried again."""
+    tries = 0
+
+    @asynccontextmanager
+    async def shared(_hub: Any) -> AsyncIterator[str]:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            if error == "hang":
+                await asyncio.sleep(1e6)
+            raise error
+        yield "shared"
+
+    bench = Bench(Scripted().type(shared=shared))
+    async with bench.running() as resolver:
+        await within(35, resolver.settled())
+        assert resolver.status.state == "degraded"
+        assert isinstance(resolver.resolutions["a"], Unknown)
+        await asyncio.sleep(3)
+        assert resolver.resolutions["a"] == Found(("10.0.0.1",))
+
+
+async def test_clusters_do_not_queue_for_shared_that_hangs() -> None:
+    """What one of them waited for in vain counts for all that waited with it."""
+    tries = 0
+
+    @asynccontextmanager
+    async def shared(_hub: Any) -> AsyncIterator[str]:
+        nonlocal tries
+        tries += 1
+        await asyncio.sleep(1e6)
+        yield "never"
+
+    bench = Bench(Scripted().type(shared=shared))
+    others = [Resolver(f"c{number}", ProviderRef("scripted"), bench.host, lambda: None) for number in range(2, 10)]
+    async with bench.running() as first, asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each.run()) for each in others]
+        for each in others:
+            each.update([node("a")])
+        await within(33, asyncio.gather(*(each.settled() for each in (first, *others))))
+        for each in (first, *others):
+            assert each.status.state == "degraded"
+            assert "opening did not end within 30 s" in each.status.error
+        assert tries <= 2
+        for task in tasks:
+            task.cancel()
+
+
+@pytest.mark.parametrize("what", ["open", "shared"])
+async def test_what_ignores_its_cancellation_is_not_opened_again_while_it_runs(what: str) -> None:
+    """A login that is tried again whatever happens: one is left behind, not one more every minute."""
+    tries = 0
+    over = asyncio.Event()
+
+    @asynccontextmanager
+    async def stubborn(*_: Any) -> AsyncIterator[Any]:
+        nonlocal tries
+        tries += 1
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await over.wait()
+        yield Scripted()
+
+    type_ = NodeProviderType("scripted", stubborn, NoConfig) if what == "open" else Scripted().type(shared=stubborn)
+    async with Bench(type_).running() as resolver:
+        await asyncio.sleep(3600)
+        assert tries == 1
+        assert "an earlier call still runs although it was cancelled" in resolver.status.error
+        over.set()
+        await asyncio.sleep(100)
+        assert (tries, resolver.status.state) == (2, "ready")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(1), KeyboardInterrupt(), "hang", "ignores"])
+async def test_close_may_do_anything(error: Any) -> None:
+    """Closing that raises, never ends, or ignores its cancellation delays the end by seconds at most."""
+
+    async def enter(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
+        yield Scripted()
+        if error == "hang":
+            await asyncio.sleep(1e6)
+        if error == "ignores":
+            for _ in range(3):
+                try:
+                    await asyncio.sleep(100)
+                except asyncio.CancelledError:
+                    continue
+        if isinstance(error, BaseException):
+            raise error
+
+    bench = Bench(opened_by(enter))
+    async with bench.running() as resolver:
+        await within(1, resolver.settled())
+        assert resolver.status.state == "ready"
+    await asyncio.sleep(1000)  # whoever was left behind ends some time
+
+
+class Exits(BaseModel):
+    """A configuration whose validator leaves."""
+
+    token: str
+
+    @field_validator("token")
+    @classmethod
+    def _leave(cls, _value: str) -> str:
+        raise SystemExit(1)
+
+
+async def test_a_validator_that_exits_is_an_error_of_the_provider() -> None:
+    """Checking a configuration runs the plugin's code, too."""
+    bench = Bench(Scripted().type(config=Exits), '{"token": "x"}')
+    async with bench.running() as resolver:
+        await within(1, resolver.settled())
+        assert resolver.status.error == "raised SystemExit"
+
+
+async def test_a_poll_interval_that_exits_is_an_error_of_the_provider() -> None:
+    """So does computing the interval."""
+
+    def leave(_config: Any) -> float:
+        raise SystemExit(1)
+
+    async with Bench(Scripted().type(poll_interval=leave)).running() as resolver:
+        await within(1, resolver.settled())
+        assert resolver.status.error == "raised SystemExit"
+
+
+@pytest.mark.parametrize(("scope", "says"), [(lambda _: sys.exit(1), "raised SystemExit"), (lambda _: 7, "no text")])
+async def test_a_scope_that_is_none_is_an_error_of_the_provider(scope: Any, says: str) -> None:
+    """So does computing the scope."""
+    async with Bench(Scripted().type(scope=scope)).running() as resolver:
+        await within(1, resolver.settled())
+        assert says in resolver.status.error
+        assert resolver.scope == ""
+
+
+async def test_calls_are_counted_by_outcome() -> None:
+    """Answers, errors and their time, by the provider's name; they stay when the cluster goes."""
+    bench = Bench(Scripted(found, ValueError("x")).type(scope=lambda _: "dc-1"))
+    async with bench.running() as resolver:
+        await within(1, resolver.settled())
+        resolver.update([node("a", "10.0.0.9")])
+        await within(1, resolver.settled())
+        assert resolver.scope == "dc-1"
+    [stats] = bench.host.stats.values()
+    assert {name: number for name, number in stats.outcomes.items() if number} == {"answered": 1, "defect": 1}
+    assert sum(stats.seconds.counts) == 2
+
+
+class Trap(Mapping[str, Any]):
+    """An answer that exits when it is read."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise SystemExit(1)
+
+    def __iter__(self) -> Iterator[str]:
+        raise SystemExit(1)
+
+    def __len__(self) -> int:
+        raise SystemExit(1)
+
+
+class Mute(Exception):
+    """An error that cannot be printed."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(("answer", "says"), [(Trap(), "raised SystemExit"), (Mute(), "Mute")])
+async def test_an_answer_that_cannot_be_read_keeps_what_is_known(answer: Any, says: str) -> None:
+    """Reading an answer, and printing an error, run the plugin's code."""
+    async with Bench(Scripted(found, answer).type()).running() as resolver:
+        await within(1, resolver.settled())
+        resolver.update([node("a", "10.0.0.9")])
+        await within(1, resolver.settled())
+        assert resolver.status.error == says
+        assert resolver.resolutions["a"] == Found(("10.0.0.1",))

@@ -1,0 +1,121 @@
+"""What a provider is believed to say: laws over all sequences of answers."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hub.model import Absent, Found, Unknown
+from hub.observe.providers.memory import Memory
+
+WINDOW = 10.0
+
+said = st.sampled_from(
+    [Found(("10.0.0.1",)), Found(("10.0.0.2",)), Absent("deleted"), Absent("stopped"), Unknown("ambiguous"), None]
+)
+steps = st.lists(st.tuples(st.sampled_from([0.0, 0.5, 4.0, 9.9, 10.0, 25.0]), said | st.just("failed")), max_size=30)
+
+
+@given(steps)
+def test_an_address_leaves_only_for_two_agreeing_answers_a_window_apart(script: list[tuple[float, object]]) -> None:
+    """Whatever a provider says, in whatever order: what was found stays until "absent" was said twice in time."""
+    memory = Memory(WINDOW)
+    memory.add("a")
+    now, absent_since = 0.0, None
+    for delay, step in script:
+        now += delay
+        before = memory.resolutions["a"]
+        if step == "failed":
+            changed = memory.failed(["a", "never heard of"], "the API is away")
+        else:
+            assert step is None or isinstance(step, Found | Absent | Unknown)
+            changed = memory.answer("a", step, now)
+        after = memory.resolutions["a"]
+        assert changed is (after != before)
+        if isinstance(step, Found):
+            absent_since = None
+            assert after == step
+        elif isinstance(step, Absent) and absent_since is None and not isinstance(before, Absent):
+            absent_since = now
+        if isinstance(before, Found) and not isinstance(after, Found):
+            assert isinstance(step, Absent)
+            assert after == step
+            assert absent_since is not None
+            assert now >= absent_since + WINDOW
+        if isinstance(after, Absent) and not isinstance(before, Absent):
+            absent_since = None
+        if isinstance(before, Absent) and not isinstance(step, Found | Absent):
+            assert after == before
+
+
+@given(steps)
+@example([(9.9, Absent("deleted")), (10.0, Absent("deleted"))])  # 19.9 - 9.9 is less than 10
+def test_an_unconfirmed_absence_says_when_to_ask_again(script: list[tuple[float, object]]) -> None:
+    """And nothing is left to confirm once it is confirmed or found again."""
+    memory = Memory(WINDOW)
+    memory.add("a")
+    now = 0.0
+    for delay, step in script:
+        now += delay
+        if step != "failed":
+            memory.answer("a", step, now)  # type: ignore[arg-type]
+        due = memory.confirm_at()
+        assert (due is None) is (memory.unconfirmed() == {})
+        if isinstance(step, Found) or isinstance(memory.resolutions["a"], Absent):
+            assert due is None
+        if isinstance(step, Absent) and not isinstance(memory.resolutions["a"], Absent):
+            assert due is not None
+        assert step == "failed" or due is None or due > now
+
+
+def test_the_first_absent_after_a_restart_is_unknown() -> None:
+    """What is published from before the restart must survive a single "absent"."""
+    memory = Memory(WINDOW)
+    memory.add("a")
+    assert memory.resolutions["a"] == Unknown("not resolved yet")
+    memory.answer("a", Absent("deleted"), 0.0)
+    assert memory.resolutions["a"] == Unknown("to be confirmed: deleted")
+    memory.answer("a", Absent("deleted"), 9.9)
+    assert isinstance(memory.resolutions["a"], Unknown)
+    memory.answer("a", Absent("deleted"), 10.0)
+    assert dict(memory.resolutions) == {"a": Absent("deleted")}
+
+
+def test_another_node_of_the_same_name_starts_anew() -> None:
+    """Neither the address nor a half-confirmed absence is inherited."""
+    memory = Memory(WINDOW)
+    memory.add("a")
+    memory.answer("a", Found(("10.0.0.1",)), 0.0)
+    memory.answer("a", Absent("deleted"), 1.0)
+    memory.add("a")
+    assert memory.resolutions["a"] == Unknown("not resolved yet")
+    assert memory.confirm_at() is None
+    assert memory.forget("a")
+    assert not memory.forget("a")
+    assert memory.resolutions == {}
+
+
+def test_a_failure_is_the_reason_only_where_nothing_is_known() -> None:
+    """Known nodes keep what was said of them."""
+    memory = Memory(WINDOW)
+    for name in ("known", "new"):
+        memory.add(name)
+    memory.answer("known", Found(("10.0.0.1",)), 0.0)
+    assert memory.failed(["known", "new", "gone"], "the API is away")
+    assert memory.resolutions == {"known": Found(("10.0.0.1",)), "new": Unknown("the API is away")}
+    assert not memory.failed(["known", "new"], "the API is away")
+
+
+def test_an_absence_that_is_neither_confirmed_nor_denied_is_asked_about_a_window_later() -> None:
+    """Unsure is no second answer, and no reason to ask again at once, over and over."""
+    memory = Memory(WINDOW)
+    memory.add("a")
+    memory.answer("a", Found(("10.0.0.1",)), 0.0)
+    memory.answer("a", Absent("deleted"), 100.0)
+    assert memory.confirm_at() == 100.0 + WINDOW
+    memory.answer("a", Unknown("ambiguous"), 110.0)
+    assert memory.confirm_at() == 110.0 + WINDOW
+    assert memory.resolutions["a"] == Found(("10.0.0.1",))
+    memory.answer("a", Absent("deleted"), 120.0)
+    assert memory.resolutions["a"] == Absent("deleted")
+    assert memory.confirm_at() is None

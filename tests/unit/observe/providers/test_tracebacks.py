@@ -1,0 +1,107 @@
+"""What the log says of a plugin's defects: where, and never a secret."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from hub.cli.logs import JsonFormatter, TextFormatter
+from hub.model import Node, Resolution
+from hub.observe.providers.host import ProviderHost
+from hub.observe.providers.resolver import Resolver
+from hub.plugin import NoConfig, NodeProviderType
+from hub.registry.spec import ProviderRef
+from hub.runtime.clock import SystemClock
+from tests.unit.observe.providers.plugins import catalog_of, found, node
+from tests.unit.observe.providers.virtual import within
+
+TOKEN = "s3cr3t-canary-token"
+
+
+async def ask(provider: Any) -> Resolver:
+    """Ask the provider once, and stop."""
+
+    @asynccontextmanager
+    async def enter(cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
+        provider.token = cluster.hub.secret({"env": "CLOUD_TOKEN"})
+        yield provider
+
+    host = ProviderHost(catalog_of(NodeProviderType("cloud", enter, NoConfig)), clock=SystemClock(), folder="/nowhere")
+    host.catalog.load("cloud")
+    resolver = Resolver("eu", ProviderRef("cloud"), host, lambda: None)
+    task = asyncio.create_task(resolver.run())
+    resolver.update([node("a")])
+    await within(5, resolver.settled())
+    await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.wait({task})
+    await host.close()
+    return resolver
+
+
+def log_of(caplog: pytest.LogCaptureFixture) -> str:
+    """Everything that was logged, as both formats show it."""
+    return "\n".join(each.format(record) for record in caplog.records for each in (TextFormatter(), JsonFormatter()))
+
+
+async def test_the_traceback_of_a_defect_shows_places_and_no_secret(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error's text is described, in the traceback as elsewhere."""
+
+    class Broken:
+        token: Any
+
+        async def resolve(self, _nodes: Sequence[Node], /) -> dict[str, Resolution]:
+            raise ValueError(f"GET /servers?token={await self.token.get()}")
+
+    monkeypatch.setenv("CLOUD_TOKEN", TOKEN)
+    with caplog.at_level(logging.DEBUG):
+        resolver = await ask(Broken())
+    assert resolver.status.error == "ValueError: GET /servers?token=***"
+    log = log_of(caplog)
+    assert f'{__file__}", line ' in log
+    assert TOKEN not in log
+
+
+@pytest.mark.parametrize("how", ["task", "callback"])
+async def test_an_error_that_nobody_looks_at_is_logged_without_its_text(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    """A plugin's own task or callback: asyncio would log all that the error says, and what was called with what."""
+
+    def fail(token: str) -> None:
+        raise ValueError(f"GET /servers?token={token}\nforged")
+
+    running: set[asyncio.Task[None]] = set()
+
+    class Careless:
+        token: Any
+
+        async def refresh(self) -> None:
+            fail(await self.token.get())
+
+        async def resolve(self, nodes: Sequence[Node], /) -> dict[str, Resolution]:
+            if how == "task":
+                running.add(task := asyncio.create_task(self.refresh(), name="refresh"))
+                task.add_done_callback(running.discard)
+            else:
+                asyncio.get_running_loop().call_soon(fail, await self.token.get())
+            return found(nodes)
+
+    monkeypatch.setenv("CLOUD_TOKEN", TOKEN)
+    with caplog.at_level(logging.DEBUG):
+        await ask(Careless())
+        gc.collect()
+    [text] = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert text.startswith(
+        "Task exception was never retrieved (refresh): ValueError\n" if how == "task" else "Exception"
+    )
+    assert f'{__file__}", line ' in text
+    assert TOKEN not in log_of(caplog)

@@ -1,0 +1,123 @@
+"""Where a cluster's kubeconfig comes from, and what is said when it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+
+from hub.errors import ClusterUnreachable, Forbidden, HubError, KubeconfigError, NotFound
+from hub.kube.reflector import RelistSlots
+from hub.observe.remote import cluster as module
+from hub.observe.remote.access import Connector
+from hub.observe.remote.cluster import RemoteCluster
+from hub.observe.remote.status import State, state_after
+from hub.registry.spec import ClusterSpec, KubeconfigPath, KubeconfigSecret
+from hub.runtime.clock import SystemClock
+
+KUBECONFIG = yaml.safe_dump(
+    {
+        "clusters": [{"name": "c", "cluster": {"server": "https://192.0.2.1:6443"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+)
+SECRET = ClusterSpec("eu", None, KubeconfigSecret("eu-access"))
+
+
+def connector(answer: Mapping[str, str] | HubError) -> Connector:
+    """Its Secrets are all alike."""
+
+    async def read(_: str) -> Mapping[str, str]:
+        if isinstance(answer, HubError):
+            raise answer
+        return answer
+
+    reader: Callable[[str], Awaitable[Mapping[str, str]]] = read
+    return Connector(SystemClock(), cast("Any", None), read_secret=reader)
+
+
+async def test_a_secret_gives_access() -> None:
+    """Its key is base64, as the API has it."""
+    data = {"kubeconfig": base64.b64encode(KUBECONFIG.encode()).decode()}
+    assert (await connector(data).access(SECRET)).server == "https://192.0.2.1:6443"
+
+
+async def test_a_hub_that_reads_no_secrets_says_so() -> None:
+    """A kubeconfig in a Secret is then none."""
+    with pytest.raises(KubeconfigError, match="its kubeconfig is in Secret eu-access, not read here"):
+        await Connector(SystemClock(), cast("Any", None)).access(SECRET)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (NotFound(404), "Secret eu-access of the hub cluster does not exist; create it"),
+        (Forbidden(403), "the hub's account lacks the rule «secrets eu-access: get»"),
+        (ClusterUnreachable("https://hub: connection refused"), "cannot be read: https://hub: connection refused"),
+        ({"other": ""}, "has no key 'kubeconfig'"),
+        ({"kubeconfig": "a"}, "key 'kubeconfig' is not base64"),
+    ],
+)
+async def test_what_the_hub_cluster_lacks_never_makes_the_remote_unreachable(
+    answer: Mapping[str, str] | HubError, words: str
+) -> None:
+    """Degraded: policies for unreachable clusters must not follow from the hub's own troubles."""
+    with pytest.raises(KubeconfigError, match="cluster eu: ") as caught:
+        await connector(answer).access(SECRET)
+    assert words in str(caught.value)
+    assert state_after(caught.value) is State.DEGRADED
+
+
+async def test_a_stamp_changes_with_the_file_and_what_it_leads_to(tmp_path: Path) -> None:
+    """A replaced file, a flipped symlink, and a file that is gone are all seen; an untouched one is the same."""
+    spec = ClusterSpec("eu", None, KubeconfigPath(str(tmp_path / "link" / "eu")))
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "eu").write_text(KUBECONFIG)
+    made = connector({})
+    (tmp_path / "link").symlink_to("a")
+    first = await made.stamp(spec)
+    assert await made.stamp(spec) == first
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("b")
+    second = await made.stamp(spec)
+    (tmp_path / "b" / "eu").unlink()
+    assert len({repr(each) for each in (first, second, await made.stamp(spec))}) == 3
+
+
+async def test_a_secret_is_stamped_by_whoever_watches_it() -> None:
+    """Its version where there is a watch; else nothing, and only reading it tells."""
+    versions: dict[str, str] = {}
+    made = Connector(SystemClock(), cast("Any", None), secret_version=versions.get)
+    assert await made.stamp(SECRET) is None
+    versions["eu-access"] = "7"
+    assert await made.stamp(SECRET) == "7"
+
+
+async def test_a_mount_that_does_not_answer_ends_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in use stays as long as it cannot be told whether the kubeconfig has changed."""
+
+    class Silent(Connector):
+        asked = 0
+
+        async def stamp(self, spec: ClusterSpec) -> object:
+            Silent.asked += 1
+            raise KubeconfigError("kubeconfig /mnt/eu: does not answer within 10 s")
+
+    monkeypatch.setattr(module, "ACCESS_CHECK", 0.001)
+    unit = RemoteCluster(
+        SECRET, Silent(SystemClock(), cast("Any", None)), SystemClock(), RelistSlots(), lambda *_: None, lambda: None
+    )
+    following = asyncio.create_task(unit._replaced(cast("Any", None), (1, 2)))
+    async with asyncio.timeout(5):
+        while Silent.asked < 3:  # noqa: ASYNC110 - another task's
+            await asyncio.sleep(0.001)
+    assert not following.done()
+    following.cancel()

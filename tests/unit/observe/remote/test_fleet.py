@@ -1,0 +1,581 @@
+"""A reload keeps what is still asked for, and a view keeps the last known good."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+from typing import Any, Self, cast
+
+import pytest
+from hub_testkit import SimulatedCluster, make_node
+from msgspec.structs import replace
+
+from hub.decide.addresses import Accepted, Rejected
+from hub.errors import ClusterUnreachable, KubeconfigError
+from hub.kube.cluster_access import ClusterAccess
+from hub.kube.reflector import STEADY
+from hub.kube.resolver import LookupPool
+from hub.model import LOCAL, Node, TargetKey
+from hub.observe.providers.catalog import Catalog
+from hub.observe.providers.host import ProviderHost
+from hub.observe.remote import access
+from hub.observe.remote import cluster as remote_cluster
+from hub.observe.remote.access import Connector
+from hub.observe.remote.cluster import RemoteCluster
+from hub.observe.remote.fleet import Fleet, ServiceKey, SourceKey
+from hub.observe.remote.source import Source
+from hub.observe.remote.status import State
+from hub.registry.spec import ClusterSpec, KubeconfigPath, NodePolicy, ProviderRef, Registry, TargetSpec
+from hub.runtime.clock import SystemClock, rfc3339
+from tests.support import build
+from tests.support.clocks import AheadClock
+from tests.support.waiting import until
+
+PROVIDER = ProviderRef("node-addresses")
+KEY = SourceKey("eu", PROVIDER)
+
+
+class NoAccess(Connector):
+    """Kubeconfigs that never arrive: the test plays the API servers' part."""
+
+    async def access(self, spec: ClusterSpec) -> ClusterAccess:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def cluster(name: str = "eu", path: str = "", **more: Any) -> ClusterSpec:
+    """A cluster of a registry."""
+    networks = more.pop("allowed_cidrs", build.networks("10.0.0.0/8"))
+    return ClusterSpec(name, PROVIDER, KubeconfigPath(path or f"/{name}"), allowed_cidrs=networks, **more)
+
+
+def registry(*clusters: ClusterSpec, **more: Any) -> Registry:
+    """A registry of clusters alone."""
+    targets: dict[TargetKey, TargetSpec] = {}
+    return Registry("default", {each.name: each for each in clusters}, targets, **more)
+
+
+@pytest.fixture
+def changed() -> list[str]:
+    """Clusters that were reported as changed."""
+    return []
+
+
+@pytest.fixture
+async def fleet(changed: list[str]) -> AsyncIterator[Fleet]:
+    """A fleet whose connector reaches nobody."""
+    clock = SystemClock()
+    host = ProviderHost(Catalog(), clock=clock, folder="/")
+    made = Fleet(NoAccess(clock, cast("Any", None)), host, clock, changed.append)
+    yield made
+    await made.close()
+    await host.close()
+
+
+async def lists(fleet: Fleet, nodes: Iterable[Node]) -> Source:
+    """Cluster eu answers with these nodes, and its provider resolves them."""
+    unit, source = fleet.clusters["eu"], fleet.sources[KEY]
+    await source._loaded.wait()
+    unit._store.replace({node.name: node for node in nodes}, "1")
+    unit.answered()
+    async with asyncio.timeout(10):
+        await source.settled()
+    return source
+
+
+async def test_an_unchanged_entry_goes_on_undisturbed(fleet: Fleet) -> None:
+    """The same units, not equal ones."""
+    fleet.update(registry(cluster("eu"), cluster("us")))
+    before = {**fleet.clusters, **fleet.sources}
+    fleet.update(registry(cluster("eu"), cluster("us"), cluster("ap")))
+    assert {key: each for key, each in {**fleet.clusters, **fleet.sources}.items() if key in before} == before
+    assert len(fleet.clusters) == 3
+
+
+async def test_another_kubeconfig_starts_that_cluster_anew(fleet: Fleet) -> None:
+    """With its sources, and nobody else's."""
+    fleet.update(registry(cluster("eu"), cluster("us")))
+    eu, us, source = fleet.clusters["eu"], fleet.clusters["us"], fleet.sources[KEY]
+    fleet.update(registry(cluster("eu", "/other"), cluster("us")))
+    assert fleet.clusters["eu"] is not eu
+    assert fleet.sources[KEY] is not source
+    assert fleet.clusters["us"] is us
+
+
+async def test_a_kubeconfig_that_is_added_reaches_the_sources(fleet: Fleet) -> None:
+    """A provider that had asked for one gets to work with it, without a restart of the hub."""
+    fleet.update(registry(replace(cluster("eu"), kubeconfig=None), cluster("us")))
+    await fleet.sources[KEY].settled()
+    assert fleet.sources[KEY].problem == "provider node-addresses resolves nodes: give the cluster a kubeconfig"
+    us = fleet.sources[SourceKey("us", PROVIDER)]
+    fleet.update(registry(cluster("eu"), cluster("us")))
+    source = await lists(fleet, [build.node("n1", "10.0.0.1")])
+    assert (source.problem, list(source.view(NodePolicy()).view.endpoints["IPv4"])) == ("", ["10.0.0.1"])
+    assert fleet.sources[SourceKey("us", PROVIDER)] is us
+
+
+async def test_a_frozen_cluster_is_not_contacted(fleet: Fleet) -> None:
+    """Its units are stopped."""
+    fleet.update(registry(cluster("eu")))
+    fleet.update(registry(cluster("eu", state="frozen")))
+    assert (fleet.clusters, fleet.sources) == ({}, {})
+
+
+async def test_who_waits_for_a_connection_stops_nobody(fleet: Fleet) -> None:
+    """Looked at again, as at each start, a cluster whose kubeconfig is not there (yet) has none to give."""
+    fleet.update(registry(cluster("eu")))
+    unit = fleet.clusters["eu"]
+    waiting = asyncio.create_task(unit.connection())
+    await asyncio.sleep(0)
+    fleet.reconsider()
+    assert not unit._connected.is_set()  # else it would turn in circles from here on, and nothing else would run
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_most_clusters_unreachable_is_suspicious(fleet: Fleet, changed: list[str]) -> None:
+    """Two at least, and more than 30 %; whenever that changes, all clusters are looked at again."""
+    fleet.update(registry(*(cluster(name) for name in "abcdef")))
+    fleet.clusters["a"].failed(ClusterUnreachable("gone"))
+    assert (fleet.suspended, changed[-1]) == (False, "a")
+    changed.clear()
+    fleet.clusters["b"].failed(ClusterUnreachable("gone"))
+    assert (fleet.suspended, sorted(set(changed) & set("abcdef"))) == (True, list("abcdef"))
+    changed.clear()
+    fleet.clusters["b"].failed(KubeconfigError("broken"))
+    assert (fleet.suspended, sorted(set(changed) & set("abcdef"))) == (False, list("abcdef"))
+
+
+async def test_an_edit_that_ends_the_suspicion_is_told_to_all(fleet: Fleet, changed: list[str]) -> None:
+    """Nothing else may happen to the clusters whose policies apply again."""
+    fleet.update(registry(*(cluster(name) for name in "abcdef")))
+    for name in "ab":
+        fleet.clusters[name].failed(ClusterUnreachable("gone"))
+    assert fleet.suspended
+    changed.clear()
+    fleet.update(registry(*(cluster(name) for name in "abcdefg")))
+    assert (fleet.suspended, set(changed) >= set("abcdef")) == (False, True)
+
+
+async def test_unreachable_counts_from_the_end_of_the_last_watch(fleet: Fleet) -> None:
+    """Not from its start, which may be ten minutes ago."""
+    fleet.update(registry(cluster("eu")))
+    await lists(fleet, [build.node("n1", "10.0.0.1")])
+    unit = fleet.clusters["eu"]
+    assert unit.status.state is State.READY
+    unit.answered_at = 0.0  # the watch began when the machine did
+    unit.failed(ClusterUnreachable("gone"))
+    assert (unit.unreachable_for() or 0.0) < 5.0
+
+
+async def test_an_unknown_view_holds_the_last_known_good(fleet: Fleet) -> None:
+    """Marked as no statement, with the very endpoints, and the same object each time."""
+    fleet.update(registry(cluster("eu")))
+    source = await lists(fleet, [build.node("n1", "10.0.0.1")])
+    good = source.view(NodePolicy()).view
+    assert (good.unknown, list(good.endpoints["IPv4"])) == (None, ["10.0.0.1"])
+    fleet.clusters["eu"].failed(ClusterUnreachable("gone"))
+    unknown = source.view(NodePolicy()).view
+    assert unknown.unknown == "Unreachable: gone"
+    assert unknown.endpoints is good.endpoints
+    assert source.view(NodePolicy()).view is unknown
+
+
+async def test_the_last_known_good_is_what_was_said_last(fleet: Fleet) -> None:
+    """Not what it was when somebody asked last: a Service may have been paused since, or written by another replica."""
+    fleet.update(registry(cluster("eu")))
+    source = await lists(fleet, [build.node("n1", "10.0.0.1")])
+    source.view(NodePolicy())
+    await lists(fleet, [build.node("n2", "10.0.0.2")])
+    fleet.clusters["eu"].failed(ClusterUnreachable("gone"))
+    fleet.clusters["eu"]._store.replace({}, "2")  # as of nobody knows which cluster
+    view = source.view(NodePolicy()).view
+    assert (view.unknown, list(view.endpoints["IPv4"])) == ("Unreachable: gone", ["10.0.0.2"])
+
+
+class Told(SystemClock):
+    """A clock that the test moves, and with it the reflector of a cluster that is silent."""
+
+    def __init__(self) -> None:
+        self.ahead = self.told_at = 0.0
+        self.asked_at: list[float] = []
+
+    def now(self) -> float:
+        return self.ahead
+
+    def wall(self) -> float:
+        return 1_790_000_000 + self.ahead
+
+    def list_again(self) -> None:
+        self.asked_at.append(self.ahead)
+
+
+async def test_a_grace_ends_when_the_cluster_says_so(changed: list[str]) -> None:
+    """While it is silent it is asked, ever less often while it does not answer, and the node stays."""
+    clock = Told()
+    host = ProviderHost(Catalog(), clock=clock, folder="/")
+    fleet = Fleet(NoAccess(clock, cast("Any", None)), host, clock, changed.append)
+    try:
+        fleet.update(registry(cluster("eu")))
+        away = build.node("n1", "10.0.0.1", ready=False, ready_since=rfc3339(clock.wall()))
+        source = await lists(fleet, [away, *(build.node(f"n{number}", f"10.0.0.{number}") for number in range(2, 9))])
+        fleet.clusters["eu"]._reflector = cast("Any", clock)
+        policy, hasty = NodePolicy(), NodePolicy(not_ready_grace=STEADY)
+        seen = []
+        for _ in range(200):
+            clock.ahead += 1
+            seen.append(len(source.view(policy).view.endpoints["IPv4"]))
+        assert set(seen) == {8}
+        assert len(source.view(hasty).view.endpoints["IPv4"]) == 7  # in so short a time silence says nothing
+        assert clock.asked_at == [30, 40, 60, 100, 160]
+        clock.told_at = clock.now()
+        clock.ahead += 1
+        assert len(source.view(policy).view.endpoints["IPv4"]) == 7
+    finally:
+        await fleet.close()
+        await host.close()
+
+
+class Connected:
+    """A fleet that reaches a simulated cluster eu through a kubeconfig on disk."""
+
+    def __init__(self, folder: Path, on_change: Callable[[str], None]) -> None:
+        self.clock, self.sim, self.path = AheadClock(), SimulatedCluster("eu"), folder / "eu"
+        self._pool = LookupPool()
+        self._host = ProviderHost(Catalog(), clock=self.clock, folder="/")
+        self.fleet = Fleet(Connector(self.clock, self._pool, folders=(Path("/"),)), self._host, self.clock, on_change)
+
+    async def __aenter__(self) -> Self:
+        await self.sim.start()
+        self.sim.write_kubeconfig(self.path)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.fleet.close()
+        await self._host.close()
+        self._pool.close()
+        await self.sim.stop()
+
+    def follow(self) -> RemoteCluster:
+        """Begin to follow it."""
+        self.fleet.update(registry(cluster("eu", str(self.path))))
+        return self.fleet.clusters["eu"]
+
+
+@pytest.fixture
+async def connected(tmp_path: Path, changed: list[str], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connected]:
+    """It looks at the kubeconfig more often than hubs do."""
+    monkeypatch.setattr(remote_cluster, "ACCESS_CHECK", 0.05)
+    async with Connected(tmp_path, changed.append) as made:
+        yield made
+
+
+@pytest.mark.parametrize("token", [None, "refused"])
+async def test_another_credential_begins_no_grace_anew(token: str | None, connected: Connected) -> None:
+    """A node that is not Ready for long stays away while its cluster is connected anew, and where that fails."""
+    clock, sim = connected.clock, connected.sim
+    sim.put(make_node("n1", "10.0.0.1", ready=False, since=rfc3339(clock.wall())))
+    for number in range(2, 9):
+        sim.put(make_node(f"n{number}", f"10.0.0.{number}"))
+    unit, source = connected.follow(), connected.fleet.sources[KEY]
+
+    def offered() -> int:
+        return len(source.view(NodePolicy()).view.endpoints["IPv4"])
+
+    await source.settled()
+    assert offered() == 8
+    clock.ahead = 60.0
+    await until(lambda: offered() == 7)
+    first, lists, seen = unit.client, unit.lists, set()
+    sim.write_kubeconfig(connected.path, token or sim.add_token("hub"))
+
+    def over() -> bool:
+        seen.add(offered())
+        return unit.client is not first and (unit.lists > lists or unit.status.state is State.DEGRADED)
+
+    await until(over)
+    assert (seen, offered()) == ({7}, 7)
+    assert (unit.status.state is State.DEGRADED) == (token == "refused")
+
+
+async def test_a_kubeconfig_that_cannot_be_used_is_said(connected: Connected, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, and wherever the one in use fails; what was known with that stays."""
+    unit, path = connected.follow(), connected.path
+    await unit.settled()
+    path.write_text("clusters: [oops\n")
+    await until(lambda: "goes on with" in caplog.text)
+    await asyncio.sleep(0.2)
+    [said] = [each.getMessage() for each in caplog.records if "goes on with" in each.getMessage()]
+    assert said.startswith(f"cluster eu: goes on with the kubeconfig it had: kubeconfig {path}:")
+    assert unit.status.state is State.READY
+    connected.sim.rotate_token()
+    connected.sim.cut_stream()
+    await until(lambda: unit.status.state is State.DEGRADED)
+    refused = "401: the credential is not accepted; renew the kubeconfig's user"
+    assert unit.status.error.startswith(f"{refused} (a newer kubeconfig is not in use: kubeconfig {path}:")
+    connected.sim.write_kubeconfig(path)
+    await until(lambda: unit.status.state is State.READY)
+
+
+async def test_nobody_waits_for_a_service_of_a_cluster_that_cannot_be_asked(connected: Connected) -> None:
+    """That it failed is known: commands that look once end then."""
+    await connected.sim.stop()
+    unit = connected.follow()
+    connected.fleet._start_service(ServiceKey("eu", TargetKey("ingress", "envoy")))
+    async with asyncio.timeout(20):
+        await connected.fleet.settled(60)
+    assert unit.status.state is State.UNREACHABLE
+
+
+async def test_too_many_endpoints_are_not_believed(fleet: Fleet) -> None:
+    """The last believable answer stays."""
+    fleet.update(registry(cluster("eu", max_endpoints=2)))
+    source = await lists(fleet, [build.node("n1", "10.0.0.1")])
+    source.view(NodePolicy())
+    await lists(fleet, [build.node(f"n{number}", f"10.0.0.{number}") for number in range(1, 5)])
+    view = source.view(NodePolicy()).view
+    assert view.unknown is not None
+    assert list(view.endpoints["IPv4"]) == ["10.0.0.1"]
+
+
+async def test_another_address_policy_applies_to_what_is_known(fleet: Fleet) -> None:
+    """Also to the last known good of a cluster that is away; nothing is asked again."""
+    spec = cluster("eu")
+    targets = {build.target().key: build.target()}
+    fleet.update(replace(registry(spec), targets=targets))
+    source = await lists(fleet, [build.node("n1", "10.0.0.1"), build.node("n2", "10.9.0.2")])
+    assert list(source.view(NodePolicy()).view.endpoints["IPv4"]) == ["10.0.0.1", "10.9.0.2"]
+    fleet.clusters["eu"].failed(ClusterUnreachable("gone"))
+    source.view(NodePolicy())
+    narrow = replace(spec, allowed_cidrs=build.networks("10.0.0.0/16"))
+    fleet.update(replace(registry(narrow), targets=targets))
+    assert fleet.sources[KEY] is source
+    assert list(source.view(NodePolicy()).view.endpoints["IPv4"]) == ["10.0.0.1"]
+
+
+async def test_nothing_is_kept_under_a_node_policy_that_nobody_has(fleet: Fleet) -> None:
+    """Each edit of ``nodes`` makes another one, and what it chooses from are all nodes."""
+    fleet.update(registry(cluster("eu")))
+    source = await lists(fleet, [build.node("n1", "10.0.0.1")])
+    for number in range(3):
+        policy = NodePolicy(exclude_nodes=frozenset({f"x{number}"}))
+        target = build.target(sources=(build.source(nodes=policy),))
+        fleet.update(replace(registry(cluster("eu")), targets={target.key: target}))
+        source.view(policy)
+    assert fleet.sources[KEY] is source
+    assert list(source._builders) == list(source._views) == list(source._built) == list(source._good) == [policy]
+
+
+async def test_the_hub_clusters_own_networks_are_denied_to_remote_clusters(fleet: Fleet) -> None:
+    """Learned after the start, applied at once, and the reason is said."""
+    fleet.update(registry(cluster("eu")))
+    source = await lists(fleet, [build.node("n1", "10.96.0.1")])
+    assert list(source.view(NodePolicy()).view.endpoints["IPv4"]) == ["10.96.0.1"]
+    own = [(network, "the hub cluster's API server") for network in build.networks("10.96.0.1/32")]
+    fleet.update(registry(cluster("eu")), tuple(own))
+    result = source.view(NodePolicy())
+    assert not any(result.view.endpoints.values())
+    assert "the hub cluster's API server" in str(result.reports["n1"])
+
+
+async def test_the_hub_clusters_own_networks_are_not_denied_to_copies_within_it(fleet: Fleet) -> None:
+    """Only deniedCIDRs and the built-in list hold for them, also after an update."""
+    own = tuple((network, "the hub cluster's API server") for network in build.networks("10.96.0.1/32"))
+    for _ in range(2):
+        fleet.update(registry(cluster(LOCAL), denied_cidrs=build.networks("10.97.0.0/16")), own)
+        addresses = fleet.sources[SourceKey(LOCAL, PROVIDER)]._addresses
+        assert isinstance(addresses.check("10.96.0.1"), Accepted)
+        assert addresses.check("10.97.0.1") == Rejected("in a denied CIDR")
+
+
+async def test_two_names_of_one_cluster_are_twins(fleet: Fleet, changed: list[str]) -> None:
+    """Known as soon as both are identified, and no more once one of them is gone; their targets hear of it."""
+    fleet.update(registry(cluster("eu"), cluster("us"), cluster("ap")))
+    for name, uid in (("us", "a"), ("ap", "b"), ("eu", "a")):
+        fleet.clusters[name].uid = uid
+        fleet.clusters[name]._store.replace({}, "1")
+        fleet.clusters[name].answered()
+    assert fleet.twins == {"eu": ("eu", "us"), "us": ("eu", "us")}
+    assert {"eu", "us"} <= set(changed)
+    changed.clear()
+    fleet.update(registry(cluster("eu"), cluster("ap")))
+    assert fleet.twins == {}
+    assert "eu" in changed
+
+
+async def test_kubeconfigs_on_a_hung_mount_hold_up_nobody(
+    changed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their clusters say so; another one is followed, and what is done in asyncio's own threads goes on."""
+    answers, stat = threading.Event(), os.stat
+
+    def slow(path: Any, **more: Any) -> os.stat_result:
+        if str(path).startswith("/hung/"):
+            answers.wait(20)
+        return stat(path, **more)
+
+    monkeypatch.setattr(access, "READ_TIMEOUT", 0.3)
+    monkeypatch.setattr(os, "stat", slow)
+    clock, pool = SystemClock(), LookupPool()
+    host = ProviderHost(Catalog(), clock=clock, folder="/")
+    fleet = Fleet(Connector(clock, pool, folders=(tmp_path,)), host, clock, changed.append)
+    hung = [f"c{number}" for number in range(min(32, (os.cpu_count() or 1) + 4))]  # as many as asyncio has threads
+    try:
+        async with SimulatedCluster("eu") as sim:
+            sim.write_kubeconfig(tmp_path / "eu")
+            good = cluster("eu", str(tmp_path / "eu"))
+            fleet.update(registry(*(cluster(name, f"/hung/{name}") for name in hung), good))
+            async with asyncio.timeout(15):
+                await asyncio.gather(*(each.settled() for each in fleet.clusters.values()))
+                assert await asyncio.to_thread(max, 1, 2) == 2  # metrics, the status page, the registry's watcher
+            assert fleet.clusters["eu"].status.state is State.READY
+            for name in hung:
+                status = fleet.clusters[name].status
+                said = f"kubeconfig /hung/{name}: does not answer within 0.3 s"
+                assert (status.state, status.error) == (State.DEGRADED, said)
+            await fleet.close()
+    finally:
+        answers.set()
+        await fleet.close()
+        await host.close()
+        pool.close()
+
+
+# -- a source's statements --------------------------------------------------------------------------------------------
+
+
+async def test_a_source_says_why_it_makes_no_statement(fleet: Fleet) -> None:
+    """The provider that is not there yet, then the cluster's state, with its error where there is one."""
+    fleet.update(registry(cluster()))
+    unit, source = fleet.clusters["eu"], fleet.sources[KEY]
+    assert source.problem == "Pending"
+    assert (source.failing_since, source.scope, source.answers, source.seen(NodePolicy())) == (None, "", 0, None)
+    await source._loaded.wait()
+    unit.failed(ClusterUnreachable("https://eu: connection refused"))
+    assert source.problem == "Unreachable: https://eu: connection refused"
+    view = source.view(NodePolicy()).view
+    assert (view.unknown, dict(view.endpoints)) == (source.problem, {})
+    assert source.seen(NodePolicy()) is None
+    await lists(fleet, [build.node("n1", "10.0.0.1")])
+    assert (source.problem, source.failing_since, source.answers) == ("", None, 1)
+
+
+async def test_a_view_is_the_same_object_until_something_changes(fleet: Fleet) -> None:
+    """With a statement and without."""
+    fleet.update(registry(cluster()))
+    source = await lists(fleet, [build.node("n1", "10.0.0.1")])
+    first = source.view(NodePolicy())
+    assert source.view(NodePolicy()) is first
+    assert source.seen(NodePolicy()) is first
+    fleet.clusters["eu"].failed(ClusterUnreachable("gone"))
+    without = source.view(NodePolicy())
+    assert without.view.unknown == "Unreachable: gone"
+    assert without.view.endpoints is first.view.endpoints
+    assert source.view(NodePolicy()) is without
+    assert source.seen(NodePolicy()) is None
+    fleet.clusters["eu"].failed(ClusterUnreachable("still gone"))
+    assert source.view(NodePolicy()).view.unknown == "Unreachable: still gone"
+    fleet.clusters["eu"].answered()
+    assert source.view(NodePolicy()).view.unknown is None
+
+
+async def test_a_provider_that_is_not_installed_is_the_problem(fleet: Fleet) -> None:
+    """Since the source began; nobody waits for it."""
+    missing = ProviderRef("no-such-provider")
+    fleet.update(registry(replace(cluster(), provider=missing)))
+    source = fleet.sources[SourceKey("eu", missing)]
+    fleet.clusters["eu"].failed(ClusterUnreachable("gone"))
+    async with asyncio.timeout(10):
+        await source.settled()
+    unit = fleet.clusters["eu"]
+    unit._store.replace({}, "1")
+    unit.answered()
+    assert "no-such-provider" in source.problem
+    assert source.failing_since is not None
+    assert source.view(NodePolicy()).view.unknown == source.problem
+
+
+async def test_a_provider_of_nodes_needs_a_kubeconfig(fleet: Fleet) -> None:
+    """Without one there are no Nodes."""
+    fleet.update(registry(replace(cluster(), kubeconfig=None)))
+    source = fleet.sources[KEY]
+    async with asyncio.timeout(10):
+        await source.settled()
+    assert source.problem == "provider node-addresses resolves nodes: give the cluster a kubeconfig"
+    assert source.view(NodePolicy()).view.unknown == source.problem
+
+
+# -- a cluster's states -----------------------------------------------------------------------------------------------
+
+
+async def test_states_follow_from_answers_and_failures(fleet: Fleet, changed: list[str]) -> None:
+    """What is said first, and when a change of state counts from."""
+    fleet.update(registry(cluster()))
+    unit = fleet.clusters["eu"]
+    assert (unit.status.state, unit.synced, unit.lists) == (State.PENDING, False, 0)
+    unit.answered()
+    assert unit.status.state is State.PENDING, "there is no list yet"
+    unit.listing()
+    assert unit.status.state is State.SYNCING
+    unit._store.replace({}, "1")
+    unit.answered()
+    assert (unit.status.state, unit.status.error, unit.synced, unit.lists) == (State.READY, "", True, 1)
+    since, told = unit.status.since, len(changed)
+    unit.failed(ClusterUnreachable("a"))
+    unit.failed(ClusterUnreachable("b"))
+    assert (unit.status.state, unit.status.error) == (State.UNREACHABLE, "b")
+    assert unit.status.since >= since
+    assert len(changed) > told
+    unit.listing()
+    assert unit.status.state is State.UNREACHABLE, "only an answer ends it"
+    assert unit.unreachable_for() is not None
+    unit.answered()
+    assert (unit.status.state, unit.unreachable_for()) == (State.READY, None)
+
+
+async def test_states_are_logged_as_what_they_are(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    """A failure is a warning with its reason, the way back is none."""
+    caplog.set_level("INFO")
+    fleet.update(registry(cluster()))
+    unit = fleet.clusters["eu"]
+    unit.failed(ClusterUnreachable("gone"))
+    unit.failed(ClusterUnreachable("gone"))
+    unit._store.replace({}, "1")
+    unit.answered()
+    said = [(each.levelname, each.getMessage()) for each in caplog.records if each.name == "hub.observe.remote.cluster"]
+    assert said == [("WARNING", "cluster eu: Unreachable: gone"), ("INFO", "cluster eu: Ready")]
+
+
+async def test_a_kubeconfig_that_leads_elsewhere_is_followed(connected: Connected) -> None:
+    """A new connection replaces the old one, without a restart; one that says the same changes nothing."""
+    unit = connected.follow()
+    await until(lambda: unit.status.state is State.READY)
+    first = unit.client
+    connected.path.write_text(connected.path.read_text() + "# the same\n")
+    await asyncio.sleep(0.3)
+    assert unit.client is first
+    async with SimulatedCluster("other") as other:
+        other.put(make_node("n9", "10.0.0.9"))
+        other.write_kubeconfig(connected.path)
+        await until(lambda: list(unit.nodes) == ["n9"] and unit.status.state is State.READY)
+        assert unit.client is not first
+
+
+async def test_a_kubeconfig_that_is_missing_is_waited_for(
+    connected: Connected, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is degraded meanwhile, and settled: nobody waits."""
+    content = connected.path.read_text()
+    connected.path.unlink()
+    unit = connected.follow()
+    async with asyncio.timeout(10):
+        await unit.settled()
+    assert (unit.status.state, unit.client) == (State.DEGRADED, None)
+    assert str(connected.path) in unit.status.error
+    connected.path.write_text(content)
+    await until(lambda: unit.status.state is State.READY)

@@ -1,0 +1,369 @@
+"""Which cluster a name stands for, and who is believed to be it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from hub.errors import BadAnswer, ClusterUnreachable, Forbidden, HubError, NotFound, ServerFault
+from hub.kube.client import Client
+from hub.model import ANNOTATION_CLUSTER_UID, Slice
+from hub.observe.remote import cluster as module
+from hub.observe.remote.cluster import RemoteCluster
+from hub.observe.remote.identity import Identities, digest, read_uid
+from hub.observe.remote.status import State
+from hub.registry.spec import ClusterSpec, Registry
+from tests.support import build
+
+
+def marked(cluster: str, uid: str = "", name: str = "s-0") -> Slice:
+    """A slice that remembers a UID, or none."""
+    return build.slice(
+        name, build.endpoints(1), cluster=cluster, annotations={ANNOTATION_CLUSTER_UID: uid} if uid else {}
+    )
+
+
+class World:
+    """Slices, a registry and approvals that the test sets."""
+
+    def __init__(self, *slices: Slice, **formerly: str) -> None:
+        self.slices: tuple[Slice, ...] | None = slices
+        self.approved: set[str] = set()
+        clusters = {name: ClusterSpec(name, None, formerly=(old,)) for name, old in formerly.items()}
+        self.registry = Registry("default", {"eu": ClusterSpec("eu", None), **clusters}, {})
+        self.identities = Identities(lambda: self.registry, lambda: self.slices, lambda: self.approved, " --owner x")
+
+    def doubt(self, uid: str, name: str = "eu") -> str | None:
+        return self.identities.doubt(name, uid)
+
+
+def test_the_first_one_is_believed_and_remembered() -> None:
+    """Also while no slice carries its UID."""
+    world = World(marked("eu"), marked("us", "b"))
+    assert (world.doubt("a"), world.doubt("a")) == ("", "")
+    assert "has UID b" in (world.doubt("b") or "")
+    assert world.identities.uid("eu") == "a"
+
+
+def test_slices_tell_a_hub_that_starts() -> None:
+    """One of them is enough; the message has the whole command."""
+    world = World(marked("eu"), marked("eu", "a", "s-1"))
+    assert world.identities.uid("eu") == "a"
+    problem = world.doubt("b") or ""
+    assert "that of this name's cluster was a" in problem
+    assert problem.endswith(f"hub approve cluster/eu {digest('eu', 'b')} --owner x")
+    assert world.doubt("a") == ""
+
+
+def test_nothing_is_said_before_the_slices_are_known() -> None:
+    """Neither that it is the same nor that it is not."""
+    world = World()
+    world.slices = None
+    assert (world.doubt("a"), world.identities.uid("eu")) == (None, "")
+    world.slices = (marked("eu", "b"),)
+    assert world.doubt("a")
+
+
+def test_an_approval_is_of_a_name_and_a_uid() -> None:
+    """It stays in force when it expires; the old cluster is the stranger then."""
+    world = World(marked("eu", "a"))
+    world.approved = {digest("us", "b"), digest("eu", "c")}
+    assert world.doubt("b")
+    world.approved = {digest("eu", "b")}
+    assert world.doubt("b") == ""
+    world.approved = set()
+    assert world.doubt("b") == ""
+    assert (world.doubt("a") or "").startswith("its kube-system Namespace has UID a")
+    assert world.identities.uid("eu") == "b"
+
+
+def test_a_restart_half_way_through_a_change_believes_both() -> None:
+    """Some slices say the old one, some the approved one; which one is to be written is not known then."""
+    world = World(marked("eu", "a"), marked("eu", "b", "s-1"))
+    assert world.identities.uid("eu") == ""
+    assert world.doubt("b") == ""
+    assert world.identities.uid("eu") == "b"
+    assert world.doubt("a")
+
+
+def test_a_former_name_is_remembered_too() -> None:
+    """A rename is no way around it."""
+    world = World(marked("old", "a"), new="old")
+    assert world.doubt("b", "new")
+    assert world.doubt("a", "new") == ""
+
+
+def test_a_cluster_that_left_the_registry_is_forgotten_with_its_slices() -> None:
+    """The name is free then."""
+    world = World()
+    world.doubt("a")
+    world.identities.keep({"eu"})
+    assert world.doubt("b")
+    world.identities.keep(set())
+    assert world.doubt("b") == ""
+
+
+def test_a_name_is_free_once_its_slices_are_gone_although_they_were_read_meanwhile() -> None:
+    """Each write of a slice that is parked asks for its UID."""
+    world = World(marked("eu", "a"))
+    world.doubt("a")
+    world.identities.keep(set())
+    assert world.identities.uid("eu") == "a"
+    assert world.doubt("b")
+    world.slices = None
+    assert world.doubt("b")
+    world.slices = (marked("us", "a"),)
+    assert world.doubt("b") == ""
+
+
+def test_a_name_that_stayed_is_not_free_without_slices() -> None:
+    """Its Service may have been deleted by mistake, and made anew."""
+    world = World(marked("eu", "a"))
+    assert world.doubt("b")
+    world.slices = ()
+    assert world.doubt("b")
+
+
+def test_what_another_hub_wrote_counts_before_what_was_believed() -> None:
+    """It led until now, and the other cluster was approved there; where it wrote nothing, memory stands."""
+    world = World(marked("eu", "a"))
+    world.doubt("a")
+    world.doubt("x", "us")
+    world.slices = (marked("eu", "b"),)
+    world.identities.reread()
+    assert world.doubt("b") == ""
+    assert world.doubt("y", "us")
+
+
+# --- reading it ------------------------------------------------------------------------------------
+
+
+class Answers:
+    """An API server that says what the test wants, one thing after the other; the last one for ever."""
+
+    def __init__(self, *answers: bytes | HubError) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    async def request(self, *_: Any, **__: Any) -> bytes:
+        self.asked += 1
+        await asyncio.sleep(0)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, HubError):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b"{}",
+        b"\xff" * 9,
+        b'{"metadata":{"uid":""}}',
+        b'{"metadata":{"uid":7}}',
+        b'{"metadata":{"uid":"a\\nb"}}',
+        b'{"metadata":{"uid":"\xc3\xa9"}}',
+        b'{"metadata":{"uid":"' + b"x" * 65 + b'"}}',
+    ],
+)
+async def test_a_uid_that_is_none_is_no_answer(body: bytes) -> None:
+    """It goes into an annotation, and into a sentence."""
+    with pytest.raises(BadAnswer, match="a Namespace"):
+        await read_uid(cast("Client", Answers(body)))
+
+
+class Clock:
+    """Time that passes as fast as it is slept."""
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall(self) -> float:
+        return 1.8e9
+
+    async def sleep(self, _: float) -> None:
+        await asyncio.sleep(0)
+
+
+def uid(text: str) -> bytes:
+    """A Namespace."""
+    return b'{"metadata":{"uid":"' + text.encode() + b'"}}'
+
+
+class Unit:
+    """A remote cluster with a connection whose identity is being read; the test plays its reflector."""
+
+    def __init__(self, *answers: bytes | HubError, doubt: Callable[[str, str], str | None] = lambda *_: "") -> None:
+        self.states: list[str] = []
+        clock = cast("Any", Clock())
+        self.it = RemoteCluster(
+            ClusterSpec("eu", None), cast("Any", None), clock, cast("Any", None), lambda *_: None, self._note, doubt
+        )
+        self.server = Answers(*answers)
+        self.it.client = cast("Client", self.server)
+        self.it._in_doubt()
+        self.it._identify.set()
+        self.task = asyncio.create_task(self.it._identifying(self.it.client))
+
+    def _note(self) -> None:
+        self.states.append(str(self.it.status.state))
+
+    def lists(self) -> None:
+        """The Nodes are complete."""
+        self.it._store.replace({}, "1")
+        self.it.answered()
+
+    async def turns(self) -> None:
+        """Let it do what it has to."""
+        for _ in range(30):
+            await asyncio.sleep(0)
+
+
+@pytest.fixture(autouse=True)
+def tidy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No waiting for anything: the clock here does not."""
+    monkeypatch.setattr(module, "ACCESS_RETRY", 0.0)
+
+
+async def test_nodes_are_no_statement_before_it_is_known_whose_they_are() -> None:
+    """Whichever answer comes first."""
+    unit = Unit(uid("a"))
+    await asyncio.sleep(0)  # it is being asked
+    unit.lists()
+    assert unit.it.status.state is State.PENDING
+    await unit.turns()
+    assert (unit.it.status.state, unit.it.uid, unit.server.asked) == (State.READY, "a", 1)
+
+
+async def test_another_cluster_makes_no_statement_until_it_is_approved() -> None:
+    """Whatever it lists; and its failures do not hide what it is."""
+    reasons = {"b": "not the one"}
+    unit = Unit(uid("b"), doubt=lambda _, uid: reasons.get(uid, ""))
+    unit.lists()
+    await unit.turns()
+    unit.lists()
+    unit.it.failed(Forbidden(403))
+    assert (unit.it.status.state, unit.it.status.error) == (State.WRONG_CLUSTER, "not the one")
+    unit.lists()
+    reasons.clear()
+    unit.it.reconsider()
+    assert unit.it.status.state is State.READY
+    assert unit.states == ["WrongCluster", "Ready"]
+
+
+async def test_another_reason_for_the_same_state_is_told() -> None:
+    """What was found of its twins, and of its targets, may be of the UID that it had before."""
+    reasons = ["not the one"]
+    unit = Unit(uid("b"), doubt=lambda *_: reasons[-1])
+    unit.lists()
+    await unit.turns()
+    reasons.append("not this one either")
+    unit.it.reconsider()
+    unit.it.reconsider()
+    assert unit.states == ["WrongCluster", "WrongCluster"]
+    assert unit.it.status.error == "not this one either"
+
+
+async def test_it_is_asked_again_after_a_lost_connection_and_a_new_list() -> None:
+    """Another cluster may answer there then."""
+    unit = Unit(uid("a"), uid("a"), uid("b"), doubt=lambda _, uid: "wrong" if uid == "b" else "")
+    unit.lists()
+    await unit.turns()
+    unit.it.failed(ClusterUnreachable("gone"))
+    await unit.turns()
+    assert (unit.server.asked, unit.it.status.state) == (1, State.UNREACHABLE)
+    unit.lists()
+    await unit.turns()
+    assert (unit.server.asked, unit.it.status.state) == (2, State.READY)
+    unit.it.listing()
+    unit.lists()
+    await unit.turns()
+    assert (unit.server.asked, unit.it.status.state) == (3, State.WRONG_CLUSTER)
+
+
+@pytest.mark.parametrize("error", [Forbidden(403), NotFound(404)])
+async def test_a_uid_that_may_not_be_read_is_not_missed(error: HubError, caplog: pytest.LogCaptureFixture) -> None:
+    """One line says so, however often it is tried."""
+    caplog.set_level("INFO")
+    unit = Unit(error)
+    for _ in range(3):
+        unit.lists()
+        await unit.turns()
+        assert unit.it.status.state is State.READY
+        unit.it.failed(ClusterUnreachable("gone"))
+    assert sum("not checked whether" in record.message for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("error", [Forbidden(403), NotFound(404)])
+async def test_a_uid_that_was_refused_with_the_nodes_is_asked_for_with_them(error: HubError) -> None:
+    """Whoever grants the account its rights later makes no other cluster of it unseen; where it stays, that is that."""
+    unit = Unit(error, doubt=lambda _, uid: "wrong" if uid == "b" else "")
+    unit.it.failed(error)
+    await unit.turns()
+    asked, unit.server.answers = unit.server.asked, [uid("b")]
+    unit.lists()
+    assert unit.it.status.state is State.DEGRADED
+    await unit.turns()
+    assert (unit.server.asked, unit.it.status.state) == (asked + 1, State.WRONG_CLUSTER)
+
+
+async def test_a_uid_that_stays_refused_is_asked_for_once_more() -> None:
+    """Then the missing rule is meant, and each further answer of the watch stands."""
+    unit = Unit(Forbidden(403))
+    unit.it.failed(Forbidden(403))
+    await unit.turns()
+    asked = unit.server.asked
+    for _ in range(3):
+        unit.it.answered()
+        unit.lists()
+        await unit.turns()
+    assert (unit.server.asked, unit.it.status.state) == (asked + 1, State.READY)
+
+
+async def test_a_server_that_only_starts_is_asked_again() -> None:
+    """It refuses everything for a moment: the Nodes too."""
+    unit = Unit(Forbidden(403), uid("b"), doubt=lambda *_: "wrong")
+    await unit.turns()
+    assert unit.it.status.state is State.WRONG_CLUSTER
+
+
+async def test_an_account_without_nodes_is_identified_too() -> None:
+    """A provider may read other things there; a refusal that stays is a missing rule."""
+    unit = Unit(Forbidden(403))
+    await unit.turns()
+    unit.it.failed(Forbidden(403))
+    await unit.turns()
+    assert (unit.it.doubts, unit.it.status.state, unit.server.asked) == ("", State.DEGRADED, module.REFUSALS)
+
+
+async def test_providers_read_nothing_from_another_cluster() -> None:
+    """They get the connection once it is known whose it is."""
+    reasons = {"b": "not the one"}
+    unit = Unit(uid("b"), doubt=lambda _, uid: reasons.get(uid, ""))
+    waiting = asyncio.create_task(unit.it.connection())
+    await unit.turns()
+    assert (unit.it.doubts, waiting.done()) == ("not the one", False)
+    reasons.clear()
+    unit.it.reconsider()
+    assert await waiting is unit.it.client
+    unit.it.failed(ClusterUnreachable("gone"))
+    waiting = asyncio.create_task(unit.it.connection())
+    await unit.turns()
+    assert not waiting.done()
+    unit.it.failed(ServerFault(500, "", "etcd"))
+    assert await waiting is unit.it.client
+
+
+async def test_a_uid_without_an_answer_is_no_statement() -> None:
+    """Never Unreachable, which has policies: the Nodes are there."""
+    unit = Unit(uid("a"))
+    unit.server.answers = [ClusterUnreachable("timeout"), ServerFault(500, "", "etcd"), uid("a")]
+    unit.lists()
+    await unit.turns()
+    assert unit.it.status.state is State.READY
+    assert unit.states == ["Degraded", "Ready"]

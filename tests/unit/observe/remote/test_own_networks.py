@@ -1,0 +1,193 @@
+"""Learning what the hub cluster itself uses, or going on without."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hub_testkit import SimulatedCluster, make_slice
+
+from hub.app.hub import Options, assemble
+from hub.errors import ClusterUnreachable, Forbidden, HubError, NotFound
+from hub.kube.client import Client
+from hub.observe.remote.own_networks import OwnNetworks
+from hub.runtime.clock import SystemClock
+from tests.support import build
+
+CIDRS = b'{"items": [{"spec": {"cidrs": ["10.96.0.0/16", "fd00:10:96::/112"]}}, {"spec": {"cidrs": ["10.97.0.0/16"]}}]}'
+NONE = b'{"items": []}'
+IN_A_SERVICE_CIDR = "in a Service CIDR of the hub cluster"
+API_SERVER = "the hub cluster's API server"
+
+Answer = bytes | HubError
+
+
+def slices(*addresses: str) -> bytes:
+    """A list of one slice, as of Service ``default/kubernetes``, with an endpoint for each address."""
+    return json.dumps({"items": [{"endpoints": [{"addresses": [each]} for each in addresses]}]}).encode()
+
+
+class Api:
+    """Gives one answer after the other, for each of the two questions."""
+
+    def __init__(self, cidrs: tuple[Answer, ...], servers: tuple[Answer, ...]) -> None:
+        self.answers = {"servicecidrs": list(cidrs), "endpointslices": list(servers)}
+
+    async def request(self, _: str, path: str, **__: Any) -> bytes:
+        answer = self.answers[path.rpartition("/")[2]].pop(0)
+        if isinstance(answer, HubError):
+            raise answer
+        return answer
+
+
+class Learner:
+    """Asks an API that gives these answers; counts the changes that are reported."""
+
+    def __init__(self, cidrs: tuple[Answer, ...], servers: tuple[Answer, ...], *more: Any) -> None:
+        self.changes = 0
+        client = cast("Client", Api(cidrs, servers))
+        self.own = OwnNetworks(client, SystemClock(), self._changed, *more)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def known(self) -> Mapping[str, str]:
+        """What is denied, by network."""
+        return {str(network): reason for network, reason in self.own.networks}
+
+
+async def test_all_objects_count_together() -> None:
+    """Service CIDRs and API servers of both families, reported once."""
+    learner = Learner((CIDRS, CIDRS), (slices("192.0.2.7", "192.0.2.8", "2001:db8::7"),) * 2)
+    assert await learner.own.look()
+    assert await learner.own.look()
+    assert learner.known() == {
+        "10.96.0.0/16": IN_A_SERVICE_CIDR,
+        "10.97.0.0/16": IN_A_SERVICE_CIDR,
+        "192.0.2.7/32": API_SERVER,
+        "192.0.2.8/32": API_SERVER,
+        "2001:db8::7/128": API_SERVER,
+        "fd00:10:96::/112": IN_A_SERVICE_CIDR,
+    }
+    assert (learner.changes, learner.own.asked.is_set()) == (1, True)
+
+
+async def test_an_api_server_that_was_replaced_is_forgotten() -> None:
+    """What the API says now holds."""
+    learner = Learner((NONE, NONE), (slices("192.0.2.7"), slices("192.0.2.8")))
+    await learner.own.look()
+    await learner.own.look()
+    assert (learner.known(), learner.changes) == ({"192.0.2.8/32": API_SERVER}, 2)
+
+
+@pytest.mark.parametrize("answer", [Forbidden(403), NotFound(404), NONE])
+async def test_without_the_api_or_the_right_the_hub_goes_on(answer: Answer, caplog: pytest.LogCaptureFixture) -> None:
+    """Said once of each, and nobody waits."""
+    caplog.set_level(logging.INFO)
+    learner = Learner((answer, answer), (answer, answer))
+    assert await learner.own.look()
+    assert await learner.own.look()
+    assert (learner.known(), learner.changes, learner.own.asked.is_set(), len(caplog.records)) == ({}, 0, True, 2)
+
+
+async def test_one_without_the_other(caplog: pytest.LogCaptureFixture) -> None:
+    """As with the rights of one namespace and the cluster-wide one for Service CIDRs; the log names what is missing."""
+    caplog.set_level(logging.INFO)
+    learner = Learner((CIDRS,), (Forbidden(403),))
+    assert await learner.own.look()
+    assert set(learner.known().values()) == {IN_A_SERVICE_CIDR}
+    assert (
+        "hub cluster: its API servers' addresses cannot be learned: "
+        "the hub's account may not list endpointslices in the namespace default"
+    ) in caplog.messages
+
+
+@pytest.mark.parametrize(("namespaces", "asked"), [((), True), (("edge", "default"), True), (("edge",), False)])
+async def test_a_hub_of_some_namespaces_reads_in_no_other(
+    namespaces: tuple[str, ...], asked: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It does without the API servers' addresses then, says so once, and asks for Service CIDRs all the same."""
+    caplog.set_level(logging.INFO)
+    learner = Learner((CIDRS, CIDRS), (slices("192.0.2.7"),) * 2, "", namespaces)
+    assert await learner.own.look()
+    assert await learner.own.look()
+    assert ("192.0.2.7/32" in learner.known(), len(learner.known()), learner.own.asked.is_set()) == (
+        asked,
+        3 + asked,
+        True,
+    )
+    line = "hub cluster: its API servers' addresses cannot be learned: default is no --target-namespace"
+    assert caplog.messages.count(line) == (not asked)
+
+
+@pytest.mark.parametrize(
+    ("answer", "answered"),
+    [
+        (ClusterUnreachable("gone"), False),
+        (b"garbage", False),
+        (b"\xff", False),
+        (Forbidden(403), True),
+        (NotFound(404), True),
+        (NONE, True),
+    ],
+)
+async def test_no_answer_keeps_what_is_known(answer: Answer, answered: bool) -> None:
+    """Unknown is not empty, and of neither a cluster has none."""
+    learner = Learner((CIDRS, answer), (slices("192.0.2.7"), answer))
+    await learner.own.look()
+    known = learner.known()
+    assert len(known) == 4
+    assert await learner.own.look() is answered
+    assert (learner.known(), learner.changes) == (known, 1)
+
+
+async def test_nothing_is_settled_before_both_have_answered() -> None:
+    """What did answer counts already."""
+    learner = Learner((CIDRS, CIDRS), (ClusterUnreachable("gone"), slices("192.0.2.7")))
+    assert await learner.own.look() is False
+    assert (len(learner.known()), learner.own.asked.is_set()) == (3, False)
+    assert await learner.own.look()
+    assert (len(learner.known()), learner.own.asked.is_set()) == (4, True)
+
+
+async def test_a_service_cidr_that_is_none_is_no_answer() -> None:
+    """What was learned stays."""
+    learner = Learner((CIDRS, b'{"items": [{"spec": {"cidrs": ["x"]}}]}'), (NONE, NONE))
+    await learner.own.look()
+    assert await learner.own.look() is False
+    assert len(learner.known()) == 3
+
+
+async def test_what_is_no_address_denies_nothing() -> None:
+    """A slice of names, or one with something odd in it, does not hide the others."""
+    learner = Learner((NONE,), (slices("api.example.org", "010.0.0.1", "192.0.2.7", "10.0.0.0/8"),))
+    await learner.own.look()
+    assert learner.known() == {"192.0.2.7/32": API_SERVER}
+
+
+@pytest.mark.parametrize(
+    ("pod_ips", "known"),
+    [("", []), ("10.244.1.7", ["10.244.1.7/32"]), ("10.244.1.7,fd00::7", ["10.244.1.7/32", "fd00::7/128"]), ("x", [])],
+)
+def test_the_pods_own_addresses_are_known_from_the_start(pod_ips: str, known: list[str]) -> None:
+    """As the environment names them, all families."""
+    assert Learner((), (), pod_ips).known() == dict.fromkeys(known, "the hub's own Pod")
+
+
+async def test_what_the_hub_published_itself_is_not_taken_for_an_api_server(tmp_path: Path) -> None:
+    """A registry may fill Service default/kubernetes too; other Services and namespaces do not count either."""
+    async with SimulatedCluster("hub") as here:
+        ours = {"endpointslice.kubernetes.io/managed-by": "endpointslice-hub"}
+        here.put(make_slice("default", "kubernetes", "kubernetes", ["192.0.2.7"]))
+        here.put(make_slice("default", "kubernetes-x", "kubernetes", ["10.0.0.1"], labels=ours))
+        here.put(make_slice("default", "payments-x", "payments", ["10.0.0.2"]))
+        here.put(make_slice("edge", "kubernetes-x", "kubernetes", ["10.0.0.3"]))
+        (tmp_path / "clusters.yaml").write_text("version: 1\n")
+        options = Options(str(tmp_path / "clusters.yaml"), str(here.write_kubeconfig(tmp_path / "hub")))
+        async with assemble(options) as hub:
+            assert await hub.own_networks.look()
+            assert hub.own_networks.networks == ((*build.networks("192.0.2.7/32"), API_SERVER),)

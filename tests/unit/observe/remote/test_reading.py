@@ -1,0 +1,191 @@
+"""What providers read of a cluster, and ports read from its Services, against a simulated API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hub_testkit import SimulatedCluster, make_service, make_slice
+
+from hub.decide.ports import PortReading
+from hub.kube.client import Client
+from hub.kube.credentials import Credentials
+from hub.kube.kubeconfig import KubeconfigPolicy, parse_kubeconfig
+from hub.kube.resolver import LookupPool
+from hub.model import TargetKey
+from hub.observe.remote.ports import RemoteService
+from hub.observe.remote.reading import ClusterReader
+from hub.plugin.spec import TransientProviderError
+from hub.runtime.clock import SystemClock
+from tests.support.clocks import HastyClock
+from tests.support.waiting import until
+
+KEY = TargetKey("edge", "web")
+
+
+@pytest.fixture
+async def sim() -> AsyncIterator[SimulatedCluster]:
+    """A cluster with the namespace ``edge``."""
+    async with SimulatedCluster("eu") as made:
+        made.namespaces.add({"metadata": {"name": "edge"}})
+        yield made
+
+
+@pytest.fixture
+async def reader(sim: SimulatedCluster) -> AsyncIterator[ClusterReader]:
+    """Read access to it."""
+    pool = LookupPool()
+    access = parse_kubeconfig(sim.kubeconfig().encode(), origin="a test", policy=KubeconfigPolicy(), context=None)
+    async with Client(Credentials(access, SystemClock()), pool) as client:
+
+        async def connected() -> Client:
+            return client
+
+        yield ClusterReader("eu", connected, SystemClock())
+    pool.close()
+
+
+def node_port(number: int, name: str = "https", **spec: Any) -> dict[str, Any]:
+    """A Service with one node port."""
+    port = {"name": name, "port": 443, "nodePort": number}
+    made: dict[str, Any] = make_service("edge", "web")
+    made["spec"] = {"type": "NodePort", "ports": [port], **spec}
+    return made
+
+
+async def test_slices_of_one_service_only(sim: SimulatedCluster, reader: ClusterReader) -> None:
+    """All of them now, then after each change; those of other Services and namespaces are not even asked for."""
+    sim.put(make_slice("edge", "web-b", "web", ["10.0.0.2"]))
+    sim.put(make_slice("edge", "web-a", "web", ["10.0.0.1"]))
+    sim.put(make_slice("edge", "other", "other", ["10.0.0.9"]))
+    sim.put(make_slice("default", "web", "web", ["10.0.0.8"]))
+    stream = reader.slices("edge", "web")
+    assert [each.name for each in await anext(stream)] == ["web-a", "web-b"]
+    sim.slices.delete("web-a", namespace="edge")
+    assert [each.name for each in await anext(stream)] == ["web-b"]
+    await stream.aclose()
+
+
+async def test_a_reader_who_stops_leaves_nothing_open(sim: SimulatedCluster, reader: ClusterReader) -> None:
+    """Its watch ends with it."""
+    stream = reader.slices("edge", "web")
+    assert await anext(stream) == ()
+    await until(lambda: sim.streams("endpointslices") == 1)
+    await stream.aclose()
+    await until(lambda: sim.streams("endpointslices") == 0)
+
+
+async def test_a_failure_is_the_readers_to_know(sim: SimulatedCluster, reader: ClusterReader) -> None:
+    """What it read is old now; the rule that is missing is named, and how long to wait."""
+    sim.forbid("list", "endpointslices")
+    with pytest.raises(TransientProviderError, match=r"endpointslices\.discovery\.k8s\.io: get, list, watch.* eu"):
+        await anext(reader.slices("edge", "web"))
+    sim.permit()
+    sim.fail_next(status=503, verb="list", retry_after=7)
+    with pytest.raises(TransientProviderError) as caught:
+        await anext(reader.slices("edge", "web"))
+    assert caught.value.retry_after == 7
+
+
+async def test_an_expired_watch_is_no_failure(sim: SimulatedCluster, reader: ClusterReader) -> None:
+    """It is listed anew, and the reader sees what became of it."""
+    stream = reader.slices("edge", "web")
+    assert await anext(stream) == ()
+    await until(lambda: sim.streams("endpointslices") == 1)
+    sim.put(make_slice("edge", "web-a", "web", ["10.0.0.1"]))
+    assert len(await anext(stream)) == 1
+    sim.cut_stream("endpointslices", how="expire")
+    assert [each.name for each in await anext(stream)] == ["web-a"]
+    await stream.aclose()
+
+
+async def test_one_service_comes_and_goes(sim: SimulatedCluster, reader: ClusterReader) -> None:
+    """None while it does not exist."""
+    stream = reader.services("edge", "web")
+    assert await anext(stream) is None
+    sim.put(make_service("edge", "other"))
+    sim.put(make_service("edge", "web"))
+    found = await anext(stream)
+    assert found is not None
+    assert found.name == "web"
+    sim.services.delete("web", namespace="edge")
+    assert await anext(stream) is None
+    await stream.aclose()
+
+
+# --- ports -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def remote(reader: ClusterReader) -> AsyncIterator[RemoteService]:
+    """The Service ``edge/web``, followed."""
+    made = RemoteService("eu", KEY, reader, SystemClock(), lambda: None)
+    task = asyncio.create_task(made.run())
+    yield made
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_port_goes_by_name_or_number(sim: SimulatedCluster, remote: RemoteService) -> None:
+    """Its nodePort is what is published; another one is followed."""
+    assert remote.node_port("https").problem == "it has not been read yet"
+    sim.put(node_port(30500))
+    await until(lambda: remote.node_port("https").number == 30500)
+    assert remote.node_port(443).number == 30500
+    assert remote.node_port("http").problem == "the Service has no such port, but https"
+    sim.put(node_port(30501))
+    await until(lambda: remote.node_port("https").number == 30501)
+
+
+async def test_a_service_that_is_gone_has_no_port(sim: SimulatedCluster, remote: RemoteService) -> None:
+    """It is unknown, which is not the same as none: the caller keeps the last."""
+    sim.put(node_port(30500))
+    await until(lambda: remote.node_port("https").number == 30500)
+    sim.services.delete("web", namespace="edge")
+    await until(lambda: remote.node_port("https").problem == "it does not exist")
+
+
+async def test_an_api_that_fails_keeps_the_port(sim: SimulatedCluster, remote: RemoteService) -> None:
+    """What was read stays while nothing can be read."""
+    sim.put(node_port(30500))
+    await until(lambda: remote.node_port("https").number == 30500)
+    sim.refuse(503)
+    sim.cut_stream("services")
+    await until(lambda: "503" in remote.problem)
+    assert remote.node_port("https").number == 30500
+
+
+async def test_lists_without_watches_are_read_ever_less_often(sim: SimulatedCluster, reader: ClusterReader) -> None:
+    """An account that may list and not watch is no reason to list, and to warn, every second."""
+    sim.services.add(node_port(30443))
+    sim.refuse(403, verb="watch", resource="services")
+    clock = HastyClock()
+    unit = RemoteService("eu", KEY, reader, clock, lambda: None)
+    task = asyncio.create_task(unit.run())
+    await until(lambda: len(clock.slept) >= 3)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert clock.slept[2] >= 4  # were each list a success, no more than 2
+
+
+async def test_a_service_without_node_ports_says_so(sim: SimulatedCluster, remote: RemoteService) -> None:
+    """With its type, which is the usual cause."""
+    sim.put(make_service("edge", "web"))
+    await remote.settled()
+    await until(lambda: remote.service is not None)
+    (port,) = remote.service.ports if remote.service is not None else ()
+    assert "ClusterIP" in remote.node_port(port.port).problem
+
+
+async def test_a_health_check_node_port(sim: SimulatedCluster, remote: RemoteService) -> None:
+    """Where the Service has one."""
+    sim.put(node_port(30500))
+    await until(lambda: remote.service is not None)
+    assert "externalTrafficPolicy" in remote.health_check_node_port().problem
+    sim.put(node_port(30500, externalTrafficPolicy="Local", type="LoadBalancer", healthCheckNodePort=31000))
+    await until(lambda: remote.health_check_node_port().number == 31000)
+    sim.services.delete("web", namespace="edge")
+    await until(lambda: remote.service is None)
+    assert remote.health_check_node_port() == PortReading(31000, "it does not exist")

@@ -1,0 +1,120 @@
+"""What is observed of other controllers' slices, between the registry and the decision."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from hub.decide.adopt import SETTLE
+from hub.decide.endpoints import EndpointGroup, GroupKey
+from hub.kube.client import Client
+from hub.model import LABEL_SERVICE_NAME, Finding, ObjectKey, Slice, SourceView, TargetKey
+from hub.reconcile.adopting import Adopting
+from hub.registry.copies.annotations import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
+from hub.registry.spec import HealthPolicy, PortSpec, Registry, TargetSpec
+from hub.runtime.clock import SystemClock
+from tests.support import build
+from tests.unit.reconcile.test_reconciler import Hub
+
+KEY = TargetKey("edge", "payments")
+GROUPS = (EndpointGroup(GroupKey("eu", "IPv4"), build.endpoints(2)),)
+
+
+def adopting(*targets: TargetSpec) -> Adopting:
+    """Of a registry with these targets; nothing was listed yet, and nobody is asked here."""
+    made = Adopting(cast("Client", None), SystemClock(), lambda _: None)
+    made.follow(Registry("default", {}, {target.key: target for target in targets}))
+    return made
+
+
+def test_nothing_follows_before_theirs_are_known() -> None:
+    """An unknown slice is not a slice that is not there."""
+    spec = build.target(adopt="old-controller")
+    made = adopting(spec)
+
+    found = made.check(spec, (build.slice(endpoints=build.endpoints(2)),), GROUPS)
+
+    assert not made.synced
+    assert (found.groups, found.deletes, found.memory.seen) == (GROUPS, (), None)
+    assert not made.pending(KEY)
+
+
+def test_a_registry_that_adopts_nothing_waits_for_nothing() -> None:
+    """There is nothing to be known."""
+    spec = build.target()
+    made = adopting(spec)
+
+    assert made.synced
+    assert made.check(spec, (), GROUPS).groups is GROUPS
+
+
+def test_what_stands_in_the_way_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Until it is over and comes again; other findings are not told here."""
+    spec = build.target(adopt="old-controller")
+    made = adopting(spec)
+    for store in made._stores.values():
+        store.replace({}, "1")
+    made.check(spec, (), GROUPS)
+    way = Finding("AdoptionWaiting", "one of two")
+
+    for findings in ((way,), (way, Finding("AddressConflict", "x")), (), (way,)):
+        made.tell(KEY, findings)
+
+    assert [record.getMessage() for record in caplog.records] == ["edge/payments: AdoptionWaiting: one of two"] * 2
+
+
+# --- taking over from endpoint-copier, through all stages ---------------------------------------------------
+
+NOT_THERE = PortSpec(1, "not-there")
+CHECKED = HealthPolicy("tcp", on_fail="remove")
+
+
+def hub_beside(*addresses: str, **target: Any) -> Hub:
+    """A hub whose target takes over one slice of endpoint-copier with these addresses."""
+    labels = {LABEL_SERVICE_NAME: KEY.name, LABEL_COPIER_SOURCE: "web-1"}
+    endpoints = tuple(map(build.endpoint, addresses))
+    theirs = Slice("edge", "theirs", "IPv4", endpoints, (build.PORT,), labels, uid="u", resource_version="1")
+    hub = Hub()
+    hub.registry = hub.registry_of(build.target(adopt=ENDPOINT_COPIER, **target))
+    hub.reconciler._adopting.follow(hub.registry)
+    for store in hub.reconciler._adopting._stores.values():
+        store.replace({ObjectKey("edge", "theirs"): theirs}, "1")
+    return hub
+
+
+async def outcome(hub: Hub) -> tuple[bool, set[str]]:
+    """Whether theirs is gone after a few passes, and what was found in the last one."""
+    for _ in range(4):
+        await hub.reconciler.reconcile(KEY)
+        hub.clock.time += SETTLE
+    last = hub.reconciler.last(KEY)
+    assert last is not None
+    return "delete theirs" in hub.sent, {each.reason for each in last.findings}
+
+
+async def test_what_the_source_has_let_go_of_goes_with_theirs() -> None:
+    """The rest stands in ours by then."""
+    hub = hub_beside("10.0.0.0", "10.0.0.1", "10.0.0.99")
+    hub.offer(build.view("eu", build.endpoints(2)))
+    assert await outcome(hub) == (True, set())
+    assert list(hub.published().values()) == [["10.0.0.0", "10.0.0.1"]]
+
+
+@pytest.mark.parametrize(
+    ("target", "view", "reason"),
+    [
+        ({"ports": (NOT_THERE,)}, build.view("eu", build.endpoints(2)), "PortMismatch"),
+        ({"sources": (build.source(health=CHECKED),)}, build.view("eu", build.endpoints(2)), "EndpointsUnproven"),
+        ({}, build.view("eu"), "AdoptionWaiting"),
+        ({}, build.view("eu", build.endpoints(1), unknown_nodes=["n1"]), "AdoptionWaiting"),
+        ({}, build.view("eu", build.endpoints(1), complete=False), "AdoptionWaiting"),
+    ],
+    ids=["no such port", "no verdict yet", "another name", "unresolved nodes", "parts are missing"],
+)
+async def test_theirs_stay_where_ours_lack_something(target: dict[str, Any], view: SourceView, reason: str) -> None:
+    """That ours does not have an address does not mean that it is gone."""
+    hub = hub_beside("10.0.0.0", "10.0.0.1", **target)
+    hub.offer(view)
+    gone, reasons = await outcome(hub)
+    assert (gone, reasons) == (False, {"AdoptionWaiting", reason})

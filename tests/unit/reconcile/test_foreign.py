@@ -1,0 +1,159 @@
+"""Slices that others wrote: which targets are looked at, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any
+
+from hub.errors import ClusterUnreachable, HubError
+from hub.model import Finding, TargetKey
+from hub.reconcile.foreign import AT_ONCE, IDLE, LISTED, PACE, PERIOD, ForeignSlices
+from tests.unit.observe.providers.virtual import LoopClock, VirtualLoop
+
+ONE = b'{"items":[{"metadata":{"name":"old","labels":{"endpointslice.kubernetes.io/managed-by":"somebody"}}}]}'
+
+
+def key(number: int) -> TargetKey:
+    """A target."""
+    return TargetKey("edge", f"s{number:03}")
+
+
+class World:
+    """An API server in which every Service has a slice of somebody else's."""
+
+    def __init__(self, targets: int) -> None:
+        self.targets = [key(number) for number in range(targets)]
+        self.lost: set[TargetKey] = set()
+        self.looks: list[tuple[float, TargetKey]] = []
+        self.found: list[TargetKey] = []
+        self.told: list[Finding] = []
+        self.adopts: dict[TargetKey, str] = {}
+        self.selectors: list[str] = []
+        self.answer: bytes | HubError = ONE
+        self.foreign = ForeignSlices(
+            self,  # type: ignore[arg-type]  # the one method of a Client that is called
+            LoopClock(),
+            lambda: ("hub",),
+            lambda: self.targets,
+            lambda each: each not in self.lost,
+            self.report,
+            lambda each: self.adopts.get(each, ""),
+        )
+
+    async def request(self, method: str, path: str, *, params: dict[str, str], timeout: float) -> bytes:  # noqa: ASYNC109
+        """A list of slices."""
+        name = params["labelSelector"].partition(",")[0].partition("=")[2]
+        self.looks.append((asyncio.get_running_loop().time() - self.began, TargetKey("edge", name)))
+        self.selectors.append(params["labelSelector"])
+        if isinstance(self.answer, HubError):
+            raise self.answer
+        return self.answer
+
+    def report(self, target: TargetKey, findings: tuple[Finding, ...]) -> None:
+        """What was found."""
+        self.found.extend([target] * len(findings))
+        self.told.extend(findings)
+
+    def run(self, *acts: tuple[float, Any]) -> None:
+        """Look for a while, and do something at certain times; the last is the end."""
+
+        async def main() -> None:
+            self.began = asyncio.get_running_loop().time()
+            looking = asyncio.create_task(self.foreign.run())
+            for at, act in acts:
+                await asyncio.sleep(self.began + at - asyncio.get_running_loop().time())
+                act()
+            looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(main())
+
+
+def nothing() -> None:
+    """Only wait."""
+
+
+def test_every_target_is_looked_at_once_in_ten_minutes() -> None:
+    """In turn, five a second at most."""
+    world = World(3 * AT_ONCE)
+
+    def once() -> None:
+        assert [target for _, target in world.looks] == world.found == world.targets
+
+    world.run((PERIOD - 1, once), (2 * PERIOD - 1, nothing))
+    assert [target for _, target in world.looks] == 2 * world.targets
+    times = [at for at, _ in world.looks]
+    assert min(after - before for before, after in pairwise(times)) > PACE - 0.001
+
+
+def test_a_new_target_comes_before_those_that_were_looked_at() -> None:
+    """And does not wait for all others."""
+    world = World(100 * AT_ONCE)
+    new = TargetKey("edge", "a-new-one")
+    world.run((100.0, lambda: world.targets.append(new)), (100.0 + 2 * IDLE, nothing))
+    [seen] = [at for at, target in world.looks if target == new]
+    assert seen <= 100.0 + IDLE + PACE
+
+
+def test_a_target_that_was_lost_meanwhile_is_not_looked_at() -> None:
+    """Nobody would ever take its finding back."""
+    world = World(AT_ONCE)
+    world.run((2.5 * PACE, lambda: world.lost.update(world.targets)), (2 * PERIOD, nothing))
+    assert [target for _, target in world.looks] == world.targets[:3]
+
+
+def test_a_target_without_a_look_is_waited_for() -> None:
+    """Nothing is there at first."""
+    world = World(0)
+    world.run((7.0, lambda: world.targets.append(key(1))), (20.0, nothing))
+    assert [at for at, _ in world.looks] == [2 * IDLE]
+
+
+def test_the_finding_says_who_writes_them() -> None:
+    """With their names, sorted; a slice without the label is nobody's."""
+    world = World(1)
+    named = [{"metadata": {"name": f"old-{number:03}", "labels": {}}} for number in range(LISTED + 5)]
+    named[3]["metadata"]["labels"] = {"endpointslice.kubernetes.io/managed-by": "somebody"}
+    world.answer = json.dumps({"items": named[::-1]}).encode()
+    world.run((1.0, nothing))
+    [finding] = world.told
+    assert finding.reason == "ForeignEndpoints"
+    assert finding.message == (
+        f"{LISTED + 5} slices of others are published for this Service too, managed by nobody named, somebody"
+    )
+    assert finding.objects == tuple(f"old-{number:03}" for number in range(LISTED))
+
+
+def test_without_slices_of_others_nothing_is_found() -> None:
+    """And the last finding is taken back: the report is empty."""
+    world = World(1)
+    world.answer = b'{"items":[]}'
+    world.run((1.0, nothing))
+    assert (len(world.looks), world.found) == (1, [])
+
+
+def test_slices_that_the_target_replaces_are_told_of_elsewhere() -> None:
+    """Those of endpoint-copier have a label of their own, all others are known by who manages them."""
+    world = World(3)
+    world.adopts = {key(1): "old-controller", key(2): "endpoint-copier"}
+    world.run((3.0, nothing))
+    ours = "endpointslice-hub/owner notin (hub)"
+    assert [each.partition(",")[2].removeprefix(ours) for each in world.selectors] == [
+        "",
+        ",endpointslice.kubernetes.io/managed-by!=old-controller",
+        ",!endpoint-copier/source",
+    ]
+
+
+def test_a_look_that_fails_is_no_finding() -> None:
+    """Neither an API server that is away nor an answer that is none; the next look comes as always."""
+    for answer in (ClusterUnreachable("gone"), b"<html>", b'{"items":[{}]}'):
+        world = World(1)
+        world.answer = answer
+        world.run((PERIOD + 2 * IDLE, nothing))
+        assert (len(world.looks), world.found) == (2, [])

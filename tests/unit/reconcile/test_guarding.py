@@ -1,0 +1,249 @@
+"""The guard at work: which policy holds, which answer counts, when to ask again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from hub.decide.endpoints import EndpointGroup, GroupKey
+from hub.decide.guard import GuardMemory, digest
+from hub.decide.record import GuardRecord, decode, encode
+from hub.model import ANNOTATION_STATE, GuardDefaults
+from hub.observe.remote.fleet import Fleet, SourceKey
+from hub.reconcile.guarding import ASK_AGAIN, Guarded, Guarding, effective
+from hub.registry.spec import GuardPolicy, TargetSpec
+from tests.support import build
+
+EU, US = GroupKey("eu", "IPv4"), GroupKey("us", "IPv4")
+START, WALL = 1000.0, 1.8e9
+HOLD = 300.0
+LAX = GuardPolicy(max_removal=None)
+
+
+class Stand:
+    """A guard for one target with the sources eu and us; the test moves time and says what is published."""
+
+    def __init__(self, **policies: GuardPolicy) -> None:
+        self.time = 0.0
+        self.approvals: set[str] = set()
+        self.asked: list[tuple[str, float]] = []
+        sources = tuple(build.source(name, guard=policies.get(name, GuardPolicy())) for name in ("eu", "us"))
+        self.spec: TargetSpec = build.target(sources=sources)
+        self.units = {name: SimpleNamespace(guard=GuardDefaults(), answers=1) for name in ("eu", "us")}
+        self.fleet = SimpleNamespace(
+            sources={SourceKey(source.cluster, source.provider): self.units[source.cluster] for source in sources},
+            clusters={
+                name: SimpleNamespace(list_again=lambda period, name=name: self.asked.append((name, period)))
+                for name in ("eu", "us")
+            },
+        )
+        self.memories: dict[GroupKey, GuardMemory] = {}
+        self.guarding = Guarding(cast("Fleet", self.fleet), cast("Any", self), lambda: self.approvals)
+
+    def now(self) -> float:
+        """The clock that moves forward."""
+        return START + self.time
+
+    def wall(self) -> float:
+        """Unix time."""
+        return WALL + self.time
+
+    def check(self, *groups: EndpointGroup) -> Guarded:
+        """One pass."""
+        return self.guarding.check(self.spec.key, self.spec, groups, self.memories)
+
+
+def group(key: GroupKey, published: int, wanted: int, state: str = "") -> EndpointGroup:
+    """A group that publishes so many endpoints and wants only the first so many of them."""
+    annotations = {ANNOTATION_STATE: state} if state else {}
+    pipeline = build.Pipeline(build.target(key.cluster))
+    pipeline.slices = (build.slice("s-0", build.endpoints(published), cluster=key.cluster, annotations=annotations),)
+    pipeline.plan(build.view(key.cluster, build.endpoints(wanted)))
+    assert pipeline.desired is not None
+    (made,) = pipeline.desired.groups
+    return made
+
+
+def kinds(guarded: Guarded) -> dict[str, str]:
+    """Cluster -> why something of it is withheld."""
+    return {key.cluster: each.kind for key, each in guarded.withheld.items()}
+
+
+def sizes(groups: Iterable[EndpointGroup]) -> list[int]:
+    """Endpoints that may be published, group by group."""
+    return [len(each.endpoints) for each in groups]
+
+
+def test_each_group_is_judged_by_itself() -> None:
+    """What one source keeps does not make up for what another one loses."""
+    stand = Stand()
+    guarded = stand.check(group(EU, 10, 10), group(US, 4, 1))
+    assert (sizes(guarded.groups), kinds(guarded)) == ([10, 4], {"us": "RemovalWithheld"})
+    assert [each.reason for each in guarded.findings] == ["RemovalWithheld"]
+    assert guarded.wakes == (HOLD,)
+    assert stand.asked == []
+
+
+def test_each_source_has_its_own_policy() -> None:
+    """The stricter policy of one source does not hold for its neighbour."""
+    guarded = Stand(eu=LAX).check(group(EU, 4, 1), group(US, 4, 1))
+    assert (sizes(guarded.groups), kinds(guarded)) == ([1, 4], {"us": "RemovalWithheld"})
+
+
+def test_what_the_registry_dropped_is_no_business_of_the_guard() -> None:
+    """A group of what is no source any more goes as it is, and the groups after it are still judged."""
+    dropped = group(GroupKey("gone", "IPv4"), 4, 0)
+    guarded = Stand().check(dropped, group(US, 4, 1))
+    assert guarded.groups[0] is dropped
+    assert kinds(guarded) == {"us": "RemovalWithheld"}
+
+
+def test_the_record_is_kept_on_the_slices_only_where_there_is_one() -> None:
+    """A group without anything to remember has no state at all."""
+    guarded = Stand(us=LAX).check(group(EU, 4, 4), group(US, 4, 0))
+    record = GuardRecord(empty=1, hash=guarded.withheld[US].hash, since=int(WALL))
+    assert {key: decode(text) for key, text in guarded.states.items()} == {US: record}
+
+
+def test_the_count_goes_on_from_the_slices_after_a_restart() -> None:
+    """Two empty answers before the restart and one after it are three."""
+    state = encode(GuardRecord(empty=2))
+    assert sizes(Stand(eu=LAX).check(group(EU, 4, 0, state)).groups) == [0]
+
+
+def test_the_hold_goes_on_from_the_slices_after_a_restart() -> None:
+    """Time that the same answer stood before the restart counts."""
+    stand = Stand()
+    going = sorted(build.endpoints(4).keys() - build.endpoints(1).keys())
+    state = encode(GuardRecord(hash=digest(stand.spec.key, EU, going), since=int(WALL - 200)))
+    assert stand.check(group(EU, 4, 1, state)).wakes == (100.0,)
+    stand.time = 100.0
+    guarded = stand.check(group(EU, 4, 1, state))
+    assert (sizes(guarded.groups), [each.reason for each in guarded.findings]) == ([1], ["PlanReleased"])
+
+
+def test_a_later_versions_record_is_kept_for_good() -> None:
+    """Not only by the first pass: whatever this hub counts meanwhile, it does not write over it."""
+    stand = Stand(eu=LAX)
+    later = '{"v":9,"more":true}'
+    states = []
+    for answer in (1, 2, 2):
+        stand.units["eu"].answers = answer
+        states.append(stand.check(group(EU, 4, 0, later)).states.get(EU))
+    assert states == [later] * 3
+    stand.units["eu"].answers = 3
+    assert sizes(stand.check(group(EU, 4, 0, later)).groups) == [0]
+
+
+def test_the_process_remembers_more_than_the_slices() -> None:
+    """A record that is not written yet counts all the same."""
+    stand = Stand(eu=LAX)
+    for answer in (1, 2):
+        stand.units["eu"].answers = answer
+        assert sizes(stand.check(group(EU, 4, 0)).groups) == [4]
+    stand.units["eu"].answers = 3
+    assert sizes(stand.check(group(EU, 4, 0)).groups) == [0]
+
+
+def test_only_a_new_answer_counts() -> None:
+    """Passes without a new complete answer of the source are not further answers."""
+    stand = Stand(eu=LAX)
+    for _ in range(5):
+        assert sizes(stand.check(group(EU, 4, 0)).groups) == [4]
+
+
+def test_an_empty_answer_is_asked_for_again() -> None:
+    """A watched source is listed anew every ten seconds while its answer is empty, and the target looks again."""
+    guarded = Stand(eu=LAX).check(group(EU, 4, 0))
+    assert (kinds(guarded), guarded.wakes, ASK_AGAIN) == ({"eu": "EmptyResultHeld"}, (10.0,), 10.0)
+    stand = Stand(eu=LAX)
+    stand.check(group(EU, 4, 0), group(US, 4, 4))
+    assert stand.asked == [("eu", 10.0)]
+
+
+def test_a_source_without_a_cluster_is_not_asked() -> None:
+    """A provider that brings endpoints of its own answers when it polls."""
+    stand = Stand(eu=LAX)
+    del stand.fleet.clusters["eu"]
+    assert kinds(stand.check(group(EU, 4, 0))) == {"eu": "EmptyResultHeld"}
+
+
+def test_a_source_that_is_not_running_is_judged_by_the_registry() -> None:
+    """Without a unit there is no provider type to ask: the registry's policy holds, and no answer is a new one."""
+    stand = Stand(eu=LAX)
+    stand.fleet.sources.clear()
+    assert [sizes(stand.check(group(EU, 4, 0)).groups) for _ in range(4)] == [[4]] * 4
+
+
+def test_the_provider_types_default_holds() -> None:
+    """A copied Service empties at once, as its type declares."""
+    stand = Stand()
+    stand.units["eu"].guard = GuardDefaults(empty_results=1, max_removal="off")
+    assert sizes(stand.check(group(EU, 4, 0)).groups) == [0]
+
+
+def test_an_approval_lets_go() -> None:
+    """The approvals are those of the moment."""
+    stand = Stand()
+    withheld = stand.check(group(EU, 4, 1)).withheld[EU]
+    stand.approvals = {withheld.hash}
+    assert sizes(stand.check(group(EU, 4, 1)).groups) == [1]
+
+
+def test_without_approvals_nothing_is_approved() -> None:
+    """They are optional, as offline there are none."""
+    stand = Stand()
+    bare = Guarding(cast("Fleet", stand.fleet), cast("Any", stand))
+    assert kinds(bare.check(stand.spec.key, stand.spec, (group(EU, 4, 1),), {})) == {"eu": "RemovalWithheld"}
+
+
+def test_the_command_that_approves_is_whole() -> None:
+    """A message names it with whatever finds this hub's approvals; where that is nothing, it ends with the hash."""
+    stand = Stand(eu=GuardPolicy(max_removal_hold=None))
+    (plain,) = stand.check(group(EU, 4, 1)).withheld.values()
+    guarding = Guarding(cast("Fleet", stand.fleet), cast("Any", stand), flags=" --namespace edge")
+    (flagged,) = guarding.check(stand.spec.key, stand.spec, (group(EU, 4, 1),), {}).withheld.values()
+    assert plain.message.endswith(f"hub approve edge/payments {plain.hash}")
+    assert flagged.message == f"{plain.message} --namespace edge"
+
+
+def test_a_group_that_is_gone_is_forgotten() -> None:
+    """What comes again later starts from its slices."""
+    stand = Stand()
+    stand.check(group(EU, 4, 4), group(US, 4, 4))
+    assert set(stand.memories) == {EU, US}
+    stand.check(group(US, 4, 4))
+    assert set(stand.memories) == {US}
+
+
+@pytest.mark.parametrize(
+    ("written", "defaults", "expected"),
+    [
+        ((), GuardDefaults(), (3, 0.5)),
+        ((), GuardDefaults(empty_results=1), (1, 0.5)),
+        ((), GuardDefaults(empty_results=0), (0, 0.5)),
+        ((), GuardDefaults(max_removal="off"), (3, None)),
+        ((), GuardDefaults(max_removal=0.2), (3, 0.2)),
+        ((), GuardDefaults(empty_results=1, max_removal="off"), (1, None)),
+        (("empty_results",), GuardDefaults(empty_results=1, max_removal="off"), (3, None)),
+        (("max_removal",), GuardDefaults(empty_results=1, max_removal="off"), (1, 0.5)),
+        (("empty_results", "max_removal"), GuardDefaults(empty_results=1, max_removal="off"), (3, 0.5)),
+    ],
+)
+def test_whose_word_counts(written: Iterable[str], defaults: GuardDefaults, expected: tuple[int, float | None]) -> None:
+    """The registry's where it is written, else the provider type's, else the hub's; the other keys stay."""
+    policy = effective(GuardPolicy(max_removal_hold=7.0), frozenset(written), defaults)
+    assert (policy.empty_results, policy.max_removal) == expected
+    assert policy.max_removal_hold == 7.0
+
+
+def test_what_is_written_counts_before_the_type() -> None:
+    """Also on the way through the guard."""
+    stand = Stand()
+    sources = (build.source("eu", guard_set=frozenset({"empty_results", "max_removal"})),)
+    stand.spec = build.target(sources=sources)
+    stand.units["eu"].guard = GuardDefaults(empty_results=1, max_removal="off")
+    assert sizes(stand.check(group(EU, 4, 0)).groups) == [4]

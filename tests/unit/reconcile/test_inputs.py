@@ -1,0 +1,51 @@
+"""What the sources of one target say."""
+
+from __future__ import annotations
+
+from hub.decide.checks import Check
+from hub.model import FAILED, PUBLISHED, SourceView
+from hub.reconcile.inputs import Remembered, _policy_stands, _stand_in
+from hub.registry.spec import HealthPolicy, UnreachablePolicy
+from tests.support import build
+
+SOURCE = build.source("eu", unreachable=UnreachablePolicy(600.0, "remove"))
+UNKNOWN = SourceView("eu", "503", {})
+KNOWN = SourceView("eu", None, {})
+
+
+def test_a_policy_that_took_effect_outlives_the_kind_of_the_failure() -> None:
+    """Refused for ten minutes, then 503: what was taken out does not come back for that."""
+    given_up: set[str] = set()
+    assert _policy_stands(SOURCE, UNKNOWN, 600.0, given_up) == 600.0
+    assert _policy_stands(SOURCE, UNKNOWN, None, given_up) == 600.0
+
+
+def test_a_policy_that_took_no_effect_yet_does_not_begin_with_a_503() -> None:
+    """Degraded always keeps."""
+    given_up: set[str] = set()
+    assert _policy_stands(SOURCE, UNKNOWN, 599.0, given_up) == 599.0
+    assert _policy_stands(SOURCE, UNKNOWN, None, given_up) is None
+
+
+def test_a_statement_ends_it() -> None:
+    """Once the cluster answered, the time starts anew."""
+    given_up = {"eu"}
+    assert _policy_stands(SOURCE, KNOWN, None, given_up) is None
+    assert _policy_stands(SOURCE, UNKNOWN, None, given_up) is None
+
+
+def test_what_failed_before_a_restart_comes_back_while_its_source_is_silent() -> None:
+    """What the slices said of an address at the start was a verdict: no word of the source's that stands."""
+    good, bad = build.address(1), build.address(2)
+    pipeline = build.Pipeline(build.target(sources=(build.source("eu", health=HealthPolicy("tcp")),)))
+    check = Check("tcp", 30443)
+    for verdict in (True, False):
+        pipeline.health = {check: {good: True, bad: verdict}}
+        pipeline.run(build.view("eu", build.endpoints(2, 1)))
+    assert pipeline.endpoint(bad).conditions == FAILED
+    pipeline.restart()
+    memory = Remembered()
+    for verdict, conditions in ((False, FAILED), (True, PUBLISHED), (True, PUBLISHED)):
+        pipeline.health = {check: {good: True, bad: verdict}}
+        pipeline.run(_stand_in(UNKNOWN, pipeline.slices, memory, left=False))
+        assert pipeline.endpoint(bad).conditions == conditions

@@ -1,0 +1,33 @@
+"""What the log says of writes."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from hub.model import TargetKey
+from hub.reconcile.journal import Journal
+
+
+def test_writes_of_a_while_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Sums over Services, the first few by name."""
+    journal = Journal()
+    with caplog.at_level(logging.INFO):
+        for number in range(7):
+            journal.note(TargetKey("edge", f"s{number}"), 2)
+        journal.note(TargetKey("edge", "s0"), 1)
+        journal.flush()
+    assert caplog.messages == [
+        "published: 15 slices written for edge/s0, edge/s1, edge/s2, edge/s3, edge/s4 and 2 more"
+    ]
+
+
+def test_silence_when_nothing_was_written(caplog: pytest.LogCaptureFixture) -> None:
+    """An idle hub says nothing."""
+    journal = Journal()
+    journal.note(TargetKey("edge", "a"), 1)
+    journal.flush()
+    caplog.clear()
+    journal.flush()
+    assert caplog.messages == []

@@ -1,0 +1,144 @@
+"""What a target remembers of its writes, and for how long."""
+
+from __future__ import annotations
+
+from hub.decide.plan import Plan
+from hub.errors import Forbidden
+from hub.reconcile.memory import AWAY_FIRST, REFUSED_FOR, WriteMemory
+from hub.reconcile.writer import Outcome
+from tests.support import build
+
+SLICE = build.slice("s-0", build.endpoints(1))
+PLAN = Plan(creates=(SLICE,))
+
+
+def reasons(memory: WriteMemory, now: float = 0.0) -> list[str]:
+    """Reasons of its findings."""
+    return [each.reason for each in memory.findings(now)]
+
+
+def test_a_refused_address_is_tried_again_later() -> None:
+    """It stays out and is reported for ten minutes, then counts as any other."""
+    memory = WriteMemory()
+    news = memory.note(Outcome(refused_addresses={"10.0.0.1": "no"}), "u", 0.0)
+    assert (memory.refused, reasons(memory), len(news)) == ({"10.0.0.1"}, ["InvalidAddressSkipped"], 1)
+    assert memory.expire(10.0) == REFUSED_FOR - 10.0
+    memory.expire(REFUSED_FOR)
+    assert (memory.refused, reasons(memory)) == (frozenset(), [])
+
+
+def test_a_foreign_name_is_news_once() -> None:
+    """The second time nobody is told, but it stays taken."""
+    memory = WriteMemory()
+    assert len(memory.note(Outcome(foreign={"s-0"}), "u", 0.0)) == 1
+    assert memory.note(Outcome(foreign={"s-0"}), "u", 1.0) == []
+    assert (memory.foreign, reasons(memory)) == ({"s-0"}, ["ForeignSlice"])
+
+
+def test_a_missing_namespace_is_waited_for() -> None:
+    """Attempts are held back, growing, and reported once."""
+    memory = WriteMemory()
+    assert len(memory.note(Outcome(missing_namespace=True), "u", 0.0)) == 1
+    held = memory.allow(PLAN, "u", 0.1)
+    assert held.plan.writes == 0
+    assert AWAY_FIRST <= (held.wake_at or 0.0) <= AWAY_FIRST * 1.2
+    assert memory.note(Outcome(missing_namespace=True), "u", 3.0) == []
+    assert (memory.allow(PLAN, "u", 3.0).wake_at or 0.0) - 3.0 >= 2 * AWAY_FIRST
+
+
+def test_a_new_service_ends_the_wait_for_a_namespace() -> None:
+    """A Service with another UID lives in a namespace that exists."""
+    memory = WriteMemory()
+    memory.note(Outcome(missing_namespace=True), "old", 0.0)
+    assert memory.allow(PLAN, "new", 0.1).plan is PLAN
+
+
+def test_a_blocked_slice_is_a_problem_until_it_is_written() -> None:
+    """The message is the API server's; a success ends it."""
+    memory = WriteMemory()
+    memory.note(Outcome(blocked=[(SLICE, "not here")]), "u", 0.0)
+    assert (memory.problem, reasons(memory)) == ("slice s-0 is refused: not here", ["SliceRefused"])
+    memory.note(Outcome(done=[("create", SLICE)]), "u", 5.0)
+    assert (memory.problem, reasons(memory)) == ("", [])
+
+
+def test_a_blocked_slice_that_is_no_longer_wanted_is_no_problem() -> None:
+    """Nothing to write means nothing is wrong."""
+    memory = WriteMemory()
+    memory.note(Outcome(blocked=[(SLICE, "not here")]), "u", 0.0)
+    memory.settled()
+    assert (memory.problem, reasons(memory)) == ("", [])
+
+
+def test_a_failure_is_the_problem_in_the_servers_words() -> None:
+    """Status and message, nothing else."""
+    memory = WriteMemory()
+    memory.note(Outcome(failure=Forbidden(403, "Forbidden", "cannot create")), "u", 0.0)
+    assert memory.problem == "403: cannot create"
+
+
+def test_the_next_look_is_when_the_first_refusal_ends() -> None:
+    """Without refusals there is none; a foreign name alone is looked at in passing, and forgotten like them."""
+    memory = WriteMemory()
+    assert memory.expire(0.0) is None
+    memory.note(Outcome(foreign={"s-0"}), "u", 0.0)
+    assert memory.expire(1.0) is None
+    memory.note(Outcome(refused_addresses={"10.0.0.1": "no"}), "u", 5.0)
+    memory.note(Outcome(refused_addresses={"10.0.0.2": "never"}), "u", 10.0)
+    assert memory.expire(15.0) == REFUSED_FOR - 10.0
+    memory.expire(REFUSED_FOR)
+    assert memory.foreign == frozenset()
+    assert memory.refused == {"10.0.0.1", "10.0.0.2"}
+
+
+def test_findings_name_the_first_of_what_is_refused() -> None:
+    """With the API server's words for it, and all names."""
+    memory = WriteMemory()
+    memory.note(Outcome(refused_addresses={"10.0.0.2": "never", "10.0.0.1": "no"}), "u", 0.0)
+    memory.note(Outcome(blocked=[(build.slice("s-1"), "later"), (SLICE, "not here")]), "u", 0.0)
+    assert [(each.message, each.objects) for each in memory.findings(0.0)] == [
+        ("the API server refuses 2 addresses, such as 10.0.0.1: no", ("10.0.0.1", "10.0.0.2")),
+        ("the API server refuses 2 slices, such as s-0: not here", ("s-0", "s-1")),
+    ]
+
+
+def test_a_refusal_is_news_when_its_message_is_new() -> None:
+    """The same words again are not logged again."""
+    memory = WriteMemory()
+    said = [memory.note(Outcome(blocked=[(SLICE, why)]), "u", 0.0) for why in ("no", "no", "never")]
+    assert said == [["slice s-0 is refused: no"], [], ["slice s-0 is refused: never"]]
+
+
+def test_deleting_what_was_refused_ends_the_problem() -> None:
+    """Whichever operation succeeds."""
+    memory = WriteMemory()
+    memory.note(Outcome(blocked=[(SLICE, "not here")]), "u", 0.0)
+    memory.note(Outcome(done=[("delete", SLICE)]), "u", 1.0)
+    assert memory.problem == ""
+    memory.note(Outcome(done=[("delete", SLICE)]), "u", 2.0)
+    assert memory.allow(Plan(deletes=(SLICE,)), "u", 2.5).plan.writes == 0, "it was deleted twice in a row"
+
+
+def test_deletions_do_not_wait_for_a_namespace() -> None:
+    """Only what would be created or changed there is held back."""
+    memory = WriteMemory()
+    memory.note(Outcome(missing_namespace=True), "u", 0.0)
+    assert memory.allow(Plan(deletes=(SLICE,)), "u", 0.1).plan.writes == 1
+    assert memory.allow(Plan(updates=(SLICE,)), "u", 0.1).plan.writes == 0
+    assert memory.allow(Plan(creates=(SLICE,), unchanged=3), "u", 0.1).plan.unchanged == 3
+
+
+def test_a_failure_without_a_message_is_named_by_its_reason() -> None:
+    """Something is always said."""
+    memory = WriteMemory()
+    memory.note(Outcome(failure=Forbidden(403, "Forbidden", "")), "u", 0.0)
+    assert memory.problem == "403: Forbidden"
+
+
+def test_a_lost_answer_is_a_problem_until_the_next_one() -> None:
+    """Or until nothing is to be written."""
+    memory = WriteMemory()
+    memory.unanswered("no answer")
+    assert memory.problem == "no answer"
+    memory.settled()
+    assert memory.problem == ""

@@ -1,0 +1,607 @@
+"""A pass over one target: which slices are ours, what stays for a while, and when to look again."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from hub.decide.view import ViewResult
+from hub.errors import ClusterUnreachable, Forbidden
+from hub.model import (
+    ANNOTATION_CLUSTER_UID,
+    ANNOTATION_LEASE,
+    ANNOTATION_PAUSED,
+    LABEL_OWNER,
+    Finding,
+    GuardDefaults,
+    ObjectKey,
+    Port,
+    ServicePort,
+    Slice,
+    SourceView,
+    TargetKey,
+)
+from hub.observe.local.cluster import LocalCluster
+from hub.observe.local.stores import ServiceStore, SliceStore
+from hub.observe.remote.fleet import Fleet, SourceKey
+from hub.reconcile.reconciler import RECHECK, Reconciler
+from hub.reconcile.writer import Free, Writer
+from hub.registry.load import loads
+from hub.registry.spec import ClusterSpec, Registry, TargetSpec
+from tests.support import build
+
+KEY = TargetKey("edge", "payments")
+LEASE = "hub/one"
+
+
+class Clock:
+    """Time that the test moves."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def wall(self) -> float:
+        return 1.8e9 + self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class Unit:
+    """A source, or a cluster, that says what the test wants."""
+
+    def __init__(self, view: SourceView) -> None:
+        self.now = view
+        self.guard = GuardDefaults()
+        self.answers = 10
+        self.findings: tuple[Finding, ...] = ()
+
+    def view(self, _: object) -> ViewResult:
+        return ViewResult(self.now, {}, findings=self.findings)
+
+
+class Hub:
+    """A reconciler over snapshots that the test sets; its writes go nowhere but into the store."""
+
+    def __init__(self, take_over: frozenset[TargetKey] = frozenset()) -> None:
+        self.clock = Clock()
+        self.approved: set[str] = set()
+        self.uids: dict[str, str] = {}
+        self.slices = SliceStore(lambda _: None)
+        self.services = ServiceStore(lambda _: None)
+        self.client: Any = None  # nothing is asked
+        self.units: dict[str, Unit] = {}
+        self.version = 100
+        self.error: Exception | None = None
+        self.sent: list[str] = []
+        fleet = SimpleNamespace(sources={}, clusters={}, twins={}, suspended=False)
+        self.fleet = fleet
+        self.registry = self.registry_of(build.target("eu"))
+        self.reconciler = Reconciler(
+            lambda: self.registry,
+            cast("Fleet", fleet),
+            cast("LocalCluster", self),
+            Writer(self, Free()),
+            self.clock,
+            lease=LEASE,
+            removal_grace=60.0,
+            approvals=lambda: self.approved,
+            flags=" --owner x",
+            take_over=take_over,
+            uid=lambda name: self.uids.get(name, ""),
+        )
+        self.services.replace({KEY: build.service()}, "1")
+
+    def registry_of(self, *targets: TargetSpec, **more: Any) -> Registry:
+        """A registry with the clusters these targets name."""
+        names = {source.cluster for target in targets for source in target.sources}
+        clusters = {name: ClusterSpec(name, None, allowed_ports=((1, 65535),)) for name in names}
+        return Registry(
+            "default", {**clusters, **more.pop("clusters", {})}, {each.key: each for each in targets}, **more
+        )
+
+    def offer(self, view: SourceView) -> None:
+        """What a cluster's source says from now on."""
+        self.units[view.cluster] = Unit(view)
+        self.fleet.sources[SourceKey(view.cluster, build.source(view.cluster).provider)] = self.units[view.cluster]
+
+    def observe(self, *slices: Slice) -> None:
+        """What is published."""
+        self.slices.replace({ObjectKey(each.namespace, each.name): each for each in slices}, str(self.version))
+
+    def published(self) -> dict[str, list[str]]:
+        """Slice name -> addresses."""
+        return {name: [e.address for e in each.endpoints] for name, each in sorted(self.slices.of(KEY).items())}
+
+    async def create(self, value: Slice, timeout: float) -> None:  # noqa: ASYNC109
+        self._write("create", value)
+
+    async def update(self, value: Slice, timeout: float) -> None:  # noqa: ASYNC109
+        self._write("update", value)
+
+    async def delete(self, value: Slice, timeout: float) -> None:  # noqa: ASYNC109
+        self.sent.append(f"delete {value.name}")
+        self.slices.deleted(value)
+
+    async def reread(self, key: ObjectKey, timeout: float) -> Slice | None:  # noqa: ASYNC109
+        return self.slices.get(key)
+
+    def _write(self, operation: str, value: Slice) -> None:
+        if self.error is not None:
+            raise self.error
+        self.version += 1
+        self.sent.append(f"{operation} {value.name}")
+        self.slices.wrote(msgspec.structs.replace(value, uid=f"uid-{value.name}", resource_version=str(self.version)))
+
+
+@pytest.fixture
+def hub(request: pytest.FixtureRequest) -> Hub:
+    """A hub whose cluster eu offers two endpoints for one Service; nothing is published."""
+    made = Hub(getattr(request, "param", frozenset()))
+    made.offer(build.view("eu", build.endpoints(2)))
+    return made
+
+
+def ours(name: str = "s-0", **more: Any) -> Slice:
+    """A slice that is exactly what eu's two endpoints ask for."""
+    return build.slice(name, more.pop("endpoints", build.endpoints(2)), lease=more.pop("lease", LEASE), **more)
+
+
+async def test_a_first_pass_publishes_and_a_second_writes_nothing(hub: Hub) -> None:
+    """Same input, same bytes."""
+    for _ in range(2):
+        assert await hub.reconciler.reconcile(KEY) is None
+    assert len(hub.sent) == 1
+
+
+async def test_slices_of_an_earlier_run_are_adopted_as_they_are(hub: Hub) -> None:
+    """Under whatever name."""
+    hub.observe(ours("any-name"))
+    await hub.reconciler.reconcile(KEY)
+    assert hub.sent == []
+
+
+async def test_a_previous_owners_slice_is_relabelled_whatever_its_lease(hub: Hub) -> None:
+    """The key previousOwners says that they are ours; their lease was another one by necessity."""
+    hub.registry = hub.registry_of(build.target("eu"), previous_owners=("old",))
+    hub.observe(ours(owner="old", lease="hub/old"))
+    await hub.reconciler.reconcile(KEY)
+    assert hub.sent == ["update s-0"]
+    assert hub.slices.of(KEY)["s-0"].labels[LABEL_OWNER] == "default"
+
+
+async def test_another_leases_slice_is_not_touched(hub: Hub) -> None:
+    """OwnerConflict; our own endpoints are published beside it."""
+    theirs = ours(lease="hub/two")
+    hub.observe(theirs)
+    await hub.reconciler.reconcile(KEY)
+    last = hub.reconciler.last(KEY)
+    assert last is not None
+    assert [each.reason for each in last.findings] == ["OwnerConflict"]
+    assert "the hub with the lease hub/two" in last.findings[0].message
+    assert last.findings[0].message.endswith("hub run --take-over edge/payments")
+    assert (hub.slices.of(KEY)["s-0"], len(hub.sent)) == (theirs, 1)
+
+
+@pytest.mark.parametrize("hub", [frozenset({KEY})], indirect=True)
+async def test_another_leases_slice_is_taken_over_where_told(hub: Hub) -> None:
+    """Relabelled in place: one write, and no endpoint is published twice or missing meanwhile."""
+    hub.observe(ours(lease="hub/two"))
+    for _ in range(2):
+        await hub.reconciler.reconcile(KEY)
+    assert hub.sent == ["update s-0"]
+    assert hub.slices.of(KEY)["s-0"] == msgspec.structs.replace(
+        ours(lease=LEASE), uid="uid-s-0", resource_version=hub.slices.of(KEY)["s-0"].resource_version
+    )
+
+
+@pytest.mark.parametrize("hub", [frozenset({TargetKey("edge", "another")})], indirect=True)
+async def test_what_is_taken_over_is_named(hub: Hub) -> None:
+    """Another target's name takes nothing over here."""
+    theirs = ours(lease="hub/two")
+    hub.observe(theirs)
+    await hub.reconciler.reconcile(KEY)
+    assert hub.slices.of(KEY)["s-0"] == theirs
+
+
+def others(count: int) -> list[Slice]:
+    """Slices of other Services."""
+    return [ours(f"o-{number}", service=f"other{number}") for number in range(count)]
+
+
+async def test_a_mass_removal_waits_for_an_approval_and_not_for_the_grace(hub: Hub) -> None:
+    """Orphans stay as they are, without end; once approved, what has waited for the grace goes at once."""
+    hub.registry = hub.registry_of()
+    hub.observe(ours(), *others(2))
+    for _ in range(2):
+        assert await hub.reconciler.reconcile(KEY) is None
+        hub.clock.time += 1000.0
+    last, held = hub.reconciler.last(KEY), hub.reconciler.withheld()
+    assert last is not None
+    assert held is not None
+    assert [each.reason for each in last.findings] == ["RegistryRemovalWithheld"]
+    assert (last.status, hub.sent) == (held.message, [])
+    assert held.entries == ("cluster eu", "service edge/other0", "service edge/other1", "service edge/payments")
+    hub.approved = {held.hash}
+    await hub.reconciler.reconcile(KEY)
+    assert hub.sent == ["delete s-0"]
+
+
+async def test_commands_that_are_shown_find_the_approvals_of_this_hub(hub: Hub) -> None:
+    """The guard's, and the registry's."""
+    hub.observe(ours(endpoints=build.endpoints(6)))
+    await hub.reconciler.reconcile(KEY)
+    last = hub.reconciler.last(KEY)
+    assert last is not None
+    [withheld] = last.withheld.values()
+    assert withheld.message.endswith(f"hub approve edge/payments {withheld.hash} --owner x")
+    hub.registry = hub.registry_of()
+    held = hub.reconciler.withheld()
+    assert held is not None
+    assert held.approve == f"hub approve registry {held.hash} --owner x"
+
+
+async def test_a_cluster_that_goes_with_others_is_parked_without_end(hub: Hub) -> None:
+    """Its slices are not touched, while what the registry adds is published."""
+    gone = [
+        ours(f"{cluster}-0", cluster=cluster, endpoints=build.endpoints(5, start))
+        for cluster, start in (("us", 10), ("ap", 20))
+    ]
+    hub.observe(*gone)
+    await hub.reconciler.reconcile(KEY)
+    hub.clock.time += 1000.0
+    assert await hub.reconciler.reconcile(KEY) is None
+    assert len(hub.sent) == 1
+    assert set(hub.published()) > {"us-0", "ap-0"}
+    last = hub.reconciler.last(KEY)
+    assert last is not None
+    assert [each.reason for each in last.findings] == ["RegistryRemovalWithheld"]
+
+
+async def test_slices_of_another_lease_are_none_that_go(hub: Hub) -> None:
+    """They are not ours to remove, and do not count."""
+    hub.registry = hub.registry_of()
+    hub.observe(ours(), *(msgspec.structs.replace(each, annotations={ANNOTATION_LEASE: "x"}) for each in others(3)))
+    held = hub.reconciler.withheld()
+    assert held is not None
+    assert (held.entries, held.total) == (("cluster eu", "service edge/payments"), 2)
+
+
+async def test_a_written_slice_carries_the_clusters_uid(hub: Hub) -> None:
+    """And one that is as it should be is not written for it."""
+    hub.uids = {"eu": "uid-1"}
+    hub.observe(ours())
+    await hub.reconciler.reconcile(KEY)
+    assert hub.sent == []
+    hub.offer(build.view("eu", build.endpoints(3)))
+    await hub.reconciler.reconcile(KEY)
+    assert hub.slices.of(KEY)["s-0"].annotations == {ANNOTATION_LEASE: LEASE, ANNOTATION_CLUSTER_UID: "uid-1"}
+
+
+async def test_an_orphan_goes_after_the_grace(hub: Hub) -> None:
+    """Not in the registry: waited for, then deleted, then forgotten."""
+    hub.registry = hub.registry_of(clusters=hub.registry.clusters)
+    hub.observe(ours())
+    assert await hub.reconciler.reconcile(KEY) == 60.0
+    hub.clock.time += 60.0
+    await hub.reconciler.reconcile(KEY)
+    assert (hub.sent, hub.published(), hub.reconciler.last(KEY)) == (["delete s-0"], {}, None)
+
+
+async def test_an_orphan_that_returns_in_time_stays(hub: Hub) -> None:
+    """And its grace starts anew the next time."""
+    full = hub.registry
+    hub.observe(ours())
+    for registry, after in (
+        (hub.registry_of(clusters=hub.registry.clusters), 59.0),
+        (full, 59.0),
+        (hub.registry_of(clusters=hub.registry.clusters), 59.0),
+    ):
+        hub.registry = registry
+        await hub.reconciler.reconcile(KEY)
+        hub.clock.time += after
+    await hub.reconciler.reconcile(KEY)
+    assert hub.sent == []
+
+
+@pytest.mark.parametrize("how", ["broken", "paused"])
+async def test_an_orphans_grace_starts_anew_also_where_its_entry_was_not_acted_upon(hub: Hub, how: str) -> None:
+    """An entry that came back, and cannot be used or is paused, is one that came back."""
+    full, gone = hub.registry, hub.registry_of(clusters=hub.registry.clusters)
+    back = msgspec.structs.replace(gone, broken_targets={KEY: "no such key"}) if how == "broken" else full
+    hub.observe(ours())
+    for registry, paused in ((gone, False), (back, how == "paused"), (gone, False)):
+        hub.registry = registry
+        hub.services.replace({KEY: build.service(annotations={ANNOTATION_PAUSED: "true"} if paused else {})}, "2")
+        await hub.reconciler.reconcile(KEY)
+        hub.clock.time += 59.0
+    await hub.reconciler.reconcile(KEY)
+    assert hub.sent == []
+
+
+async def test_a_source_that_is_none_any_more_goes_after_the_grace(hub: Hub) -> None:
+    """Its slices are not even written meanwhile."""
+    hub.observe(ours(), ours("s-1", cluster="us", endpoints=build.endpoints(1, 7)))
+    assert await hub.reconciler.reconcile(KEY) == pytest.approx(60.0, abs=0.1)
+    assert hub.sent == []
+    hub.clock.time += 60.1
+    await hub.reconciler.reconcile(KEY)
+    assert hub.sent == ["delete s-1"]
+
+
+async def test_a_broken_clusters_slices_are_never_touched(hub: Hub) -> None:
+    """Not as a source that is missing, and not as an orphan."""
+    hub.observe(ours(), ours("s-1", cluster="us", endpoints=build.endpoints(1, 7)))
+    for registry in (
+        hub.registry_of(build.target("eu"), frozen_names=frozenset({"us"})),
+        hub.registry_of(frozen_names=frozenset({"us", "eu"})),
+    ):
+        hub.registry = registry
+        for _ in range(2):
+            await hub.reconciler.reconcile(KEY)
+            hub.clock.time += 1000.0
+    assert hub.sent == []
+
+
+RENAMED = """\
+version: 1
+clusters:
+  - name: europe
+    {line}
+    kubeconfig: {{path: k}}
+    allowedCIDRs: [10.0.0.0/8]
+    allowedPorts: [1-65535]
+    provider: {{name: p}}
+services:
+  - {{name: {name}, namespace: {namespace}, sources: [{{cluster: europe}}]}}
+"""
+
+
+def renamed(line: str) -> Registry:
+    """Cluster eu is called europe now; ``line`` should say so."""
+    text = RENAMED.format(line=line, name=KEY.name, namespace=KEY.namespace)
+    return loads(text.encode(), "clusters.yaml").registry
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "formerly: eu",
+        "formely: [eu]",
+        "Formerly: [eu]",
+        "formerly: {eu: europe}",
+        "formerly: [Eu]",
+        "previously: [eu]",
+        "labels: {formerly: [eu]}",
+        "nope: 1",
+    ],
+)
+async def test_a_rename_with_a_slip_in_it_removes_nothing(hub: Hub, line: str) -> None:
+    """However long it takes to mend it; then the slices are relabelled in place."""
+    hub.observe(ours())
+    hub.registry = renamed(line)
+    assert list(hub.registry.broken_clusters) == ["europe"]
+    for _ in range(3):
+        await hub.reconciler.reconcile(KEY)
+        hub.clock.time += 1000.0
+    assert hub.sent == []
+    hub.registry = renamed("formerly: [eu]")
+    hub.offer(build.view("europe", build.endpoints(2)))
+    await hub.reconciler.reconcile(KEY)
+    assert hub.sent == ["update s-0"]
+
+
+@pytest.mark.parametrize("line", ["formerly: eu", "formely: [eu]"])
+async def test_who_mends_a_rename_wrongly_has_the_grace(hub: Hub, line: str) -> None:
+    """The time for which the entry was broken is no part of it."""
+    hub.observe(ours())
+    hub.registry = renamed(line)
+    await hub.reconciler.reconcile(KEY)
+    hub.clock.time += 1000.0
+    await hub.reconciler.reconcile(KEY)
+    hub.registry = renamed("formerly: []")
+    for seconds in (0.0, 59.0):
+        hub.clock.time += seconds
+        await hub.reconciler.reconcile(KEY)
+    assert hub.sent == []
+    hub.registry = renamed("formerly: [eu]")
+    hub.offer(build.view("europe", build.endpoints(2)))
+    await hub.reconciler.reconcile(KEY)
+    assert hub.sent == ["update s-0"]
+
+
+async def test_what_waits_for_a_broken_entry_is_said(hub: Hub) -> None:
+    """With the entries to mend; not as something that goes by itself."""
+    hub.observe(ours())
+    hub.registry = renamed("formely: [eu]")
+    await hub.reconciler.reconcile(KEY)
+    last = hub.reconciler.last(KEY)
+    assert last is not None
+    assert [(each.reason, each.objects) for each in last.findings] == [("MaybeRenamed", ("eu",))]
+    said = "eu: in no entry; stays until these are mended, as one may have been called so: europe"
+    assert last.findings[0].message == said
+
+
+async def test_a_name_that_no_mended_entry_had_goes_after_the_grace(hub: Hub) -> None:
+    """Which begins when they are mended; a cluster that has an entry does not wait for those of others."""
+    known, unknown = build.endpoints(1, 7), build.endpoints(1, 8)
+    hub.observe(ours(), ours("s-1", cluster="us", endpoints=known), ours("s-2", cluster="asia", endpoints=unknown))
+    us = ClusterSpec("us", None, allowed_ports=((1, 65535),))
+    hub.registry = hub.registry_of(build.target("eu"), clusters={"us": us}, broken_clusters={"x": "bad"})
+    for seconds in (0.0, 60.1, 1000.0):
+        hub.clock.time += seconds
+        await hub.reconciler.reconcile(KEY)
+    assert hub.sent == ["delete s-1"]
+    hub.registry = hub.registry_of(build.target("eu"), clusters={"us": us})
+    for seconds in (0.0, 59.0):
+        hub.clock.time += seconds
+        await hub.reconciler.reconcile(KEY)
+    assert hub.sent == ["delete s-1"]
+    hub.clock.time += 1.1
+    await hub.reconciler.reconcile(KEY)
+    assert hub.sent == ["delete s-1", "delete s-2"]
+
+
+async def test_a_source_unknown_since_the_start_keeps_what_was_published(hub: Hub) -> None:
+    """Also when somebody deletes the slice before the source has ever answered."""
+    hub.offer(SourceView("eu", "Unreachable", {}))
+    hub.observe(ours())
+    await hub.reconciler.reconcile(KEY)
+    hub.observe()
+    hub.version += 1
+    await hub.reconciler.reconcile(KEY)
+    assert len(hub.sent) == 1
+    assert list(hub.published().values()) == [[build.address(0), build.address(1)]]
+
+
+@pytest.mark.parametrize("how", ["removed", "standby"])
+async def test_a_source_that_comes_back_begins_with_nothing(hub: Hub, how: str) -> None:
+    """What was published of it before it was taken out is not, before it has said a word: it may be another by now."""
+    hub.registry = both = hub.registry_of(build.target("eu", "us"))
+    hub.offer(SourceView("eu", "Unreachable", {}))
+    hub.offer(build.view("us", build.endpoints(1, 7)))
+    hub.observe(ours(), ours("s-1", cluster="us", endpoints=build.endpoints(1, 7)))
+    await hub.reconciler.reconcile(KEY)
+    standby = ClusterSpec("eu", None, state="standby", allowed_ports=((1, 65535),))
+    without = hub.registry_of(build.target("us"))
+    hub.registry = without if how == "removed" else hub.registry_of(build.target("eu", "us"), clusters={"eu": standby})
+    for seconds in (0.0, 60.1):
+        hub.clock.time += seconds
+        await hub.reconciler.reconcile(KEY)
+    assert hub.published() == {"s-1": [build.address(7)]}
+    hub.registry = both
+    await hub.reconciler.reconcile(KEY)
+    assert hub.published() == {"s-1": [build.address(7)]}
+
+
+@pytest.mark.parametrize("how", ["paused", "broken", "frozen"])
+async def test_the_time_in_which_nobody_looks_is_none_that_an_answer_stood(hub: Hub, how: str) -> None:
+    """Whoever pauses a Service to look at a withheld removal does not let it happen by resuming."""
+    few = build.view("eu", build.endpoints(3), nodes=["n0", "n1", "n2"])
+    hub.offer(build.view("eu", build.endpoints(10)))
+    await hub.reconciler.reconcile(KEY)
+    hub.offer(few)
+    for seconds in (1.0, 100.0):
+        hub.clock.time += seconds
+        await hub.reconciler.reconcile(KEY)
+    registry, service = hub.registry, build.service()
+    if how == "paused":
+        hub.services.replace({KEY: build.service(annotations={ANNOTATION_PAUSED: "true"})}, "2")
+    elif how == "broken":
+        hub.registry = msgspec.structs.replace(registry, targets={}, broken_targets={KEY: "no such key"})
+    else:
+        hub.registry = hub.registry_of(build.target("eu"), clusters={"eu": ClusterSpec("eu", None, state="frozen")})
+    await hub.reconciler.reconcile(KEY)
+    hub.clock.time += 3600.0
+    await hub.reconciler.reconcile(KEY)
+    hub.services.replace({KEY: service}, "3")
+    hub.registry = registry
+    published = []
+    for seconds in (0.0, 199.0, 1.0):
+        hub.clock.time += seconds
+        await hub.reconciler.reconcile(KEY)
+        published.append(sum(map(len, hub.published().values())))
+    assert published == [10, 10, 3]
+
+
+async def test_a_failed_write_is_raised_and_remembered(hub: Hub) -> None:
+    """The queue retries with backoff; the problem can be shown."""
+    hub.error = Forbidden(403, "Forbidden", "cannot create")
+    with pytest.raises(Forbidden):
+        await hub.reconciler.reconcile(KEY)
+    assert hub.reconciler.problem(KEY) == "403: cannot create"
+    hub.error = None
+    await hub.reconciler.reconcile(KEY)
+    assert hub.reconciler.problem(KEY) == ""
+
+
+async def test_a_write_without_an_answer_is_a_problem_that_can_be_shown(hub: Hub) -> None:
+    """The status names it until the next write succeeds."""
+    hub.error = ClusterUnreachable("the hub cluster: connection lost", "reset")
+    with pytest.raises(ClusterUnreachable):
+        await hub.reconciler.reconcile(KEY)
+    assert hub.reconciler.problem(KEY) == "the hub cluster: connection lost"
+    hub.error = None
+    await hub.reconciler.reconcile(KEY)
+    assert hub.reconciler.problem(KEY) == ""
+
+
+async def test_a_slice_that_somebody_keeps_editing_is_set_back_less_and_less_often(hub: Hub) -> None:
+    """At once, then after a second, then after two."""
+    await hub.reconciler.reconcile(KEY)
+    (name,) = hub.published()
+    waits = []
+    for _ in range(3):
+        hub.version += 1
+        edited = msgspec.structs.replace(hub.slices.of(KEY)[name], endpoints=(), resource_version=str(hub.version))
+        hub.slices.upsert(ObjectKey("edge", name), edited, str(hub.version))
+        wait = await hub.reconciler.reconcile(KEY) or 0.0
+        waits.append(round(wait))
+        if wait:
+            hub.clock.time += wait
+            await hub.reconciler.reconcile(KEY)
+    assert waits == [0, 1, 2]
+
+
+async def test_a_slice_that_is_held_while_it_is_being_deleted_keeps_its_name(hub: Hub) -> None:
+    """By somebody's finalizer, for ever perhaps: its endpoints go into one of another name, at once."""
+    await hub.reconciler.reconcile(KEY)
+    [held] = hub.slices.of(KEY).values()
+    hub.version += 1
+    hub.observe(msgspec.structs.replace(held, deleting=True, resource_version=str(hub.version)))
+    for _ in range(2):
+        await hub.reconciler.reconcile(KEY)
+    [other] = hub.slices.of(KEY).keys() - {held.name}
+    assert hub.sent == [f"create {held.name}", f"create {other}"]
+    assert hub.published()[other] == [build.address(0), build.address(1)]
+
+
+async def test_endpoints_that_exchange_their_ports_are_in_both_slices_until_the_next_pass(hub: Hub) -> None:
+    """Which comes by itself: own writes wake nobody."""
+    hub.services.replace({KEY: build.service(ports=(ServicePort(80, "http", target_port="http"),))}, "2")
+    published = []
+    for one, other in ((8080, 9090), (9090, 8080)):
+        sets = {build.address(1): (Port("http", other),)}
+        hub.offer(build.view("eu", build.endpoints(2), ports=(Port("http", one),), port_sets=sets, copied=True))
+        for _ in range(2):
+            wait = await hub.reconciler.reconcile(KEY)
+            published.append((wait, sorted(map(len, hub.published().values()))))
+    assert published == [(RECHECK, [1, 1]), (None, [1, 1]), (RECHECK, [1, 2]), (RECHECK, [1, 1])]
+
+
+def test_what_a_source_finds_is_said_of_the_target(hub: Hub) -> None:
+    """A node without an address, or with one that must not be published: each Service it belongs to says so."""
+    finding = Finding("NodeUnresolved", "eu: address not known of n2", ("n2",))
+    hub.units["eu"].findings = (finding,)
+    assert finding in hub.reconciler.decide(KEY).findings
+
+
+def test_a_note_is_news_once(hub: Hub) -> None:
+    """What is reported already is not reported again; that it ended is news."""
+    findings = (Finding("ForeignEndpoints", "x"),)
+    assert [hub.reconciler.annotate(KEY, each) for each in (findings, findings, (), ())] == [True, False, True, False]
+
+
+def test_a_note_goes_with_its_target(hub: Hub) -> None:
+    """One that comes back has it once somebody has looked."""
+    findings = (Finding("ForeignEndpoints", "x"),)
+    hub.reconciler.annotate(KEY, findings)
+    hub.reconciler.forget(KEY)
+    assert hub.reconciler.decide(KEY).findings == ()
+    assert hub.reconciler.annotate(KEY, findings)
+
+
+async def test_every_change_is_written_by_the_pass_that_sees_it(hub: Hub) -> None:
+    """Twenty changes a second make twenty writes a second: no pass leaves a change to a later one."""
+    await hub.reconciler.reconcile(KEY)
+    for number in range(1, 41):
+        hub.clock.time += 0.05
+        hub.offer(build.view("eu", build.endpoints(2, start=number % 2)))
+        assert await hub.reconciler.reconcile(KEY) is None
+    assert [each.partition(" ")[0] for each in hub.sent] == ["create", *["update"] * 40]

@@ -1,0 +1,262 @@
+"""Copies that Services ask for by annotation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.model import LOCAL, Service, TargetKey
+from hub.registry.copies.annotations import ENABLED, NAME, NAMESPACE, Copies, Wish, allowed, copies, merge, wish
+from hub.registry.copies.following import Copying
+from hub.registry.spec import (
+    AnnotationPolicy,
+    ClusterSpec,
+    CopyRule,
+    GuardPolicy,
+    ProviderRef,
+    Registry,
+    SourceSpec,
+    TargetSpec,
+)
+from tests.support import build
+
+ANYBODY = (CopyRule("*/*", ("*/*",)),)
+
+
+def key(name: str, namespace: str = "edge") -> TargetKey:
+    """A Service's name."""
+    return TargetKey(namespace, name)
+
+
+def registry(*targets: TargetSpec, rules: tuple[CopyRule, ...] = ANYBODY, enabled: bool = True) -> Registry:
+    """A registry with these entries and rules."""
+    policy = AnnotationPolicy(
+        enabled=enabled, allow=rules, source=SourceSpec(LOCAL, ProviderRef(""), guard=GuardPolicy(empty_results=7))
+    )
+    clusters = {LOCAL: ClusterSpec(LOCAL, None)}
+    return Registry("default", clusters, {each.key: each for each in targets}, annotations=policy)
+
+
+def entry(name: str, *sources: str) -> TargetSpec:
+    """A registry entry that copies other Services."""
+    configs = [json.dumps({"name": each, "namespace": "edge"}) for each in sources]
+    return TargetSpec(key(name), tuple(SourceSpec(LOCAL, ProviderRef("service-copy", each)) for each in configs))
+
+
+def asks(name: str | None, namespace: str | None = None, enabled: str = "true") -> Wish:
+    """What annotations say."""
+    return Wish(enabled, name, namespace)
+
+
+def reasons(found: Copies) -> dict[str, str]:
+    """Service -> why it is no copy."""
+    return {each.name: note.reason for each, note in found.notes.items()}
+
+
+def test_a_copy_is_a_target_like_those_of_the_registry() -> None:
+    """One local source through service-copy, under the file's defaults, taking over what endpoint-copier left."""
+    found = copies({key("vip"): asks("kubernetes", "default")}, registry())
+    spec = found.targets[key("vip")]
+    (source,) = spec.sources
+    assert (source.cluster, source.provider.name) == (LOCAL, "service-copy")
+    assert json.loads(source.provider.config) == {"namespace": "default", "name": "kubernetes"}
+    assert source.guard == GuardPolicy(empty_results=7)
+    assert spec.adopt == "endpoint-copier"
+    assert found.notes == {}
+
+
+def test_two_copies_of_one_source_share_it() -> None:
+    """Equal sources are followed once."""
+    found = copies({key("a"): asks("web"), key("b"): asks("web", "edge")}, registry())
+    assert found.targets[key("a")].sources == found.targets[key("b")].sources
+
+
+def test_without_the_block_annotations_mean_nothing() -> None:
+    """Neither a copy nor a word about it."""
+    assert copies({key("a"): asks("web")}, registry(enabled=False)) == Copies()
+
+
+@pytest.mark.parametrize("value", ["True", "TRUE", "1", "yes", "", " true"])
+def test_only_true_counts(value: str) -> None:
+    """endpoint-copier takes the exact text ``true``; anything else is named."""
+    found = copies({key("a"): asks("web", enabled=value)}, registry())
+    assert (reasons(found), found.targets) == ({"a": "AnnotationIgnored"}, {})
+    assert repr(value) in found.notes[key("a")].message
+
+
+def test_false_is_said_in_silence() -> None:
+    """Whoever writes false is not told that it is not true."""
+    assert copies({key("a"): asks("web", enabled="false")}, registry()) == Copies()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "culprit"),
+    [
+        (asks(None), NAME),
+        (asks(""), NAME),
+        (asks("no such name"), NAME),
+        (asks("a,b=c"), NAME),
+        (asks("web", "UPPER"), NAMESPACE),
+        (asks("w" * 64), NAME),
+    ],
+)
+def test_what_is_no_name_is_named(wanted: Wish, culprit: str) -> None:
+    """A missing, empty or impossible source: the annotation that is wrong stands in the message."""
+    found = copies({key("a"): wanted}, registry())
+    assert (reasons(found), found.targets) == ({"a": "CopyInvalid"}, {})
+    assert culprit in found.notes[key("a")].message
+
+
+@pytest.mark.parametrize("namespace", [None, ""])
+def test_a_missing_namespace_is_the_services_own(namespace: str | None) -> None:
+    """Not every namespace, as endpoint-copier took it."""
+    found = copies({key("a"): asks("web", namespace)}, registry())
+    assert json.loads(found.targets[key("a")].sources[0].provider.config)["namespace"] == "edge"
+
+
+@pytest.mark.parametrize(
+    ("rules", "source", "target", "may"),
+    [
+        ((), "edge/web", "edge/a", True),
+        ((), "default/kubernetes", "edge/a", False),
+        ((CopyRule("default/kubernetes", ("default/vip",)),), "default/kubernetes", "default/vip", True),
+        ((CopyRule("default/kubernetes", ("default/vip",)),), "default/kubernetes", "default/vip-2", False),
+        ((CopyRule("default/kubernetes", ("default/vip",)),), "edge/web", "edge/a", False),
+        ((CopyRule("team-a/*", ("edge/team-a-*",)),), "team-a/web", "edge/team-a-web", True),
+        ((CopyRule("team-a/*", ("edge/team-a-*",)),), "team-ab/web", "edge/team-a-web", False),
+        ((CopyRule("team-a/*", ("edge/team-a-*",)),), "team-a/web", "edge/team-b", False),
+        ((CopyRule("*/web", ("x/y", "edge/*")),), "team-b/web", "edge/b", True),
+        ((CopyRule("t*m-*/a*a", ("edge/*",)),), "team-b/aa", "edge/b", True),
+        ((CopyRule("t*m-*/a*a", ("edge/*",)),), "team-b/a", "edge/b", False),
+    ],
+)
+def test_rules_say_who_may_copy_what(rules: tuple[CopyRule, ...], source: str, target: str, may: bool) -> None:
+    """Both sides must match one rule; without rules, a namespace may copy its own Services."""
+    policy = AnnotationPolicy(enabled=True, allow=rules)
+    assert allowed(TargetKey(*source.split("/")), TargetKey(*target.split("/")), policy) is may
+
+
+def test_many_stars_cost_no_time() -> None:
+    """A hostile pattern is matched in a moment."""
+    policy = AnnotationPolicy(enabled=True, allow=(CopyRule("*/" + "*a*" * 20 + "c", ("*/*",)),))
+    assert not allowed(TargetKey("b", "a" * 63), key("x"), policy)
+    assert allowed(TargetKey("b", "a" * 62 + "c"), key("x"), policy)
+
+
+def test_a_copy_without_leave_is_refused() -> None:
+    """The rule that would allow it stands in the message."""
+    found = copies({key("a"): asks("kubernetes", "default")}, registry(rules=()))
+    note = found.notes[key("a")]
+    assert (note.reason, found.targets) == ("CopyNotAllowed", {})
+    assert "{from: default/kubernetes, to: [edge/a]}" in note.message
+
+
+def test_the_registry_wins() -> None:
+    """A Service that has an entry is that entry's, whatever its annotations say."""
+    found = copies({key("a"): asks("web")}, registry(entry("a", "other")))
+    assert (reasons(found), found.targets) == ({"a": "AnnotationIgnored"}, {})
+
+
+def test_a_chain_is_fine() -> None:
+    """A copy of a copy of a copy."""
+    wishes = {key(name): asks(source) for name, source in (("a", "b"), ("b", "c"), ("c", "web"))}
+    assert copies(wishes, registry()).targets.keys() == wishes.keys()
+
+
+def test_a_copy_of_itself_is_refused() -> None:
+    """It would publish what it published before, for ever."""
+    found = copies({key("a"): asks("a")}, registry())
+    assert found.looping == {key("a"): "edge/a copies itself"}
+    assert reasons(found) == {"a": "CopyLoop"}
+
+
+def test_a_loop_is_refused_and_what_hangs_on_it_is_not() -> None:
+    """Everybody in the loop, nobody else; the registry's own copies are part of it."""
+    wishes = {key("a"): asks("b"), key("b"): asks("c"), key("d"): asks("a"), key("e"): asks("web")}
+    found = copies(wishes, registry(entry("c", "web", "a")))
+    assert found.looping.keys() == {key("a"), key("b"), key("c")}
+    assert "edge/a copies edge/b copies edge/c copies edge/a" in found.looping[key("a")]
+    assert found.targets.keys() == {key("d"), key("e")}
+    merged = merge(registry(entry("c", "web", "a")), found)
+    assert merged.targets.keys() == {key("d"), key("e")}
+    assert merged.broken_targets.keys() == {key("a"), key("b"), key("c")}
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("abcdefg"), max_size=6))
+def test_a_target_loops_exactly_when_it_comes_back_to_itself(edges: Mapping[str, str]) -> None:
+    """Following the copies from any of them either ends, or comes back."""
+
+    def returns(start: str) -> bool:
+        seen, now = set(), start
+        while now in edges and now not in seen:
+            seen.add(now)
+            now = edges[now]
+        return now == start and bool(seen)
+
+    found = copies({key(name): asks(source) for name, source in edges.items()}, registry())
+    assert {each.name for each in found.looping} == {name for name in edges if returns(name)}
+
+
+def test_nothing_asked_for_leaves_the_registry_as_it_is() -> None:
+    """The very same object."""
+    plain = registry(entry("a", "web"))
+    assert merge(plain, copies({}, plain)) is plain
+
+
+def test_a_service_that_is_being_deleted_asks_for_nothing() -> None:
+    """Nor does one without the annotation, or none at all."""
+    said = {ENABLED: "true", NAME: "web"}
+    assert wish(build.service(annotations=said)) == asks("web")
+    assert wish(build.service(annotations=said, deleting=True)) is None
+    assert wish(build.service(annotations={NAME: "web"})) is None
+    assert wish(None) is None
+
+
+# --- over time -------------------------------------------------------------------------------------------
+
+
+def asking(name: str, **more: str) -> Service:
+    """A Service that asks for a copy of ``web``."""
+    return build.service(name, annotations={ENABLED: "true", NAME: "web"} | more)
+
+
+def test_only_news_are_news() -> None:
+    """A Service that changes elsewhere costs nothing."""
+    copying = Copying(lambda: ())
+    assert copying.note(key("a"), asking("a"))
+    assert not copying.note(key("a"), asking("a", team="x"))
+    assert copying.note(key("a"), None)
+    assert not copying.note(key("a"), None)
+
+
+def test_the_same_wishes_give_the_same_registry() -> None:
+    """The same object, so that nobody compares anything."""
+    copying, file = Copying(lambda: ()), registry()
+    copying.note(key("a"), asking("a"))
+    assert copying.merged(file) is copying.merged(file)
+
+
+def test_who_takes_a_wish_back_is_remembered_while_slices_are_left() -> None:
+    """That removal is the Service's doing, not the file's."""
+    published = [key("a")]
+    copying, file = Copying(lambda: published), registry()
+    copying.note(key("a"), asking("a"))
+    assert copying.merged(file).targets.keys() == {key("a")}
+    copying.note(key("a"), None)
+    assert copying.merged(file).withdrawn == {key("a")}
+    assert copying.merged(file).withdrawn == {key("a")}
+    published.clear()
+    assert copying.merged(file).withdrawn == frozenset()
+
+
+def test_leave_taken_back_is_the_files_doing() -> None:
+    """A rule that goes, or the whole block, is a removal like any other."""
+    copying = Copying(lambda: [key("a")])
+    copying.note(key("a"), asking("a"))
+    copying.merged(registry())
+    assert copying.merged(registry(rules=(CopyRule("x/*", ("x/*",)),))).withdrawn == frozenset()
+    assert copying.merged(registry(enabled=False)).withdrawn == frozenset()

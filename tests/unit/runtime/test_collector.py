@@ -1,0 +1,130 @@
+"""The garbage collector, kept from stopping the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from hub.runtime import collector
+from hub.runtime.collector import sparing
+from tests.support.waiting import until
+
+
+class Knot:
+    """Only a collection finds it."""
+
+    dead = 0
+
+    def __init__(self) -> None:
+        self.self = self
+
+    def __del__(self) -> None:
+        type(self).dead += 1
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """Other tests have a collector."""
+    gc.collect()
+    Knot.dead = 0
+    yield
+    assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
+
+
+async def test_nothing_is_collected_until_everything_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is known then is left out of every collection that follows, but nothing that comes later."""
+    monkeypatch.setattr(collector, "LOOK", 0.01)
+    known = False
+    async with sparing(lambda: known):
+        await asyncio.sleep(0.05)
+        assert (gc.isenabled(), gc.get_freeze_count()) == (False, 0)
+        Knot()
+        known = True
+        await until(gc.isenabled)
+        assert gc.get_freeze_count() > 0
+        gc.collect()
+        assert Knot.dead == 0
+        Knot()
+        gc.collect()
+        assert Knot.dead == 1
+
+
+async def test_a_start_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the hub never knows everything, garbage is collected all the same."""
+    monkeypatch.setattr(collector, "LOOK", 0.01)
+    async with sparing(lambda: False, patience=0.05):
+        await until(gc.isenabled)
+
+
+@pytest.mark.parametrize(("long", "dead"), [(0.0, 0), (60.0, 1)])
+async def test_what_a_long_collection_left_is_left_out(monkeypatch: pytest.MonkeyPatch, long: float, dead: int) -> None:
+    """The next full collection looks only at what is new since; after a short one it looks at everything."""
+    monkeypatch.setattr(collector, "LONG", long)
+    async with sparing(lambda: True):
+        await until(gc.isenabled)
+        knot = Knot()
+        gc.collect()
+        del knot
+        gc.collect()
+        assert Knot.dead == dead
+
+
+async def test_everything_is_looked_at_once_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What died among the things that are left out does not stay for ever."""
+    monkeypatch.setattr(collector, "DAY", 0.2)
+    knot = Knot()
+    async with sparing(lambda: True):
+        await until(gc.isenabled)
+        del knot
+        gc.collect()
+        assert Knot.dead == 0
+        async with asyncio.timeout(10):
+            while not Knot.dead:  # noqa: ASYNC110 - a state, not an event
+                await asyncio.sleep(0.01)
+        assert gc.get_freeze_count() > 0
+
+
+async def test_full_collections_are_frequent_after_the_daily_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python waits for a quarter of what the last one has seen; what was frozen does not count."""
+    monkeypatch.setattr(collector, "DAY", 0.2)
+    known: list[list[int]] = [[] for _ in range(300_000)]
+    full: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and info["generation"] == 2:
+            full.append(len(known))
+
+    async with sparing(lambda: True):
+        await until(gc.isenabled)
+        gc.callbacks.append(note)
+        try:
+            async with asyncio.timeout(10):
+                while not full:  # noqa: ASYNC110 - a state, not an event
+                    await asyncio.sleep(0.01)
+            monkeypatch.setattr(collector, "DAY", 3600.0)
+            full.clear()
+            known += [[] for _ in range(30_000)]
+        finally:
+            gc.callbacks.remove(note)
+    assert full
+
+
+async def test_full_collections_are_frequent_while_the_context_is_open() -> None:
+    """Each has little to look at."""
+    before = gc.get_threshold()
+    async with sparing(lambda: True):
+        assert gc.get_threshold() == collector.THRESHOLDS
+    assert gc.get_threshold() == before
+
+
+async def test_everything_is_collected_again_afterwards() -> None:
+    """The context leaves no trace, as tests need it."""
+    async with sparing(lambda: True):
+        await until(gc.isenabled)
+        Knot()
+        gc.freeze()
+    gc.collect()
+    assert Knot.dead == 1

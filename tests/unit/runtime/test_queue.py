@@ -1,0 +1,574 @@
+"""The keyed queue in virtual time: what it promises about keys, delays, and whoever stops waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.runtime.queue import RETRY_CAP, SPARE, STORM_END, STORM_FIRST, STORM_LIMIT, STORM_REST, KeyedQueue
+from tests.unit.observe.providers.virtual import LoopClock, VirtualLoop
+
+
+def simulate(main: Coroutine[Any, Any, None]) -> None:
+    """Run in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main)
+
+
+def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """A test in virtual time."""
+
+    @functools.wraps(test)
+    def run() -> None:
+        simulate(test())
+
+    return run
+
+
+def now() -> float:
+    """Virtual seconds."""
+    return asyncio.get_running_loop().time()
+
+
+def queue() -> KeyedQueue[str]:
+    """A queue."""
+    return KeyedQueue(LoopClock(), random.Random(0))
+
+
+async def work(q: KeyedQueue[str]) -> list[str]:
+    """Work on the keys that are ready, in their order."""
+    keys = []
+    while len(q):
+        keys.append(await q.get())
+        q.done(keys[-1])
+    return keys
+
+
+async def arrival(q: KeyedQueue[str]) -> float:
+    """Seconds until the next key."""
+    started = now()
+    q.done(await q.get())
+    return now() - started
+
+
+# --- keys ----------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_keys_come_in_order_and_once() -> None:
+    """A key added many times is worked on once, where it was first."""
+    q = queue()
+    for key in "abcab":
+        q.add(key)
+    assert await work(q) == ["a", "b", "c"]
+
+
+@virtual
+async def test_waiting_getter_gets_the_key() -> None:
+    """A key that arrives later wakes who waits."""
+    q = queue()
+    asyncio.get_running_loop().call_later(5, q.add, "a")
+    assert await arrival(q) == 5
+
+
+@virtual
+async def test_key_added_while_in_work_comes_again_afterwards() -> None:
+    """What changed during a pass gets a pass of its own, one however often it changed, and never two at a time."""
+    q = queue()
+    q.add("a")
+    key = await q.get()
+    for _ in range(3):
+        q.add("a")
+    await asyncio.sleep(1)
+    assert len(q) == 0
+    q.done(key)
+    assert await work(q) == ["a"]
+    assert q.idle
+
+
+@virtual
+async def test_key_in_work_does_not_hold_up_others() -> None:
+    """Other keys go past it."""
+    q = queue()
+    q.add("a")
+    await q.get()
+    q.add("a")
+    q.add("b")
+    assert await q.get() == "b"
+
+
+@virtual
+async def test_done_without_news_leaves_nothing() -> None:
+    """A finished key does not come back by itself."""
+    q = queue()
+    q.add("a")
+    q.done(await q.get())
+    assert q.idle
+
+
+@virtual
+async def test_queue_knows_what_it_does() -> None:
+    """Ready, working and idle are told apart; delayed keys are neither ready nor forgotten."""
+    q = queue()
+    states = [(len(q), q.working, q.idle)]
+    q.add_after("a", 1)
+    states.append((len(q), q.working, q.idle))
+    q.add("a")
+    states.append((len(q), q.working, q.idle))
+    await q.get()
+    states.append((len(q), q.working, q.idle))
+    assert states == [(0, False, True), (0, False, False), (1, False, False), (0, True, False)]
+
+
+# --- storms --------------------------------------------------------------------------------------
+
+
+async def begin_storm(q: KeyedQueue[str], key: str = "a") -> None:
+    """A key is requested while it is in work; the pass for that request has ended, too."""
+    q.add(key)
+    await q.get()
+    q.add(key)
+    q.done(key)
+    q.done(await q.get())
+
+
+async def waited(q: KeyedQueue[str], *requests: float) -> float:
+    """Seconds until a key is worked on that is requested at these moments from now; all of them share that pass."""
+    for delay in requests:
+        asyncio.get_running_loop().call_later(delay, q.add, "a")
+    seconds = await arrival(q)
+    assert len(q) == q.delayed == 0
+    return seconds
+
+
+@virtual
+async def test_requests_outside_a_storm_never_wait() -> None:
+    """However many keys are requested at once, and however soon again."""
+    q = queue()
+    keys = "abcdefghijklmnopqrst"
+    for _ in range(5):
+        for key in keys:
+            q.add(key)
+        assert await work(q) == list(keys)
+        await asyncio.sleep(0.001)
+
+
+@virtual
+async def test_request_after_one_that_overlapped_waits_a_moment_for_others() -> None:
+    """If none comes, it was no storm: none waits for a while, whatever overlaps."""
+    q = queue()
+    await begin_storm(q)
+    assert await waited(q, 0) == pytest.approx(STORM_FIRST, abs=0.002)
+    begin = now()
+    while now() < begin + STORM_REST - 0.1:
+        await begin_storm(q)
+        assert await waited(q, 0.01) == pytest.approx(0.01)
+    await asyncio.sleep(0.1)
+    await begin_storm(q)
+    assert await waited(q, 0) == pytest.approx(STORM_FIRST, abs=0.002)
+
+
+@virtual
+async def test_request_that_comes_at_the_end_of_a_pass_does_not_wait() -> None:
+    """Whoever makes a change as soon as the last one is published is served as soon as its pass has ended."""
+    q = queue()
+    q.add("a")
+    for _ in range(5):
+        key = await q.get()
+        await asyncio.sleep(0.01)
+        q.add("a")
+        q.done(key)
+        assert len(q) == 1
+
+
+@virtual
+async def test_wait_doubles_while_others_come_up_to_a_limit() -> None:
+    """It runs from the first request of a pass: those that come later don't put it off."""
+    q = queue()
+    await begin_storm(q)
+    found = [await waited(q, 0, 0.005, 0.01) for _ in range(6)]
+    assert found == pytest.approx([0.012, 0.024, 0.048, 0.096, STORM_LIMIT, STORM_LIMIT], abs=0.002)
+
+
+@virtual
+async def test_requests_that_are_not_close_together_end_a_storm() -> None:
+    """Those that share a long wait by chance, at 20 a second for example, aren't a storm."""
+    q = queue()
+    await begin_storm(q)
+    for _ in range(4):
+        await waited(q, 0, 0.005)
+    assert await waited(q, 0, 0.05, 0.1) == pytest.approx(STORM_LIMIT, abs=0.002)
+    assert await waited(q, 0) == 0
+
+
+@virtual
+async def test_request_during_a_pass_waits_as_long_as_any_in_a_storm() -> None:
+    """From its arrival, and at least until the pass ends."""
+    q = queue()
+    await begin_storm(q)
+    await waited(q, 0, 0.005)
+    for seconds, left in ((0.01, 4 * STORM_FIRST - 0.01), (0.1, 0.0)):
+        q.add("a")
+        asyncio.get_running_loop().call_later(0.005, q.add, "a")
+        key = await q.get()
+        q.add("a")
+        await asyncio.sleep(seconds)
+        q.done(key)
+        assert await arrival(q) == pytest.approx(left, abs=0.002)
+
+
+@virtual
+async def test_storm_ends_when_it_is_quiet() -> None:
+    """After a short while without a request the next one is served at once."""
+    q = queue()
+    await begin_storm(q)
+    await asyncio.sleep(STORM_END - STORM_FIRST - 0.001)
+    assert await waited(q, 0, 0.005) == pytest.approx(STORM_FIRST, abs=0.002)
+    await asyncio.sleep(STORM_END + 0.001)
+    assert await waited(q, 0) == 0
+
+
+@virtual
+async def test_storm_of_one_key_delays_no_other() -> None:
+    """Each has its own."""
+    q = queue()
+    await begin_storm(q, "b")
+    assert await waited(q, 0) == 0
+
+
+@virtual
+async def test_discarded_key_leaves_its_storm() -> None:
+    """It begins anew, should it come back."""
+    q = queue()
+    await begin_storm(q)
+    q.discard("a")
+    assert await waited(q, 0) == 0
+
+
+# --- delays --------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_delayed_key_comes_when_it_is_due() -> None:
+    """And not before."""
+    q = queue()
+    q.add_after("a", 7)
+    assert await arrival(q) == pytest.approx(7, abs=0.002)
+    assert q.idle
+
+
+@virtual
+async def test_delays_that_do_not_count_any_more_are_forgotten() -> None:
+    """A key that is worked on all the time, and each time wants to be again in five minutes, leaves nothing behind."""
+    q = queue()
+    q.add_after("b", 400)
+    for _ in range(2000):
+        q.add("a")
+        assert await work(q) == ["a"]
+        q.add_after("a", 300)
+        assert len(q._heap) <= 2 * 2 + SPARE
+    assert [await arrival(q), await arrival(q)] == [pytest.approx(300, abs=0.002), pytest.approx(100, abs=0.002)]
+
+
+@pytest.mark.parametrize("delays", [(7, 3, 5), (3, 7, 5), (5, 7, 3)])
+def test_earliest_delay_wins_and_counts_once(delays: tuple[float, ...]) -> None:
+    """Several delays of one key are one request, at the earliest time."""
+
+    async def main() -> None:
+        q = queue()
+        for delay in delays:
+            q.add_after("a", delay)
+        assert await arrival(q) == pytest.approx(3, abs=0.002)
+        await asyncio.sleep(20)
+        assert q.idle
+
+    simulate(main())
+
+
+@virtual
+async def test_add_overtakes_a_delay() -> None:
+    """A key wanted now does not come a second time when its delay ends."""
+    q = queue()
+    q.add_after("a", 5)
+    q.add("a")
+    assert await work(q) == ["a"]
+    await asyncio.sleep(10)
+    assert q.idle
+
+
+@virtual
+async def test_delay_of_a_ready_key_is_nothing_new() -> None:
+    """A key that will be worked on anyway is not delayed."""
+    q = queue()
+    q.add("a")
+    q.add_after("a", 5)
+    assert await work(q) == ["a"]
+    assert q.idle
+
+
+@pytest.mark.parametrize("delay", [0, -1])
+def test_delay_of_nothing_is_now(delay: float) -> None:
+    """A due time in the past is the present."""
+
+    async def main() -> None:
+        q = queue()
+        q.add_after("a", delay)
+        assert await work(q) == ["a"]
+
+    simulate(main())
+
+
+@virtual
+async def test_delay_that_ends_during_a_pass_makes_another() -> None:
+    """A key in work whose delay ends is dirty."""
+    q = queue()
+    q.add("a")
+    key = await q.get()
+    q.add_after(key, 1)
+    await asyncio.sleep(2)
+    assert len(q) == 0
+    q.done(key)
+    assert await work(q) == ["a"]
+
+
+@virtual
+async def test_delays_of_many_keys_end_in_order_of_time() -> None:
+    """One timer serves them all."""
+    q = queue()
+    for key, delay in {"c": 3, "a": 1, "d": 4, "b": 2}.items():
+        q.add_after(key, delay)
+    order = [await q.get() for _ in range(4)]
+    assert order == ["a", "b", "c", "d"]
+
+
+@virtual
+async def test_discarded_key_is_forgotten() -> None:
+    """A target that is gone is not worked on, whether it was ready, delayed or had failed."""
+    q = queue()
+    q.add("a")
+    q.add_after("b", 1)
+    q.retry("c")
+    for key in "abcd":
+        q.discard(key)
+    await asyncio.sleep(100)
+    assert q.idle
+    assert q.retry("c") < 2
+
+
+@virtual
+async def test_discarded_key_in_work_does_not_come_again() -> None:
+    """What it was asked for meanwhile is dropped, too."""
+    q = queue()
+    q.add("a")
+    key = await q.get()
+    q.add("a")
+    q.discard("a")
+    q.done(key)
+    assert q.idle
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_retries_grow_to_a_cap() -> None:
+    """1 s doubled up to a minute, stretched by a fifth at most."""
+    q = queue()
+    delays = [q.retry("a") for _ in range(9)]
+    plain = [1, 2, 4, 8, 16, 32, RETRY_CAP, RETRY_CAP, RETRY_CAP]
+    assert all(want <= delay <= 1.2 * want for want, delay in zip(plain, delays, strict=True))
+
+
+@virtual
+async def test_failed_key_comes_again_after_its_delay() -> None:
+    """The delay that is returned is the one that is waited."""
+    q = queue()
+    delay = q.retry("a")
+    assert await arrival(q) == pytest.approx(delay, abs=0.002)
+
+
+@virtual
+async def test_success_starts_the_growth_anew() -> None:
+    """Only failures in a row count."""
+    q = queue()
+    for _ in range(5):
+        q.retry("a")
+    q.forget("a")
+    assert q.retry("a") <= 1.2
+
+
+@virtual
+async def test_failures_of_one_key_do_not_slow_down_another() -> None:
+    """Each key has a count of its own."""
+    q = queue()
+    for _ in range(5):
+        q.retry("a")
+    assert q.retry("b") <= 1.2
+
+
+@virtual
+async def test_servers_wish_is_a_minimum() -> None:
+    """Retry-After is honoured, our own growth too."""
+    q = queue()
+    assert q.retry("a", at_least=17) == 17
+    q.retry("a", 0)
+    assert q.retry("a", at_least=0.1) >= 4
+
+
+@virtual
+async def test_what_the_server_asked_for_is_waited_for_whatever_changes() -> None:
+    """Neither what changed during the pass that was refused, nor what changes later, comes before; then all at once."""
+    q = queue()
+    q.add("a")
+    key = await q.get()
+    q.add(key)
+    q.retry(key, at_least=30)
+    q.done(key)
+    asyncio.get_running_loop().call_later(5, q.add, key)
+    asyncio.get_running_loop().call_later(6, q.add_after, key, 2)
+    assert await arrival(q) == pytest.approx(30, abs=0.002)
+    q.add(key)
+    assert await work(q) == ["a"]
+    await asyncio.sleep(100)
+    assert q.idle
+
+
+@virtual
+async def test_what_was_to_come_earlier_waits_for_the_server_too() -> None:
+    """A delay from before the refusal does not end the wait."""
+    q = queue()
+    q.add("a")
+    key = await q.get()
+    q.add_after(key, 5)
+    q.retry(key, at_least=30)
+    q.done(key)
+    assert await arrival(q) == pytest.approx(30, abs=0.002)
+
+
+@virtual
+async def test_a_change_shortens_a_wait_of_our_own() -> None:
+    """Down to what the server asked for, where it did."""
+    q = queue()
+    for _ in range(6):
+        q.retry("a")
+    q.add("a")
+    assert await work(q) == ["a"]
+    assert q.retry("a", at_least=5) >= RETRY_CAP
+    q.add("a")
+    assert await arrival(q) == pytest.approx(5, abs=0.002)
+
+
+@virtual
+async def test_a_discarded_key_has_nothing_to_wait_for() -> None:
+    """It begins anew, should it come back."""
+    q = queue()
+    q.retry("a", at_least=30)
+    q.discard("a")
+    q.add("a")
+    assert await work(q) == ["a"]
+
+
+# --- those who stop waiting ----------------------------------------------------------------------
+
+
+@virtual
+async def test_wake_up_of_a_cancelled_getter_goes_to_the_next() -> None:
+    """Woken and cancelled in the same moment, a getter passes the key on."""
+    q = queue()
+    first, second = asyncio.create_task(q.get()), asyncio.create_task(q.get())
+    await asyncio.sleep(0)
+    q.add("a")
+    first.cancel()
+    assert await second == "a"
+    assert first.cancelled()
+
+
+@virtual
+async def test_key_of_a_cancelled_getter_stays_for_a_later_one() -> None:
+    """With nobody else waiting, the key waits."""
+    q = queue()
+    first = asyncio.create_task(q.get())
+    await asyncio.sleep(0)
+    q.add("a")
+    first.cancel()
+    await asyncio.sleep(0)
+    assert await work(q) == ["a"]
+
+
+class Model:
+    """What is asked for, what is in work, and workers that come and go."""
+
+    def __init__(self) -> None:
+        self.queue = queue()
+        self.wanted: set[str] = set()
+        self.working: list[str] = []
+        self.getters: list[asyncio.Task[None]] = []
+
+    async def get(self) -> None:
+        """A worker takes one key."""
+        key = await self.queue.get()
+        assert key in self.wanted, "a key nobody asked for"
+        assert key not in self.working, "one key in two hands"
+        self.wanted.discard(key)
+        self.working.append(key)
+
+    async def do(self, operation: str, key: str, number: int) -> None:
+        """One step."""
+        if operation == "add":
+            self.wanted.add(key)
+            self.queue.add(key)
+        elif operation == "later":
+            self.wanted.add(key)
+            self.queue.add_after(key, number / 10)
+        elif operation == "retry":
+            self.wanted.add(key)
+            self.queue.retry(key, (number % 3) * 4)
+        elif operation == "get":
+            self.getters.append(asyncio.create_task(self.get()))
+        elif operation == "cancel" and self.getters:
+            self.getters.pop(number % len(self.getters)).cancel()
+        elif operation == "done" and self.working:
+            self.queue.done(self.working.pop(number % len(self.working)))
+        elif operation == "pause":
+            await asyncio.sleep(number / 20)
+
+    async def finish(self) -> None:
+        """All workers leave; a new one takes what is left."""
+        for getter in self.getters:
+            getter.cancel()
+        for outcome in await asyncio.gather(*self.getters, return_exceptions=True):
+            assert outcome is None or isinstance(outcome, asyncio.CancelledError), outcome
+        while self.wanted or self.working:
+            for key in self.working:
+                self.queue.done(key)
+            self.working.clear()
+            if self.wanted:
+                await asyncio.wait_for(self.get(), 200)
+        assert self.queue.idle
+
+
+STEPS = st.tuples(
+    st.sampled_from(["add", "add", "later", "retry", "get", "get", "cancel", "cancel", "done", "pause"]),
+    st.sampled_from("abc"),
+    st.integers(0, 30),
+)
+
+
+@given(st.lists(STEPS, max_size=60))
+def test_no_key_is_lost_or_doubled_whoever_is_cancelled(steps: list[tuple[str, str, int]]) -> None:
+    """Whatever is added, delayed, cancelled and finished: every wish is met, in one hand at a time."""
+
+    async def main() -> None:
+        model = Model()
+        for step in steps:
+            await model.do(*step)
+        await model.finish()
+
+    simulate(main())

@@ -1,0 +1,35 @@
+"""What was used lately is remembered, and no more than that."""
+
+from __future__ import annotations
+
+from hub.runtime.recent import Recent
+
+
+def test_what_is_put_is_found() -> None:
+    """Nothing else is."""
+    recent: Recent[str, int] = Recent(2)
+    assert recent.put("a", 1) == 1
+    assert (recent.get("a"), recent.get("b")) == (1, None)
+    recent.put("a", 2)
+    assert (recent.get("a"), len(recent)) == (2, 1)
+
+
+def test_the_last_ones_are_remembered_and_never_more_than_twice_as_many() -> None:
+    """However many come."""
+    recent: Recent[int, int] = Recent(10)
+    for number in range(1, 100):
+        recent.put(number, number)
+        assert len(recent) <= 20
+        assert all(recent._young.get(n) or recent._old.get(n) for n in range(max(1, number - 9), number + 1))
+
+
+def test_what_is_used_stays() -> None:
+    """A look-up is a use."""
+    recent: Recent[int, int] = Recent(10)
+    recent.put(1, 1)
+    for number in range(2, 100):
+        recent.put(number, number)
+        assert recent.get(1) == 1
+    for number in range(100, 120):
+        recent.put(number, number)
+    assert recent.get(1) is None

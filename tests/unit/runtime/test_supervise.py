@@ -1,0 +1,146 @@
+"""Supervised work: restarted whatever it does, and never silently gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from hub.errors import ClusterUnreachable
+from hub.runtime.backoff import Backoff
+from hub.runtime.clock import SystemClock
+from hub.runtime.supervise import spawn, supervise, until_one_ends
+from tests.support.clocks import HastyClock
+
+
+async def restarts(work: Callable[[int], Awaitable[object]], times: int = 3) -> HastyClock:
+    """Supervise ``work``, which gets the number of its run, and cancel it in its last one."""
+    clock, runs, last = HastyClock(), 0, asyncio.Event()
+
+    async def run() -> None:
+        nonlocal runs
+        runs += 1
+        if runs > times:
+            last.set()
+            await asyncio.Event().wait()
+        await work(runs)
+
+    task = asyncio.create_task(supervise("nodes of eu", run, clock, Backoff(jitter=0.0)))
+    async with asyncio.timeout(2):
+        await last.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    return clock
+
+
+async def test_expected_failure_is_a_warning_and_a_restart(caplog: pytest.LogCaptureFixture) -> None:
+    """A HubError is told by its message, without a traceback."""
+
+    async def work(_: int) -> None:
+        raise ClusterUnreachable("eu: connection refused", "refused")
+
+    await restarts(work, 1)
+    assert [(r.levelno, r.getMessage(), r.exc_info) for r in caplog.records if r.name.startswith("hub")] == [
+        (logging.WARNING, "nodes of eu: eu: connection refused", None)
+    ]
+
+
+async def test_defect_is_an_error_with_its_traceback_and_a_restart(caplog: pytest.LogCaptureFixture) -> None:
+    """Anything else is a defect of ours: it is shown in full and does not end the work."""
+
+    async def work(_: int) -> None:
+        raise ZeroDivisionError("oops")
+
+    await restarts(work, 1)
+    (record,) = [record for record in caplog.records if record.name.startswith("hub")]
+    assert (record.levelno, record.getMessage()) == (logging.ERROR, "nodes of eu failed")
+    assert record.exc_info is not None
+
+
+async def test_work_that_ends_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Work for ever that returns has failed, too."""
+
+    async def work(_: int) -> None:
+        return
+
+    await restarts(work, 1)
+    assert "nodes of eu ended; restarting" in caplog.text
+
+
+async def test_restarts_wait_longer_and_longer() -> None:
+    """Work that fails at once does not turn into a hot loop."""
+
+    async def work(_: int) -> None:
+        raise ClusterUnreachable("no")
+
+    assert (await restarts(work, 4)).slept == [0.8, 1.6, 3.2, 6.4]
+
+
+async def test_cancellation_of_something_it_waits_for_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """A CancelledError that nobody aimed at the task does not end it without a word."""
+
+    async def work(_: int) -> None:
+        inner = asyncio.create_task(asyncio.sleep(9))
+        await asyncio.sleep(0)
+        inner.cancel()
+        await inner
+
+    await restarts(work, 1)
+    assert "nodes of eu failed" in caplog.text
+
+
+async def test_cancellation_passes_while_waiting() -> None:
+    """Between two runs the work can be cancelled as well."""
+
+    async def work() -> None:
+        raise ClusterUnreachable("no")
+
+    task = asyncio.create_task(supervise("x", work, SystemClock()))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_spawned_task_bears_the_name() -> None:
+    """A task dump says what and which cluster."""
+    async with asyncio.TaskGroup() as group:
+        task = spawn(group, "nodes of eu", asyncio.Event().wait, SystemClock())
+        await asyncio.sleep(0)
+        assert task.get_name() == "nodes of eu"
+        task.cancel()
+
+
+async def test_until_one_ends_cancels_the_others_and_raises() -> None:
+    """The error of the task that ends is raised after the others have ended too."""
+    ended = []
+
+    async def stay() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append("stay")
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ClusterUnreachable("gone", "reset")
+
+    tasks = (asyncio.create_task(stay()), asyncio.create_task(fail()))
+    with pytest.raises(ClusterUnreachable, match="gone"):
+        await until_one_ends(tasks)
+    assert (ended, [task.done() for task in tasks]) == (["stay"], [True, True])
+
+
+async def test_until_one_ends_passes_cancellation_on() -> None:
+    """No task outlives a waiter that is cancelled."""
+    tasks = [asyncio.create_task(asyncio.Event().wait()) for _ in range(2)]
+    waiter = asyncio.create_task(until_one_ends(tasks))
+    await asyncio.sleep(0)
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    assert all(task.cancelled() for task in tasks)

@@ -1,0 +1,154 @@
+"""Calls that block: what hangs is given up, costs one thread, and holds up nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from hub.runtime import threads
+from hub.runtime.threads import AT_ONCE, HANGS, NoAnswer, Reader, glance
+from tests.support.crowd import Crowd
+
+
+@pytest.fixture
+def hung() -> Iterator[threading.Event]:
+    """What calls wait for that never end; until the test does."""
+    release = threading.Event()
+    yield release
+    release.set()
+
+
+def at_work() -> int:
+    """Threads that are there for calls, those that wait for the next one not counted."""
+    return sum(thread.name == "files" for thread in threading.enumerate()) - len(threads._THREADS._idle)
+
+
+async def test_a_call_behaves_like_a_call() -> None:
+    """It returns, and it raises."""
+    reader = Reader(5.0)
+    assert await reader.call(max, 1, 2) == 2
+    with pytest.raises(KeyError):
+        await reader.call({}.__getitem__, "x")
+    assert glance(max, 1, 2) == 2
+    with pytest.raises(KeyError):
+        glance({}.__getitem__, "x")
+
+
+async def test_a_call_that_hangs_is_given_up(hung: threading.Event) -> None:
+    """In time; the next one at once, in no other thread, and once it has ended all is as before."""
+    reader = Reader(0.3)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    with pytest.raises(NoAnswer, match=r"^does not answer within 0.3 s$"):
+        await reader.call(hung.wait)
+    given_up = loop.time()
+    assert 0.3 <= given_up - began < 2.0
+    busy = at_work()
+    for _ in range(10):
+        with pytest.raises(NoAnswer):
+            await reader.call(max, 1, 2)
+    assert loop.time() - given_up < 0.2
+    assert at_work() <= busy
+    hung.set()
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                assert await reader.call(max, 1, 2) == 2
+                break
+            except NoAnswer:
+                await asyncio.sleep(0.01)
+
+
+async def test_who_gives_up_leaves_the_call_to_the_next(hung: threading.Event) -> None:
+    """Two calls about one source never run at the same time, and the time of the first is not counted anew."""
+    reader = Reader(1.0)
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.9):
+            await reader.call(hung.wait)
+    with pytest.raises(NoAnswer):
+        await reader.call(max, 1, 2)
+    assert 1.0 <= asyncio.get_running_loop().time() - began < 1.9
+
+
+async def test_calls_that_hang_hold_up_no_other_ones(hung: threading.Event) -> None:
+    """However many they are, each counts as one of those that run for a moment only."""
+    hanging = [asyncio.create_task(Reader(30.0).call(hung.wait)) for _ in range(10 * AT_ONCE)]
+    await asyncio.sleep(0)
+    began = asyncio.get_running_loop().time()
+    async with asyncio.timeout(10 * HANGS + 5.0):
+        assert await Reader(5.0).call(max, 1, 2) == 2
+    assert asyncio.get_running_loop().time() - began >= 9 * HANGS, "they were not before it"
+    hung.set()
+    await asyncio.gather(*hanging)
+
+
+async def test_calls_at_once_are_few() -> None:
+    """A start of hundreds of clusters does not start hundreds of threads, and those there are stay for the next."""
+    crowd = Crowd()
+    await asyncio.gather(*(Reader(5.0).call(crowd.visit, 0.005) for _ in range(100)))
+    assert crowd.most <= AT_ONCE
+    assert sum(thread.name == "files" for thread in threading.enumerate()) <= 2 * AT_ONCE
+
+
+async def test_an_error_that_comes_late_is_nobodys(hung: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
+    """A mount that comes back may say that its file is stale: nobody waits for that any more, and nobody reports it."""
+
+    def stale() -> None:
+        hung.wait()
+        raise OSError(116, "Stale file handle")
+
+    reader = Reader(HANGS)
+    with pytest.raises(NoAnswer):
+        await reader.call(stale)
+    hung.set()
+    while reader._running is not None:  # noqa: ASYNC110 - set by the loop
+        await asyncio.sleep(0.01)
+    del reader
+    assert caplog.text == ""
+
+
+async def test_without_a_thread_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system has reached its limit of them, that is said, and forgotten once there is room."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    reader = Reader(5.0)
+    with monkeypatch.context() as full:
+        full.setattr(threads, "_THREADS", threads._Threads())
+        full.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(NoAnswer, match=r"^cannot be read: no thread for it: can't start new thread$"):
+            await reader.call(int)
+        assert glance(int) is None
+    assert await reader.call(int) == 0
+
+
+def test_a_glance_is_short(hung: threading.Event) -> None:
+    """Who cannot await waits a moment, and goes on without."""
+    began = time.monotonic()
+    assert glance(hung.wait) is None
+    assert time.monotonic() - began < 2.0
+
+
+def test_each_loop_has_its_own_turns() -> None:
+    """What a loop left undone when it ended holds up no other one."""
+    release = threading.Event()
+
+    async def leave() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await asyncio.gather(*(Reader(5.0).call(release.wait) for _ in range(3 * AT_ONCE)))
+
+    async def read() -> int:
+        return await Reader(5.0).call(max, 1, 2)
+
+    try:
+        asyncio.run(leave())
+        assert asyncio.run(read()) == 2
+    finally:
+        release.set()
