@@ -39,7 +39,7 @@ def test_a_change_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert chart.main(["--check"]) == 1
     assert chart.main([]) == 0
     assert chart.main(["--check"]) == 0
-    assert "| `replicaCount` | `2` | Number of replicas. One writes" in (copy / "README.md").read_text()
+    assert "| `replicaCount` | `2` | Number of replicas. One Pod writes" in (copy / "README.md").read_text()
 
 
 def test_a_value_without_a_comment_is_an_error() -> None:
