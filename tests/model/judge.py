@@ -283,14 +283,15 @@ class Judge:
                     each.gone = each.deleted = None
 
     def _observe_cluster(self, name: str, now: float) -> None:
-        cloud = self._world.clouds[name]
+        cloud, said = self._world.clouds[name], self._said.setdefault(name, {})
         for machine, address in cloud.addresses.items():
             known = self._candidates.setdefault((name, machine), set())
             if cloud.tells(machine):
+                for moved in known - _both(address) if address else ():
+                    said[moved].gone = said[moved].gone if said[moved].gone is not None else now
                 known.clear()
             if address and (cloud.tells(machine) or not known):
                 known |= _both(address)
-        said = self._said.setdefault(name, {})
         every = {a for (cluster, _), known in self._candidates.items() if cluster == name for a in known}
         for address in every:
             said.setdefault(address, Said())

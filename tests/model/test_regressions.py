@@ -224,3 +224,14 @@ def test_a_policy_takes_effect_between_two_looks_of_the_judge(machine: HubMachin
     machine.a_while_goes_by(seconds=40.0)
     machine.the_hub_cluster_heals()
     machine.a_while_goes_by(seconds=25.0)
+
+
+def test_a_cloud_moves_an_address_while_its_cluster_hangs(machine: HubMachine) -> None:
+    """The provider's answer is a statement of its own: the old address goes although no Node was heard of meanwhile."""
+    machine.begin(seed=123, size=3)
+    machine.a_cloud_forgets(cluster="a", node="n0")
+    machine.a_cluster_breaks(cluster="a", how="hang")
+    machine.a_node_comes(cluster="a", kind="own", node="n0", number=8)
+    machine.a_node_comes(cluster="a", kind="any", node="n1", number=3)
+    machine.a_while_goes_by(seconds=3.0)
+    machine.it.judge.verdict()
