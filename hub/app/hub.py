@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from hub.app.concerns import Concerns
 from hub.app.leading import Leading
 from hub.app.settings import Health, Options, lease_name
+from hub.decide.snapshot import HubIdentity
 from hub.election.elector import Elector
 from hub.election.lease import KubeLease, lease_of
 from hub.errors import HubError, Problem, RegistryError, UsageError
@@ -49,6 +50,7 @@ from hub.observe.remote.own_networks import OwnNetworks
 from hub.onboarding.renewal import Renewal
 from hub.reconcile.adopting import Adopting
 from hub.reconcile.foreign import ForeignSlices
+from hub.reconcile.gather import Gather
 from hub.reconcile.reconciler import Reconciler
 from hub.reconcile.workers import WORKERS, Passes
 from hub.reconcile.writer import Writer
@@ -56,8 +58,7 @@ from hub.registry import isolated
 from hub.registry.copies.following import Copying
 from hub.registry.diff import reuse
 from hub.registry.file import Loaded
-from hub.registry.removals import RegistryHeld
-from hub.registry.spec import Registry
+from hub.registry.spec import Registry, RegistryHeld
 from hub.registry.watch import RegistryWatcher
 from hub.runtime.clock import Clock, SystemClock
 from hub.runtime.queue import KeyedQueue
@@ -176,23 +177,19 @@ class Hub:
             enabled=options.events and not options.dry_run,
         )
         self.events = EventWatch(self, self.recorder, hub_object(self.lease))
-        self.reconciler = Reconciler(
+        gather = Gather(
+            HubIdentity(self.lease, options.removal_grace, approving, options.take_over),
             lambda: self.registry,
             self.fleet,
             self.local,
-            self.writer,
+            self.adopting,
+            self.board,
             clock,
-            lease=self.lease,
-            removal_grace=options.removal_grace,
             approvals=self.approvals.valid,
             warned=lambda: self.leading.shards.warned,
-            flags=approving,
-            take_over=options.take_over,
             uid=self.identities.uid,
-            adopting=self.adopting,
-            board=self.board,
-            listener=self.events,
         )
+        self.reconciler = Reconciler(gather, self.writer, clock, self.events)
         self.renewal = Renewal(self.secrets, client, self._minded, clock, lambda: self.writing and not options.dry_run)
         self.own_networks = OwnNetworks(
             client, clock, self._own_networks_changed, os.environ.get("POD_IP", ""), options.target_namespaces

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from hub.app.hub import Hub
+from hub.decide.decision import Decision
 from hub.errors import ApiError, HubError
-from hub.reconcile.reconciler import Pass
 
 
 @asynccontextmanager
@@ -51,7 +51,7 @@ async def _local_or_error(hub: Hub) -> None:
         raise HubError(f"hub cluster: {hub.local.error or 'no answer'}")
 
 
-async def once(hub: Hub) -> list[Pass]:
+async def once(hub: Hub) -> list[Decision]:
     """One pass over every target; unknown sources stay untouched, checks are made beforehand."""
     checks = [source.health for target in hub.registry.targets.values() for source in target.sources]
     if any(each.mode != "off" for each in checks):

@@ -14,10 +14,10 @@ import msgspec
 
 from hub.cli.render import count, document, one_line
 from hub.cli.withheld import lines, registry_lines
+from hub.decide.decision import Decision
 from hub.decide.plan import EndpointChange, Plan, apply_plan, endpoint_changes
 from hub.model import Conditions, Endpoint, Finding, Port, Slice, few
-from hub.reconcile.reconciler import Pass
-from hub.registry.removals import RegistryHeld
+from hub.registry.spec import RegistryHeld
 from hub.report.held import held, registry_withheld
 from hub.report.values import Held
 
@@ -79,7 +79,7 @@ class ServiceChange:
         return any(self.slices[kind] for kind in ("create", "update", "delete"))
 
 
-def service_change(result: Pass, flags: str = "") -> ServiceChange:
+def service_change(result: Decision, flags: str = "") -> ServiceChange:
     """Describe the result of a pass; ``flags`` are the options that `hub approve` needs for this hub."""
     planned = result.plan or Plan()
     ports = _ports(apply_plan(result.observed, planned)) if planned.writes else {}
@@ -183,7 +183,7 @@ def _listed(ports: tuple[Port, ...]) -> str:
 
 
 def print_plan(
-    results: Iterable[Pass], output: Any = "table", flags: str = "", registry: RegistryHeld | None = None
+    results: Iterable[Decision], output: Any = "table", flags: str = "", registry: RegistryHeld | None = None
 ) -> bool:
     """Print the changes of all passes, and a withheld removal from the registry; whether anything would change."""
     services = [service_change(result, flags) for result in results if result.status != "gone"]

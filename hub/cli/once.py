@@ -18,8 +18,8 @@ from hub.cli.changes import print_plan
 from hub.cli.exits import Exit
 from hub.cli.observe import warn_of_problems
 from hub.cli.render import count, one_line
+from hub.decide.decision import Decision
 from hub.errors import ClusterUnreachable, NotLeader
-from hub.reconcile.reconciler import Pass
 from hub.report.facts import unknown_sources
 from hub.report.held import approving_flags
 
@@ -63,12 +63,12 @@ async def once(options: Options) -> int:
     return Exit.UNKNOWN if unknown else Exit.OK
 
 
-def _waiting(passes: Sequence[Pass]) -> list[str]:
+def _waiting(passes: Sequence[Decision]) -> list[str]:
     idle = [result for result in passes if result.plan is None and result.again_after is None]
     return [f"Warning: {result.target}: {result.status}" for result in idle if result.status != "gone"]
 
 
-def _put_off(passes: Sequence[Pass]) -> list[str]:
+def _put_off(passes: Sequence[Decision]) -> list[str]:
     """Warn of slices that only a later pass, after the removal grace, would delete: there is no later pass."""
     names = [
         result.target
@@ -83,7 +83,7 @@ def _put_off(passes: Sequence[Pass]) -> list[str]:
     ]
 
 
-def _failures(hub: Hub, passes: Sequence[Pass]) -> list[str]:
+def _failures(hub: Hub, passes: Sequence[Decision]) -> list[str]:
     found = ((result.target, hub.reconciler.problem(result.target)) for result in passes)
     return [f"Error: {target}: {problem}" for target, problem in found if problem]
 

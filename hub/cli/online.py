@@ -19,8 +19,7 @@ from hub.decide.target import unfit
 from hub.model import LOCAL, TargetKey
 from hub.observe.remote.fleet import SourceKey
 from hub.observe.remote.status import State
-from hub.registry.removals import REASON
-from hub.registry.spec import ClusterSpec, NodePolicy, Registry
+from hub.registry.spec import REGISTRY_HELD, ClusterSpec, NodePolicy, Registry
 
 DEADLINE: Final = 20.0
 """Seconds: a connection may take 10, a slowly polling provider about as long."""
@@ -73,7 +72,7 @@ async def answers(options: Options) -> bool:
     if services:
         click.echo("\n" + _table(("SERVICE", "RESULT"), services))
     if withheld is not None:
-        warn(f"{REASON}: {withheld.message}")
+        warn(f"{REGISTRY_HELD}: {withheld.message}")
     failed = sum(bool(row.problem) for row in (*clusters, *services))
     click.echo(f"\nonline: {failed or 'nothing'} of {len(clusters) + len(services)} failed")
     return not failed

@@ -15,7 +15,7 @@ from hub.cli.observe import chosen, warn_of_problems
 from hub.cli.render import Output, document, one_line, table
 from hub.cli.server import Server, fetch
 from hub.cli.withheld import lines, registry_lines
-from hub.registry.removals import REASON
+from hub.registry.spec import REGISTRY_HELD
 from hub.report.state import observed
 from hub.report.values import NOT_PROBED, Service, Status
 
@@ -77,7 +77,7 @@ def text(found: Status) -> str:
         parts.append(table(SERVICES, [_row(service) for service in found.services]))
     said = found.registry.withheld.message if found.registry.withheld is not None else ""
     for service in found.services:
-        if notes := [line for line in _notes(service) if line != f"! {REASON}: {said}"]:
+        if notes := [line for line in _notes(service) if line != f"! {REGISTRY_HELD}: {said}"]:
             indented = (f"  {one_line(line)}" if line[0] in "=!" else f"    {one_line(line)}" for line in notes)
             parts.append("\n".join([click.style(one_line(service.name), bold=True), *indented]))
     if found.registry.withheld is not None:

@@ -15,7 +15,8 @@ import msgspec
 from msgspec.structs import replace
 
 from hub.decide.endpoints import EndpointGroup
-from hub.model import Conditions, Endpoint, Finding, Port, Slice, SourceView
+from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, Conditions, Endpoint, Finding, Port, Slice, SourceView
+from hub.registry.spec import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
 
 SETTLE: Final = 5.0
 """Seconds for which both are published: consumers have seen ours by then, as with every move (DESIGN.md)."""
@@ -102,9 +103,8 @@ def adopt(
     """
     if memory.managed_by != managed_by:
         memory = AdoptMemory(managed_by)
-    present = sorted(
-        (each for each in theirs if not each.deleting and each.uid not in memory.deleted), key=lambda each: each.name
-    )
+    known = [slice_ for slice_ in theirs if is_theirs(slice_, managed_by) and slice_.uid not in memory.deleted]
+    present = sorted((slice_ for slice_ in known if not slice_.deleting), key=lambda slice_: slice_.name)
     memory = _watched(memory, present, now)
     if not present:
         return Adoption(groups, memory=replace(memory, covered_since=None, returned=False))
@@ -266,3 +266,13 @@ def _with_conditions(group: EndpointGroup, known: Mapping[Spot, Conditions]) -> 
     changed |= {address: (published[address], other[address]) for address in other if address in published}
     changed = {address: change for address, change in changed.items() if change[0] != change[1]}
     return msgspec.structs.replace(group, endpoints={**group.endpoints, **other}, changed=changed)
+
+
+def is_theirs(slice_: Slice, managed_by: str) -> bool:
+    """Whether a slice belongs to the controller with this managed-by value; endpoint-copier sets no such label."""
+    labels = slice_.labels
+    if LABEL_OWNER in labels:
+        return False
+    if managed_by == ENDPOINT_COPIER:
+        return LABEL_COPIER_SOURCE in labels and LABEL_MANAGED_BY not in labels
+    return labels.get(LABEL_MANAGED_BY) == managed_by

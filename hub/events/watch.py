@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
+from hub.decide.decision import Decision
 from hub.errors import RegistryError
 from hub.events import catalog as reasons
 from hub.events.catalog import REASONS, Reason
@@ -23,8 +24,7 @@ from hub.observe.local.cluster import LocalCluster
 from hub.observe.remote.fleet import Fleet
 from hub.observe.remote.status import State
 from hub.onboarding.renewal import Renewal
-from hub.reconcile.reconciler import Pass
-from hub.registry.removals import RegistryHeld
+from hub.registry.spec import RegistryHeld
 from hub.runtime.clock import Clock, rfc3339
 
 INTERVAL: Final = 2.0
@@ -99,7 +99,7 @@ class EventWatch:
 
     # --- targets ------------------------------------------------------------------------------------------
 
-    def decided(self, result: Pass) -> None:
+    def decided(self, result: Decision) -> None:
         """Report the findings of a pass over a target."""
         if not result.findings and not self._recorder.reports(result.target):
             return
@@ -115,7 +115,7 @@ class EventWatch:
                 held.append(Held(reason, regarding, _scope(reason, finding), finding.message))
         self._recorder.standing(result.target, held)
 
-    def published(self, result: Pass, done: Iterable[tuple[str, Slice]]) -> None:
+    def published(self, result: Decision, done: Iterable[tuple[str, Slice]]) -> None:
         """Report the slices that a pass over a target wrote."""
         if result.plan is None or not self._recorder.enabled:
             return

@@ -1,4 +1,4 @@
-"""Taking over from another controller: its slices as they are observed, and what each target remembers.
+"""Taking over from another controller: its slices as they are observed.
 
 One watch, and only while a target says ``adopt``: the slices with the named managed-by values and without
 anybody's owner label; another one for those of endpoint-copier, which writes no such label.
@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import product
 from typing import Any, Final
 
-from hub.decide.adopt import Adoption, AdoptMemory, adopt, deleted
-from hub.decide.endpoints import EndpointGroup
+from hub.decide.adopt import is_theirs
 from hub.kube.client import Client
 from hub.kube.reflector import Reflector
 from hub.kube.wire import SLICES
-from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, Finding, Slice, SourceView, TargetKey
+from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, Finding, Slice, TargetKey
 from hub.observe.local.cluster import ALL, Follower
 from hub.observe.local.stores import SliceStore
-from hub.registry.copies.annotations import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
-from hub.registry.spec import Registry, TargetSpec
+from hub.registry.spec import ENDPOINT_COPIER, LABEL_COPIER_SOURCE, Registry, TargetSpec
 from hub.runtime.clock import Clock
 from hub.runtime.supervise import until_one_ends
 
@@ -60,7 +58,6 @@ class Adopting:
         self._stores: dict[tuple[str, str], SliceStore] = {}
         """By selector and namespace."""
         self._observer = Follower("slices to be adopted", SLICES.rule)
-        self._memory: dict[TargetKey, AdoptMemory] = {}
         self._told: dict[TargetKey, tuple[str, ...]] = {}
 
     # --- observing ---------------------------------------------------------------------------------
@@ -73,9 +70,8 @@ class Adopting:
             places = product(selectors, self._namespaces)
             self._stores = {each: self._stores.get(each) or SliceStore(self._on_change) for each in places}
             self._changed.set()
-        for key in self._memory.keys() - registry.targets.keys():
-            del self._memory[key]
-            self._told.pop(key, None)
+        for key in self._told.keys() - registry.targets.keys():
+            del self._told[key]
 
     @property
     def synced(self) -> bool:
@@ -112,61 +108,29 @@ class Adopting:
             namespace=namespace or None,
         ).run()
 
-    # --- deciding ------------------------------------------------------------------------------------
-
-    def check(
-        self,
-        spec: TargetSpec,
-        published: Iterable[Slice],
-        groups: tuple[EndpointGroup, ...],
-        sources: Sequence[SourceView] = (),
-    ) -> Adoption:
-        """What follows for one target; nothing where it does not adopt, or theirs are not known yet.
-
-        Args:
-            spec: the target.
-            published: ours, as observed.
-            groups: what is wanted of ours, after the guard.
-            sources: what the sources of the target say; none where one of them makes no statement.
-        """
-        if not spec.adopt:
-            self._memory.pop(spec.key, None)
-            return Adoption(groups)
+    def theirs(self, key: TargetKey) -> tuple[Slice, ...] | None:
+        """Slices of a target that may be adopted; None while they have not been listed."""
         if not self.synced:
-            return Adoption(groups)
-        present = (each for store in self._stores.values() for each in store.of(spec.key).values())
-        theirs = [each for each in present if _theirs(each, spec.adopt)]
-        memory = self._memory.get(spec.key, AdoptMemory())
-        # A copy of the same source, only better: what is gone there, theirs never let go of.
-        said = sources if spec.adopt == ENDPOINT_COPIER else ()
-        found = adopt(spec.adopt, theirs, published, groups, memory, self._clock.now(), sources=said)
-        self._memory[spec.key] = found.memory
-        return found
+            return None
+        return tuple(slice_ for store in self._stores.values() for slice_ in store.of(key).values())
 
-    def pending(self, key: TargetKey) -> bool:
-        """Whether there is something of theirs left: what was just written of ours may cover it."""
-        memory = self._memory.get(key)
-        return memory is not None and bool(memory.seen)
+    # --- telling --------------------------------------------------------------------------------------
 
     def tell(self, key: TargetKey, findings: Iterable[Finding]) -> None:
-        """Log what stands in the way of an adoption, once."""
-        if key not in self._memory:
-            return
+        """Log once what stands in the way of an adoption."""
         reasons = {each.reason: each.message for each in findings if each.reason in REASONS}
         for reason, message in reasons.items():
             if reason not in self._told.get(key, ()):
                 log.warning("%s: %s: %s", key, reason, message)
         self._told[key] = tuple(reasons)
 
-    def wrote(self, spec: TargetSpec | None, done: Iterable[tuple[str, Slice]]) -> None:
-        """Enter which of theirs were deleted."""
-        if spec is None or not spec.adopt:
-            return
-        gone = [each for operation, each in done if operation == "delete" and _theirs(each, spec.adopt)]
+    def wrote(self, target: TargetSpec, done: Iterable[tuple[str, Slice]]) -> tuple[str, ...]:
+        """Log which slices of theirs were deleted; their UIDs."""
+        gone = [slice_ for operation, slice_ in done if operation == "delete" and is_theirs(slice_, target.adopt)]
         if gone:
-            names = ", ".join(sorted(each.name for each in gone))
-            log.info("%s: slices of %s are covered by ours and deleted: %s", spec.key, spec.adopt, names)
-            self._memory[spec.key] = deleted(self._memory.get(spec.key, AdoptMemory()), (each.uid for each in gone))
+            names = ", ".join(sorted(slice_.name for slice_ in gone))
+            log.info("%s: slices of %s are covered by ours and deleted: %s", target.key, target.adopt, names)
+        return tuple(slice_.uid for slice_ in gone)
 
 
 def _selectors(values: set[str]) -> Iterable[str]:
@@ -175,12 +139,3 @@ def _selectors(values: set[str]) -> Iterable[str]:
         yield f"{LABEL_MANAGED_BY} in ({','.join(named)}),!{LABEL_OWNER}"
     if ENDPOINT_COPIER in values:
         yield f"{LABEL_COPIER_SOURCE},!{LABEL_MANAGED_BY},!{LABEL_OWNER}"
-
-
-def _theirs(value: Slice, managed_by: str) -> bool:
-    labels = value.labels
-    if LABEL_OWNER in labels:
-        return False
-    if managed_by == ENDPOINT_COPIER:
-        return LABEL_COPIER_SOURCE in labels and LABEL_MANAGED_BY not in labels
-    return labels.get(LABEL_MANAGED_BY) == managed_by

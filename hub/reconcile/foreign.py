@@ -16,7 +16,7 @@ from hub.errors import HubError
 from hub.kube.client import Client
 from hub.kube.wire import UNDECODABLE
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, LABEL_SERVICE_NAME, Finding, TargetKey
-from hub.registry.copies.annotations import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
+from hub.registry.spec import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
 from hub.runtime.clock import Clock
 
 log = logging.getLogger(__name__)

@@ -15,61 +15,15 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
-import msgspec
-
 from hub.approval import Issued, approval_hash, approved_of, issue
-from hub.model import Finding, Slice, TargetKey, few
-from hub.registry.spec import Registry
+from hub.model import Slice
+from hub.registry.spec import REGISTRY_HELD, Registry, RegistryHeld, cluster_entry, service_entry
 
 log = logging.getLogger(__name__)
 
-REASON: Final = "RegistryRemovalWithheld"
 ENTRIES: Final = 1
 SHARE: Final = 0.2
 """A removal of more entries than this and of a larger share of our endpoints is withheld."""
-NAMED: Final = 5
-"""Most entries that a message names."""
-
-
-def service_entry(key: TargetKey) -> str:
-    """The entry of a Service that the registry lacks."""
-    return f"service {key}"
-
-
-def cluster_entry(name: str) -> str:
-    """The entry of a cluster that the registry lacks."""
-    return f"cluster {name}"
-
-
-class RegistryHeld(msgspec.Struct, frozen=True):
-    """A mass removal that is withheld.
-
-    Attributes:
-        hash: the hash that an approval names.
-        entries: entries that the registry lacks and whose slices stay; sorted.
-        endpoints: number of endpoints that would be removed.
-        total: number of endpoints of this hub.
-        approve: the command that approves the removal.
-    """
-
-    hash: str
-    entries: tuple[str, ...]
-    endpoints: int
-    total: int
-    approve: str
-
-    @property
-    def message(self) -> str:
-        """One sentence that says what is withheld and how to approve it."""
-        return (
-            f"the registry lacks {len(self.entries)} entries ({few(self.entries, NAMED)}) with "
-            f"{self.endpoints} of {self.total} endpoints; withheld until: {self.approve}"
-        )
-
-    @property
-    def finding(self) -> Finding:
-        """The finding for the targets concerned."""
-        return Finding(REASON, self.message, self.entries)
 
 
 class Dropped(NamedTuple):
@@ -212,4 +166,4 @@ class Removals:
         self._withheld = RegistryHeld(name, tuple(sorted(rest)), endpoints, found.total, command)
         if rest != before:
             self._issued = issue(self._issued, name, frozenset(rest))
-            log.warning("%s: %s", REASON, self._withheld.message)
+            log.warning("%s: %s", REGISTRY_HELD, self._withheld.message)

@@ -14,12 +14,16 @@ from typing import Final, Literal
 
 import msgspec
 
-from hub.model import LOCAL, Finding, TargetKey
+from hub.model import LOCAL, Finding, TargetKey, few
 
 Network = IPv4Network | IPv6Network
 
 HEALTH_CHECK: Final = 0
 """``NodePortRef.port`` that stands for a Service's healthCheckNodePort; no port has this number."""
+ENDPOINT_COPIER: Final = "endpoint-copier"
+"""Value of ``adopt`` for the slices of endpoint-copier-operator, which have no managed-by label."""
+LABEL_COPIER_SOURCE: Final = "endpoint-copier/source"
+"""The label that identifies the slices of endpoint-copier-operator."""
 ClusterState = Literal["active", "standby", "frozen"]
 
 
@@ -271,3 +275,50 @@ class Registry(msgspec.Struct, frozen=True):
     notes: Mapping[TargetKey, Finding] = msgspec.field(default_factory=dict)
     withdrawn: frozenset[TargetKey] = frozenset()
     views: ViewsSpec | None = None
+
+
+REGISTRY_HELD: Final = "RegistryRemovalWithheld"
+"""Reason of the finding of a mass removal that is withheld."""
+NAMED: Final = 5
+"""Most entries that a message names."""
+
+
+def service_entry(key: TargetKey) -> str:
+    """The entry of a Service that the registry lacks."""
+    return f"service {key}"
+
+
+def cluster_entry(name: str) -> str:
+    """The entry of a cluster that the registry lacks."""
+    return f"cluster {name}"
+
+
+class RegistryHeld(msgspec.Struct, frozen=True):
+    """A mass removal that is withheld.
+
+    Attributes:
+        hash: the hash that an approval names.
+        entries: entries that the registry lacks and whose slices stay; sorted.
+        endpoints: number of endpoints that would be removed.
+        total: number of endpoints of this hub.
+        approve: the command that approves the removal.
+    """
+
+    hash: str
+    entries: tuple[str, ...]
+    endpoints: int
+    total: int
+    approve: str
+
+    @property
+    def message(self) -> str:
+        """One sentence that says what is withheld and how to approve it."""
+        return (
+            f"the registry lacks {len(self.entries)} entries ({few(self.entries, NAMED)}) with "
+            f"{self.endpoints} of {self.total} endpoints; withheld until: {self.approve}"
+        )
+
+    @property
+    def finding(self) -> Finding:
+        """The finding for the targets concerned."""
+        return Finding(REGISTRY_HELD, self.message, self.entries)

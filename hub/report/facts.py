@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from hub.app.hub import Hub
 from hub.decide.addresses import AddressPolicy
 from hub.decide.checks import Watch
+from hub.decide.decision import Decision
 from hub.decide.endpoints import GroupKey
 from hub.decide.explain import Facts, SourceFacts, TargetFacts
 from hub.decide.view import ViewResult
 from hub.model import LOCAL, Resolution, TargetKey
 from hub.observe.remote.fleet import SourceKey
-from hub.reconcile.reconciler import Pass
 from hub.registry.spec import ClusterSpec, NodePolicy, ProviderRef, SourceSpec
 from hub.report.held import approving_flags, held
 
@@ -93,7 +93,7 @@ def _inspect(
     return Inspected(cluster, reference.name, services, unknown, result, resolutions)
 
 
-def gather(hub: Hub, results: Iterable[Pass], keys: Iterable[TargetKey] | None = None) -> Facts:
+def gather(hub: Hub, results: Iterable[Decision], keys: Iterable[TargetKey] | None = None) -> Facts:
     """The facts of this moment: of these passes, and of all sources or those that ``keys`` ask for.
 
     Args:
@@ -133,7 +133,7 @@ def known_targets(hub: Hub) -> set[TargetKey]:
     return {*registry.targets, *registry.broken_targets, *registry.notes, *hub.local.slices.targets()}
 
 
-def unknown_sources(hub: Hub, results: Iterable[Pass], keys: Collection[TargetKey] | None = None) -> list[str]:
+def unknown_sources(hub: Hub, results: Iterable[Decision], keys: Collection[TargetKey] | None = None) -> list[str]:
     """Sources that made no statement, with the reason, each once; not those that are frozen on purpose.
 
     Args:
@@ -150,7 +150,7 @@ def unknown_sources(hub: Hub, results: Iterable[Pass], keys: Collection[TargetKe
     return sorted(lines | broken)
 
 
-def _target(hub: Hub, result: Pass, flags: str) -> TargetFacts:
+def _target(hub: Hub, result: Decision, flags: str) -> TargetFacts:
     spec = hub.registry.targets.get(result.target)
     watches = result.desired.watches if result.desired is not None else ()
     return TargetFacts(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from hub.app.hub import Hub
+from hub.decide.decision import Decision
 from hub.observe.local import approvals
-from hub.reconcile.reconciler import Pass
-from hub.registry.removals import REASON, RegistryHeld
+from hub.registry.spec import REGISTRY_HELD, RegistryHeld
 from hub.report.values import Held, RegistryWithheld
 from hub.runtime.clock import rfc3339
 
 
-def held(result: Pass, flags: str = "") -> tuple[Held, ...]:
+def held(result: Decision, flags: str = "") -> tuple[Held, ...]:
     """What a pass withholds, sorted; ``flags`` are what an approving command needs."""
     return tuple(
         Held(
@@ -31,7 +31,9 @@ def registry_withheld(each: RegistryHeld | None) -> RegistryWithheld | None:
     """What a mass removal from the registry withholds."""
     if each is None:
         return None
-    return RegistryWithheld(REASON, each.hash, each.entries, each.endpoints, each.total, each.message, each.approve)
+    return RegistryWithheld(
+        REGISTRY_HELD, each.hash, each.entries, each.endpoints, each.total, each.message, each.approve
+    )
 
 
 def approving_flags(hub: Hub) -> str:

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 from hub import __version__
 from hub.app.hub import Hub
+from hub.decide.decision import Decision
 from hub.decide.explain import condition
 from hub.model import ANNOTATION_PAUSED, LOCAL, Slice, TargetKey
-from hub.reconcile.reconciler import Pass
 from hub.registry.spec import SourceSpec
 from hub.report.held import approving_flags, held, registry_withheld
 from hub.report.values import (
@@ -83,7 +83,7 @@ class Snapshots:
         """One Service."""
         return self._service(key, decided(self._hub, key), {}, approving_flags(self._hub))
 
-    def _service(self, key: TargetKey, result: Pass, views: dict[SourceSpec, str | None], flags: str) -> Service:
+    def _service(self, key: TargetKey, result: Decision, views: dict[SourceSpec, str | None], flags: str) -> Service:
         hub = self._hub
         slices = tuple(hub.local.slices.of(key).values())
         annotations = service.annotations if (service := hub.local.services.get(key)) is not None else {}
@@ -133,16 +133,16 @@ def _is(one: object, other: object) -> bool:
     return one is other or (not one and not other)
 
 
-def decided(hub: Hub, key: TargetKey) -> Pass:
+def decided(hub: Hub, key: TargetKey) -> Decision:
     """The last pass over a target, or what stands for one where this hub decides nothing, or not yet."""
     if hub.writes(key) and (last := hub.reconciler.last(key)) is not None:
         return last
     if key in hub.registry.broken_targets:
-        return Pass(key, status=f"frozen: {hub.registry.broken_targets[key]}")
+        return Decision(key, status=f"frozen: {hub.registry.broken_targets[key]}")
     if hub.leading.count > 1 and not hub.writes(key):
         holder = hub.leading.holder_of(key) or "nobody"
-        return Pass(key, status=ELSEWHERE.format(holder, hub.leading.shard(key)))
-    return Pass(key, status=STARTS if hub.writing or not hub.elector.holder else STANDS_BY)
+        return Decision(key, status=ELSEWHERE.format(holder, hub.leading.shard(key)))
+    return Decision(key, status=STARTS if hub.writing or not hub.elector.holder else STANDS_BY)
 
 
 def assembled(hub: Hub, services: Iterable[Service], role: Role | None = None) -> Status:
@@ -208,7 +208,7 @@ def _unfollowed(problem: str | None) -> str:
     return "Degraded" if problem else "Ready"
 
 
-def unknown_of(hub: Hub, result: Pass, views: dict[SourceSpec, str | None] | None = None) -> Mapping[str, str]:
+def unknown_of(hub: Hub, result: Decision, views: dict[SourceSpec, str | None] | None = None) -> Mapping[str, str]:
     """Sources without a statement -> why.
 
     Where nothing is decided of a target its sources are asked, unless another replica decides it, and follows them.
@@ -229,7 +229,7 @@ def unknown_of(hub: Hub, result: Pass, views: dict[SourceSpec, str | None] | Non
 
 
 def described(
-    result: Pass,
+    result: Decision,
     counted: Sequence[Counted],
     names: Iterable[str],
     unknown: Mapping[str, str],
@@ -285,7 +285,7 @@ def sources(names: Iterable[str], counted: Sequence[Counted], unknown: Mapping[s
         yield Source(name, found["ready"], found.total(), unknown.get(name))
 
 
-def observed(hub: Hub, results: Iterable[Pass]) -> Status:
+def observed(hub: Hub, results: Iterable[Decision]) -> Status:
     """A snapshot of a hub that has looked once: what ``hub status`` prints offline."""
     flags = approving_flags(hub)
     services = []

@@ -324,7 +324,7 @@ def test_once_does_not_promise_what_a_single_pass_cannot_do(
     kept = world.run("run", "--once", *ACCESS)
 
     stays = "slices dropped from clusters.yaml are kept, because a single pass does not wait for --removal-grace"
-    assert errors(kept) == [f"Warning: edge/{service}: {stays}; with 0s they go"]
+    assert errors(kept) == [f"Warning: edge/{service}: {stays}; delete them with --removal-grace 0s"]
     assert (world.published(), kept.returncode) == (EVERYTHING, 0)
 
     gone = world.run("run", "--once", "--removal-grace", "0s", *ACCESS)

@@ -321,7 +321,7 @@ def test_a_kubeconfig_without_rights_names_both_ways_out(world: World, hub: Hub)
     world.remotes["eu"].kubeconfig(world.folder / "admin.conf", "nobody")
     said = hub(*APPLY)
     assert said.code == 3
-    assert "this kubeconfig may not do that; take one of an administrator" in said.err
+    assert "this kubeconfig may not do that; use one of an administrator" in said.err
     assert "hub cluster add eu --print-manifests" in said.err
     assert world.hub_cluster.api.find(f"{SECRETS}/eu") is None
     assert world.path.read_text() == REGISTRY

@@ -17,13 +17,13 @@ from hypothesis.stateful import run_state_machine_as_test
 from hub.decide.addresses import Accepted
 from hub.decide.claims import step_aside
 from hub.decide.guard import GuardMemory, GuardVerdict
+from hub.decide.guarding import effective
 from hub.decide.plan import Plan, plan
 from hub.decide.record import NO_RECORD
 from hub.decide.view import ViewResult
 from hub.model import LABEL_OWNER, Absent, ObjectKey, Slice, SourceView
 from hub.observe.remote.source import Source
 from hub.observe.remote.status import State
-from hub.reconcile.guarding import effective
 from hub.reconcile.writer import Outcome, Writer
 from tests.model import world
 from tests.model.loop import EVER
@@ -222,12 +222,12 @@ def _backup_is_restored(machine: HubMachine) -> None:
 
 
 SABOTAGES: Mapping[str, Sabotage] = {
-    "the guard is off": Sabotage({"hub.reconcile.guarding.guard": _no_guard}, "became empty|fell to", _nodes_go),
+    "the guard is off": Sabotage({"hub.decide.guarding.guard": _no_guard}, "became empty|fell to", _nodes_go),
     "half and more may go at once": Sabotage(
-        {"hub.reconcile.guarding.effective": _policy(max_removal=None)}, "fell to", _nodes_go
+        {"hub.decide.guarding.effective": _policy(max_removal=None)}, "fell to", _nodes_go
     ),
     "one answer is enough to be empty": Sabotage(
-        {"hub.reconcile.guarding.effective": _policy(empty_results=1, max_removal=None)},
+        {"hub.decide.guarding.effective": _policy(empty_results=1, max_removal=None)},
         "became empty|fell to",
         _cluster_becomes_empty,
     ),
@@ -246,7 +246,7 @@ SABOTAGES: Mapping[str, Sabotage] = {
         {"hub.reconcile.writer.Writer.apply": _twice}, "slices were written|times", _one_node_more
     ),
     "slices carry no owner": Sabotage(
-        {"hub.reconcile.reconciler.plan": _nobodys},
+        {"hub.decide.decision.plan": _nobodys},
         "without our labels",
         lambda machine: machine.time_goes_by(seconds=1.1),
     ),
@@ -269,7 +269,7 @@ SABOTAGES: Mapping[str, Sabotage] = {
         _cluster_refuses,
     ),
     "unreachable takes effect at once": Sabotage(
-        {"hub.reconcile.inputs._policy_stands": _at_once}, "nobody said|no policy says so", _cluster_dies_under_a_policy
+        {"hub.decide.inputs.policy_stands": _at_once}, "nobody said|no policy says so", _cluster_dies_under_a_policy
     ),
     "a restored backup goes unnoticed": Sabotage(
         {"hub.kube.reflector._older": lambda *_: False}, "lacks|still has|is there", _backup_is_restored

@@ -101,7 +101,7 @@ def planted() -> dict[str, tuple[str, str]]:
         "rooms": ("hub.errors", "hub.cli.run"),
         "app": ("hub.app.settings", "hub.app.hub"),
         "observe": ("hub.observe.health.prober", "hub.observe.local.stores"),
-        "reconcile": ("hub.reconcile.inputs", "hub.reconcile.workers"),
+        "reconcile": ("hub.reconcile.gather", "hub.reconcile.workers"),
         "election": ("hub.election.elector", "hub.election.lease"),
         "testkit": ("hub_testkit.simulator.api", "hub_testkit.kubernetes"),
         "kit": ("hub_testkit.kubernetes", "hub.kube.client"),

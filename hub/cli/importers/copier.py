@@ -12,7 +12,8 @@ from typing import Any
 from hub.cli.importers.document import Document, Noted, render
 from hub.errors import UsageError
 from hub.model import Service, TargetKey
-from hub.registry.copies.annotations import ENABLED, ENDPOINT_COPIER, NAME, NAMESPACE, PROVIDER, YES
+from hub.registry.copies.annotations import ENABLED, NAME, NAMESPACE, PROVIDER, YES
+from hub.registry.spec import ENDPOINT_COPIER
 
 _HEADING = (
     "Copies of endpoint-copier as a registry. Stop endpoint-copier, then start the hub: it publishes its slices beside "

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hub.model import LOCAL, Finding, Service, TargetKey
-from hub.registry.spec import AnnotationPolicy, ProviderRef, Registry, TargetSpec
+from hub.registry.spec import ENDPOINT_COPIER, AnnotationPolicy, ProviderRef, Registry, TargetSpec
 
 ENABLED: Final = "endpoint-copier/enabled"
 NAME: Final = "endpoint-copier/default-service-name"
@@ -27,10 +27,6 @@ YES: Final = "true"
 NO: Final = "false"
 
 PROVIDER: Final = "service-copy"
-ENDPOINT_COPIER: Final = "endpoint-copier"
-"""The controller whose slices a copy adopts."""
-LABEL_COPIER_SOURCE: Final = "endpoint-copier/source"
-"""The label by which endpoint-copier's slices are known; it sets no managed-by label."""
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 LISTED: Final = 10

@@ -8,8 +8,7 @@ import msgspec
 
 from hub.decide.checks import Check
 from hub.model import Finding, Service, Slice, SourceView, TargetKey
-from hub.registry.removals import RegistryHeld
-from hub.registry.spec import NodePortRef, TargetSpec
+from hub.registry.spec import NodePortRef, RegistryHeld, TargetSpec
 
 
 class HubMoment(msgspec.Struct, frozen=True):

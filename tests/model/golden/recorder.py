@@ -10,27 +10,17 @@ from unittest import mock
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from hub.decide.decision import Decision, TargetState, decide
+from hub.decide.snapshot import SourceReading, TargetSnapshot
 from hub.decide.view import ViewBuilder, ViewResult
 from hub.model import Endpoint, Finding, SourceView, TargetKey
-from hub.observe.health.board import Board
-from hub.observe.remote.cluster import RemoteCluster
-from hub.observe.remote.fleet import SourceKey, node_ports
-from hub.observe.remote.status import State
-from hub.reconcile.reconciler import Pass, Reconciler
-from hub.registry.removals import RegistryHeld, Removals
-from hub.registry.spec import Registry, TargetSpec
-from tests.model.golden.moments import (
-    ClusterMoment,
-    HeldBack,
-    HubMoment,
-    Moment,
-    Outcome,
-    Probed,
-    RegistryMoment,
-    SourceMoment,
-    Step,
-)
+from hub.reconcile.reconciler import Reconciler
+from tests.model.golden.moments import ClusterMoment, HubMoment, Moment, RegistryMoment, SourceMoment, Step
+from tests.model.golden.replay import outcome_of
 from tests.model.machine import HubMachine
+
+PROBING = ("ProberSuspected", "ProbeCertificates")
+"""Findings of :meth:`hub.observe.health.board.Board.findings`."""
 
 
 class Recorder:
@@ -43,23 +33,23 @@ class Recorder:
         """Those that were seen, so that their ids stay theirs."""
         self._kept: dict[int, tuple[Mapping[str, Any], frozenset[str]]] = {}
         """Id of a view's endpoints -> them, and the addresses whose node is not Ready."""
-        self._held: dict[str, RegistryHeld] = {}
-        self._probing: tuple[Finding, ...] = ()
-        self._asked: list[str] = []
+        self._snapshot: TargetSnapshot | None = None
+        """Of the last decision."""
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """Record while the block runs."""
-        decide, forget, build = Reconciler.decide, Reconciler.forget, ViewBuilder.build
-        held, findings, list_again = Removals.held, Board.findings, RemoteCluster.list_again
+        pass_, forget, build = Reconciler.decide, Reconciler.forget, ViewBuilder.build
         recorder = self
 
-        def recorded(self: Reconciler, key: TargetKey) -> Pass:
-            moment = recorder._moment(self, key)
-            recorder._held, recorder._probing, recorder._asked = {}, (), []
-            result = decide(self, key)
-            recorder._note(self, moment, result)
+        def recorded(self: Reconciler, key: TargetKey) -> Decision:
+            result = pass_(self, key)
+            recorder._note(self, result)
             return result
+
+        def decided(snapshot: TargetSnapshot, state: TargetState) -> tuple[Decision, TargetState]:
+            recorder._snapshot = snapshot
+            return decide(snapshot, state)
 
         def forgotten(self: Reconciler, key: TargetKey) -> None:
             recorder._current.pop((id(self), key), None)
@@ -70,27 +60,11 @@ class Recorder:
             recorder._note_view(self, result.view)
             return result
 
-        def judged(self: Removals, registry: Registry, entry: str) -> RegistryHeld | None:
-            found = held(self, registry, entry)
-            if found is not None:
-                recorder._held[entry] = found
-            return found
-
-        def probed(self: Board, watches: Any) -> Iterator[Finding]:
-            recorder._probing = tuple(findings(self, watches))
-            return iter(recorder._probing)
-
-        def asked(self: RemoteCluster, seconds: float) -> None:
-            recorder._asked.append(self.spec.name)
-            list_again(self, seconds)
-
         with (
             mock.patch.object(Reconciler, "decide", recorded),
             mock.patch.object(Reconciler, "forget", forgotten),
             mock.patch.object(ViewBuilder, "build", built),
-            mock.patch.object(Removals, "held", judged),
-            mock.patch.object(Board, "findings", probed),
-            mock.patch.object(RemoteCluster, "list_again", asked),
+            mock.patch("hub.reconcile.reconciler.decide", decided),
         ):
             yield
 
@@ -98,18 +72,13 @@ class Recorder:
         kept = frozenset(address for address, names in builder._claims.items() if builder._judged[names[0]].not_ready)
         self._kept[id(view.endpoints)] = view.endpoints, kept
 
-    def _moment(self, hub: Reconciler, key: TargetKey) -> Moment:
-        registry = hub._registry()
-        target = registry.targets.get(key)
-        state = hub._targets.get(key)
-        writes = state.writes if state is not None else None
-        now = hub._clock.now()
-        retry_in = writes.expire(now) if writes is not None else None
+    def _moment(self, snapshot: TargetSnapshot, probing: tuple[Finding, ...]) -> Moment:
+        registry, hub = snapshot.registry, snapshot.hub
         return Moment(
-            HubMoment(hub._lease, hub._grace, hub._guarding._flags, key in hub._take_over),
-            key,
-            now,
-            hub._clock.wall(),
+            HubMoment(hub.lease, hub.removal_grace, hub.flags, snapshot.key in hub.take_over),
+            snapshot.key,
+            snapshot.now,
+            snapshot.wall,
             RegistryMoment(
                 registry.owner,
                 {
@@ -118,78 +87,53 @@ class Recorder:
                 },
                 dict(registry.broken_clusters),
                 registry.frozen_names,
-                registry.broken_targets.get(key),
-                registry.notes.get(key),
+                registry.broken_targets.get(snapshot.key),
+                registry.notes.get(snapshot.key),
             ),
-            target,
-            hub._local.services.get(key),
-            hub._local.follows(key.namespace),
-            tuple(hub._local.slices.of(key).values()),
-            self._sources(hub, target),
-            hub._inputs._fleet.suspended,
-            writes.refused if writes is not None else frozenset(),
-            writes.foreign if writes is not None else frozenset(),
-            tuple(writes.findings(now)) if writes is not None else (),
-            retry_in,
-            hub._checking.verdicts(),
-            approvals=frozenset(hub._guarding._approvals()),
-            uids={name: uid for name in registry.clusters if (uid := hub._uid(name))},
-            notes=hub._notes.get(key, ()),
+            snapshot.target,
+            snapshot.service,
+            snapshot.namespace_watched,
+            snapshot.observed,
+            {reading.spec.cluster: self._source(reading) for reading in snapshot.sources},
+            refused=snapshot.writes.refused,
+            foreign=snapshot.writes.foreign,
+            written=snapshot.writes.findings,
+            retry_in=snapshot.writes.retry_in,
+            verdicts=snapshot.verdicts,
+            probing=probing,
+            approvals=frozenset(snapshot.approvals),
+            held=snapshot.held,
+            uids=snapshot.uids,
+            theirs=snapshot.theirs,
+            notes=snapshot.notes,
         )
 
-    def _sources(self, hub: Reconciler, target: TargetSpec | None) -> dict[str, SourceMoment]:
-        found = {}
-        fleet = hub._inputs._fleet
-        for spec in target.sources if target is not None else ():
-            unit = fleet.sources.get(SourceKey(spec.cluster, spec.provider))
-            if unit is None:
-                continue
-            result = unit.view(spec.nodes)
-            view, name = result.view, spec.cluster
-            cluster = fleet.clusters.get(name)
-            wrong = cluster is not None and cluster.status.state is State.WRONG_CLUSTER
-            assert target is not None
-            found[name] = SourceMoment(
-                _plain(view),
-                self._kept.get(id(view.endpoints), ({}, frozenset()))[1],
-                result.findings,
-                result.wake_at,
-                unit.answers,
-                unit.guard.empty_results,
-                unit.guard.max_removal,
-                cluster.unreachable_for() if cluster is not None else None,
-                cluster.status.error if wrong and cluster is not None else "",
-                fleet.twins.get(name, ()),
-                {ref: tuple(fleet.node_port(name, ref)) for ref in node_ports(target, spec)},
-            )
-        return found
+    def _source(self, reading: SourceReading) -> SourceMoment:
+        result = reading.result
+        return SourceMoment(
+            _plain(result.view),
+            self._kept.get(id(result.view.endpoints), ({}, frozenset()))[1],
+            result.findings,
+            result.wake_at,
+            reading.answers,
+            reading.guard.empty_results,
+            reading.guard.max_removal,
+            reading.unreachable_for,
+            reading.wrong_cluster,
+            reading.twins,
+            {ref: tuple(port) for ref, port in reading.node_ports.items()},
+        )
 
-    def _note(self, hub: Reconciler, moment: Moment, result: Pass) -> None:
-        place = id(hub), moment.key
+    def _note(self, hub: Reconciler, result: Decision) -> None:
+        place = id(hub), result.target
         if place not in self._current:
             self._hubs.append(hub)
             self._current[place] = []
             self.sequences.append(self._current[place])
-        moment = _with(moment, held=self._held, probing=self._probing)
-        planned = result.plan
-        outcome = Outcome(
-            result.status,
-            None if planned is None else (planned.creates, planned.updates, planned.deletes),
-            0 if planned is None else planned.unchanged,
-            tuple(
-                HeldBack(*key, held.kind, held.hash, held.addresses, held.since, held.message)
-                for key, held in sorted(result.withheld.items())
-            ),
-            result.findings,
-            dict(result.unknown),
-            None if result.again_after is None else round(result.again_after, 6),
-            tuple(
-                Probed(watch.cluster, watch.family, watch.check, tuple(sorted(watch.addresses)))
-                for watch in (result.desired.watches if result.desired is not None else ())
-            ),
-            tuple(self._asked),
-        )
-        self._current[place].append(Step(moment, outcome))
+        assert self._snapshot is not None
+        probing = tuple(finding for finding in result.findings if finding.reason in PROBING)
+        outcome = outcome_of(result, (), result.watches)  # the prober's findings are in it already
+        self._current[place].append(Step(self._moment(self._snapshot, probing), outcome))
 
 
 def _plain(view: SourceView) -> SourceView:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any, cast
 
-from hub.decide.checks import Verdicts, Watch
+from msgspec.structs import replace
+
+from hub.decide.adopt import AdoptMemory, deleted
+from hub.decide.checks import Watch
+from hub.decide.decision import Decision, TargetState, decide
 from hub.decide.endpoints import EndpointSet
 from hub.decide.ports import PortReading
+from hub.decide.snapshot import HubIdentity, PastWrites, SourceReading, TargetSnapshot, not_followed
 from hub.decide.view import ViewResult
-from hub.model import Endpoint, Finding, GuardDefaults, Slice, SourceView, TargetKey
-from hub.observe.local.cluster import LocalCluster
-from hub.observe.remote.fleet import Fleet, SourceKey
-from hub.observe.remote.status import State
-from hub.reconcile.adopting import Adopting
-from hub.reconcile.memory import WriteMemory
-from hub.reconcile.reconciler import Pass, Reconciler, _Target
-from hub.registry.removals import RegistryHeld
-from hub.registry.spec import ClusterSpec, NodePortRef, Registry
+from hub.model import Endpoint, Finding, GuardDefaults, SourceView
+from hub.registry.spec import ClusterSpec, Registry, SourceSpec
 from tests.model.golden.moments import HeldBack, Moment, Outcome, Probed, SourceMoment
 
 
@@ -32,66 +29,63 @@ class Replay:
     def __init__(self, *, deltas: bool = True) -> None:
         self.moment: Moment
         self._deltas = deltas
-        self._watches: Sequence[Watch] = ()
-        self._asked: list[str] = []
+        self._state = TargetState()
         self._latest: dict[tuple[str, str], EndpointSet] = {}
         self._made: dict[tuple[int, ...], tuple[object, Any]] = {}
         """Ids of what a value was made from -> that, and the value: the same parts give the same object."""
-        self._fleet = SimpleNamespace(sources={}, clusters={}, twins={}, suspended=False, node_port=self._node_port)
-        self._reconciler: Reconciler | None = None
 
     def decide(self, moment: Moment) -> Outcome:
         """The outcome of the next decision."""
         self.moment = moment
-        if self._reconciler is None:
-            self._reconciler = self._begin(moment)
-        reconciler = self._reconciler
-        self._asked = []
-        self._watches = ()
-        fleet = self._fleet
-        fleet.suspended = moment.suspended
-        fleet.twins = {name: source.twins for name, source in moment.sources.items() if source.twins}
-        fleet.clusters = {name: _Cluster(source, name, self._asked) for name, source in moment.sources.items()}
-        fleet.sources = {
-            SourceKey(spec.cluster, spec.provider): self._unit(moment.sources[spec.cluster])
-            for spec in (moment.target.sources if moment.target is not None else ())
-            if spec.cluster in moment.sources
-        }
-        reconciler.annotate(moment.key, moment.notes)
         if moment.deleted:
-            gone = [("delete", Slice("", uid, "", uid=uid, labels=self._their_labels())) for uid in moment.deleted]
-            reconciler._adopting.wrote(moment.target, gone)
-        return self._outcome(reconciler.decide(moment.key))
+            adoption = deleted(self._state.adoption or AdoptMemory(), moment.deleted)
+            self._state = replace(self._state, adoption=adoption)
+        decision, self._state = decide(self._snapshot(moment), self._state)
+        watches = decision.watches if moment.hub.probes else ()
+        return outcome_of(decision, moment.probing if watches else (), watches)
 
-    def _begin(self, moment: Moment) -> Reconciler:
-        clock = SimpleNamespace(now=lambda: self.moment.now, wall=lambda: self.moment.wall)
-        local = SimpleNamespace(
-            slices=SimpleNamespace(of=lambda _: {slice_.name: slice_ for slice_ in self.moment.observed}),
-            services=SimpleNamespace(get=lambda _: self.moment.service),
-            follows=lambda _: self.moment.namespace_followed,
-            client=None,
+    def _snapshot(self, moment: Moment) -> TargetSnapshot:
+        hub = moment.hub
+        take_over = frozenset({moment.key}) if hub.take_over else frozenset()
+        return TargetSnapshot(
+            HubIdentity(hub.lease, hub.grace, hub.flags, take_over),
+            moment.key,
+            moment.now,
+            moment.wall,
+            self._registry(),
+            moment.service,
+            moment.namespace_followed,
+            moment.observed,
+            tuple(self._reading(spec) for spec in (moment.target.sources if moment.target is not None else ())),
+            PastWrites(moment.refused, moment.foreign, moment.written, moment.retry_in),
+            moment.verdicts,
+            moment.approvals,
+            moment.held,
+            moment.uids,
+            moment.theirs,
+            moment.notes,
         )
-        adopting = Adopting(cast("Any", None), cast("Any", clock), lambda _: None)
-        adopting._stores = {("", ""): cast("Any", self)}
-        reconciler = Reconciler(
-            self._registry,
-            cast("Fleet", self._fleet),
-            cast("LocalCluster", local),
-            cast("Any", None),
-            cast("Any", clock),
-            lease=moment.hub.lease,
-            removal_grace=moment.hub.grace,
-            approvals=lambda: self.moment.approvals,
-            flags=moment.hub.flags,
-            take_over=frozenset({moment.key}) if moment.hub.take_over else frozenset(),
-            uid=lambda name: self.moment.uids.get(name, ""),
-            adopting=adopting,
-            board=cast("Any", _Board(self)) if moment.hub.probes else None,
+
+    def _reading(self, spec: SourceSpec) -> SourceReading:
+        source = self.moment.sources.get(spec.cluster)
+        if source is None:
+            return SourceReading(spec, not_followed(spec.cluster))
+        return SourceReading(
+            spec,
+            ViewResult(
+                self._known((source.view, source.kept), lambda: self._view(source)),
+                {},
+                source.wake_at,
+                (),
+                source.findings,
+            ),
+            source.answers,
+            GuardDefaults(source.empty_results, cast("Any", source.max_removal)),
+            None if self.moment.suspended else source.unreachable_for,
+            {ref: PortReading(*reading) for ref, reading in source.node_ports.items()},
+            source.wrong_cluster,
+            source.twins,
         )
-        removals = _Removals(self)
-        reconciler._removals = reconciler._inputs._removals = cast("Any", removals)
-        reconciler._targets[moment.key] = _Target(writes=cast("WriteMemory", _Writes(self)))
-        return reconciler
 
     def _known(self, parts: tuple[object, ...], make: Any) -> Any:
         key = tuple(map(id, parts))
@@ -126,12 +120,6 @@ class Replay:
 
         return cast("Registry", self._known((known, moment.target), make))
 
-    def _unit(self, source: SourceMoment) -> Any:
-        view = self._known((source.view, source.kept), lambda: self._view(source))
-        result = ViewResult(view, {}, source.wake_at, (), source.findings)
-        guard = GuardDefaults(source.empty_results, cast("Any", source.max_removal))
-        return SimpleNamespace(view=lambda _: result, guard=guard, answers=source.answers, addresses=None)
-
     def _view(self, source: SourceMoment) -> SourceView:
         view = source.view
         return SourceView(
@@ -161,116 +149,25 @@ class Replay:
         self._latest[cluster, family] = made
         return made
 
-    def _node_port(self, cluster: str, ref: NodePortRef) -> PortReading:
-        return PortReading(*self.moment.sources[cluster].node_ports[ref])
 
-    # --- as a store of slices of another controller ----------------------------------------------------
-
-    @property
-    def lists(self) -> int:
-        """How often they were listed."""
-        return 0 if self.moment.theirs is None else 1
-
-    def of(self, key: TargetKey) -> Mapping[str, Slice]:
-        """Those of the target."""
-        assert key == self.moment.key
-        return {slice_.name: slice_ for slice_ in self.moment.theirs or ()}
-
-    def _their_labels(self) -> dict[str, str]:
-        adopt = self.moment.target.adopt if self.moment.target is not None else ""
-        if adopt == "endpoint-copier":
-            return {"endpoint-copier/source": "edge/other"}
-        return {"endpointslice.kubernetes.io/managed-by": adopt}
-
-    # --- the outcome ---------------------------------------------------------------------------------
-
-    def _outcome(self, result: Pass) -> Outcome:
-        planned = result.plan
-        return Outcome(
-            result.status,
-            None if planned is None else (planned.creates, planned.updates, planned.deletes),
-            0 if planned is None else planned.unchanged,
-            tuple(
-                HeldBack(*key, held.kind, held.hash, held.addresses, held.since, held.message)
-                for key, held in sorted(result.withheld.items())
-            ),
-            result.findings,
-            dict(result.unknown),
-            None if result.again_after is None else round(result.again_after, 6),
-            tuple(
-                Probed(watch.cluster, watch.family, watch.check, tuple(sorted(watch.addresses)))
-                for watch in self._watches
-            ),
-            tuple(self._asked),
-        )
-
-
-class _Cluster:
-    """A remote cluster as the fleet shows it."""
-
-    def __init__(self, source: SourceMoment, name: str, asked: list[str]) -> None:
-        self._source = source
-        self._name = name
-        self._asked = asked
-        self.status = SimpleNamespace(
-            state=State.WRONG_CLUSTER if source.wrong_cluster else State.READY, error=source.wrong_cluster
-        )
-
-    def unreachable_for(self) -> float | None:
-        return self._source.unreachable_for
-
-    def list_again(self, _: float) -> None:
-        self._asked.append(self._name)
-
-
-class _Board:
-    """Verdicts of health checks."""
-
-    def __init__(self, replay: Replay) -> None:
-        self._replay = replay
-
-    def verdicts(self) -> Verdicts:
-        return self._replay.moment.verdicts
-
-    def follow(self, _: TargetKey, watches: Sequence[Watch], __: object) -> None:
-        self._replay._watches = watches
-
-    def findings(self, _: object) -> Iterator[Finding]:
-        yield from self._replay.moment.probing
-
-
-class _Removals:
-    """What is withheld of what the registry would remove."""
-
-    def __init__(self, replay: Replay) -> None:
-        self._replay = replay
-
-    def judge(self, _: Registry) -> None:
-        return None
-
-    def held(self, _: Registry, entry: str) -> RegistryHeld | None:
-        return self._replay.moment.held.get(entry)
-
-
-class _Writes:
-    """What is remembered of earlier writes."""
-
-    def __init__(self, replay: Replay) -> None:
-        self._replay = replay
-
-    def expire(self, _: float) -> float | None:
-        return self._replay.moment.retry_in
-
-    @property
-    def refused(self) -> frozenset[str]:
-        return self._replay.moment.refused
-
-    @property
-    def foreign(self) -> frozenset[str]:
-        return self._replay.moment.foreign
-
-    def findings(self, _: float) -> Iterable[Finding]:
-        return self._replay.moment.written
+def outcome_of(decision: Decision, probing: tuple[Finding, ...], watches: Sequence[Watch]) -> Outcome:
+    """A decision as plain values, with the prober's findings where the reconciler puts them."""
+    planned = decision.plan
+    first = len(decision.desired.findings) if decision.desired is not None else 0
+    return Outcome(
+        decision.status,
+        None if planned is None else (planned.creates, planned.updates, planned.deletes),
+        0 if planned is None else planned.unchanged,
+        tuple(
+            HeldBack(*key, held.kind, held.hash, held.addresses, held.since, held.message)
+            for key, held in sorted(decision.withheld.items())
+        ),
+        (*decision.findings[:first], *probing, *decision.findings[first:]),
+        dict(decision.unknown),
+        None if decision.again_after is None else round(decision.again_after, 6),
+        tuple(Probed(watch.cluster, watch.family, watch.check, tuple(sorted(watch.addresses))) for watch in watches),
+        decision.list_again,
+    )
 
 
 def replayed(moments: Iterable[Moment], *, deltas: bool = True) -> Iterator[Outcome]:

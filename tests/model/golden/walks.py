@@ -32,7 +32,6 @@ from hub.model import (
     SourceView,
     TargetKey,
 )
-from hub.registry.removals import RegistryHeld
 from hub.registry.spec import (
     FailoverPolicy,
     GuardPolicy,
@@ -40,6 +39,7 @@ from hub.registry.spec import (
     NodePortRef,
     PortSpec,
     ProviderRef,
+    RegistryHeld,
     SourceSpec,
     TargetSpec,
     UnreachablePolicy,

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from hub.cli.changes import print_plan, service_change
+from hub.decide.decision import Decision
 from hub.decide.plan import Plan
 from hub.model import DRAINING, FAILED, Finding, OwnerReference, Port, TargetKey
-from hub.reconcile.reconciler import Pass
 from tests.support import build
 
 TARGET = TargetKey("edge", "payments")
@@ -22,7 +22,7 @@ def replaced(name: str, *endpoints: object, **more: object) -> Plan:
 
 def lines(observed: object, planned: Plan) -> list[str]:
     """The lines of one Service's plan."""
-    change = service_change(Pass(TARGET, planned, observed=(observed,) if observed else ()))  # type: ignore[arg-type]
+    change = service_change(Decision(TARGET, planned, observed=(observed,) if observed else ()))  # type: ignore[arg-type]
     return [*map(str, change.lines), *change.others]
 
 
@@ -74,7 +74,7 @@ def test_plan_writes_ipv6_as_urls_do() -> None:
 
 def test_print_plan_of_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     """A calm Service is one line; nothing would change."""
-    assert not print_plan([Pass(TARGET, Plan(unchanged=1)), Pass(TargetKey("a", "b"), status="gone")])
+    assert not print_plan([Decision(TARGET, Plan(unchanged=1)), Decision(TargetKey("a", "b"), status="gone")])
 
     assert capsys.readouterr().out.splitlines() == [
         "edge/payments: no change",
@@ -86,7 +86,7 @@ def test_print_plan_names_unknown_sources_and_findings(capsys: pytest.CaptureFix
     """What is not known and what is odd is said, on one printable line each."""
     finding = Finding("AddressConflict", "two nodes", tuple(f"n{i}" for i in range(7)))
 
-    changes = print_plan([Pass(TARGET, Plan(), unknown={"us": "dead\n\x1b[2J"}, findings=(finding,))])
+    changes = print_plan([Decision(TARGET, Plan(), unknown={"us": "dead\n\x1b[2J"}, findings=(finding,))])
 
     assert not changes
     assert capsys.readouterr().out.splitlines()[1:3] == [
@@ -99,7 +99,7 @@ def test_print_plan_as_json_has_a_stable_shape(capsys: pytest.CaptureFixture[str
     """Scripts rely on these keys."""
     new = build.slice("a", [build.endpoint("10.0.0.1", "n1")])
 
-    assert print_plan([Pass(TARGET, Plan(creates=(new,)), unknown={"us": "dead"})], "json")
+    assert print_plan([Decision(TARGET, Plan(creates=(new,)), unknown={"us": "dead"})], "json")
 
     assert json.loads(capsys.readouterr().out) == {
         "apiVersion": "endpointslice-hub/v1",

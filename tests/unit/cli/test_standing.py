@@ -16,13 +16,13 @@ from hub.cli.reasons import why
 from hub.cli.server import Server
 from hub.cli.standing import show, status, status_of, text
 from hub.cli.withheld import lines
+from hub.decide.decision import Decision
 from hub.decide.endpoints import GroupKey
 from hub.decide.guard import Withheld
 from hub.decide.plan import Plan
 from hub.model import Finding, TargetKey
-from hub.reconcile.reconciler import Pass
 from hub.registry.load import load
-from hub.registry.removals import RegistryHeld
+from hub.registry.spec import RegistryHeld
 from hub.report.held import held, registry_withheld
 from hub.report.values import Cluster, Noted, RegistryState, Replica, Service, Source, Status
 from hub.runtime.clock import rfc3339
@@ -30,7 +30,7 @@ from tests.unit.report.conftest import watching
 
 ADDRESSES = tuple(f"10.0.0.{number}" for number in range(7))
 WITHHELD = Withheld("RemovalWithheld", "abcdef012345", ADDRESSES, 1_800_000_000.0, "7 of 10 endpoints would go")
-RESULT = Pass(
+RESULT = Decision(
     TargetKey("edge", "payments"),
     Plan(),
     findings=(Finding("RemovalWithheld", WITHHELD.message, ADDRESSES),),

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from hub.decide.decision import Decision
 from hub.decide.plan import Plan
 from hub.errors import Problem, RegistryError
 from hub.events.catalog import REASONS, Reason
@@ -21,9 +22,7 @@ from hub.kube.secret import Secret
 from hub.model import Finding, TargetKey
 from hub.observe.remote.fleet import SourceKey
 from hub.observe.remote.status import ClusterStatus, State
-from hub.reconcile.reconciler import Pass
-from hub.registry.removals import RegistryHeld
-from hub.registry.spec import ProviderRef
+from hub.registry.spec import ProviderRef, RegistryHeld
 from hub.runtime.clock import Clock
 from tests.support import build
 
@@ -93,23 +92,23 @@ class Desk:
 def test_a_finding_becomes_an_event(name: str) -> None:
     """On the Service, or on the hub where a cluster or the registry is concerned; gone with the finding."""
     desk, reason = Desk(), REASONS[name]
-    desk.watch.decided(Pass(KEY, findings=(Finding(name, "eu: so it is"),)))
+    desk.watch.decided(Decision(KEY, findings=(Finding(name, "eu: so it is"),)))
     regarding = ITSELF if reason.on == "hub" else SERVICE
     if reason.momentary:
         assert desk.heard.once == [(name, regarding, "eu: so it is")]
     else:
         scope = "eu" if reason.by_source else ""
         assert desk.heard.now[KEY] == [Held(reason, regarding, scope, "eu: so it is")]
-    desk.watch.decided(Pass(KEY))
+    desk.watch.decided(Decision(KEY))
     assert not desk.heard.now[KEY]
 
 
 def test_findings_without_an_event_and_passes_without_findings_say_nothing() -> None:
     """Most passes are such."""
     desk = Desk()
-    desk.watch.decided(Pass(KEY))
+    desk.watch.decided(Decision(KEY))
     assert desk.heard.now == {}
-    desk.watch.decided(Pass(KEY, findings=(Finding("EndpointsUnproven", "3 wait"),)))
+    desk.watch.decided(Decision(KEY, findings=(Finding("EndpointsUnproven", "3 wait"),)))
     assert (desk.heard.now, desk.heard.once) == ({KEY: []}, [])
 
 
@@ -118,14 +117,14 @@ def test_a_finding_of_one_source_is_told_apart_by_the_source() -> None:
     desk = Desk()
     port = Finding("PortMismatch", "eu: which?", ("eu",))
     family = Finding("FamilyNotInService", "us has IPv6 addresses only, the Service has IPv4", ("us",))
-    desk.watch.decided(Pass(KEY, findings=(port, family)))
+    desk.watch.decided(Decision(KEY, findings=(port, family)))
     assert [each.scope for each in desk.heard.now[KEY]] == ["eu", "us"]
 
 
 def test_a_service_that_does_not_exist_has_no_uid() -> None:
     """The Event is where it will be."""
     desk = Desk()
-    desk.watch.decided(Pass(TargetKey("edge", "none"), findings=(Finding("PortMismatch", "eu: which?"),)))
+    desk.watch.decided(Decision(TargetKey("edge", "none"), findings=(Finding("PortMismatch", "eu: which?"),)))
     [held] = desk.heard.now["edge", "none"]
     assert held.regarding == Regarding("v1", "Service", "edge", "none")
 
@@ -137,7 +136,7 @@ def test_a_publication_counts_what_is_there_afterwards() -> None:
     gone = build.slice("s-1", build.endpoints(2), cluster="us")
     new = build.slice("s-2", build.endpoints(4), cluster="eu")
     done = [("create", new), ("delete", gone)]
-    desk.watch.published(Pass(KEY, Plan(creates=(new,), deletes=(gone,)), observed=(old, gone)), done)
+    desk.watch.published(Decision(KEY, Plan(creates=(new,), deletes=(gone,)), observed=(old, gone)), done)
     assert desk.heard.once == [("EndpointsPublished", SERVICE, "endpoints: 7 of eu; slices: 1 created, 1 deleted")]
 
 

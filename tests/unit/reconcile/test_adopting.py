@@ -7,18 +7,15 @@ from typing import Any, cast
 import pytest
 
 from hub.decide.adopt import SETTLE
-from hub.decide.endpoints import EndpointGroup, GroupKey
 from hub.kube.client import Client
 from hub.model import LABEL_SERVICE_NAME, Finding, ObjectKey, Slice, SourceView, TargetKey
 from hub.reconcile.adopting import Adopting
-from hub.registry.copies.annotations import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
-from hub.registry.spec import HealthPolicy, PortSpec, Registry, TargetSpec
+from hub.registry.spec import ENDPOINT_COPIER, LABEL_COPIER_SOURCE, HealthPolicy, PortSpec, Registry, TargetSpec
 from hub.runtime.clock import SystemClock
 from tests.support import build
 from tests.unit.reconcile.test_reconciler import Hub
 
 KEY = TargetKey("edge", "payments")
-GROUPS = (EndpointGroup(GroupKey("eu", "IPv4"), build.endpoints(2)),)
 
 
 def adopting(*targets: TargetSpec) -> Adopting:
@@ -33,20 +30,13 @@ def test_nothing_follows_before_theirs_are_known() -> None:
     spec = build.target(adopt="old-controller")
     made = adopting(spec)
 
-    found = made.check(spec, (build.slice(endpoints=build.endpoints(2)),), GROUPS)
-
     assert not made.synced
-    assert (found.groups, found.deletes, found.memory.seen) == (GROUPS, (), None)
-    assert not made.pending(KEY)
+    assert made.theirs(KEY) is None
 
 
 def test_a_registry_that_adopts_nothing_waits_for_nothing() -> None:
     """There is nothing to be known."""
-    spec = build.target()
-    made = adopting(spec)
-
-    assert made.synced
-    assert made.check(spec, (), GROUPS).groups is GROUPS
+    assert adopting(build.target()).synced
 
 
 def test_what_stands_in_the_way_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -55,7 +45,6 @@ def test_what_stands_in_the_way_is_logged_once(caplog: pytest.LogCaptureFixture)
     made = adopting(spec)
     for store in made._stores.values():
         store.replace({}, "1")
-    made.check(spec, (), GROUPS)
     way = Finding("AdoptionWaiting", "one of two")
 
     for findings in ((way,), (way, Finding("AddressConflict", "x")), (), (way,)):
@@ -77,8 +66,8 @@ def hub_beside(*addresses: str, **target: Any) -> Hub:
     theirs = Slice("edge", "theirs", "IPv4", endpoints, (build.PORT,), labels, uid="u", resource_version="1")
     hub = Hub()
     hub.registry = hub.registry_of(build.target(adopt=ENDPOINT_COPIER, **target))
-    hub.reconciler._adopting.follow(hub.registry)
-    for store in hub.reconciler._adopting._stores.values():
+    hub.adopting.follow(hub.registry)
+    for store in hub.adopting._stores.values():
         store.replace({ObjectKey("edge", "theirs"): theirs}, "1")
     return hub
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from hub.decide.snapshot import HubIdentity
 from hub.decide.view import ViewResult
 from hub.errors import ClusterUnreachable, Forbidden
 from hub.model import (
@@ -27,6 +28,8 @@ from hub.model import (
 from hub.observe.local.cluster import LocalCluster
 from hub.observe.local.stores import ServiceStore, SliceStore
 from hub.observe.remote.fleet import Fleet, SourceKey
+from hub.reconcile.adopting import Adopting
+from hub.reconcile.gather import Gather
 from hub.reconcile.reconciler import RECHECK, Reconciler
 from hub.reconcile.writer import Free, Writer
 from hub.registry.load import loads
@@ -83,19 +86,19 @@ class Hub:
         fleet = SimpleNamespace(sources={}, clusters={}, twins={}, suspended=False)
         self.fleet = fleet
         self.registry = self.registry_of(build.target("eu"))
-        self.reconciler = Reconciler(
+        self.adopting = Adopting(cast("Any", None), self.clock, lambda _: None)
+        gather = Gather(
+            HubIdentity(LEASE, 60.0, " --owner x", take_over),
             lambda: self.registry,
             cast("Fleet", fleet),
             cast("LocalCluster", self),
-            Writer(self, Free()),
+            self.adopting,
+            None,
             self.clock,
-            lease=LEASE,
-            removal_grace=60.0,
             approvals=lambda: self.approved,
-            flags=" --owner x",
-            take_over=take_over,
             uid=lambda name: self.uids.get(name, ""),
         )
+        self.reconciler = Reconciler(gather, Writer(self, Free()), self.clock)
         self.services.replace({KEY: build.service()}, "1")
 
     def registry_of(self, *targets: TargetSpec, **more: Any) -> Registry:
@@ -131,6 +134,9 @@ class Hub:
 
     async def reread(self, key: ObjectKey, timeout: float) -> Slice | None:  # noqa: ASYNC109
         return self.slices.get(key)
+
+    def follows(self, _: str) -> bool:
+        return True
 
     def _write(self, operation: str, value: Slice) -> None:
         if self.error is not None:

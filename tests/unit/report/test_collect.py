@@ -9,6 +9,7 @@ from typing import Any, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hub.decide.decision import Decision
 from hub.decide.view import NodeReport, ViewResult
 from hub.model import (
     DRAINING,
@@ -26,7 +27,6 @@ from hub.model import (
 )
 from hub.observe.remote.fleet import SourceKey
 from hub.observe.remote.status import ClusterStatus, State
-from hub.reconcile.reconciler import Pass
 from hub.registry.spec import NodePolicy, ProviderRef, Registry, SourceSpec, TargetSpec
 from hub.report.collect import Collector, Row
 from hub.report.collect_slices import Published, Sums
@@ -172,7 +172,7 @@ def test_a_replica_that_ceased_to_lead_says_nothing_of_passes() -> None:
     """What it found while it led may have changed since: the leader says it now."""
     made = collector({EU: Source({ALL: view(a="unknown")})}, {EU: (ALL,)}, eu=cluster())
     findings = (Finding("PanicMode", "x"), Finding("PanicMode", "y"))
-    last = Pass(TargetKey("edge", "payments"), findings=findings, unknown={"us": "away"})
+    last = Decision(TargetKey("edge", "payments"), findings=findings, unknown={"us": "away"})
     made._hub.reconciler = SimpleNamespace(last=lambda _: last)
     assert rows(made, "_clusters", CLUSTER_NODES)["eu", "unknown"] == 1
     assert rows(made, "_targets", FINDINGS) == {("edge/payments", "PanicMode"): 2}

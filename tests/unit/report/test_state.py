@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from hub.decide.addresses import AddressPolicy
 from hub.decide.checks import Check, Watch
+from hub.decide.decision import Decision
 from hub.decide.endpoints import GroupKey
 from hub.decide.explain import Facts, SourceFacts, TargetFacts, explain_address, explain_service
 from hub.decide.guard import Withheld
 from hub.decide.view import ViewBuilder
 from hub.model import DRAINING, FAILED, PUBLISHED, Found, TargetKey
-from hub.reconcile.reconciler import Pass
 from hub.registry.spec import NodePolicy
 from hub.report.detail import service_detail, verdicts
 from hub.report.state import Snapshots, counts, described, sources, unknown_of
@@ -46,7 +46,7 @@ def test_a_service_is_described_by_its_endpoints_conditions() -> None:
     """Ready, unhealthy and draining ones are told apart."""
     conditions = (PUBLISHED, PUBLISHED, FAILED, DRAINING)
     endpoints = [build.endpoint(f"10.0.0.{number}", None, each) for number, each in enumerate(conditions)]
-    found = described(Pass(KEY), [counts(build.slice("a", endpoints))], ["eu"], {}, changed=1_800_000_000.0)
+    found = described(Decision(KEY), [counts(build.slice("a", endpoints))], ["eu"], {}, changed=1_800_000_000.0)
     assert found == Shown(
         "edge/payments",
         ready=2,
@@ -72,10 +72,10 @@ async def test_what_other_replicas_follow_is_theirs_to_know(watched: Watched, mo
     """With shards: such a cluster has no state here, and the sources of their Services are not unknown."""
     hub = watched.hub
     hub.fleet.update(replace(hub.registry, targets={}, clusters={}))
-    assert dict(unknown_of(hub, Pass(KEY))) == {"eu": "not followed"}
+    assert dict(unknown_of(hub, Decision(KEY))) == {"eu": "not followed"}
     with monkeypatch.context() as patched:
         patched.setattr(hub, "leading", SimpleNamespace(count=2, writes=lambda _: False))
-        assert dict(unknown_of(hub, Pass(KEY))) == {}
+        assert dict(unknown_of(hub, Decision(KEY))) == {}
     assert Snapshots(hub).take().clusters == (Cluster("eu"),)
 
 
@@ -198,7 +198,7 @@ async def test_a_big_fleet_is_looked_at_in_a_blink(watched: Watched) -> None:
     slices = {
         TargetKey("edge", f"s{n}"): {f"s{n}-0": build.slice(f"s{n}-0", endpoints, service=f"s{n}")} for n in range(2000)
     }
-    passes = {key: Pass(key) for key in slices}
+    passes = {key: Decision(key) for key in slices}
     store = SimpleNamespace(
         of=lambda key: slices.get(key, {}),
         targets=slices.keys,

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from types import SimpleNamespace
-from typing import Any, cast
+from collections.abc import Iterable, Mapping
 
 import pytest
 
 from hub.decide.endpoints import EndpointGroup, GroupKey
 from hub.decide.guard import GuardMemory, digest
+from hub.decide.guarding import ASK_AGAIN, Guarded, effective, guard_groups
 from hub.decide.record import GuardRecord, decode, encode
+from hub.decide.snapshot import HubIdentity, SourceReading, TargetSnapshot, not_followed
 from hub.model import ANNOTATION_STATE, GuardDefaults
-from hub.observe.remote.fleet import Fleet, SourceKey
-from hub.reconcile.guarding import ASK_AGAIN, Guarded, Guarding, effective
-from hub.registry.spec import GuardPolicy, TargetSpec
+from hub.registry.spec import GuardPolicy, Registry
 from tests.support import build
 
 EU, US = GroupKey("eu", "IPv4"), GroupKey("us", "IPv4")
@@ -29,31 +27,31 @@ class Stand:
     def __init__(self, **policies: GuardPolicy) -> None:
         self.time = 0.0
         self.approvals: set[str] = set()
-        self.asked: list[tuple[str, float]] = []
-        sources = tuple(build.source(name, guard=policies.get(name, GuardPolicy())) for name in ("eu", "us"))
-        self.spec: TargetSpec = build.target(sources=sources)
-        self.units = {name: SimpleNamespace(guard=GuardDefaults(), answers=1) for name in ("eu", "us")}
-        self.fleet = SimpleNamespace(
-            sources={SourceKey(source.cluster, source.provider): self.units[source.cluster] for source in sources},
-            clusters={
-                name: SimpleNamespace(list_again=lambda period, name=name: self.asked.append((name, period)))
-                for name in ("eu", "us")
-            },
-        )
-        self.memories: dict[GroupKey, GuardMemory] = {}
-        self.guarding = Guarding(cast("Fleet", self.fleet), cast("Any", self), lambda: self.approvals)
-
-    def now(self) -> float:
-        """The clock that moves forward."""
-        return START + self.time
-
-    def wall(self) -> float:
-        """Unix time."""
-        return WALL + self.time
+        self.flags = ""
+        names = ("eu", "us")
+        self.sources = {name: build.source(name, guard=policies.get(name, GuardPolicy())) for name in names}
+        self.defaults = dict.fromkeys(names, GuardDefaults())
+        self.answers = dict.fromkeys(names, 1)
+        self.memories: Mapping[GroupKey, GuardMemory] = {}
 
     def check(self, *groups: EndpointGroup) -> Guarded:
-        """One pass."""
-        return self.guarding.check(self.spec.key, self.spec, groups, self.memories)
+        """One decision."""
+        target = build.target(sources=tuple(self.sources.values()))
+        snapshot = TargetSnapshot(
+            HubIdentity("hub/one", flags=self.flags),
+            target.key,
+            START + self.time,
+            WALL + self.time,
+            Registry("default", {}, {target.key: target}),
+            sources=tuple(
+                SourceReading(source, not_followed(name), self.answers[name], self.defaults[name])
+                for name, source in self.sources.items()
+            ),
+            approvals=self.approvals,
+        )
+        guarded = guard_groups(snapshot, groups, self.memories)
+        self.memories = guarded.memories
+        return guarded
 
 
 def group(key: GroupKey, published: int, wanted: int, state: str = "") -> EndpointGroup:
@@ -84,7 +82,7 @@ def test_each_group_is_judged_by_itself() -> None:
     assert (sizes(guarded.groups), kinds(guarded)) == ([10, 4], {"us": "RemovalWithheld"})
     assert [each.reason for each in guarded.findings] == ["RemovalWithheld"]
     assert guarded.wakes == (HOLD,)
-    assert stand.asked == []
+    assert guarded.list_again == ()
 
 
 def test_each_source_has_its_own_policy() -> None:
@@ -118,7 +116,7 @@ def test_the_hold_goes_on_from_the_slices_after_a_restart() -> None:
     """Time that the same answer stood before the restart counts."""
     stand = Stand()
     going = sorted(build.endpoints(4).keys() - build.endpoints(1).keys())
-    state = encode(GuardRecord(hash=digest(stand.spec.key, EU, going), since=int(WALL - 200)))
+    state = encode(GuardRecord(hash=digest(build.target().key, EU, going), since=int(WALL - 200)))
     assert stand.check(group(EU, 4, 1, state)).wakes == (100.0,)
     stand.time = 100.0
     guarded = stand.check(group(EU, 4, 1, state))
@@ -131,10 +129,10 @@ def test_a_later_versions_record_is_kept_for_good() -> None:
     later = '{"v":9,"more":true}'
     states = []
     for answer in (1, 2, 2):
-        stand.units["eu"].answers = answer
+        stand.answers["eu"] = answer
         states.append(stand.check(group(EU, 4, 0, later)).states.get(EU))
     assert states == [later] * 3
-    stand.units["eu"].answers = 3
+    stand.answers["eu"] = 3
     assert sizes(stand.check(group(EU, 4, 0, later)).groups) == [0]
 
 
@@ -142,9 +140,9 @@ def test_the_process_remembers_more_than_the_slices() -> None:
     """A record that is not written yet counts all the same."""
     stand = Stand(eu=LAX)
     for answer in (1, 2):
-        stand.units["eu"].answers = answer
+        stand.answers["eu"] = answer
         assert sizes(stand.check(group(EU, 4, 0)).groups) == [4]
-    stand.units["eu"].answers = 3
+    stand.answers["eu"] = 3
     assert sizes(stand.check(group(EU, 4, 0)).groups) == [0]
 
 
@@ -159,29 +157,13 @@ def test_an_empty_answer_is_asked_for_again() -> None:
     """A watched source is listed anew every ten seconds while its answer is empty, and the target looks again."""
     guarded = Stand(eu=LAX).check(group(EU, 4, 0))
     assert (kinds(guarded), guarded.wakes, ASK_AGAIN) == ({"eu": "EmptyResultHeld"}, (10.0,), 10.0)
-    stand = Stand(eu=LAX)
-    stand.check(group(EU, 4, 0), group(US, 4, 4))
-    assert stand.asked == [("eu", 10.0)]
-
-
-def test_a_source_without_a_cluster_is_not_asked() -> None:
-    """A provider that brings endpoints of its own answers when it polls."""
-    stand = Stand(eu=LAX)
-    del stand.fleet.clusters["eu"]
-    assert kinds(stand.check(group(EU, 4, 0))) == {"eu": "EmptyResultHeld"}
-
-
-def test_a_source_that_is_not_running_is_judged_by_the_registry() -> None:
-    """Without a unit there is no provider type to ask: the registry's policy holds, and no answer is a new one."""
-    stand = Stand(eu=LAX)
-    stand.fleet.sources.clear()
-    assert [sizes(stand.check(group(EU, 4, 0)).groups) for _ in range(4)] == [[4]] * 4
+    assert Stand(eu=LAX).check(group(EU, 4, 0), group(US, 4, 4)).list_again == ("eu",)
 
 
 def test_the_provider_types_default_holds() -> None:
     """A copied Service empties at once, as its type declares."""
     stand = Stand()
-    stand.units["eu"].guard = GuardDefaults(empty_results=1, max_removal="off")
+    stand.defaults["eu"] = GuardDefaults(empty_results=1, max_removal="off")
     assert sizes(stand.check(group(EU, 4, 0)).groups) == [0]
 
 
@@ -193,19 +175,12 @@ def test_an_approval_lets_go() -> None:
     assert sizes(stand.check(group(EU, 4, 1)).groups) == [1]
 
 
-def test_without_approvals_nothing_is_approved() -> None:
-    """They are optional, as offline there are none."""
-    stand = Stand()
-    bare = Guarding(cast("Fleet", stand.fleet), cast("Any", stand))
-    assert kinds(bare.check(stand.spec.key, stand.spec, (group(EU, 4, 1),), {})) == {"eu": "RemovalWithheld"}
-
-
 def test_the_command_that_approves_is_whole() -> None:
     """A message names it with whatever finds this hub's approvals; where that is nothing, it ends with the hash."""
     stand = Stand(eu=GuardPolicy(max_removal_hold=None))
     (plain,) = stand.check(group(EU, 4, 1)).withheld.values()
-    guarding = Guarding(cast("Fleet", stand.fleet), cast("Any", stand), flags=" --namespace edge")
-    (flagged,) = guarding.check(stand.spec.key, stand.spec, (group(EU, 4, 1),), {}).withheld.values()
+    stand.memories, stand.flags = {}, " --namespace edge"
+    (flagged,) = stand.check(group(EU, 4, 1)).withheld.values()
     assert plain.message.endswith(f"hub approve edge/payments {plain.hash}")
     assert flagged.message == f"{plain.message} --namespace edge"
 
@@ -243,7 +218,6 @@ def test_whose_word_counts(written: Iterable[str], defaults: GuardDefaults, expe
 def test_what_is_written_counts_before_the_type() -> None:
     """Also on the way through the guard."""
     stand = Stand()
-    sources = (build.source("eu", guard_set=frozenset({"empty_results", "max_removal"})),)
-    stand.spec = build.target(sources=sources)
-    stand.units["eu"].guard = GuardDefaults(empty_results=1, max_removal="off")
+    stand.sources = {"eu": build.source("eu", guard_set=frozenset({"empty_results", "max_removal"}))}
+    stand.defaults["eu"] = GuardDefaults(empty_results=1, max_removal="off")
     assert sizes(stand.check(group(EU, 4, 0)).groups) == [4]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hub.decide.checks import Check
-from hub.model import FAILED, PUBLISHED, SourceView
-from hub.reconcile.inputs import Remembered, _policy_stands, _stand_in
+from hub.decide.inputs import policy_stands, stand_in
+from hub.model import FAILED, PUBLISHED, Slice, SourceView
 from hub.registry.spec import HealthPolicy, UnreachablePolicy
 from tests.support import build
 
@@ -16,22 +16,22 @@ KNOWN = SourceView("eu", None, {})
 def test_a_policy_that_took_effect_outlives_the_kind_of_the_failure() -> None:
     """Refused for ten minutes, then 503: what was taken out does not come back for that."""
     given_up: set[str] = set()
-    assert _policy_stands(SOURCE, UNKNOWN, 600.0, given_up) == 600.0
-    assert _policy_stands(SOURCE, UNKNOWN, None, given_up) == 600.0
+    assert policy_stands(SOURCE, UNKNOWN, 600.0, given_up) == 600.0
+    assert policy_stands(SOURCE, UNKNOWN, None, given_up) == 600.0
 
 
 def test_a_policy_that_took_no_effect_yet_does_not_begin_with_a_503() -> None:
     """Degraded always keeps."""
     given_up: set[str] = set()
-    assert _policy_stands(SOURCE, UNKNOWN, 599.0, given_up) == 599.0
-    assert _policy_stands(SOURCE, UNKNOWN, None, given_up) is None
+    assert policy_stands(SOURCE, UNKNOWN, 599.0, given_up) == 599.0
+    assert policy_stands(SOURCE, UNKNOWN, None, given_up) is None
 
 
 def test_a_statement_ends_it() -> None:
     """Once the cluster answered, the time starts anew."""
     given_up = {"eu"}
-    assert _policy_stands(SOURCE, KNOWN, None, given_up) is None
-    assert _policy_stands(SOURCE, UNKNOWN, None, given_up) is None
+    assert policy_stands(SOURCE, KNOWN, None, given_up) is None
+    assert policy_stands(SOURCE, UNKNOWN, None, given_up) is None
 
 
 def test_what_failed_before_a_restart_comes_back_while_its_source_is_silent() -> None:
@@ -44,8 +44,8 @@ def test_what_failed_before_a_restart_comes_back_while_its_source_is_silent() ->
         pipeline.run(build.view("eu", build.endpoints(2, 1)))
     assert pipeline.endpoint(bad).conditions == FAILED
     pipeline.restart()
-    memory = Remembered()
+    adopted: dict[str, tuple[Slice, ...]] = {}
     for verdict, conditions in ((False, FAILED), (True, PUBLISHED), (True, PUBLISHED)):
         pipeline.health = {check: {good: True, bad: verdict}}
-        pipeline.run(_stand_in(UNKNOWN, pipeline.slices, memory, left=False))
+        pipeline.run(stand_in(UNKNOWN, pipeline.slices, adopted, {}, left=False))
         assert pipeline.endpoint(bad).conditions == conditions

@@ -1,0 +1,239 @@
+"""Decides about one target: from a snapshot and the state of the last decision to a decision and the next state.
+
+    sources ─▶ what is wanted ─▶ what the guard lets through ─▶ which slices of others go ─▶ the writes
+
+Pure and level-based: a decision depends on nothing but its arguments, whatever caused it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from hub.decide.adopt import Adoption, AdoptMemory, adopt
+from hub.decide.checks import Watch
+from hub.decide.endpoints import EndpointGroup, GroupKey
+from hub.decide.guard import GuardMemory, Withheld
+from hub.decide.guarding import guard_groups, rest_all
+from hub.decide.inputs import Inputs, SourceMemory, inputs_of
+from hub.decide.plan import Identity, Plan, plan
+from hub.decide.snapshot import HubIdentity, TargetSnapshot
+from hub.decide.target import Desired, Refused, Waiting, Wish, WishMemory, desire
+from hub.model import ANNOTATION_LEASE, ANNOTATION_PAUSED, LABEL_OWNER, Finding, Slice, TargetKey
+from hub.registry.spec import ENDPOINT_COPIER, TargetSpec, service_entry
+
+NOT_WATCHED: Final = "namespace not watched; add --target-namespace"
+
+
+class TargetState(msgspec.Struct, frozen=True):
+    """What a target remembers between decisions; empty after a restart.
+
+    Attributes:
+        sources: of its sources.
+        wish: of addresses that move, of failover and of panic mode.
+        guards: of the guard, by group.
+        adoption: of the controller that it takes over from; None if there is none.
+        orphan_since: when its registry entry was first seen missing.
+    """
+
+    sources: SourceMemory = SourceMemory()
+    wish: WishMemory = WishMemory()
+    guards: Mapping[GroupKey, GuardMemory] = {}
+    adoption: AdoptMemory | None = None
+    orphan_since: float | None = None
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What should happen to a target, and why.
+
+    Attributes:
+        target: the target.
+        plan: the writes; None if nothing is decided (see ``status``).
+        status: why nothing is decided; "" if something is.
+        desired: what is wanted, before the guard.
+        observed: its slices that the decision is about.
+        unknown: source without a statement -> why.
+        findings: what an operator may want to know.
+        again_after: seconds until the next decision; None = when something changes.
+        withheld: removals that the guard holds back, by source cluster and family.
+        list_again: clusters whose Nodes are to be listed again.
+    """
+
+    target: TargetKey
+    plan: Plan | None = None
+    status: str = ""
+    desired: Desired | None = None
+    observed: tuple[Slice, ...] = ()
+    unknown: Mapping[str, str] = {}
+    findings: tuple[Finding, ...] = ()
+    again_after: float | None = None
+    withheld: Mapping[GroupKey, Withheld] = {}
+    list_again: tuple[str, ...] = ()
+
+    @property
+    def watches(self) -> tuple[Watch, ...]:
+        """What should be probed."""
+        return self.desired.watches if self.desired is not None else ()
+
+    @property
+    def waits_for_own_writes(self) -> bool:
+        """Whether a write of this plan allows the next step; a hub's own writes cause no decision by themselves.
+
+        An address that moves leaves the old source some seconds after it was seen at the new one, and so do the
+        sources that failover has left. Endpoints that exchange their ports may be in both slices for a moment.
+        """
+        return self.desired is not None and (
+            self.desired.memory.failover.active != ""
+            or any(group.exempt or group.port_sets or (group.drop and group.endpoints) for group in self.desired.groups)
+        )
+
+
+def decide(snapshot: TargetSnapshot, state: TargetState) -> tuple[Decision, TargetState]:
+    """Decide what should happen to a target.
+
+    Args:
+        snapshot: everything observed.
+        state: of the last decision about this target.
+
+    Returns:
+        The decision, and the state for the next one.
+    """
+    key, registry, target = snapshot.key, snapshot.registry, snapshot.target
+    ours = tuple(slice_ for slice_ in snapshot.observed if is_ours(slice_, registry.owner, snapshot.hub))
+    if target is not None or key in registry.broken_targets:
+        state = replace(state, orphan_since=None)
+    if key in registry.broken_targets:
+        decision = Decision(key, status=f"frozen: {registry.broken_targets[key]}", observed=snapshot.observed)
+    elif snapshot.service is not None and snapshot.service.annotations.get(ANNOTATION_PAUSED) == "true":
+        decision = Decision(key, status="paused", observed=snapshot.observed)
+    elif target is None:
+        decision, state = _orphan(snapshot, state, ours)
+    else:
+        decision, state = _wanted(snapshot, state, target, ours)
+    if decision.desired is None:
+        state = replace(state, guards=rest_all(state.guards, snapshot.now))
+    if (note := registry.notes.get(key)) is not None:
+        status = note.message if decision.status == "gone" else decision.status
+        decision = replace(decision, status=status, findings=(*decision.findings, note))
+    return decision, state
+
+
+def is_ours(slice_: Slice, owner: str, hub: HubIdentity) -> bool:
+    """Whether this hub writes a slice: slices of previous owners are adopted, those of another Lease are not."""
+    return (
+        slice_.annotations.get(ANNOTATION_LEASE, hub.lease) == hub.lease
+        or slice_.labels.get(LABEL_OWNER) != owner
+        or slice_.target in hub.take_over
+    )
+
+
+def _orphan(snapshot: TargetSnapshot, state: TargetState, ours: tuple[Slice, ...]) -> tuple[Decision, TargetState]:
+    """The registry has no entry for the target: its slices are deleted after the removal grace."""
+    key, now = snapshot.key, snapshot.now
+    ours = tuple(slice_ for slice_ in ours if slice_.cluster not in snapshot.registry.frozen_names)
+    if not ours:
+        return Decision(key, status="gone"), state
+    since = state.orphan_since if state.orphan_since is not None else now
+    state = replace(state, orphan_since=since)
+    if (held := snapshot.held.get(service_entry(key))) is not None:
+        return Decision(key, status=held.message, observed=ours, findings=(held.finding,)), state
+    left = since + snapshot.hub.removal_grace - now
+    if left > 0:
+        status = f"not in the registry: {len(ours)} slices go in {left:.0f} s"
+        return Decision(key, status=status, observed=ours, again_after=left), state
+    deletes = tuple(sorted(ours, key=lambda slice_: slice_.name))
+    return Decision(key, Plan(deletes=deletes), "removing", observed=ours), state
+
+
+def _wanted(
+    snapshot: TargetSnapshot, state: TargetState, target: TargetSpec, ours: tuple[Slice, ...]
+) -> tuple[Decision, TargetState]:
+    """The stages, in their order."""
+    key, service, now, writes = snapshot.key, snapshot.service, snapshot.now, snapshot.writes
+
+    # 1. What the sources say.
+    inputs = inputs_of(snapshot, target, ours, state.sources, state.wish.failover.active)
+    state = replace(state, sources=inputs.memory)
+
+    # 2. What is wanted.
+    wish = Wish(target, service, inputs.sources, ours, now, writes.refused, snapshot.verdicts)
+    desired = desire(wish, state.wish)
+    if isinstance(desired, Refused | Waiting) or service is None:
+        assert isinstance(desired, Refused | Waiting)  # noqa: S101 - a missing Service waits
+        message = desired.message if snapshot.namespace_watched else NOT_WATCHED
+        finding = Finding(desired.reason, message)
+        waiting = Decision(key, None, message, None, snapshot.observed, inputs.unknown, (finding,))
+        return waiting, state
+
+    # 3. What the guard lets through.
+    guarded = guard_groups(snapshot, desired.groups, state.guards, desired.untouched)
+
+    # 4. Which slices of another controller are replaced.
+    adoption, adopting = _adoption(snapshot, state.adoption, target, ours, guarded.groups, inputs)
+    state = replace(state, wish=desired.memory, guards=guarded.memories, adoption=adopting)
+
+    # 5. The writes.
+    theirs = sorted({slice_.name for slice_ in snapshot.observed} - {slice_.name for slice_ in ours})
+    taken = {*writes.foreign, *(slice_.name for slice_ in desired.untouched), *theirs}
+    taken.update(slice_.name for slice_ in ours if slice_.deleting)  # a finalizer holds it
+    planned = plan(
+        service,
+        adoption.groups,
+        Identity(snapshot.registry.owner, snapshot.hub.lease),
+        limit=target.endpoints_per_slice,
+        states=guarded.states,
+        uids=snapshot.uids,
+        taken=taken,
+    )
+    findings = [*desired.findings, *inputs.findings, *writes.findings, *snapshot.notes]
+    if theirs:
+        findings.append(Finding("OwnerConflict", _conflict(snapshot, theirs), tuple(theirs)))
+    wakes = [*inputs.wakes, *guarded.wakes]
+    wakes += [at - now for at in (desired.wake_at, adoption.wake_at) if at is not None]
+    wakes += [writes.retry_in] if writes.retry_in is not None else []
+    decision = Decision(
+        key,
+        replace(planned, deletes=planned.deletes + adoption.deletes),
+        "",
+        desired,
+        ours + adoption.deletes,
+        inputs.unknown,
+        (*findings, *guarded.findings, *adoption.findings),
+        max(0.0, min(wakes)) + 0.001 if wakes else None,
+        guarded.withheld,
+        guarded.list_again,
+    )
+    return decision, state
+
+
+def _adoption(
+    snapshot: TargetSnapshot,
+    memory: AdoptMemory | None,
+    target: TargetSpec,
+    ours: tuple[Slice, ...],
+    groups: tuple[EndpointGroup, ...],
+    inputs: Inputs,
+) -> tuple[Adoption, AdoptMemory | None]:
+    """Which slices of another controller are replaced; none before they were listed."""
+    if not target.adopt:
+        return Adoption(groups), None
+    if snapshot.theirs is None:
+        return Adoption(groups), memory
+    # endpoint-copier made its slices from the same source: an address that the source dropped need not stay.
+    same_source = target.adopt == ENDPOINT_COPIER and not inputs.unknown
+    views = tuple(source.view for source in inputs.sources) if same_source else ()
+    memory = memory if memory is not None else AdoptMemory()
+    found = adopt(target.adopt, snapshot.theirs, ours, groups, memory, snapshot.now, sources=views)
+    return found, found.memory
+
+
+def _conflict(snapshot: TargetSnapshot, theirs: Collection[str]) -> str:
+    slices = [slice_ for slice_ in snapshot.observed if slice_.name in theirs]
+    leases = sorted({slice_.annotations.get(ANNOTATION_LEASE, "") for slice_ in slices})
+    return (
+        f"{len(theirs)} slices with our owner are of the hub with the lease {', '.join(leases)} and not touched; "
+        f"once that one is stopped: hub run --take-over {snapshot.key}"
+    )

@@ -1,0 +1,122 @@
+"""Stage 3 of a decision: the guard over all groups of one target.
+
+:mod:`hub.decide.guard` judges one group. This module picks the policy that applies to its source (the registry's,
+else the provider type's, else the hub's default) and collects the verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from hub.decide.endpoints import EndpointGroup, GroupKey
+from hub.decide.guard import GuardMemory, Withheld, guard, rest
+from hub.decide.plan import state_of
+from hub.decide.record import decode, encode
+from hub.decide.snapshot import TargetSnapshot
+from hub.model import Finding, GuardDefaults, Slice
+from hub.registry.spec import GuardPolicy
+
+ASK_AGAIN: Final = 10.0
+"""Seconds between lists of a watched source while its answer is empty and its endpoints are still published."""
+
+
+class Guarded(msgspec.Struct, frozen=True):
+    """What may be published of a target.
+
+    Attributes:
+        groups: with the endpoints that may be published.
+        states: the encoded record of each group, for its slices.
+        withheld: removals that are held back, by group.
+        findings: in the order of the groups.
+        wakes: seconds until the guard needs another decision.
+        list_again: clusters whose Nodes are to be listed again, since their answer was empty.
+        memories: for the next decision, by group.
+    """
+
+    groups: tuple[EndpointGroup, ...]
+    states: Mapping[GroupKey, str]
+    withheld: Mapping[GroupKey, Withheld]
+    findings: tuple[Finding, ...]
+    wakes: tuple[float, ...]
+    list_again: tuple[str, ...]
+    memories: Mapping[GroupKey, GuardMemory]
+
+
+def guard_groups(
+    snapshot: TargetSnapshot,
+    groups: Iterable[EndpointGroup],
+    memories: Mapping[GroupKey, GuardMemory],
+    untouched: Iterable[Slice] = (),
+) -> Guarded:
+    """Judge each group.
+
+    Args:
+        snapshot: of the target.
+        groups: what is wanted.
+        memories: of the last decision, by group.
+        untouched: slices of groups that nothing is decided about, such as those of a frozen cluster.
+    """
+    now = snapshot.now
+    readings = {reading.spec.cluster: reading for reading in snapshot.sources}
+    passed: list[EndpointGroup] = []
+    states: dict[GroupKey, str] = {}
+    withheld: dict[GroupKey, Withheld] = {}
+    findings: list[Finding] = []
+    wakes: list[float] = []
+    list_again: list[str] = []
+    remembered: dict[GroupKey, GuardMemory] = {}
+    for group in groups:
+        reading = readings.get(group.key.cluster)
+        if reading is None:  # not a source any more: the removal grace has decided about it
+            passed.append(group)
+            if group.key in memories:
+                remembered[group.key] = memories[group.key]
+            continue
+        source = reading.spec
+        verdict = guard(
+            snapshot.key,
+            group,
+            effective(source.guard, source.guard_set, reading.guard),
+            # Needed beside a memory, too: a record that a later version wrote is kept as it is.
+            decode(state_of(group)),
+            memories.get(group.key),
+            answer=reading.answers,
+            approvals=snapshot.approvals,
+            now=now,
+            wall=snapshot.wall,
+            flags=snapshot.hub.flags,
+        )
+        remembered[group.key] = verdict.memory
+        passed.append(verdict.group)
+        if text := encode(verdict.record):
+            states[group.key] = text
+        findings.extend(verdict.findings)
+        if verdict.wake_at is not None:
+            wakes.append(verdict.wake_at - now)
+        if verdict.withheld is not None:
+            withheld[group.key] = verdict.withheld
+            if verdict.withheld.kind == "EmptyResultHeld":
+                list_again.append(source.cluster)
+                wakes.append(ASK_AGAIN)
+    resting = {GroupKey(slice_.cluster, slice_.address_type) for slice_ in untouched}
+    for key in (memories.keys() - remembered.keys()) & resting:
+        remembered[key] = rest(memories[key], now)
+    return Guarded(tuple(passed), states, withheld, tuple(findings), tuple(wakes), tuple(list_again), remembered)
+
+
+def rest_all(memories: Mapping[GroupKey, GuardMemory], now: float) -> Mapping[GroupKey, GuardMemory]:
+    """The memories of a target that nothing is decided about now, for example since it is paused."""
+    return {key: rest(memory, now) for key, memory in memories.items()}
+
+
+def effective(policy: GuardPolicy, written: frozenset[str], defaults: GuardDefaults) -> GuardPolicy:
+    """The policy that applies: keys that the registry sets, else the provider type's, else the hub's defaults."""
+    if defaults.empty_results is not None and "empty_results" not in written:
+        policy = replace(policy, empty_results=defaults.empty_results)
+    if defaults.max_removal is not None and "max_removal" not in written:
+        policy = replace(policy, max_removal=None if defaults.max_removal == "off" else defaults.max_removal)
+    return policy

@@ -1,0 +1,242 @@
+"""Stage 1 of a decision: the inputs of :func:`~hub.decide.target.desire` from the readings of a target's sources.
+
+Three rules apply per target. A source without a statement since the start keeps what this target published of it
+before. A source that failover has left is not remembered while it makes no statement. A cluster that is no longer a
+source keeps its slices for the removal grace; it keeps them for longer while its entry is broken, while its removal is
+withheld, and while another entry is broken whose ``formerly`` may have named it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from hub.decide.snapshot import SourceReading, TargetSnapshot
+from hub.decide.sources import SourceInput
+from hub.model import LABEL_SOURCE_CLUSTER, LOCAL, Endpoint, Finding, Slice, SourceView, few
+from hub.registry.spec import NAMED, ProviderRef, Registry, RegistryHeld, SourceSpec, TargetSpec, cluster_entry
+
+
+class SourceMemory(msgspec.Struct, frozen=True):
+    """What a target remembers of its sources between decisions.
+
+    Attributes:
+        adopted: cluster -> slices of it that were published when it was first seen unknown.
+        stand_ins: cluster -> (its view, adopted slices, the view used instead of it).
+        parked: cluster that is no longer a source -> when its grace began.
+        given_up: clusters whose ``unreachable`` policy took effect, until they make a statement again.
+    """
+
+    adopted: Mapping[str, tuple[Slice, ...]] = {}
+    stand_ins: Mapping[str, tuple[SourceView, tuple[Slice, ...], SourceView]] = {}
+    parked: Mapping[str, float] = {}
+    given_up: frozenset[str] = frozenset()
+
+
+class Inputs(msgspec.Struct, frozen=True):
+    """The inputs of one decision.
+
+    Attributes:
+        sources: in the registry's order, then clusters that are no longer sources and keep their slices.
+        unknown: source without a statement -> why.
+        wakes: seconds until one of them changes by itself.
+        findings: in a fixed order.
+        memory: for the next decision.
+    """
+
+    sources: tuple[SourceInput, ...]
+    unknown: Mapping[str, str]
+    wakes: tuple[float, ...]
+    findings: tuple[Finding, ...]
+    memory: SourceMemory
+
+
+def inputs_of(
+    snapshot: TargetSnapshot, target: TargetSpec, ours: Collection[Slice], memory: SourceMemory, active: str
+) -> Inputs:
+    """The inputs of one decision.
+
+    Args:
+        snapshot: of the target.
+        target: its registry entry.
+        ours: its slices that this hub writes.
+        memory: of the last decision.
+        active: the source that failover has chosen; "" if there is none.
+    """
+    registry = snapshot.registry
+    today = {source.cluster for source in target.sources}
+    adopted = {name: slices for name, slices in memory.adopted.items() if name in today}
+    stand_ins = {name: known for name, known in memory.stand_ins.items() if name in today}
+    given_up = set(memory.given_up & today)
+    inputs: list[SourceInput] = []
+    unknown: dict[str, str] = {}
+    wakes: list[float] = []
+    seen: list[Finding] = []
+    for reading in snapshot.sources:
+        source, result = reading.spec, reading.result
+        name, view = source.cluster, result.view
+        cluster = registry.clusters.get(name)
+        if cluster is None or cluster.state == "frozen":
+            unknown[name] = registry.broken_clusters.get(name, "frozen")
+        elif view.unknown is not None:
+            unknown[name] = view.unknown
+            view = stand_in(view, ours, adopted, stand_ins, left=target.strategy == "failover" and name != active)
+        if result.view.unknown is None or (cluster is not None and cluster.state == "standby"):
+            adopted.pop(name, None)
+            stand_ins.pop(name, None)
+        seen += result.findings
+        if result.wake_at is not None:
+            wakes.append(result.wake_at - snapshot.wall)
+        seconds = policy_stands(source, result.view, reading.unreachable_for, given_up)
+        inputs.append(
+            SourceInput(
+                source,
+                view,
+                "frozen" if cluster is None else cluster.state,
+                seconds,
+                None if name == LOCAL or cluster is None else cluster.allowed_ports,
+                cluster.formerly if cluster is not None else (),
+                reading.node_ports,
+            )
+        )
+    parked, since, held = _parked(snapshot, today, ours, memory.parked, wakes)
+    return Inputs(
+        (*inputs, *parked),
+        unknown,
+        tuple(wakes),
+        (*seen, *_strange(snapshot.sources), *_leaving(parked, registry, held)),
+        SourceMemory(adopted, stand_ins, since, frozenset(given_up)),
+    )
+
+
+def _strange(sources: Iterable[SourceReading]) -> Iterable[Finding]:
+    """Sources whose kubeconfig leads to another cluster than it should."""
+    for reading in sources:
+        name = reading.spec.cluster
+        if reading.wrong_cluster:
+            yield Finding("WrongCluster", f"{name}: {reading.wrong_cluster}", (name,))
+        if reading.twins:
+            yield Finding("SameCluster", f"{', '.join(reading.twins)} are one and the same cluster", reading.twins)
+
+
+def _parked(
+    snapshot: TargetSnapshot,
+    today: set[str],
+    ours: Collection[Slice],
+    memory: Mapping[str, float],
+    wakes: list[float],
+) -> tuple[list[SourceInput], Mapping[str, float], Mapping[str, RegistryHeld]]:
+    """Clusters that are no longer sources and keep their slices, since when, and which of them are withheld."""
+    registry, now = snapshot.registry, snapshot.now
+    former = {old for name in today if name in registry.clusters for old in registry.clusters[name].formerly}
+    strange = {slice_.labels.get(LABEL_SOURCE_CLUSTER, "") for slice_ in ours} - today - former
+    found: list[SourceInput] = []
+    times: dict[str, float] = {}
+    withheld: dict[str, RegistryHeld] = {}
+    for name in sorted(strange):
+        since = memory.get(name, now)
+        left = since + snapshot.hub.removal_grace - now
+        held = snapshot.held.get(cluster_entry(name)) if name not in registry.clusters else None
+        if name in registry.frozen_names:
+            since = now  # the grace begins when the entry is mended
+        elif held is not None:
+            withheld[name] = held
+        elif _maybe_renamed(name, registry):
+            since = now
+        elif left > 0:
+            wakes.append(left)
+        else:
+            times[name] = since
+            continue
+        times[name] = since
+        found.append(SourceInput(SourceSpec(name, ProviderRef("")), SourceView(name, "no source", {}), "frozen"))
+    return found, times, withheld
+
+
+def policy_stands(source: SourceSpec, view: SourceView, seconds: float | None, given_up: set[str]) -> float | None:
+    """Seconds without a connection, at least ``unreachable.after`` once the policy has taken effect.
+
+    A load balancer in front of a dead API server may refuse connections now and answer 503 later: endpoints that the
+    policy took out do not come back for that, but only when the cluster makes a statement. Updates ``given_up``.
+    """
+    after, name = source.unreachable.after, source.cluster
+    if view.unknown is None:
+        given_up.discard(name)
+        return None
+    if seconds is not None and seconds >= after:
+        given_up.add(name)
+    elif seconds is None and name in given_up:
+        return after
+    return seconds
+
+
+def stand_in(
+    view: SourceView,
+    ours: Iterable[Slice],
+    adopted: dict[str, tuple[Slice, ...]],
+    stand_ins: dict[str, tuple[SourceView, tuple[Slice, ...], SourceView]],
+    *,
+    left: bool,
+) -> SourceView:
+    """The view to use for a source without a statement. Updates ``adopted`` and ``stand_ins``.
+
+    Args:
+        view: of the source; it may hold endpoints of its last complete answer.
+        ours: published slices of the target.
+        adopted: see :class:`SourceMemory`.
+        stand_ins: see :class:`SourceMemory`.
+        left: failover has chosen another source.
+    """
+    name = view.cluster
+    kept: tuple[Slice, ...] = ()
+    if left:
+        if not view.endpoints:
+            return view
+    elif any(view.endpoints.values()):
+        return view  # the source's own last answer
+    else:
+        mine = tuple([slice_ for slice_ in ours if slice_.labels.get(LABEL_SOURCE_CLUSTER) == name])
+        if name not in adopted:
+            if mine:
+                adopted[name] = mine
+            return view
+        kept = adopted[name]
+        if mine == kept:
+            return view  # all of it is published
+    known = stand_ins.get(name)
+    if known is None or known[0] is not view or known[1] is not kept:
+        instead = msgspec.structs.replace(view, endpoints=_endpoints(kept), adopted=True)
+        known = stand_ins[name] = (view, kept, instead)
+    return known[2]
+
+
+def _endpoints(slices: tuple[Slice, ...]) -> Mapping[str, Mapping[str, Endpoint]]:
+    """Published endpoints as a view has them: without hostnames, which depend on the target."""
+    families: dict[str, dict[str, Endpoint]] = {}
+    for slice_ in slices:
+        content = families.setdefault(slice_.address_type, {})
+        for endpoint in slice_.endpoints:
+            plain = endpoint if endpoint.hostname is None else msgspec.structs.replace(endpoint, hostname=None)
+            content.setdefault(endpoint.address, plain)
+    return families
+
+
+def _leaving(
+    parked: Iterable[SourceInput], registry: Registry, withheld: Mapping[str, RegistryHeld]
+) -> Iterable[Finding]:
+    if withheld:
+        yield next(iter(withheld.values())).finding
+    names = [source.spec.cluster for source in parked]
+    leaving = [name for name in names if name not in registry.frozen_names and name not in withheld]
+    if kept := tuple(name for name in leaving if _maybe_renamed(name, registry)):
+        message = f"{', '.join(kept)}: in no entry; stays until these are mended, as one may have been called so: "
+        yield Finding("MaybeRenamed", message + few(sorted(registry.broken_clusters), NAMED), kept)
+    if gone := tuple(name for name in leaving if name not in kept):
+        message = f"{', '.join(gone)}: no source any more; what is published of it goes after the removal grace"
+        yield Finding("RemovalPending", message, gone)
+
+
+def _maybe_renamed(name: str, registry: Registry) -> bool:
+    """Whether no entry has this name, and a broken entry may have meant to list it in ``formerly``."""
+    return bool(name and registry.broken_clusters) and name not in registry.clusters
