@@ -125,6 +125,9 @@ class ViewBuilder:
         policy: which nodes.
         address_policy: which addresses.
         max_endpoints: more than this is not believed.
+
+    Attributes:
+        disrupted: so many nodes are not Ready that none leaves for it.
     """
 
     def __init__(self, cluster: str, policy: NodePolicy, address_policy: AddressPolicy, max_endpoints: int) -> None:
@@ -143,7 +146,7 @@ class ViewBuilder:
         self._rejecting: set[str] = set()
         self._counted = 0
         self._not_ready = 0
-        self._disrupted = False
+        self.disrupted = False
         self._claims: dict[str, tuple[str, ...]] = {}
         """Address -> names of the nodes that claim it, the one that has it first."""
         self._conflicts: set[str] = set()
@@ -172,7 +175,7 @@ class ViewBuilder:
         for name in touched:
             self._judge(name, now_wall)
         disrupted = self._not_ready > round(self._policy.max_not_ready * self._counted, 6)
-        flipped = disrupted != self._disrupted
+        flipped = disrupted != self.disrupted
         contested = self._reclaim(before, touched, disrupted=disrupted)
         self._patch(contested)
         reported = touched | {name for address in contested for name in self._claims.get(address, ())}
@@ -313,7 +316,7 @@ class ViewBuilder:
 
     def _reclaim(self, before: Mapping[str, _Judged], touched: set[str], *, disrupted: bool) -> set[str]:
         """Withdraw old claims, enter new ones; the addresses concerned."""
-        was, self._disrupted = self._disrupted, disrupted
+        was, self.disrupted = self.disrupted, disrupted
         if was != disrupted:
             # Those that left for not being Ready come back, or leave: all their claims change.
             others = {name: self._judged[name] for name in self._left - touched}
@@ -431,7 +434,7 @@ class ViewBuilder:
     def _report(self, judged: _Judged) -> NodeReport:
         name = judged.node.name
         reason, message = judged.reason, judged.message
-        kept = judged.left and self._disrupted
+        kept = judged.left and self.disrupted
         if kept:
             # What it left for does not count now; what else there is to say of it does.
             reason, message = ("unknown", "address not known") if judged.unknown else ("", KEPT_DISRUPTED)
@@ -456,7 +459,7 @@ class ViewBuilder:
             found.append(
                 Finding("AddressConflict", f"{self._cluster}: nodes share {few(addresses, LISTED)}", tuple(addresses))
             )
-        if self._disrupted:
+        if self.disrupted:
             found.append(
                 Finding(
                     "ClusterDisrupted",

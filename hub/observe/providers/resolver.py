@@ -117,16 +117,24 @@ class Resolver:
             return old is not new
         return any(getattr(old, name) != getattr(new, name) for name in self._reads)
 
-    def update(self, changed: Iterable[Node] = (), removed: Iterable[str] = ()) -> None:
-        """Report nodes that are new or have changed, and names that are gone."""
+    def update(self, changed: Iterable[Node] = (), removed: Iterable[str] = ()) -> bool:
+        """Report nodes that are new or have changed, and names that are gone.
+
+        Returns:
+            Whether that is news before the provider has answered. New nodes alone are not: without an address nothing
+            is published for them, and ``on_change`` is called after the answer, or the failure of the call.
+        """
+        news = self.status.state == "degraded"  # the next call may be a minute away
         for name in removed:
             self._pending.discard(name)
             self._nodes.pop(name, None)
+            news = True
             if self._memory.forget(name):
                 self.version += 1
         for node in changed:
             old = self._nodes.get(node.name)
             self._nodes[node.name] = node
+            news |= old is not None
             if old is None or old.created != node.created:  # another machine, whatever it is called
                 self._memory.add(node.name)
                 self.version += 1
@@ -137,6 +145,7 @@ class Resolver:
             self._wake.set()
         elif not self._asking:
             self._quiet.set()
+        return news
 
     def replace(self, nodes: Iterable[Node]) -> None:
         """Report a complete list."""

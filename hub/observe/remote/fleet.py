@@ -233,9 +233,10 @@ class Fleet:
         task.add_done_callback(self._ending.discard)
 
     def _nodes_changed(self, name: str, changed: Iterable[Node], gone: Iterable[str]) -> None:
-        for source in self._by_cluster.get(name, {}).values():
-            source.nodes_changed(changed, gone)
-        self._on_change(name)
+        sources = self._by_cluster.get(name, {}).values()
+        news = [source.nodes_changed(changed, gone) for source in sources]
+        if any(news):
+            self._on_change(name)
 
     def _source_changed(self, key: SourceKey) -> None:
         if (source := self.sources.get(key)) is not None:  # else the last word of one that is dropped

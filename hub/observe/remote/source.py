@@ -135,10 +135,15 @@ class Source:
             for each in known:
                 each.pop(policy, None)
 
-    def nodes_changed(self, changed: Iterable[Node], gone: Iterable[str]) -> None:
-        """The cluster's nodes changed."""
-        if self._resolver is not None:
-            self._resolver.update(changed, gone)
+    def nodes_changed(self, changed: Iterable[Node], gone: Iterable[str]) -> bool:
+        """The cluster's nodes changed; whether targets must be decided about before the provider has answered.
+
+        Another number of nodes may also end the state in which too many are not Ready.
+        """
+        if self._resolver is None:
+            return True
+        news = self._resolver.update(changed, gone)
+        return news or any(builder.disrupted for builder in self._builders.values())
 
     def noted(self) -> None:
         """The cluster's state or the provider's changed: where that ends the statements, the last one is kept.

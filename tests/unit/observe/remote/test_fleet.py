@@ -393,6 +393,47 @@ async def test_the_hub_clusters_own_networks_are_not_denied_to_copies_within_it(
         assert addresses.check("10.97.0.1") == Rejected("in a denied CIDR")
 
 
+async def test_a_new_node_wakes_its_targets_once_with_its_address(fleet: Fleet, changed: list[str]) -> None:
+    """Without an address nothing can be published for it; each wake is a pass over every target of the cluster."""
+    fleet.update(registry(cluster("eu")))
+    source = await lists(fleet, [build.node("n1", "10.0.0.1")])
+    source.view(NodePolicy())
+    changed.clear()
+    fleet.clusters["eu"]._store.upsert("n2", build.node("n2", "10.0.0.2"), "2")
+    assert changed == []
+    await source.settled()
+    assert (changed, [*source.view(NodePolicy()).view.endpoints["IPv4"]]) == (["eu"], ["10.0.0.1", "10.0.0.2"])
+
+
+async def test_a_changed_or_deleted_node_wakes_its_targets_at_once(fleet: Fleet, changed: list[str]) -> None:
+    """So does a new one while too many nodes are not Ready: their number may end that."""
+    fleet.update(registry(cluster("eu")))
+    ready = [build.node(f"n{number}", f"10.0.0.{number}") for number in range(1, 4)]
+    source = await lists(fleet, ready)
+    source.view(NodePolicy())
+    store = fleet.clusters["eu"]._store
+    changed.clear()
+    for number in (0, 1):
+        store.upsert(ready[number].name, replace(ready[number], ready="False"), str(number))
+    assert changed == ["eu"] * 2
+    store.delete("n3", ready[2], "3")
+    assert changed == ["eu"] * 3
+    source.view(NodePolicy())
+    store.upsert("n4", build.node("n4", "10.0.0.4"), "4")
+    assert changed == ["eu"] * 4
+
+
+async def test_a_new_node_wakes_its_targets_at_once_if_no_answer_is_near(fleet: Fleet, changed: list[str]) -> None:
+    """A provider that fails is asked again after up to a minute: until then a finding says so."""
+    fleet.update(registry(cluster("eu")))
+    source = await lists(fleet, [build.node("n1", "10.0.0.1")])
+    assert source._resolver is not None
+    source._resolver._health.failed(ClusterUnreachable("no route"))
+    changed.clear()
+    fleet.clusters["eu"]._store.upsert("n2", build.node("n2", "10.0.0.2"), "2")
+    assert changed == ["eu"]
+
+
 async def test_two_names_of_one_cluster_are_twins(fleet: Fleet, changed: list[str]) -> None:
     """Known as soon as both are identified, and no more once one of them is gone; their targets hear of it."""
     fleet.update(registry(cluster("eu"), cluster("us"), cluster("ap")))
