@@ -60,6 +60,7 @@ class Decision(msgspec.Struct, frozen=True):
         again_after: seconds until the next decision; None = when something changes.
         withheld: removals that the guard holds back, by source cluster and family.
         list_again: clusters whose Nodes are to be listed again.
+        held: the last decision stays in force, probes included: the Service is paused, or its entry is broken.
     """
 
     target: TargetKey
@@ -72,6 +73,7 @@ class Decision(msgspec.Struct, frozen=True):
     again_after: float | None = None
     withheld: Mapping[GroupKey, Withheld] = {}
     list_again: tuple[str, ...] = ()
+    held: bool = False
 
     @property
     def watches(self) -> tuple[Watch, ...]:
@@ -102,13 +104,14 @@ def decide(snapshot: TargetSnapshot, state: TargetState) -> tuple[Decision, Targ
         The decision, and the state for the next one.
     """
     key, registry, target = snapshot.key, snapshot.registry, snapshot.target
-    ours = tuple(slice_ for slice_ in snapshot.observed if is_ours(slice_, registry.owner, snapshot.hub))
-    if target is not None or key in registry.broken_targets:
+    ours = tuple([slice_ for slice_ in snapshot.observed if is_ours(slice_, registry.owner, snapshot.hub)])
+    if state.orphan_since is not None and (target is not None or key in registry.broken_targets):
         state = replace(state, orphan_since=None)
     if key in registry.broken_targets:
-        decision = Decision(key, status=f"frozen: {registry.broken_targets[key]}", observed=snapshot.observed)
+        status = f"frozen: {registry.broken_targets[key]}"
+        decision = Decision(key, status=status, observed=snapshot.observed, held=True)
     elif snapshot.service is not None and snapshot.service.annotations.get(ANNOTATION_PAUSED) == "true":
-        decision = Decision(key, status="paused", observed=snapshot.observed)
+        decision = Decision(key, status="paused", observed=snapshot.observed, held=True)
     elif target is None:
         decision, state = _orphan(snapshot, state, ours)
     else:
@@ -156,7 +159,6 @@ def _wanted(
 
     # 1. What the sources say.
     inputs = inputs_of(snapshot, target, ours, state.sources, state.wish.failover.active)
-    state = replace(state, sources=inputs.memory)
 
     # 2. What is wanted.
     wish = Wish(target, service, inputs.sources, ours, now, writes.refused, snapshot.verdicts)
@@ -166,19 +168,21 @@ def _wanted(
         message = desired.message if snapshot.namespace_watched else NOT_WATCHED
         finding = Finding(desired.reason, message)
         waiting = Decision(key, None, message, None, snapshot.observed, inputs.unknown, (finding,))
-        return waiting, state
+        return waiting, replace(state, sources=inputs.memory)
 
     # 3. What the guard lets through.
     guarded = guard_groups(snapshot, desired.groups, state.guards, desired.untouched)
 
     # 4. Which slices of another controller are replaced.
     adoption, adopting = _adoption(snapshot, state.adoption, target, ours, guarded.groups, inputs)
-    state = replace(state, wish=desired.memory, guards=guarded.memories, adoption=adopting)
+    state = TargetState(inputs.memory, desired.memory, guarded.memories, adopting)
 
     # 5. The writes.
-    theirs = sorted({slice_.name for slice_ in snapshot.observed} - {slice_.name for slice_ in ours})
+    theirs: list[str] = []
+    if len(ours) < len(snapshot.observed):
+        theirs = sorted({slice_.name for slice_ in snapshot.observed} - {slice_.name for slice_ in ours})
     taken = {*writes.foreign, *(slice_.name for slice_ in desired.untouched), *theirs}
-    taken.update(slice_.name for slice_ in ours if slice_.deleting)  # a finalizer holds it
+    taken.update([slice_.name for slice_ in ours if slice_.deleting])  # a finalizer holds it
     planned = plan(
         service,
         adoption.groups,

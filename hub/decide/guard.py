@@ -254,11 +254,7 @@ class _Pass:
         suspects -= drift
         if not suspects:
             return drift
-        before = {
-            address: endpoint
-            for each in self.memory.slices
-            for address, endpoint in zip(each.addresses, each.endpoints, strict=True)
-        }
+        before = by_address(each for each in self.memory.slices if not suspects.isdisjoint(each.addresses))
         return drift | {
             address
             for address in suspects

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from hub.decide.addresses import AddressPolicy
 from hub.decide.checks import NO_VERDICTS, Verdicts
 from hub.decide.ports import NO_READINGS, PortReading
 from hub.decide.view import ViewResult
@@ -42,6 +43,7 @@ class SourceReading(msgspec.Struct, frozen=True):
         node_ports: nodePorts read in the cluster.
         wrong_cluster: why the kubeconfig leads to another cluster than it should; "" if it does not.
         twins: names of the registry's clusters that are this same cluster.
+        addresses: which of its addresses may be published or probed; None if nothing follows the source.
     """
 
     spec: SourceSpec
@@ -52,6 +54,7 @@ class SourceReading(msgspec.Struct, frozen=True):
     node_ports: Mapping[NodePortRef, PortReading] = msgspec.field(default_factory=lambda: NO_READINGS)
     wrong_cluster: str = ""
     twins: tuple[str, ...] = ()
+    addresses: AddressPolicy | None = None
 
 
 def not_followed(cluster: str) -> ViewResult:

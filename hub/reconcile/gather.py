@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from hub.decide.checks import NO_VERDICTS
 from hub.decide.decision import is_ours
+from hub.decide.ports import NO_READINGS
 from hub.decide.snapshot import HubIdentity, PastWrites, SourceReading, TargetSnapshot, not_followed
 from hub.decide.view import ViewResult
 from hub.model import Finding, GuardDefaults, Slice, TargetKey
@@ -76,9 +77,9 @@ class Gather:
         self.removals.judge(registry)  # before the endpoints that it adds are published and counted
         observed = tuple(self.local.slices.of(key).values())
         target = registry.targets.get(key)
-        clusters = {slice_.cluster for slice_ in observed if is_ours(slice_, registry.owner, self._hub)}
-        sources = target.sources if target is not None else ()
-        named = {source.cluster for source in sources}
+        clusters = {slice_.cluster for slice_ in observed}
+        sources = tuple([self._reading(target, source) for source in target.sources]) if target is not None else ()
+        named = [reading.spec.cluster for reading in sources]
         retry_in = writes.expire(now)
         return TargetSnapshot(
             hub=self._hub,
@@ -89,7 +90,7 @@ class Gather:
             service=self.local.services.get(key),
             namespace_watched=self.local.follows(key.namespace),
             observed=observed,
-            sources=tuple(self._reading(target, source) for source in sources) if target is not None else (),
+            sources=sources,
             writes=PastWrites(writes.refused, writes.foreign, tuple(writes.findings(now)), retry_in),
             verdicts=self.board.verdicts() if self.board is not None else NO_VERDICTS,
             approvals=self._approvals(),
@@ -111,16 +112,17 @@ class Gather:
     def _reading(self, target: TargetSpec, source: SourceSpec) -> SourceReading:
         name, fleet = source.cluster, self.fleet
         unit = fleet.sources.get(SourceKey(name, source.provider))
-        cluster = fleet.clusters.get(name)
+        cluster, refs = fleet.clusters.get(name), node_ports(target, source)
         return SourceReading(
             source,
-            self.view(source),
+            unit.view(source.nodes) if unit is not None else not_followed(name),
             unit.answers if unit is not None else 0,
             unit.guard if unit is not None else GuardDefaults(),
             cluster.unreachable_for() if cluster is not None and not fleet.suspended else None,
-            {ref: fleet.node_port(name, ref) for ref in node_ports(target, source)},
+            {ref: fleet.node_port(name, ref) for ref in refs} if refs else NO_READINGS,
             cluster.status.error if cluster is not None and cluster.status.state is State.WRONG_CLUSTER else "",
             fleet.twins.get(name, ()),
+            unit.addresses if unit is not None else None,
         )
 
     def _dropped(

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from hub.decide.adopt import deleted
 from hub.decide.decision import Decision, TargetState, decide
 from hub.decide.guarding import ASK_AGAIN
+from hub.decide.snapshot import SourceReading
 from hub.decide.view import ViewResult
 from hub.errors import HubError, NotLeader
 from hub.model import Finding, Slice, TargetKey
-from hub.observe.remote.fleet import SourceKey
 from hub.reconcile.gather import Gather
 from hub.reconcile.journal import Journal
 from hub.reconcile.latency import Latency
@@ -138,7 +138,9 @@ class Reconciler:
         self._probe(Decision(key))
 
     def _target(self, key: TargetKey) -> _Target:
-        return self._targets.setdefault(key, _Target())
+        if (known := self._targets.get(key)) is None:
+            known = self._targets[key] = _Target()
+        return known
 
     # --- one pass ----------------------------------------------------------------------------------------
 
@@ -148,7 +150,7 @@ class Reconciler:
         snapshot = self._gather.snapshot(key, target.writes, target.notes)
         decision, target.state = decide(snapshot, target.state)
         self._list_again(decision)
-        target.last = decision = self._probe(decision)
+        target.last = decision = self._probe(decision, snapshot.sources)
         return decision
 
     async def reconcile(self, key: TargetKey) -> float | None:
@@ -230,23 +232,19 @@ class Reconciler:
             if (cluster := self._gather.fleet.clusters.get(name)) is not None:
                 cluster.list_again(ASK_AGAIN)
 
-    def _probe(self, decision: Decision) -> Decision:
+    def _probe(self, decision: Decision, sources: Sequence[SourceReading] = ()) -> Decision:
         """Have probed what a decision wants; the decision with the prober's own problems among its findings.
 
         An address is contacted only if its source's policy lets it be published, whatever a slice contains.
         """
-        board, watches, desired = self._gather.board, decision.watches, decision.desired
-        if board is None:
+        board, watches = self._gather.board, decision.watches
+        if board is None or decision.held:
             return decision
-        spec = self._gather.registry().targets.get(decision.target)
-        if not watches or spec is None or desired is None:
-            board.follow(decision.target, (), {})
-            return decision
-        sources = self._gather.fleet.sources
-        units = {source.cluster: sources.get(SourceKey(source.cluster, source.provider)) for source in spec.sources}
-        policies = {name: unit.addresses for name, unit in units.items() if unit is not None}
+        policies = {reading.spec.cluster: reading.addresses for reading in sources if reading.addresses is not None}
         board.follow(decision.target, watches, policies)
-        first = len(desired.findings)
+        if decision.desired is None or not watches:
+            return decision
+        first = len(decision.desired.findings)
         findings = (*decision.findings[:first], *board.findings(watches), *decision.findings[first:])
         return replace(decision, findings=findings)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
 
+from hub.decide.addresses import AddressPolicy
+from hub.decide.checks import Verdicts, Watch
 from hub.decide.snapshot import HubIdentity
 from hub.decide.view import ViewResult
 from hub.errors import ClusterUnreachable, Forbidden
@@ -33,7 +36,7 @@ from hub.reconcile.gather import Gather
 from hub.reconcile.reconciler import RECHECK, Reconciler
 from hub.reconcile.writer import Free, Writer
 from hub.registry.load import loads
-from hub.registry.spec import ClusterSpec, Registry, TargetSpec
+from hub.registry.spec import ClusterSpec, HealthPolicy, Registry, TargetSpec
 from tests.support import build
 
 KEY = TargetKey("edge", "payments")
@@ -64,6 +67,7 @@ class Unit:
         self.guard = GuardDefaults()
         self.answers = 10
         self.findings: tuple[Finding, ...] = ()
+        self.addresses = AddressPolicy()
 
     def view(self, _: object) -> ViewResult:
         return ViewResult(self.now, {}, findings=self.findings)
@@ -611,3 +615,32 @@ async def test_every_change_is_written_by_the_pass_that_sees_it(hub: Hub) -> Non
         hub.offer(build.view("eu", build.endpoints(2, start=number % 2)))
         assert await hub.reconciler.reconcile(KEY) is None
     assert [each.partition(" ")[0] for each in hub.sent] == ["create", *["update"] * 40]
+
+
+class Followed:
+    """A board that remembers what is to be probed."""
+
+    def __init__(self) -> None:
+        self.cluster: list[str] = []
+
+    def verdicts(self) -> Verdicts:
+        return {}
+
+    def follow(self, _: TargetKey, watches: Sequence[Watch], policies: Mapping[str, object]) -> None:
+        self.cluster = [watch.cluster for watch in watches if watch.cluster in policies]
+
+    def findings(self, watches: Sequence[Watch]) -> list[Finding]:
+        return [Finding("ProberSuspected", f"{len(watches)} watches")]
+
+
+async def test_probes_go_on_while_a_service_is_paused_and_end_with_it(hub: Hub) -> None:
+    """Else an address that failed meanwhile would count as healthy once the pause ends."""
+    board = hub.reconciler._gather.board = cast("Any", Followed())
+    hub.registry = hub.registry_of(build.target(sources=(build.source("eu", health=HealthPolicy("tcp")),)))
+    decision = hub.reconciler.decide(KEY)
+    assert (board.cluster, decision.findings[-1].reason) == (["eu"], "ProberSuspected")
+    hub.services.replace({KEY: build.service(annotations={ANNOTATION_PAUSED: "true"})}, "2")
+    assert (hub.reconciler.decide(KEY).status, board.cluster) == ("paused", ["eu"])
+    hub.services.replace({}, "3")
+    hub.reconciler.decide(KEY)
+    assert board.cluster == []
