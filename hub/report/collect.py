@@ -12,30 +12,19 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from hub import __version__
-from hub.app.leading import Leading
 from hub.decide.view import ViewResult
-from hub.errors import RegistryError
-from hub.kube.client import Client
 from hub.kube.credentials import Credentials
 from hub.model import LOCAL, TargetKey
-from hub.observe.health.board import Board
-from hub.observe.local.cluster import LocalCluster
-from hub.observe.providers.host import ProviderHost
 from hub.observe.remote.cluster import RemoteCluster
-from hub.observe.remote.fleet import Fleet, SourceKey
+from hub.observe.remote.fleet import SourceKey
 from hub.observe.remote.status import State
-from hub.onboarding.renewal import Renewal
-from hub.reconcile.reconciler import Reconciler
-from hub.reconcile.workers import Passes
-from hub.reconcile.writer import Writer
 from hub.registry.spec import NodePolicy, Registry
 from hub.report import metrics_catalog as m
 from hub.report.collect_slices import NOTHING, Published, Sums
-from hub.runtime.clock import Clock
-from hub.runtime.queue import KeyedQueue
+from hub.report.hub_state import HubState
 from hub.runtime.tally import Tally
 
 PUBLISHED: Final = "published"
@@ -61,49 +50,10 @@ class Durations(NamedTuple):
 Collected = list[tuple[m.Metric, list[Row]]]
 
 
-class Observed(Protocol):
-    """The hub, as far as metrics look at it."""
-
-    @property
-    def clock(self) -> Clock: ...  # noqa: D102
-    @property
-    def registry(self) -> Registry: ...  # noqa: D102
-    @property
-    def rejected(self) -> RegistryError | None: ...  # noqa: D102
-    @property
-    def reloads(self) -> Mapping[str, int]: ...  # noqa: D102
-    @property
-    def reloaded_at(self) -> float: ...  # noqa: D102
-    @property
-    def passes(self) -> Passes: ...  # noqa: D102
-    @property
-    def renewal(self) -> Renewal: ...  # noqa: D102
-    @property
-    def writing(self) -> bool: ...  # noqa: D102
-    @property
-    def client(self) -> Client: ...  # noqa: D102
-    @property
-    def queue(self) -> KeyedQueue[TargetKey]: ...  # noqa: D102
-    @property
-    def host(self) -> ProviderHost: ...  # noqa: D102
-    @property
-    def fleet(self) -> Fleet: ...  # noqa: D102
-    @property
-    def leading(self) -> Leading: ...  # noqa: D102
-    @property
-    def local(self) -> LocalCluster: ...  # noqa: D102
-    @property
-    def writer(self) -> Writer: ...  # noqa: D102
-    @property
-    def board(self) -> Board: ...  # noqa: D102
-    @property
-    def reconciler(self) -> Reconciler: ...  # noqa: D102
-
-
 class Collector:
     """Collects; keeps what it counted of what does not change."""
 
-    def __init__(self, hub: Observed) -> None:
+    def __init__(self, hub: HubState) -> None:
         self._hub = hub
         self._published = Published()
         self._nodes: dict[str, tuple[tuple[ViewResult, ...], Counter[str]]] = {}

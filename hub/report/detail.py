@@ -13,12 +13,12 @@ from typing import Final
 
 import msgspec
 
-from hub.app.hub import Hub
 from hub.decide.checks import Check, Watch
 from hub.decide.explain import Facts, SourceFacts, TargetFacts, claims, condition, explain_address, explain_service
 from hub.decide.explain import Step as Decision
 from hub.model import Absent, Found, Node, Resolution, Slice, TargetKey, Unknown
 from hub.report.facts import Inspected, gather, inspected, kept, known_targets, probed
+from hub.report.hub_state import HubState
 from hub.report.state import Snapshots, cluster, decided
 from hub.report.values import (
     NOT_PROBED,
@@ -41,7 +41,7 @@ ORDER: Final = ("unhealthy", "not ready", "draining", NOT_PUBLISHED, "ready")
 
 
 def prepared(
-    hub: Hub, snapshots: Snapshots, key: TargetKey, offset: int = 0, limit: int = ADDRESSES
+    hub: HubState, snapshots: Snapshots, key: TargetKey, offset: int = 0, limit: int = ADDRESSES
 ) -> Callable[[], ServiceDetail] | None:
     """What gives a Service with the decisions behind its addresses; None where nobody knows it.
 
@@ -158,23 +158,23 @@ def _published(target: TargetFacts, slices: Iterable[Slice]) -> TargetFacts:
 # --- a cluster -----------------------------------------------------------------------------------
 
 
-def cluster_detail(hub: Hub, name: str) -> ClusterDetail | None:
+def cluster_detail(hub: HubState, name: str) -> ClusterDetail | None:
     """A cluster with its nodes; None where the registry has none of that name."""
     if name not in hub.registry.clusters and name not in hub.registry.broken_clusters:
         return None
     return _cluster(hub, name, inspected(hub, name))
 
 
-def cluster_details(hub: Hub) -> list[ClusterDetail]:
+def cluster_details(hub: HubState) -> list[ClusterDetail]:
     """All clusters that there is something to say of, in the order of the file."""
     return [_cluster(hub, name, found) for name, found in groupby(inspected(hub), key=lambda each: each.cluster)]
 
 
-def _cluster(hub: Hub, name: str, found: Iterable[Inspected]) -> ClusterDetail:
+def _cluster(hub: HubState, name: str, found: Iterable[Inspected]) -> ClusterDetail:
     return ClusterDetail(cluster(hub, name), tuple(_source(hub, each) for each in found))
 
 
-def _source(hub: Hub, each: Inspected) -> SourceDetail:
+def _source(hub: HubState, each: Inspected) -> SourceDetail:
     found = verdicts(hub, each)
     nodes = tuple(
         NodeState(
@@ -192,7 +192,7 @@ def _source(hub: Hub, each: Inspected) -> SourceDetail:
     return SourceDetail(each.cluster, each.provider, each.services, each.unknown, nodes)
 
 
-def verdicts(hub: Hub, source: Inspected) -> Mapping[str, set[str]]:
+def verdicts(hub: HubState, source: Inspected) -> Mapping[str, set[str]]:
     """Address -> what the probes of its Services say; nothing where this process does not probe."""
     checks: dict[tuple[Check, str], Watch] = {}  # Services with one check share its verdicts
     for name in source.services:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from hub.app.hub import Hub
 from hub.decide.addresses import AddressPolicy
 from hub.decide.checks import Watch
 from hub.decide.decision import Decision
@@ -16,6 +15,7 @@ from hub.model import LOCAL, Resolution, TargetKey
 from hub.observe.remote.fleet import SourceKey
 from hub.registry.spec import ClusterSpec, NodePolicy, ProviderRef, SourceSpec
 from hub.report.held import approving_flags, held
+from hub.report.hub_state import HubState
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ Wanted = tuple[str, ProviderRef | None, NodePolicy, tuple[str, ...]]
 """Cluster, provider, node policy, targets."""
 
 
-def inspected(hub: Hub, cluster: str | None = None) -> list[Inspected]:
+def inspected(hub: HubState, cluster: str | None = None) -> list[Inspected]:
     """The sources of all clusters or of one, in the order of the file."""
     return [_inspect(hub, *each) for each in _sources(hub, cluster)]
 
 
-def _sources(hub: Hub, wanted: str | None) -> Iterable[Wanted]:
+def _sources(hub: HubState, wanted: str | None) -> Iterable[Wanted]:
     """By cluster in the order of the file."""
     used = _used(hub, hub.registry.targets)
     names = dict.fromkeys([*hub.registry.clusters, *hub.registry.broken_clusters])
@@ -60,7 +60,7 @@ def _sources(hub: Hub, wanted: str | None) -> Iterable[Wanted]:
             yield name, spec.provider if spec is not None else None, NodePolicy(), ()
 
 
-def _used(hub: Hub, keys: Iterable[TargetKey]) -> list[Wanted]:
+def _used(hub: HubState, keys: Iterable[TargetKey]) -> list[Wanted]:
     """What these targets ask for."""
     used: dict[tuple[str, ProviderRef, NodePolicy], list[str]] = {}
     for key in keys:
@@ -75,7 +75,7 @@ def _has_nodes(spec: ClusterSpec | None) -> bool:
 
 
 def _inspect(
-    hub: Hub, cluster: str, provider: ProviderRef | None, policy: NodePolicy, services: tuple[str, ...]
+    hub: HubState, cluster: str, provider: ProviderRef | None, policy: NodePolicy, services: tuple[str, ...]
 ) -> Inspected:
     spec = hub.registry.clusters.get(cluster)
     reference = provider or ProviderRef("")
@@ -93,7 +93,7 @@ def _inspect(
     return Inspected(cluster, reference.name, services, unknown, result, resolutions)
 
 
-def gather(hub: Hub, results: Iterable[Decision], keys: Iterable[TargetKey] | None = None) -> Facts:
+def gather(hub: HubState, results: Iterable[Decision], keys: Iterable[TargetKey] | None = None) -> Facts:
     """The facts of this moment: of these passes, and of all sources or those that ``keys`` ask for.
 
     Args:
@@ -127,13 +127,13 @@ def kept(facts: Facts) -> Facts:
     return Facts(sources, facts.targets, facts.policies)
 
 
-def known_targets(hub: Hub) -> set[TargetKey]:
+def known_targets(hub: HubState) -> set[TargetKey]:
     """Every Service there is something to say of."""
     registry = hub.registry
     return {*registry.targets, *registry.broken_targets, *registry.notes, *hub.local.slices.targets()}
 
 
-def unknown_sources(hub: Hub, results: Iterable[Decision], keys: Collection[TargetKey] | None = None) -> list[str]:
+def unknown_sources(hub: HubState, results: Iterable[Decision], keys: Collection[TargetKey] | None = None) -> list[str]:
     """Sources that made no statement, with the reason, each once; not those that are frozen on purpose.
 
     Args:
@@ -150,7 +150,7 @@ def unknown_sources(hub: Hub, results: Iterable[Decision], keys: Collection[Targ
     return sorted(lines | broken)
 
 
-def _target(hub: Hub, result: Decision, flags: str) -> TargetFacts:
+def _target(hub: HubState, result: Decision, flags: str) -> TargetFacts:
     spec = hub.registry.targets.get(result.target)
     watches = result.desired.watches if result.desired is not None else ()
     return TargetFacts(
@@ -169,7 +169,7 @@ def _target(hub: Hub, result: Decision, flags: str) -> TargetFacts:
     )
 
 
-def probed(hub: Hub, watch: Watch) -> Mapping[str, tuple[str, str]]:
+def probed(hub: HubState, watch: Watch) -> Mapping[str, tuple[str, str]]:
     """Address -> what the probes say: the verdict, and why."""
     words = {True: "healthy", False: "unhealthy", None: "not known yet"}
     verdicts = hub.board.verdicts().get(watch.check, {})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hub.app.hub import Hub
 from hub.decide.decision import Decision
 from hub.observe.local import approvals
 from hub.registry.spec import REGISTRY_HELD, RegistryHeld
+from hub.report.hub_state import HubState
 from hub.report.values import Held, RegistryWithheld
 from hub.runtime.clock import rfc3339
 
@@ -36,6 +36,6 @@ def registry_withheld(each: RegistryHeld | None) -> RegistryWithheld | None:
     )
 
 
-def approving_flags(hub: Hub) -> str:
+def approving_flags(hub: HubState) -> str:
     """The options by which ``hub approve`` finds the approvals of this hub, with a space before each."""
     return approvals.flags(hub.registry.owner, hub.options.namespace)

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final
 
-from hub.report.collect import Collected, Collector, Durations, Observed, Row
+from hub.report.collect import Collected, Collector, Durations, Row
+from hub.report.hub_state import HubState
 from hub.report.listener import Address, Reply, Request, listening
 from hub.report.metrics_catalog import Metric
 
@@ -27,7 +28,7 @@ FORMATS: Final = ("", f"{OPENMETRICS};version=1.0.0")
 class Metrics:
     """The metrics of one hub."""
 
-    def __init__(self, hub: Observed) -> None:
+    def __init__(self, hub: HubState) -> None:
         self._collector = Collector(hub)
         self._process: Collects | None = None
         self._under_way: dict[str, asyncio.Task[tuple[str, bytes]]] = {}

@@ -17,7 +17,7 @@ from hub.report.listener import Address, Reply, Request, listening
 from hub.runtime.clock import Clock
 
 if TYPE_CHECKING:
-    from hub.app.hub import Health
+    from hub.app.settings import Health
 
 FRESH: Final = 30.0
 """Seconds a heartbeat counts; it beats once per second, and a pass over a huge fleet takes one or two."""

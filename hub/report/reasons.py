@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Literal
 
-from hub.app.hub import Hub
 from hub.decide.addresses import Rejected, parse
 from hub.decide.decision import Decision
 from hub.decide.explain import Facts, Step, explain_address, explain_node, explain_service
 from hub.model import TargetKey
 from hub.report.detail import steps_of
 from hub.report.facts import gather, kept, known_targets, unknown_sources
+from hub.report.hub_state import HubState
 from hub.report.state import decided
 from hub.report.values import Why
 
@@ -24,7 +24,7 @@ SUBJECT: Final = re.compile(r"[A-Za-z0-9][-.:A-Za-z0-9]{0,252}(?:/[a-z0-9][-.a-z
 """What an address, the name of a node, or ``namespace/name`` of a Service looks like."""
 
 
-def prepared(hub: Hub, subject: str, results: Sequence[Decision] | None = None) -> Callable[[], Why]:
+def prepared(hub: HubState, subject: str, results: Sequence[Decision] | None = None) -> Callable[[], Why]:
     """What gives the decisions behind something.
 
     Call this in the loop and what it returns in a thread: the facts are gathered now.

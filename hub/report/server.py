@@ -22,7 +22,7 @@ from hub.kube.hosts import DNS_NAME, is_address, same_host
 from hub.report.listener import Address, bind, host_and_port, is_loopback
 
 if TYPE_CHECKING:
-    from hub.app.hub import Hub
+    from hub.report.hub_state import HubState
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def spelled(host: str) -> str:
 
 
 @asynccontextmanager
-async def listening(listen: Listen, hub: Hub) -> AsyncIterator[tuple[str, ...]]:
+async def listening(listen: Listen, hub: HubState) -> AsyncIterator[tuple[str, ...]]:
     """Answer while the context is open; gives the URLs.
 
     Raises:
@@ -117,7 +117,7 @@ async def listening(listen: Listen, hub: Hub) -> AsyncIterator[tuple[str, ...]]:
             each.close()
 
 
-async def _wait_and_serve(sockets: Sequence[socket.socket], listen: Listen, hub: Hub, tls: object) -> None:
+async def _wait_and_serve(sockets: Sequence[socket.socket], listen: Listen, hub: HubState, tls: object) -> None:
     """Begin to serve when the first connection comes."""
     while True:
         await _knock(sockets)

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from hub.app.hub import Hub
 from hub.model import TargetKey
 from hub.registry.spec import SourceSpec
+from hub.report.hub_state import HubState
 from hub.report.metrics import Metrics
 from hub.report.state import Snapshots, decided
 from hub.report.values import Status
@@ -61,7 +61,7 @@ class _Answer:
 class Site:
     """The hub as its listener shows it."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: HubState) -> None:
         self.hub = hub
         self.snapshots = Snapshots(hub)
         self.metrics = Metrics(hub)

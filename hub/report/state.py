@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hub import __version__
-from hub.app.hub import Hub
 from hub.decide.decision import Decision
 from hub.decide.explain import condition
 from hub.model import ANNOTATION_PAUSED, LOCAL, Slice, TargetKey
 from hub.registry.spec import SourceSpec
 from hub.report.held import approving_flags, held, registry_withheld
+from hub.report.hub_state import HubState
 from hub.report.values import (
     NOT_PROBED,
     Checked,
@@ -57,7 +57,7 @@ class Snapshots:
         hub: running, or having looked once.
     """
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: HubState) -> None:
         self._hub = hub
         self._services: dict[TargetKey, _Known] = {}
         self._counts: dict[tuple[str, str], tuple[Slice, Counted]] = {}
@@ -133,7 +133,7 @@ def _is(one: object, other: object) -> bool:
     return one is other or (not one and not other)
 
 
-def decided(hub: Hub, key: TargetKey) -> Decision:
+def decided(hub: HubState, key: TargetKey) -> Decision:
     """The last pass over a target, or what stands for one where this hub decides nothing, or not yet."""
     if hub.writes(key) and (last := hub.reconciler.last(key)) is not None:
         return last
@@ -145,7 +145,7 @@ def decided(hub: Hub, key: TargetKey) -> Decision:
     return Decision(key, status=STARTS if hub.writing or not hub.elector.holder else STANDS_BY)
 
 
-def assembled(hub: Hub, services: Iterable[Service], role: Role | None = None) -> Status:
+def assembled(hub: HubState, services: Iterable[Service], role: Role | None = None) -> Status:
     """A snapshot with these Services; ``role`` is this process's, None = by what it does."""
     names = (*hub.registry.clusters, *hub.registry.broken_clusters)
     clusters = [cluster(hub, name) for name in names]
@@ -162,7 +162,7 @@ def assembled(hub: Hub, services: Iterable[Service], role: Role | None = None) -
     )
 
 
-def replica(hub: Hub, role: Role | None = None) -> Replica:
+def replica(hub: HubState, role: Role | None = None) -> Replica:
     """The process itself."""
     leads = hub.leads
     holder = hub.elector.identity if leads else hub.elector.holder
@@ -180,7 +180,7 @@ def replica(hub: Hub, role: Role | None = None) -> Replica:
     )
 
 
-def _role(hub: Hub, holder: str) -> Role:
+def _role(hub: HubState, holder: str) -> Role:
     if hub.health.stopping:
         return "stopping"
     if hub.writing:
@@ -188,7 +188,7 @@ def _role(hub: Hub, holder: str) -> Role:
     return "standby" if holder else "starting"
 
 
-def cluster(hub: Hub, name: str) -> Cluster:
+def cluster(hub: HubState, name: str) -> Cluster:
     """How a cluster is doing."""
     spec = hub.registry.clusters.get(name)
     if spec is None:
@@ -208,7 +208,7 @@ def _unfollowed(problem: str | None) -> str:
     return "Degraded" if problem else "Ready"
 
 
-def unknown_of(hub: Hub, result: Decision, views: dict[SourceSpec, str | None] | None = None) -> Mapping[str, str]:
+def unknown_of(hub: HubState, result: Decision, views: dict[SourceSpec, str | None] | None = None) -> Mapping[str, str]:
     """Sources without a statement -> why.
 
     Where nothing is decided of a target its sources are asked, unless another replica decides it, and follows them.
@@ -285,7 +285,7 @@ def sources(names: Iterable[str], counted: Sequence[Counted], unknown: Mapping[s
         yield Source(name, found["ready"], found.total(), unknown.get(name))
 
 
-def observed(hub: Hub, results: Iterable[Decision]) -> Status:
+def observed(hub: HubState, results: Iterable[Decision]) -> Status:
     """A snapshot of a hub that has looked once: what ``hub status`` prints offline."""
     flags = approving_flags(hub)
     services = []

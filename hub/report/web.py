@@ -29,8 +29,8 @@ from hub.report.values import Problem
 from hub.views.stream import PATH, handler
 
 if TYPE_CHECKING:
-    from hub.app.hub import Hub
     from hub.report.certificate import Certificate
+    from hub.report.hub_state import HubState
     from hub.report.server import Listen
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ ODD: Final = re.compile(r"%|\\|//|/\.")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def application(hub: Hub, listen: Listen) -> web.Application:
+def application(hub: HubState, listen: Listen) -> web.Application:
     """Everything that answers."""
     site = Site(hub)
     live = Broadcaster(page.Changes(site).look, hub.clock.sleep)
@@ -80,7 +80,7 @@ def application(hub: Hub, listen: Listen) -> web.Application:
     return app
 
 
-async def serve(sockets: Sequence[socket.socket], listen: Listen, hub: Hub, tls: Certificate | None) -> None:
+async def serve(sockets: Sequence[socket.socket], listen: Listen, hub: HubState, tls: Certificate | None) -> None:
     """Answer on these sockets until cancelled."""
     app = application(hub, listen)
     # Whoever hangs up waits for nothing any more, and nothing is made for him.

@@ -106,6 +106,7 @@ def planted() -> dict[str, tuple[str, str]]:
         "testkit": ("hub_testkit.simulator.api", "hub_testkit.kubernetes"),
         "kit": ("hub_testkit.kubernetes", "hub.kube.client"),
         "values": ("hub.observe.remote.fleet", "hub.registry.load"),
+        "state": ("hub.report.facts", "hub.app.oneshot"),
         "kubernetes": ("hub.observe.local.stores", "kubernetes"),
         "cel": ("hub.registry.values", "cel_expr_python"),
         "providers": (PROVIDERS[0], "hub.kube.client"),
