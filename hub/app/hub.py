@@ -135,7 +135,7 @@ class Hub:
             approving,
         )
         self.fleet = Fleet(
-            connector, self.host, clock, self._cluster_changed, client, self.identities.doubt, self._copy_changed
+            connector, self.host, clock, self._cluster_changed, client, self.identities.check, self._copy_changed
         )
         name = options.lease or lease_name(self.registry.owner)
         self.lease = f"{options.namespace}/{name}"

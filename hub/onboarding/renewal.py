@@ -50,7 +50,7 @@ class Remote(Protocol):
     @property
     def client(self) -> Client | None: ...  # noqa: D102
     @property
-    def doubts(self) -> str | None: ...  # noqa: D102
+    def mismatch(self) -> str | None: ...  # noqa: D102
 
 
 def due(token: Secret | None, wall: float) -> bool:
@@ -114,7 +114,7 @@ class Renewal:
 
     async def _one(self, name: str, remote: Remote) -> None:
         source, client = remote.spec.kubeconfig, remote.client
-        if not isinstance(source, KubeconfigSecret) or client is None or remote.doubts != "":
+        if not isinstance(source, KubeconfigSecret) or client is None or remote.mismatch != "":
             return
         token = token_of(client.access.access) if isinstance(client.access, Credentials) else None
         if token is None or not due(token, self._clock.wall()):

@@ -294,7 +294,7 @@ SERVERS: dict[str, tuple[Mischief, str]] = {
         "Degraded: 403: the account lacks the rule «nodes: get, list, watch»; grant it in cluster answers-403",
     ),
     "answers-429": (refusing(429, retry_after=1), "Degraded: watch /api/v1/nodes: 429"),
-    "answers-500": (refusing(500, message="boom"), "Degraded: 500: the API server has a problem of its own: boom"),
+    "answers-500": (refusing(500, message="boom"), "Degraded: 500: the API server failed: boom"),
     "login-page-for-lists": (garbage(b"<html>log in</html>", "list"), "Degraded: /api/v1/nodes: 200"),
     "login-page-for-watches": (garbage(b"<html>log in</html>\n", "watch"), "Degraded: "),
     "list-cut-short": (garbage(b'{"kind":"NodeList","metadata":{"resourceVersion":"9"},"items":[', "list"), "Degraded"),
@@ -303,7 +303,7 @@ SERVERS: dict[str, tuple[Mischief, str]] = {
         garbage(json.dumps({**SECOND_PAGE, "items": []}).encode(), "list"),
         "goes on with the same page for ever",
     ),
-    "page-2-fails": (half_a_list, "Degraded: 500: the API server has a problem of its own: etcdserver"),
+    "page-2-fails": (half_a_list, "Degraded: 500: the API server failed: etcdserver"),
 }
 """What a cluster begins to do, and what is said of it for as long as it lasts."""
 

@@ -310,7 +310,7 @@ def test_an_account_that_may_not_read_the_uid_works_as_before(world: World, capl
         world.awaits("10.1.0.1")
         assert running.state("eu") == "Ready: "
     assert UID not in world.slices()[0]["metadata"]["annotations"]
-    assert sum("not checked whether it is the same as before" in each.message for each in caplog.records) == 1
+    assert sum("its identity cannot be checked" in each.message for each in caplog.records) == 1
 
 
 def test_two_names_of_one_cluster_are_reported(world: World) -> None:

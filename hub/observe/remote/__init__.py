@@ -1,1 +1,1 @@
-"""Remote clusters: one supervised unit each, their nodes, and which of those are eligible."""
+"""Remote clusters: connections, Nodes, sources and the ports of their Services."""

@@ -1,4 +1,4 @@
-"""From a registry entry's kubeconfig to a client, again whenever the kubeconfig changes."""
+"""Loads a registry entry's kubeconfig, detects changes of it, and makes clients from it."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from hub.runtime.threads import NoAnswer, Reader
 T = TypeVar("T")
 
 READ_TIMEOUT: Final = 10.0
-"""Seconds for a kubeconfig: longer, and the mount it lies on does not answer."""
+"""Seconds to read a kubeconfig file. A longer read means that the file's mount hangs."""
 
 ReadSecretData = Callable[[str], Awaitable[Mapping[str, str]]]
 """Name -> base64 values of a Secret in the hub's --secrets-namespace; raises NotFound and the like."""
 
 
-def _untold(_: str) -> None:
-    """Stands for a watch of Secrets where there is none."""
+def _no_version(_: str) -> None:
+    """Default of ``secret_version``: no Secret is watched, so no version is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """Loads kubeconfigs and makes clients, within what the hub's flags allow.
+    """Loads kubeconfigs and makes clients, within the limits of the hub's flags.
 
     Attributes:
         clock: for the credentials.
-        pool: for look-ups of API servers' names.
+        pool: resolves the host names of API servers.
         allow_exec: programs that kubeconfigs may run.
-        denied_servers: API servers that no kubeconfig may lead to.
-        secrets_namespace: what ``read_secret`` reads from, for messages.
-        read_secret: None where the hub cluster cannot be asked (``hub check`` without --online).
-        secret_version: of a Secret by name; None where only reading it tells whether it changed.
-        folders: kubeconfigs given by path, and the files that they name, must be in one of these.
+        denied_servers: API servers, as (host, port), that no kubeconfig may name.
+        secrets_namespace: the namespace that ``read_secret`` reads from, for messages.
+        read_secret: None if the hub cluster is not contacted (``hub check`` without --online).
+        secret_version: name -> resourceVersion of a watched Secret; None if the Secret is not watched.
+        folders: kubeconfigs given by path, and the files that they name, must be in one of these folders.
     """
 
     clock: Clock
@@ -56,19 +56,18 @@ class Connector:
     denied_servers: frozenset[tuple[str, int]] = frozenset()
     read_secret: ReadSecretData | None = None
     secrets_namespace: str = "default"
-    secret_version: Callable[[str], str | None] = _untold
+    secret_version: Callable[[str], str | None] = _no_version
     folders: tuple[Path, ...] = ()
     _readers: WeakValueDictionary[str, Reader] = field(
         default_factory=WeakValueDictionary, init=False, repr=False, compare=False
     )
-    """Readers in use, by path: a file that hangs occupies one thread, however often its cluster starts again."""
+    """Readers in use, by path. They are shared, so that a hanging file occupies one thread only."""
 
     async def access(self, spec: ClusterSpec) -> ClusterAccess:
         """Read the entry's kubeconfig.
 
         Raises:
-            KubeconfigError: it is missing, unusable, or asks for what is not allowed; its mount does not answer.
-            ApiError, ClusterUnreachable: the Secret could not be read.
+            KubeconfigError: it is missing, unreadable, invalid or not allowed.
         """
         source = spec.kubeconfig
         if source is None:
@@ -84,7 +83,7 @@ class Connector:
         return parse_kubeconfig(content, origin=f"Secret {source.secret}", policy=policy, context=source.context)
 
     async def _secret(self, cluster: str, source: KubeconfigSecret) -> bytes:
-        """The content of a Secret's key. Every failure is a KubeconfigError: the remote cluster is not unreachable."""
+        """The content of a Secret's key. Every failure is a KubeconfigError: the remote cluster was not contacted."""
         if self.read_secret is None:
             raise KubeconfigError(f"cluster {cluster}: its kubeconfig is in Secret {source.secret}, not read here")
         where = f"cluster {cluster}: Secret {source.secret} of the hub cluster"
@@ -110,7 +109,7 @@ class Connector:
         """A cheap value that changes when the entry's kubeconfig may have changed; None = unknown.
 
         Raises:
-            KubeconfigError: its mount does not answer.
+            KubeconfigError: the file's mount hangs.
         """
         if isinstance(spec.kubeconfig, KubeconfigSecret):
             return self.secret_version(spec.kubeconfig.secret)
@@ -119,7 +118,7 @@ class Connector:
         return await self._read(spec.kubeconfig.path, _stamp)
 
     async def _read(self, path: str, function: Callable[[str], T]) -> T:
-        """Call a function with the file's path, in a thread."""
+        """The result of ``function(path)``, called in a thread."""
         reader = self._readers.setdefault(path, Reader(READ_TIMEOUT))
         try:
             return await reader.call(function, path)
@@ -132,9 +131,9 @@ class Connector:
 
 
 def _stamp(path: str) -> tuple[object, ...]:
-    """Changes with the file that the path leads to (a mounted Secret's symlink flips), and with its content."""
+    """Changes with the file's content, and when a symlink in the path changes, as in a mounted Secret."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - for 500 clusters, every 5 s
+        found = os.stat(path)  # noqa: PTH116 - called every 5 s for up to 500 clusters; Path is slower
     except OSError as error:
         return (error.errno,)
     return signature(found)

@@ -1,7 +1,7 @@
-"""One remote cluster: a supervised unit that nobody else waits for.
+"""Follows the Nodes of one remote cluster, independently of all other clusters.
 
-It loads the kubeconfig, follows the Nodes and keeps a state with a since-when and the last error. What it
-knows survives every failure; what it makes of it (views) is unknown unless the state is Ready.
+Loads the kubeconfig, checks the cluster's identity, watches the Nodes and keeps a state with the last error. The Nodes
+are kept through every failure, but they are current only while the state is Ready.
 """
 
 from __future__ import annotations
@@ -28,30 +28,32 @@ from hub.runtime.supervise import until_one_ends
 log = logging.getLogger(__name__)
 
 ACCESS_CHECK = 5.0
-"""Seconds between looks at the kubeconfig: a replaced file is in use within this time, without a restart."""
+"""Seconds between checks of the kubeconfig: a replaced file is in use within this time, without a restart."""
 SECRET_CHECK = 30.0
-"""Seconds between reads of a kubeconfig's Secret while all is well; else as often as a file is looked at."""
-ASKED_OFTEN = 60.0
-"""Seconds between lists that are asked for while they fail, at most."""
+"""Seconds between reads of a kubeconfig's Secret that is not watched, while the cluster is Ready."""
+LONGEST_PAUSE = 60.0
+"""Most seconds between two requested lists while no list arrives."""
 REFUSALS = 3
-"""Times in a row that a 403 is not believed to be about a missing rule while the Nodes are not there either."""
+"""403s in a row, while the Nodes cannot be listed either, after which the RBAC rule counts as missing. An API server
+that has just started answers 403 to everything for some seconds."""
 ACCESS_RETRY = 5.0
-"""Seconds between attempts to read an unusable kubeconfig, at most: reading costs little, and somebody is at it."""
+"""Most seconds between attempts to read an unusable kubeconfig. An operator is probably repairing it, and reading is
+cheap."""
 
 
 class RemoteCluster:
     """Follows the Nodes of one cluster.
 
     Args:
-        spec: its registry entry; ``kubeconfig`` must be set.
-        on_nodes: called with (changed nodes, names gone) when the complete picture changed.
+        spec: the cluster's registry entry; ``kubeconfig`` must be set.
+        on_nodes: called with (changed nodes, names of deleted nodes).
         on_state: called when ``status`` changed.
-        doubt: (name, UID) -> why this is not the cluster it was, "" where it is, None while that is not known.
+        check_identity: (name, UID) -> ``mismatch``, as of :meth:`.identity.Identities.check`.
 
     Attributes:
         answered_at: Clock.now() of the last complete answer; None before the first.
-        uid: of the kube-system Namespace, as last read; "" where it cannot be read.
-        doubts: why this is not the cluster it was; "" where it is, None while that is not known.
+        uid: of the kube-system Namespace, as last read; "" if it cannot be read.
+        mismatch: why this is not the cluster that the name stood for; "" if it is, None while that is not known.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class RemoteCluster:
         slots: RelistSlots,
         on_nodes: Callable[[Iterable[Node], Iterable[str]], None],
         on_state: Callable[[], None],
-        doubt: Callable[[str, str], str | None] = lambda *_: "",
+        check_identity: Callable[[str, str], str | None] = lambda *_: "",
     ) -> None:
         self.spec = spec
         self.status = ClusterStatus(State.PENDING, clock.wall())
@@ -71,10 +73,10 @@ class RemoteCluster:
         self.client: Client | None = None
         self._reflector: Reflector[Node] | None = None
         self._told_at = self.started_at
-        """As the reflectors before this one left it: what a kubeconfig leads to, or whom, changes nothing in it."""
-        self._asked_at = clock.now()
-        self._asked_in_vain = 0
-        self._lists_then = 0
+        """``told_at`` of the previous reflector: a new kubeconfig does not change when the Nodes were current."""
+        self._requested_at = clock.now()
+        self._failed_requests = 0
+        self._lists_at_request = 0
         self._connector = connector
         self._clock = clock
         self._slots = slots
@@ -83,30 +85,30 @@ class RemoteCluster:
         self._settled = asyncio.Event()
         self._connected = asyncio.Event()
         self.uid = ""
-        self.doubts: str | None = ""
-        self._doubt = doubt
+        self.mismatch: str | None = ""
+        self._check_identity = check_identity
         self._identified = True
-        """The UID was read since whatever made us doubt last: a new connection, a failure, a new list."""
+        """The UID was read after the last new connection, failure or new list."""
         self._round = 0
-        """Grows with each such doubt."""
+        """Number of times that the UID became outdated; a UID read in an earlier round is ignored."""
         self._identify = asyncio.Event()
-        self._unreadable = False
-        """It was said that the UID cannot be read."""
+        self._unreadable_logged = False
+        """The log says that the UID cannot be read."""
         self._refused_early = False
-        """The UID was refused while the Nodes were not there either: once they are, it is asked for again."""
+        """A 403 for the UID came before the first Nodes; the UID is read again once the Nodes are listed."""
         self._current = False
         """The Nodes are complete and current."""
         self._unusable = ""
-        """What is wrong with the kubeconfig that came after the one in use."""
+        """Why the changed kubeconfig cannot be used; the previous one stays in use."""
 
     @property
     def nodes(self) -> dict[str, Node]:
-        """All Nodes by name, as of the last answer. Read only."""
+        """All Nodes by name, as of the last answer; do not modify."""
         return self._store.nodes
 
     @property
     def synced(self) -> bool:
-        """There was a complete list at some time."""
+        """Whether the Nodes have been listed completely at least once."""
         return self._store.lists > 0
 
     @property
@@ -121,37 +123,37 @@ class RemoteCluster:
 
     @property
     def told_at(self) -> float:
-        """``Clock.now()`` of the last moment that ``nodes`` are known to show, see :class:`Reflector`."""
+        """``Clock.now()`` at which ``nodes`` were last known to be current, see :class:`Reflector`."""
         told = self._reflector.told_at if self._reflector is not None else None
         return self._told_at if told is None else told
 
     def unreachable_for(self) -> float | None:
-        """Seconds since the last complete answer (or since the start), while Unreachable; else None."""
+        """Seconds since the last complete answer (or since the start) if the state is Unreachable; else None."""
         if self.status.state is not State.UNREACHABLE:
             return None
         return self._clock.now() - (self.started_at if self.answered_at is None else self.answered_at)
 
     async def settled(self) -> None:
-        """Wait until the first attempt has ended, one way or the other."""
+        """Wait until the first attempt has succeeded or failed."""
         await self._settled.wait()
 
     async def connection(self) -> Client:
-        """The client to read more of this cluster with; waits for a usable kubeconfig, and for the right cluster."""
-        while (client := self.client) is None or self.doubts != "":
+        """The cluster's client; waits until there is one and the cluster's identity is confirmed."""
+        while (client := self.client) is None or self.mismatch != "":
             await self._connected.wait()
         return client
 
     def list_again(self, every: float) -> None:
-        """Ask for a complete list although the watch is fine.
+        """Request a complete list although the watch works, at most once in ``every`` seconds.
 
-        At most one in ``every`` seconds, and ever fewer while none comes: each costs a watch that may be all there is.
+        The pause doubles while no list arrives: every request ends the present watch, and lists may be what fails.
         """
-        if self.lists != self._lists_then:
-            self._lists_then, self._asked_in_vain = self.lists, 0
-        now, pause = self._clock.now(), min(every * 2**self._asked_in_vain, max(every, ASKED_OFTEN))
-        if self._reflector is not None and now - self._asked_at >= pause:
-            self._asked_at = now
-            self._asked_in_vain = min(self._asked_in_vain + 1, 8)
+        if self.lists != self._lists_at_request:
+            self._lists_at_request, self._failed_requests = self.lists, 0
+        now, pause = self._clock.now(), min(every * 2**self._failed_requests, max(every, LONGEST_PAUSE))
+        if self._reflector is not None and now - self._requested_at >= pause:
+            self._requested_at = now
+            self._failed_requests = min(self._failed_requests + 1, 8)  # keeps the power small
             self._reflector.list_again()
 
     async def run(self) -> None:
@@ -159,7 +161,7 @@ class RemoteCluster:
         backoff = Backoff(cap=ACCESS_RETRY, jitter=0.2)
         while True:
             try:
-                stamp = await self._connector.stamp(self.spec)  # before reading: a change meanwhile is seen later
+                stamp = await self._connector.stamp(self.spec)  # before reading, so that no change is missed
                 access = await self._connector.access(self.spec)
             except HubError as error:
                 self.failed(error)
@@ -169,11 +171,11 @@ class RemoteCluster:
             await self._follow(access, stamp)
 
     async def _follow(self, access: ClusterAccess, stamp: object) -> None:
-        """Run the reflector until the kubeconfig says something else."""
+        """Run the reflector until the kubeconfig changes."""
         client = self._connector.client(access)
         self.client = client
         self._unusable = ""
-        self._in_doubt()
+        self._forget_identity()
         name = f"nodes of {self.spec.name}"
         reflector = Reflector(name, client, NODES, self._store, self, self._clock, slots=self._slots)
         self._reflector = reflector
@@ -183,7 +185,7 @@ class RemoteCluster:
         tasks = (follow, replaced, identity)
         try:
             await until_one_ends(tasks)
-            log.info("cluster %s: kubeconfig changed, connecting anew", self.spec.name)
+            log.info("cluster %s: kubeconfig changed, connecting again", self.spec.name)
         finally:
             self._told_at = self.told_at
             self.client = self._reflector = None
@@ -191,38 +193,38 @@ class RemoteCluster:
             await client.close()
 
     async def _replaced(self, access: ClusterAccess, stamp: object) -> None:
-        """Return once the kubeconfig leads elsewhere, or as somebody else; an unusable one is said."""
+        """Return when the kubeconfig has another server or credential; log an unusable kubeconfig and continue."""
         read_at = self._clock.now()
         while True:
             await self._clock.sleep(ACCESS_CHECK)
             try:
-                now = await self._connector.stamp(self.spec)
-                if now is None:
+                new_stamp = await self._connector.stamp(self.spec)
+                if new_stamp is None:  # a Secret that is not watched: only reading it shows a change
                     if self.status.state is State.READY and self._clock.now() - read_at < SECRET_CHECK:
                         continue
-                elif now == stamp:
+                elif new_stamp == stamp:
                     continue
                 read_at = self._clock.now()
                 if await self._connector.access(self.spec) != access:
                     return
-                stamp, self._unusable = now, ""
+                stamp, self._unusable = new_stamp, ""
             except HubError as error:
                 if str(error) != self._unusable:
                     self._unusable = str(error)
-                    log.warning("cluster %s: goes on with the kubeconfig it had: %s", self.spec.name, error)
+                    log.warning("cluster %s: keeps the previous kubeconfig: %s", self.spec.name, error)
 
-    # --- whose answers these are -----------------------------------------------------------------
+    # --- the cluster's identity --------------------------------------------------------------------
 
-    def _in_doubt(self) -> None:
-        """From here on another cluster may answer: what it says counts once it is identified."""
+    def _forget_identity(self) -> None:
+        """Another cluster may answer from now on: ignore answers until its UID has been read."""
         if self.client is not None:
-            self._identified, self.doubts = False, None
+            self._identified, self.mismatch = False, None
             self._connected.clear()
             self._current = False
             self._round += 1
 
     async def _identifying(self, client: Client) -> None:
-        """Read the UID whenever it is asked for, until cancelled."""
+        """Read the UID whenever ``_identify`` is set, until cancelled."""
         backoff = Backoff(cap=ACCESS_RETRY)
         refusals = 0
         while True:
@@ -230,75 +232,76 @@ class RemoteCluster:
             self._identify.clear()
             if self._identified:
                 continue
-            asked = self._round
+            round_ = self._round
             try:
                 uid = await read_uid(client)
             except (Forbidden, NotFound) as error:
-                # An API server that has just started refuses everything: with a list of Nodes it means it.
+                # An API server that has just started answers 403 to everything. Once it has listed the Nodes, a 403
+                # means that the RBAC rule is missing.
                 refusals += 1
                 if isinstance(error, Forbidden) and not self._current and refusals < REFUSALS:
-                    await self._again(asked, backoff)
+                    await self._again(round_, backoff)
                     continue
-                if not self._unreadable:
-                    log.info("cluster %s: not checked whether it is the same as before: %s", self.spec.name, error)
-                self._unreadable, uid = True, ""
+                if not self._unreadable_logged:
+                    log.info("cluster %s: its identity cannot be checked: %s", self.spec.name, error)
+                self._unreadable_logged, uid = True, ""
                 self._refused_early = not self._current
             except HubError as error:
                 if self._current:
                     self._set(State.DEGRADED, f"its identity: {in_words(error, self.spec.name, RULE)}")
                     self._settled.set()
-                await self._again(asked, backoff)
+                await self._again(round_, backoff)
                 continue
             backoff.reset()
             refusals = 0
-            if asked == self._round:
+            if round_ == self._round:
                 self.uid, self._identified = uid, True
                 self.reconsider()
 
-    async def _again(self, asked: int, backoff: Backoff) -> None:
-        """Ask once more after a while; after a failure of the Nodes only once these are there again."""
+    async def _again(self, round_: int, backoff: Backoff) -> None:
+        """Request another read of the UID after a pause, unless the Nodes failed meanwhile and are not listed again."""
         await self._clock.sleep(backoff.next(self._clock.now()))
-        if asked == self._round or self._current:
+        if round_ == self._round or self._current:
             self._identify.set()
 
     def reconsider(self) -> None:
-        """Say what follows from what is known: an approval, or other slices, may make another cluster of it."""
+        """Check the UID again, and update the state; called when approvals or slices have changed."""
         if not self._identified:
             return
-        before = (self.status.state, self.doubts)
-        self.doubts = self._doubt(self.spec.name, self.uid) if self.uid else ""
-        if self.doubts == "" and self.client is not None:
+        before = (self.status.state, self.mismatch)
+        self.mismatch = self._check_identity(self.spec.name, self.uid) if self.uid else ""
+        if self.mismatch == "" and self.client is not None:
             self._connected.set()
         else:
             self._connected.clear()
-        if self.doubts:
-            self._set(State.WRONG_CLUSTER, self.doubts)
+        if self.mismatch:
+            self._set(State.WRONG_CLUSTER, self.mismatch)
             self._settled.set()
-        elif self.doubts is not None and self._current:
+        elif self.mismatch is not None and self._current:
             self.answered_at = self._clock.now()
             self._set(State.READY, "")
             self._settled.set()
         elif self.status.state is State.WRONG_CLUSTER:
             self._set(State.SYNCING, "")
-        if self.doubts != before[1] and self.status.state is before[0]:
+        if self.mismatch != before[1] and self.status.state is before[0]:
             self._on_state()
 
     # --- the reflector's observer --------------------------------------------------------------
 
     def listing(self) -> None:
-        """A list is needed: until it is there, nothing is said."""
+        """A new list has begun; until it is complete, the Nodes are not current."""
         self._until_now()
         if self._current:
-            self._in_doubt()
+            self._forget_identity()
         if self.status.state in (State.PENDING, State.READY):
             self._set(State.SYNCING, "")
 
     def answered(self) -> None:
-        """The picture is complete and current."""
+        """The Nodes are complete and current."""
         if not self.synced:
             return
         if self._identified and self._refused_early:
-            self._in_doubt()
+            self._forget_identity()
         self._refused_early = False
         self._current = True
         if self._identified:
@@ -311,10 +314,10 @@ class RemoteCluster:
         self._until_now()
         self._current = False
         if not isinstance(error, Forbidden):
-            self._in_doubt()
+            self._forget_identity()
         if not self._identified and isinstance(error, ApiError):
-            self._identify.set()  # it answers, if not with Nodes
-        if not self.doubts:
+            self._identify.set()  # the API server answers, though not with Nodes: the UID may be readable
+        if not self.mismatch:
             why = in_words(error, self.spec.name, NODES.rule)
             self._set(
                 state_after(error),
@@ -323,7 +326,7 @@ class RemoteCluster:
         self._settled.set()
 
     def _until_now(self) -> None:
-        """A watch that stood until now was a complete answer until now."""
+        """Update ``answered_at`` at the end of a working watch: the Nodes were complete until now."""
         if self.status.state is State.READY:
             self.answered_at = self._clock.now()
 
@@ -334,7 +337,7 @@ class RemoteCluster:
         self.status = ClusterStatus(state, old.since if old.state is state else self._clock.wall(), error)
         if old.state is state:
             return
-        calm = state in (State.PENDING, State.SYNCING, State.READY)
-        level = logging.INFO if calm else logging.WARNING
+        normal = state in (State.PENDING, State.SYNCING, State.READY)
+        level = logging.INFO if normal else logging.WARNING
         log.log(level, "cluster %s: %s%s", self.spec.name, state, f": {error}" if error else "")
         self._on_state()

@@ -1,4 +1,4 @@
-"""All remote clusters and sources of one registry, each a task of its own."""
+"""Runs the remote clusters, sources and followed Services of a registry, each in a task of its own."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ log = logging.getLogger(__name__)
 
 SUSPECT_SHARE = 0.3
 SUSPECT_COUNT = 2
-"""While more than this share of the clusters, and at least so many, are unreachable, the hub is the suspect:
-``unreachable`` policies are suspended."""
+"""``unreachable`` policies are suspended while more than SUSPECT_SHARE of the clusters, and at least SUSPECT_COUNT, are
+unreachable: the hub's own network is then the likelier cause."""
 
 
 class SourceKey(NamedTuple):
-    """What sources are shared by."""
+    """Identifies a source; targets with the same cluster and provider configuration share it."""
 
     cluster: str
     provider: ProviderRef
@@ -58,17 +58,17 @@ class ServiceKey(NamedTuple):
 
 
 class Fleet:
-    """Starts, keeps and stops the units of a registry's clusters; a reload touches only what changed.
+    """Starts and stops the clusters, sources and Services of a registry; a reload restarts only changed ones.
 
     Args:
         on_change: called with a cluster's name when its views may have changed.
-        on_copy: called instead with a source of the hub cluster, of which there may be many; None = ``on_change``.
-        local: the hub cluster's client, through which providers read it; None = they cannot.
-        doubt: (name, UID) -> why a cluster is not the one it was, as of :class:`RemoteCluster`.
+        on_copy: called instead for sources of the hub cluster, with the source's key; None = ``on_change``.
+        local: the hub cluster's client, for providers that read the hub cluster; None = they cannot.
+        check_identity: see :class:`RemoteCluster`.
 
     Attributes:
-        twins: clusters that are the same one -> the names of all of them.
-        suspended: so many clusters are unreachable that the hub itself is the suspect.
+        twins: name -> all names of the same cluster, for clusters that the registry has under several names.
+        suspended: whether ``unreachable`` policies are suspended, see ``SUSPECT_SHARE``.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Fleet:
         clock: Clock,
         on_change: Callable[[str], None],
         local: Client | None = None,
-        doubt: Callable[[str, str], str | None] = lambda *_: "",
+        check_identity: Callable[[str, str], str | None] = lambda *_: "",
         on_copy: Callable[[SourceKey], None] | None = None,
     ) -> None:
         self.clusters: dict[str, RemoteCluster] = {}
@@ -91,23 +91,23 @@ class Fleet:
         self._on_change = on_change
         self._on_copy = on_copy
         self._local = local
-        self._doubt = doubt
+        self._check_identity = check_identity
         self.twins: dict[str, tuple[str, ...]] = {}
         self._uids: dict[str, str] = {}
-        """Of the clusters, as twins were last looked for."""
+        """Cluster UIDs at the last duplicate check."""
         self._unreachable: set[str] = set()
         self._by_cluster: dict[str, dict[SourceKey, Source]] = {}
         self._slots = RelistSlots()
         self._tasks: dict[str | SourceKey | ServiceKey, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        """Stopped by a reload, still cleaning up."""
+        """Tasks that a reload has cancelled and that have not ended yet."""
 
     def update(self, registry: Registry, own: tuple[OwnNetwork, ...] = ()) -> None:
-        """Follow exactly what this registry asks for; what is asked for already goes on undisturbed.
+        """Follow exactly the clusters, sources and Services of this registry; unchanged ones continue undisturbed.
 
         Args:
-            registry: what is wanted.
-            own: the hub cluster's own networks, which no remote cluster's addresses may lie in.
+            registry: the registry in force.
+            own: the hub cluster's own networks; addresses of remote clusters must not lie in them.
         """
         specs = {name: spec for name, spec in registry.clusters.items() if spec.state != "frozen"}
         wanted = _wanted(registry, specs)
@@ -121,9 +121,9 @@ class Fleet:
         self._drop_services(self.services.keys() - services)
         for name, spec in specs.items():
             if name in self.clusters:
-                self.clusters[name].spec = spec  # the same kubeconfig, perhaps written at another line
+                self.clusters[name].spec = spec  # another entry with the same kubeconfig
             elif spec.kubeconfig is not None:
-                self._drop_sources(list(self._by_cluster.get(name, ())))  # started while there was none to give them
+                self._drop_sources(list(self._by_cluster.get(name, ())))  # they were started without a RemoteCluster
                 self._start_cluster(spec)
         for key, (spec, policies) in wanted.items():
             if key in self.sources:
@@ -133,14 +133,16 @@ class Fleet:
                 self._start_source(key, spec, registry.denied_cidrs, own)
         for service in sorted(services - self.services.keys()):
             self._start_service(service)
-        self._unreachable = {name for name, each in self.clusters.items() if each.status.state is State.UNREACHABLE}
+        self._unreachable = {
+            name for name, cluster in self.clusters.items() if cluster.status.state is State.UNREACHABLE
+        }
         self._note_suspicion()
         self._note_twins()
 
     def reconsider(self) -> None:
-        """Look again whether each cluster is the one it was: approvals or slices are others than before."""
-        for each in self.clusters.values():
-            each.reconsider()
+        """Check every cluster's identity again; called when approvals or slices have changed."""
+        for cluster in self.clusters.values():
+            cluster.reconsider()
 
     def _drop_sources(self, keys: Iterable[SourceKey]) -> None:
         for key in keys:
@@ -159,7 +161,7 @@ class Fleet:
             self._slots,
             lambda changed, gone: self._nodes_changed(name, changed, gone),
             lambda: self._state_changed(name),
-            self._doubt,
+            self._check_identity,
         )
         self.clusters[name] = cluster
         self._start(name, f"cluster {name}", cluster.run)
@@ -195,19 +197,19 @@ class Fleet:
             del self.services[key]
 
     def problem(self, cluster: str) -> str | None:
-        """What is wrong with the providers of a cluster, "" = nothing; None where none is asked here."""
+        """The first problem of a cluster's sources; "" if they have none, None if the cluster has no source."""
         sources = self._by_cluster.get(cluster)
-        return next((each.problem for each in sources.values() if each.problem), "") if sources else None
+        return next((source.problem for source in sources.values() if source.problem), "") if sources else None
 
     def node_port(self, cluster: str, ref: NodePortRef) -> PortReading:
-        """What is known of a port of a Service in a source cluster."""
+        """The nodePort, or healthCheckNodePort, of a Service in a source cluster."""
         unit, remote = self.services.get(ServiceKey(cluster, ref.service)), self.clusters.get(cluster)
-        if unit is None or (remote is not None and remote.doubts != ""):
+        if unit is None or (remote is not None and remote.mismatch != ""):
             return NOT_READ
         return unit.health_check_node_port() if ref.port == HEALTH_CHECK else unit.node_port(ref.port)
 
     def _reader(self, cluster: str) -> ClusterReader | None:
-        """What providers may read of a cluster; None where there is no access to it."""
+        """Read access to a cluster for providers; None if the hub has no access to it."""
         if cluster == LOCAL and (client := self._local) is not None:
 
             async def local() -> Client:
@@ -221,7 +223,7 @@ class Fleet:
         self, key: str | SourceKey | ServiceKey, name: str, work: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
         async def begin() -> None:
-            await own_round()  # hundreds start together
+            await own_round()  # hundreds start together: each in a round of the loop of its own
             await work()
 
         self._tasks[key] = asyncio.create_task(supervise(name, begin, self._clock), name=name)
@@ -239,7 +241,7 @@ class Fleet:
             self._on_change(name)
 
     def _source_changed(self, key: SourceKey) -> None:
-        if (source := self.sources.get(key)) is not None:  # else the last word of one that is dropped
+        if (source := self.sources.get(key)) is not None:  # else the source has been dropped and is still ending
             source.noted()
         if key.cluster == LOCAL and self._on_copy is not None:
             self._on_copy(key)
@@ -247,9 +249,9 @@ class Fleet:
             self._on_change(key.cluster)
 
     def _state_changed(self, name: str) -> None:
-        """A cluster's state changed, and with it perhaps whom to suspect."""
+        """A cluster's state changed: update duplicates and the suspension of policies too."""
         cluster = self.clusters.get(name)
-        if cluster is None:  # the last word of one that is not followed any more
+        if cluster is None:  # it has been dropped and is still ending
             return
         for source in self._by_cluster.get(name, {}).values():
             source.noted()
@@ -263,8 +265,11 @@ class Fleet:
             self._on_change(name)
 
     def _note_twins(self) -> None:
-        """Two names for one cluster: its nodes would be published twice, or half of what is meant is missing."""
-        self._uids = {name: each.uid for name, each in self.clusters.items()}
+        """Find clusters with the same UID under several names.
+
+        Their nodes would be published twice, or a kubeconfig leads to the wrong cluster and another is missing.
+        """
+        self._uids = {name: cluster.uid for name, cluster in self.clusters.items()}
         by_uid: dict[str, list[str]] = {}
         for name, uid in self._uids.items():
             if uid:
@@ -273,14 +278,14 @@ class Fleet:
         if twins == self.twins:
             return
         for names in sorted(set(twins.values()) - set(self.twins.values())):
-            log.warning("clusters %s are one and the same: their kubeconfigs lead to one cluster", ", ".join(names))
+            log.warning("clusters %s are the same cluster: their kubeconfigs lead to one API", ", ".join(names))
         changed = {name for name, _ in self.twins.items() ^ twins.items()}
         self.twins = twins
         for name in sorted(changed):
             self._on_change(name)
 
     def _note_suspicion(self) -> bool:
-        """True where it begins or ends: then the targets of all clusters are looked at again."""
+        """Update ``suspended``; if it changed, report all clusters as changed and return True."""
         unreachable = len(self._unreachable)
         suspended = unreachable >= SUSPECT_COUNT and unreachable > SUSPECT_SHARE * len(self.clusters)
         if suspended == self.suspended:
@@ -288,26 +293,27 @@ class Fleet:
         self.suspended = suspended
         if suspended:
             log.warning(
-                "%d of %d clusters are unreachable: the hub is the suspect, unreachable policies are suspended",
+                "%d of %d clusters are unreachable, probably because of the hub's network: "
+                "unreachable policies are suspended",
                 unreachable,
                 len(self.clusters),
             )
-        for each in self.clusters:  # the policies of all that are unreachable apply again, or no more
-            self._on_change(each)
+        for name in self.clusters:
+            self._on_change(name)
         return True
 
     async def settled(self, seconds: float) -> None:
-        """Wait until every source made its first statement or failed, at most ``seconds``."""
+        """Wait until every cluster, source and Service has answered or failed once, at most ``seconds``."""
         units: list[RemoteCluster | Source] = [*self.clusters.values(), *self.sources.values()]
-        services = [self._service_settled(key.cluster, each) for key, each in self.services.items()]
-        waits = [asyncio.create_task(each) for each in (*(unit.settled() for unit in units), *services)]
+        services = [self._service_settled(key.cluster, service) for key, service in self.services.items()]
+        waits = [asyncio.create_task(wait) for wait in (*(unit.settled() for unit in units), *services)]
         if waits:
             _, late = await asyncio.wait(waits, timeout=seconds)
             for task in late:
                 task.cancel()
 
     async def _service_settled(self, cluster: str, service: RemoteService) -> None:
-        """Wait for a Service of a cluster that can be asked: of another one nothing is to be had."""
+        """Wait for a Service, unless its cluster cannot be read."""
         remote = self.clusters.get(cluster)
         if remote is not None:
             await remote.settled()
@@ -330,16 +336,16 @@ def _same_access(old: ClusterSpec, new: ClusterSpec | None) -> bool:
 def _wanted(
     registry: Registry, specs: Mapping[str, ClusterSpec]
 ) -> dict[SourceKey, tuple[ClusterSpec, set[NodePolicy]]]:
-    """Every source of the registry with its node policies: clusters' own providers, and those that targets ask for."""
+    """Every source of the registry with its node policies: of the cluster entries and of the targets."""
     wanted: dict[SourceKey, tuple[ClusterSpec, set[NodePolicy]]] = {}
     for name, spec in specs.items():
         if spec.provider is not None:
             wanted[SourceKey(name, spec.provider)] = spec, set()
     shared = {id(target.sources): target.sources for target in registry.targets.values()}
-    for each in chain.from_iterable(shared.values()):
-        if each.cluster in specs and each.provider.name:
-            found = wanted.setdefault(SourceKey(each.cluster, each.provider), (specs[each.cluster], set()))
-            found[1].add(each.nodes)
+    for source in chain.from_iterable(shared.values()):
+        if source.cluster in specs and source.provider.name:
+            found = wanted.setdefault(SourceKey(source.cluster, source.provider), (specs[source.cluster], set()))
+            found[1].add(source.nodes)
     return wanted
 
 
@@ -349,7 +355,7 @@ def _wanted_services(registry: Registry, specs: Mapping[str, ClusterSpec]) -> se
     seen: set[int] = set()
     for target in registry.targets.values():
         if not any(port.node_port for port in target.ports or ()):
-            if id(target.sources) in seen:  # shared by many targets: a large registry has a million of sources
+            if id(target.sources) in seen:  # targets share lists of sources: a large registry would repeat a million
                 continue
             seen.add(id(target.sources))
         for source in target.sources:
@@ -359,7 +365,7 @@ def _wanted_services(registry: Registry, specs: Mapping[str, ClusterSpec]) -> se
 
 
 def node_ports(target: TargetSpec, source: SourceSpec) -> list[NodePortRef]:
-    """What a target reads of the Services of one source cluster: its ports, and where its checks go."""
+    """The ports of Services of one source cluster that a target uses: for its own ports, and for its health checks."""
     refs = [port.node_port for port in target.ports or () if port.node_port is not None]
     if source.health.service is not None:
         refs.append(NodePortRef(source.health.service, HEALTH_CHECK))

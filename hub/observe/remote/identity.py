@@ -1,11 +1,9 @@
-"""Which cluster a name of the registry stands for: the UID of its kube-system Namespace.
+"""Detects that a name of the registry leads to another cluster, by the UID of the kube-system Namespace.
 
-A kubeconfig that leads elsewhere than it did (a file swapped, a name pointed at a rebuilt cluster) looks
-like a cluster in which every node was replaced. So the UID is remembered under the cluster's name, and
-another one is believed only when somebody approves it. Remembered are the UIDs that this process believed,
-and before these the ones on the slices: whatever slice is written carries it, and none is written for it,
-so that any slice that is left tells a hub that starts. An API server that does not let us read the
-Namespace is not checked.
+If a kubeconfig leads to another cluster than before (a swapped file, a rebuilt cluster), it looks as if every node had
+been replaced. Therefore the hub remembers the UID of each cluster, and accepts another UID only with an approval. The
+UID is remembered in this process and, for a restart, in an annotation on every slice that the hub writes; no slice is
+written only to update it. If the hub may not read the Namespace, the cluster is not checked.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ PATH: Final = "/api/v1/namespaces/kube-system"
 RULE: Final = "namespaces kube-system: get"
 TIMEOUT: Final = 10.0
 LONGEST: Final = 64
-"""Characters of a UID that are believed; Kubernetes' have 36."""
+"""Most characters of a valid UID; Kubernetes writes 36."""
 
 
 class _Meta(msgspec.Struct):
@@ -46,8 +44,8 @@ async def read_uid(client: Client) -> str:
     """The UID of a cluster's kube-system Namespace.
 
     Raises:
-        Forbidden, NotFound: it cannot be read, and will not be by trying again.
-        HubError: there was no answer.
+        Forbidden, NotFound: the account may not read it, or it does not exist.
+        HubError: there was no valid answer.
     """
     body = await client.request("GET", PATH, timeout=TIMEOUT)
     try:
@@ -55,12 +53,12 @@ async def read_uid(client: Client) -> str:
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise BadAnswer(200, "", "a Namespace that does not decode", what=PATH) from None
     if not uid or len(uid) > LONGEST or not uid.isascii() or not uid.isprintable():
-        raise BadAnswer(200, "", "a Namespace without a believable uid", what=PATH)
+        raise BadAnswer(200, "", "a Namespace without a valid uid", what=PATH)
     return uid
 
 
 def digest(name: str, uid: str) -> str:
-    """What an approval names: the cluster's name and its new UID."""
+    """The hash that approves a new UID for a cluster name."""
     return approval_hash("cluster", name, uid)
 
 
@@ -68,10 +66,10 @@ class Identities:
     """Remembers the UIDs by cluster name.
 
     Args:
-        registry: the one in force.
-        slices: all slices of ours; None while they are not known.
-        approvals: the hashes that are approved now.
-        flags: what ``hub approve`` needs to find the approvals of this hub.
+        registry: returns the registry in force.
+        slices: returns all slices of this hub; None while they are not known.
+        approvals: returns the hashes that are approved now.
+        flags: options of ``hub approve`` for this hub, with a leading space.
     """
 
     def __init__(
@@ -85,46 +83,50 @@ class Identities:
         self._slices = slices
         self._approvals = approvals
         self._flags = flags
-        self._believed: dict[str, str] = {}
-        self._left: set[str] = set()
-        """Names that the registry gave up at some time: they are free once their slices are gone."""
+        self._accepted: dict[str, str] = {}
+        """Cluster name -> the UID that this process has accepted."""
+        self._removed: set[str] = set()
+        """Names that left the registry at some time: any UID may use them once their slices are gone."""
         self._published: Mapping[str, frozenset[str]] | None = None
-        """Cluster label -> the UIDs on slices; read once, since slices with another UID are our own doing."""
+        """Cluster name -> the UIDs on its slices; read once, since later changes are this process's own writes."""
 
     def reread(self) -> None:
-        """Another hub may have written since: what is on the slices counts before what was believed here."""
+        """Read the slices again, and prefer their UIDs: another replica may have written them meanwhile."""
         self._published = None
         for name in self._on_slices() or ():
-            self._believed.pop(name, None)
+            self._accepted.pop(name, None)
 
     def keep(self, names: Collection[str]) -> None:
-        """Forget clusters that the registry does not name any more; their slices tell until they go."""
-        gone = self._believed.keys() - names
-        self._left |= gone
-        for name in gone:
-            del self._believed[name]
-        if gone:
+        """Forget the UIDs of clusters that left the registry; their slices keep them until they are deleted."""
+        removed = self._accepted.keys() - names
+        self._removed |= removed
+        for name in removed:
+            del self._accepted[name]
+        if removed:
             self._published = None
 
     def uid(self, name: str) -> str:
-        """What a cluster's slices carry when they are written; "" = as they are."""
-        if name in self._believed:
-            return self._believed[name]
+        """The UID to write on a cluster's slices; "" = leave the annotation as it is."""
+        if name in self._accepted:
+            return self._accepted[name]
         found = (self._on_slices() or {}).get(name, frozenset())
         return next(iter(found)) if len(found) == 1 else ""
 
-    def doubt(self, name: str, uid: str) -> str | None:
-        """Why the cluster behind a name is not the one it was; "" where it is, None while that is not known."""
+    def check(self, name: str, uid: str) -> str | None:
+        """Why a UID does not fit a cluster name; "" if it fits, None while the slices are not known.
+
+        A UID that fits, or is approved, is remembered.
+        """
         known = self._known(name)
         if known is None:
             return None
         if not known or uid in known:
-            self._believed[name] = uid
+            self._accepted[name] = uid
             return ""
         approval = digest(name, uid)
         if approval in self._approvals():
             log.warning("cluster %s: approved: it is the cluster with kube-system UID %s from now on", name, uid)
-            self._believed[name] = uid
+            self._accepted[name] = uid
             return ""
         return (
             f"its kube-system Namespace has UID {uid}, that of this name's cluster was {', '.join(sorted(known))}: "
@@ -133,16 +135,19 @@ class Identities:
         )
 
     def _known(self, name: str) -> frozenset[str] | None:
-        if name in self._believed:
-            return frozenset((self._believed[name],))
+        """The UIDs that fit a cluster name; empty = any UID, None = not known."""
+        if name in self._accepted:
+            return frozenset((self._accepted[name],))
         published = self._on_slices()
         if published is None:
             return None
         spec = self._registry().clusters.get(name)
         names = (name, *spec.formerly) if spec is not None else (name,)
-        known = frozenset(uid for each in names for uid in published.get(each, ()))
-        if name in self._left and known and (today := self._slices()) is not None:
-            known &= {each.annotations.get(ANNOTATION_CLUSTER_UID, "") for each in today if each.cluster in names}
+        known = frozenset(uid for cluster in names for uid in published.get(cluster, ()))
+        if name in self._removed and known and (slices := self._slices()) is not None:
+            known &= {
+                slice_.annotations.get(ANNOTATION_CLUSTER_UID, "") for slice_ in slices if slice_.cluster in names
+            }
         return known
 
     def _on_slices(self) -> Mapping[str, frozenset[str]] | None:
@@ -151,8 +156,8 @@ class Identities:
             if slices is None:
                 return None
             found: dict[str, set[str]] = {}
-            for each in slices:
-                if uid := each.annotations.get(ANNOTATION_CLUSTER_UID):
-                    found.setdefault(each.cluster, set()).add(uid)
+            for slice_ in slices:
+                if uid := slice_.annotations.get(ANNOTATION_CLUSTER_UID):
+                    found.setdefault(slice_.cluster, set()).add(uid)
             self._published = {name: frozenset(uids) for name, uids in found.items()}
         return self._published

@@ -1,12 +1,12 @@
-"""The hub cluster's own networks, which no remote cluster may publish addresses of.
+"""Reads the hub cluster's own networks, whose addresses are never published for a remote cluster.
 
-An endpoint inside its Service CIDRs would send a Service's traffic to another Service; one at an API server's or the
-hub's own address, to those. Learned as far as the hub may list them: ServiceCIDR objects (networking.k8s.io/v1,
-Kubernetes 1.33), and the slices of the Service ``default/kubernetes``, which API servers write themselves. Without, the
-hub goes on and relies on allowedCIDRs and deniedCIDRs.
+An endpoint inside the Service CIDRs would send traffic to another Service of the hub cluster, and an endpoint with the
+address of an API server or of the hub would send it there. The sources are ServiceCIDR objects (networking.k8s.io/v1,
+Kubernetes 1.33) and the slices of the Service ``default/kubernetes``, which the API servers write. If the hub may not
+list them, only allowedCIDRs and deniedCIDRs protect the hub cluster.
 
-Not learned: Pod CIDRs. They stand in Nodes, which the hub has no right to read in its own cluster, and many network
-plugins keep them elsewhere.
+Pod CIDRs are not read: they are in Nodes, which the hub may not read in its own cluster, and many network plugins keep
+them elsewhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hub.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 PERIOD = 600.0
-"""Seconds between looks: Service CIDRs are added by hand, once in a cluster's life, and API servers replaced rarely."""
+"""Seconds between reads: Service CIDRs and the addresses of API servers change rarely."""
 TIMEOUT = 5.0
 
 
@@ -73,18 +73,18 @@ def _endpoints(body: bytes) -> set[Network]:
 
 
 def _hosts(texts: Iterable[str]) -> set[Network]:
-    """Networks of one address each; what is no address, such as a name, denies nothing."""
+    """Networks of one address each; texts that are not addresses are skipped."""
     return {ip_network(found) for found in map(parse, texts) if not isinstance(found, Rejected)}
 
 
-class _Question(NamedTuple):
-    """What is asked of the API.
+class _List(NamedTuple):
+    """An API list that networks are read from.
 
     Attributes:
-        what: is asked for, for messages.
-        right: that a 403 says is missing, for messages.
-        namespace: that it is read in; "" = of the whole cluster.
-        reason: why an address inside is not published, as of :class:`Rejected`.
+        what: the networks' name in messages.
+        right: the resources that a missing RBAC rule is about, for messages.
+        namespace: of the objects; "" = they have none.
+        reason: why an address in these networks is not published, as of :class:`Rejected`.
         read: body -> networks.
     """
 
@@ -97,8 +97,8 @@ class _Question(NamedTuple):
     read: Callable[[bytes], set[Network]]
 
 
-QUESTIONS = (
-    _Question(
+LISTS = (
+    _List(
         "Service CIDRs",
         "/apis/networking.k8s.io/v1/servicecidrs",
         {},
@@ -107,10 +107,10 @@ QUESTIONS = (
         "in a Service CIDR of the hub cluster",
         _service_cidrs,
     ),
-    _Question(
+    _List(
         "API servers' addresses",
         "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
-        # A registry may fill that Service as well: what the hub published is not what is asked for.
+        # Without the hub's own slices: a registry may have this Service as a target, too.
         {"labelSelector": f"{LABEL_SERVICE_NAME}=kubernetes,{LABEL_MANAGED_BY}!={MANAGED_BY}"},
         "endpointslices in the namespace default",
         "default",
@@ -121,16 +121,16 @@ QUESTIONS = (
 
 
 class OwnNetworks:
-    """Learns them.
+    """The hub cluster's own networks, read again periodically.
 
     Args:
         on_change: called when ``networks`` changed.
         pod_ips: the addresses of the hub's own Pod, separated by commas; "" = not known.
-        namespaces: the only ones in which anything is read; empty = all.
+        namespaces: the only namespaces that may be read; empty = all.
 
     Attributes:
-        networks: what is known, with the reason not to publish what is inside; kept through every failure.
-        asked: set once the API has answered everything, be it that there is none.
+        networks: the known networks, each with the reason why its addresses are not published; kept if a read fails.
+        asked: set once the API has answered every list, even with 403 or 404.
     """
 
     def __init__(
@@ -147,20 +147,20 @@ class OwnNetworks:
         self._on_change = on_change
         self._namespaces = namespaces
         self._known: dict[str, set[Network]] = {"the hub's own Pod": _hosts(pod_ips.split(","))}
-        """By the reason not to publish them."""
+        """Reason why the addresses are not published -> networks."""
         self._refused: dict[str, str] = {}
         self.networks = self._sorted()
 
     async def run(self) -> None:
-        """Look again and again until cancelled."""
+        """Read the networks periodically until cancelled."""
         backoff = Backoff(cap=PERIOD)
         while True:
             answered = await self.look()
             await self._clock.sleep(PERIOD if answered else backoff.next(self._clock.now()))
 
     async def look(self) -> bool:
-        """Ask everything once; False = something was not answered."""
-        answered = all(await asyncio.gather(*map(self._ask, QUESTIONS)))
+        """Read all lists once; False = the API did not answer one of them."""
+        answered = all(await asyncio.gather(*map(self._read, LISTS)))
         found = self._sorted()
         if found != self.networks:
             self.networks = found
@@ -169,35 +169,35 @@ class OwnNetworks:
             self.asked.set()
         return answered
 
-    async def _ask(self, question: _Question) -> bool:
-        what, found, reason = question.what, set[Network](), "the API has none"
+    async def _read(self, source: _List) -> bool:
+        what, found, reason = source.what, set[Network](), "the API has none"
         try:
-            if question.namespace and self._namespaces and question.namespace not in self._namespaces:
-                reason = f"{question.namespace} is no --target-namespace"
+            if source.namespace and self._namespaces and source.namespace not in self._namespaces:
+                reason = f"namespace {source.namespace} is not a --target-namespace"
             else:
-                body = await self._client.request("GET", question.path, params=question.params, timeout=TIMEOUT)
-                found = question.read(body)
+                body = await self._client.request("GET", source.path, params=source.params, timeout=TIMEOUT)
+                found = source.read(body)
         except NotFound:
             pass
         except Forbidden:
-            reason = f"the hub's account may not list {question.right}"
+            reason = f"the hub's account may not list {source.right}"
         except (HubError, *UNDECODABLE) as error:
-            log.debug("hub cluster: its %s cannot be learned: %s", what, error)
+            log.debug("hub cluster: its %s cannot be read: %s", what, error)
             return False
-        if not found:  # a cluster has some of each: none is no reason to forget
+        if not found:  # every cluster has such networks, so an empty list does not replace known ones
             if reason != self._refused.get(what):
-                log.info("hub cluster: its %s cannot be learned: %s", what, reason)
+                log.info("hub cluster: its %s cannot be read: %s", what, reason)
             self._refused[what] = reason
             return True
         self._refused.pop(what, None)
-        if found != self._known.get(question.reason, set()):
-            self._known[question.reason] = found
+        if found != self._known.get(source.reason, set()):
+            self._known[source.reason] = found
             log.info("hub cluster: its %s are %s", what, ", ".join(map(_written, sorted(found, key=_order))))
         return True
 
     def _sorted(self) -> tuple[OwnNetwork, ...]:
         known = ((network, reason) for reason, networks in self._known.items() for network in networks)
-        return tuple(sorted(known, key=lambda each: (_order(each[0]), each[1])))
+        return tuple(sorted(known, key=lambda own: (_order(own[0]), own[1])))
 
 
 def _order(network: Network) -> tuple[int, int, int]:

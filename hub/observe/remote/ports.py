@@ -1,6 +1,6 @@
-"""The ports of one Service of a source cluster, for registry entries that name them instead of writing numbers.
+"""Follows one Service of a source cluster, for targets that take port numbers from it.
 
-A Service that is gone, or that cannot be read, is unknown: it has no number, and whoever asks keeps the last.
+While the Service does not exist or cannot be read, its ports are unknown, and targets keep the last known numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RemoteService:
     """Follows one Service of a source cluster.
 
     Args:
-        on_change: called when what it says may have changed.
+        on_change: called when the ports, or the problem, may have changed.
     """
 
     def __init__(
@@ -46,30 +46,31 @@ class RemoteService:
         while True:
             try:
                 async with aclosing(self._reader.services(*self._key)) as states:
-                    async for service in states:  # no reset: a list without a watch is half of a success
+                    # The backoff is not reset here: the list may succeed while every watch fails.
+                    async for service in states:
                         self._set(service, "" if service is not None else "it does not exist")
             except HubError as error:
                 self._set(self.service, str(error))
             await self._clock.sleep(backoff.next(self._clock.now()))
 
     async def settled(self) -> None:
-        """Wait until it was read, or could not be."""
+        """Wait until the first read has succeeded or failed."""
         await self._answered.wait()
 
     def node_port(self, port: int | str) -> PortReading:
         """The nodePort of one of its ports, by name or number."""
         if self.service is None:
             return PortReading(None, self.problem)
-        for each in self.service.ports:
-            if port in (each.name, each.port):
-                if each.node_port:
-                    return PortReading(each.node_port)
+        for found in self.service.ports:
+            if port in (found.name, found.port):
+                if found.node_port:
+                    return PortReading(found.node_port)
                 return PortReading(None, f"it has no nodePort (the Service is of type {self.service.kind})")
-        named = ", ".join(each.name or str(each.port) for each in self.service.ports)
-        return PortReading(None, f"the Service has no such port, but {named or 'none'}")
+        known = ", ".join(found.name or str(found.port) for found in self.service.ports)
+        return PortReading(None, f"the Service has no such port; its ports: {known or 'none'}")
 
     def health_check_node_port(self) -> PortReading:
-        """Its healthCheckNodePort; the last one, where the Service cannot be read or is gone."""
+        """The healthCheckNodePort; the last known one while the Service cannot be read or does not exist."""
         if self.service is None:
             return PortReading(self._checked_at, self.problem)
         if self.service.health_check_node_port:
@@ -81,7 +82,7 @@ class RemoteService:
         if service == self.service and problem == self.problem:
             return
         if problem and problem != self.problem:
-            log.warning("%s: %s; ports read from it stay as they are", self._what, problem)
+            log.warning("%s: %s; ports read from it are kept", self._what, problem)
         self.service, self.problem = service, problem
         if service is not None:
             self._checked_at = service.health_check_node_port or None

@@ -1,7 +1,7 @@
-"""What a provider may read of a cluster's API: single Services and the EndpointSlices of single Services.
+"""Read access to a cluster's API for providers: single Services, and the EndpointSlices of single Services.
 
-One list and one watch for each that somebody follows, held by the iterator: where nobody follows, nothing
-is asked. Both stay inside one namespace and are narrowed by a selector, so that a Role is enough.
+Every iterator has a list and a watch of its own, which end with it. Both are limited to one namespace and to a
+selector, so that a Role is enough.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hub.runtime.clock import Clock
 T = TypeVar("T")
 
 SLICES_RULE: Final = "endpointslices.discovery.k8s.io: get, list, watch"
-"""The RBAC rule that reading slices needs; writing them is never done elsewhere than in the hub cluster."""
+"""The RBAC rule for reading slices. Slices are written in the hub cluster only."""
 
 
 class ClusterReader:
@@ -31,7 +31,7 @@ class ClusterReader:
 
     Args:
         cluster: its name in the registry.
-        client: gives its client, once there is one.
+        client: waits for the cluster's client and returns it.
     """
 
     def __init__(self, cluster: str, client: Callable[[], Awaitable[Client]], clock: Clock) -> None:
@@ -43,7 +43,7 @@ class ClusterReader:
         """Follow one Service: its state now, then each change; None while it does not exist.
 
         Raises:
-            TransientProviderError: the API failed; what was said before is old.
+            TransientProviderError: the API failed; the last state may be outdated.
         """
         params = {"fieldSelector": f"metadata.name={name}"}
         async with aclosing(self._follow(SERVICES, SERVICES.rule, namespace, name, params)) as states:
@@ -54,7 +54,7 @@ class ClusterReader:
         """Follow the slices of one Service: all of them now, then after each change, sorted by name.
 
         Raises:
-            TransientProviderError: the API failed; what was said before is old.
+            TransientProviderError: the API failed; the last state may be outdated.
         """
         params = {"labelSelector": f"{LABEL_SERVICE_NAME}={service}"}
         async with aclosing(self._follow(SLICES, SLICES_RULE, namespace, service, params)) as states:
@@ -66,8 +66,7 @@ class ClusterReader:
     ) -> AsyncGenerator[tuple[T, ...], None]:
         what = f"{resource.name} of {namespace}/{name} in {self._cluster}"
         feed: _Feed[T] = _Feed()
-        # The plain resource: it has no peek, which is for slices that this process writes.
-        plain = resource._replace(peek=None)
+        plain = resource._replace(peek=None)  # peek is for slices that this process writes
         reflector = Reflector(
             what, await self._client(), plain, feed, feed, self._clock, params=params, namespace=namespace
         )
@@ -104,7 +103,7 @@ class _Feed(Generic[T]):
         return tuple(self._objects[key] for key in sorted(self._objects))
 
     def ended(self, _: object) -> None:
-        """The reflector ended, which it never does by itself."""
+        """The reflector ended, which happens only after an unexpected error."""
         self.news.set()
 
     # --- the store -----------------------------------------------------------------------------------
@@ -128,10 +127,10 @@ class _Feed(Generic[T]):
     # --- the observer --------------------------------------------------------------------------------
 
     def listing(self) -> None:
-        """A list is needed: what was said stays until it is there."""
+        """A new list has begun; the known objects stay until it is complete."""
 
     def answered(self) -> None:
-        """Complete and current."""
+        """The objects are complete and current."""
 
     def failed(self, error: HubError) -> None:
         """An attempt failed."""

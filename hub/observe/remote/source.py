@@ -1,7 +1,7 @@
-"""One source: a cluster seen through one provider with one configuration.
+"""One source: a cluster and one provider with one configuration.
 
-Brings together the cluster's nodes and the provider's answers, and builds from them the views that
-targets publish; one view per node policy, shared by all targets with that policy.
+Builds views, which are what targets publish, from the cluster's nodes and the provider's answers. There is one view for
+each node policy, shared by all targets with that policy.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ log = logging.getLogger(__name__)
 
 NOT_LOADED: Final = "its provider is not ready yet"
 LOOK_AGAIN: Final = 1.0
-"""Seconds until it is seen whether a list that was asked for has come."""
+"""Seconds until a view is built again after a list was requested for it."""
 
 
 class Source:
-    """A (cluster, provider) pair at work.
+    """A cluster and a provider.
 
     Args:
-        remote: None where the provider brings endpoints and no Nodes are followed.
+        remote: the cluster's Nodes; None if the cluster has no kubeconfig.
         on_change: called when a view may have changed.
     """
 
@@ -75,16 +75,16 @@ class Source:
         self._memories: dict[NodePolicy, SnapshotMemory] = {}
         self._views: dict[NodePolicy, ViewResult] = {}
         self._built: dict[NodePolicy, tuple[int, int]] = {}
-        """Versions of nodes and resolutions that the view in force was built from."""
+        """Versions of the nodes and resolutions that the last view was built from."""
         self._good: dict[NodePolicy, SourceView] = {}
-        """The last complete statements: what is published where it is missing while there is none."""
-        self._stands = False
-        """It made a statement when it was last looked at."""
+        """The last known good views."""
+        self._was_known = False
+        """Whether the source was known at the last call of ``noted``."""
         self._loaded = asyncio.Event()
 
     async def run(self) -> None:
-        """Load the provider's type, then keep asking it; until cancelled."""
-        self._stands = False
+        """Load the provider's type, then follow its answers until cancelled."""
+        self._was_known = False
         backoff = Backoff(base=2.0)
         while True:
             try:
@@ -113,7 +113,7 @@ class Source:
                 await self._resolver.run()
 
     def update(self, spec: ClusterSpec, denied: tuple[Network, ...], own: tuple[OwnNetwork, ...]) -> None:
-        """Another registry entry with the same access and provider: nothing is asked again."""
+        """Apply a changed registry entry with the same kubeconfig and provider; the provider is not called again."""
         addresses = _policy(spec, denied, own)
         if addresses != self._addresses or spec.max_endpoints != self.spec.max_endpoints:
             self._addresses = addresses
@@ -123,8 +123,8 @@ class Source:
         self.spec = spec
 
     def keep(self, policies: Collection[NodePolicy]) -> None:
-        """Forget views under policies that no registry entry has any more: each knows every node."""
-        known: tuple[dict[NodePolicy, Any], ...] = (
+        """Forget the views of other policies, which no registry entry uses; a view holds every node."""
+        by_policy: tuple[dict[NodePolicy, Any], ...] = (
             self._builders,
             self._memories,
             self._views,
@@ -132,8 +132,8 @@ class Source:
             self._good,
         )
         for policy in self._views.keys() - policies:
-            for each in known:
-                each.pop(policy, None)
+            for values in by_policy:
+                values.pop(policy, None)
 
     def nodes_changed(self, changed: Iterable[Node], gone: Iterable[str]) -> bool:
         """The cluster's nodes changed; whether targets must be decided about before the provider has answered.
@@ -146,19 +146,19 @@ class Source:
         return news or any(builder.disrupted for builder in self._builders.values())
 
     def noted(self) -> None:
-        """The cluster's state or the provider's changed: where that ends the statements, the last one is kept.
+        """The state of the cluster or provider changed: when the source becomes unknown, update last known good views.
 
-        Nobody may have asked for it: a Service was paused, or another replica led.
+        They are built here because no pass may have built them: a paused Service, or a replica that does not lead.
         """
-        stood, self._stands = self._stands, not self._unknown()
-        if stood and not self._stands:
+        was_known, self._was_known = self._was_known, not self._unknown()
+        if was_known and not self._was_known:
             for policy in self._good:
                 view = self._build(policy, self._views.get(policy), self._clock.wall()).view
                 if view.unknown is None:
                     self._good[policy] = view
 
     async def settled(self) -> None:
-        """Wait until there is a first statement, or it is known why there is none."""
+        """Wait until the source is known, or ``problem`` says why it is not."""
         if self._remote is not None:
             await self._remote.settled()
         await self._loaded.wait()
@@ -169,7 +169,7 @@ class Source:
 
     @property
     def problem(self) -> str:
-        """Why the source makes no statement; "" when it does."""
+        """Why the source is unknown or its provider fails; "" if neither."""
         if self._remote is not None and self._remote.status.state is not State.READY:
             status = self._remote.status
             return f"{status.state}: {status.error}" if status.error else str(status.state)
@@ -182,7 +182,7 @@ class Source:
 
     @property
     def failing_since(self) -> float | None:
-        """Unix time since which the provider fails; None where it does not."""
+        """Unix time since which the provider fails; None if it does not."""
         feed = self._watch or self._resolver
         if feed is None:
             return None if self._problem is NOT_LOADED else self._began
@@ -190,26 +190,26 @@ class Source:
 
     @property
     def scope(self) -> str:
-        """What the provider's configuration depends on, see :class:`ProviderType`; "" where nobody says."""
+        """What the provider's configuration depends on, see :class:`ProviderType`; "" if the type does not say."""
         feed = self._watch or self._resolver
         return feed.scope if feed is not None else ""
 
     def seen(self, policy: NodePolicy) -> ViewResult | None:
-        """The view that the last pass under a node policy got; None where there was no pass, or no statement."""
+        """The view of the last pass under a node policy; None if there was no pass, or the source was unknown."""
         found = self._views.get(policy)
         return found if found is not None and found.view.unknown is None else None
 
     @property
     def addresses(self) -> AddressPolicy:
-        """Which addresses may be published, or contacted."""
+        """Which addresses may be published and probed."""
         return self._addresses
 
     @property
     def answers(self) -> int:
-        """Number of the last complete, successful answer: of the provider, where it is polled, or a list of Nodes.
+        """Number of complete answers: of the provider if it is polled, else lists of Nodes.
 
-        Without a Node there is nothing to ask a provider: each list that says so is an answer. The number may fall
-        then; it only tells answers apart.
+        A provider is not called while the cluster has no Node, so lists count then. The number may become smaller when
+        that changes; it only distinguishes answers.
         """
         if self._watch is not None:
             return self._watch.answers
@@ -219,35 +219,36 @@ class Source:
 
     @property
     def resolutions(self) -> Mapping[str, Resolution]:
-        """What the provider said of each node."""
+        """The provider's resolution of each node, by name."""
         return self._resolver.resolutions if self._resolver is not None else {}
 
     def view(self, policy: NodePolicy) -> ViewResult:
-        """What this source offers under a node policy, now."""
+        """The view of this source under a node policy, now."""
         unknown = self._unknown()
         if unknown:
-            return self._without_statement(policy, unknown)
+            return self._unknown_view(policy, unknown)
         now = self._clock.wall()
         version = self._version()
         last = self._views.get(policy)
         if last is not None and self._built.get(policy) == version and (last.wake_at is None or now < last.wake_at):
             return last
         result = self._build(policy, last, now)
-        if result.wake_at is not None and result.wake_at <= now:  # a grace is over, but for a word of the cluster
+        # A grace period has ended by the clock, but the Nodes were last confirmed before its end: list them again.
+        if result.wake_at is not None and result.wake_at <= now:
             assert self._remote is not None  # noqa: S101 - only Nodes have a grace
             self._remote.list_again(STEADY)
             result = replace(result, wake_at=now + LOOK_AGAIN)
         good = self._good.get(policy)
         if result.view.unknown is None:
             self._good[policy] = result.view
-        elif good is not None:  # too many to be believed
+        elif good is not None:  # more than maxEndpoints
             result = replace(result, view=msgspec.structs.replace(good, unknown=result.view.unknown))
         self._views[policy] = result
         self._built[policy] = version
         return result
 
     def _version(self) -> tuple[int, int]:
-        """What a view is built from."""
+        """Versions of the nodes and resolutions that a view is built from."""
         if self._watch is not None:
             return self._watch.version, -1
         assert self._remote is not None  # noqa: S101 - _unknown() said so
@@ -272,14 +273,15 @@ class Source:
             self._builders[policy] = builder
         moment = now
         if policy.not_ready_grace > STEADY:
-            # Ready again may be what a cluster that is silent has to say: the grace ends when it says otherwise.
+            # The watch may be silent and the node Ready again: the grace period ends by the time at which the Nodes
+            # were last known to be current.
             moment = min(now, now - self._clock.now() + self._remote.told_at)
         return builder.build(self._remote.nodes, self.resolutions, moment)
 
     def _unknown(self) -> str:
-        """Why nothing may be said at all. A provider that fails leaves what it said before in force."""
-        if self._remote is not None and self._remote.doubts:
-            return self.problem  # also where a provider brings endpoints: it may have read them there
+        """Why the source is unknown; "" if it is known. A failing NodeProvider leaves its earlier answers in force."""
+        if self._remote is not None and self._remote.mismatch:
+            return self.problem  # for every type of provider: it may have read its endpoints from the wrong cluster
         if self._watch is not None:
             return "" if self._watch.snapshot is not None and not self._watch.status.error else self.problem
         if self._resolver is None:
@@ -288,8 +290,8 @@ class Source:
             return self.problem or "no nodes yet"
         return ""
 
-    def _without_statement(self, policy: NodePolicy, why: str) -> ViewResult:
-        """The last known good, marked as no statement; the same object for as long as nothing changes."""
+    def _unknown_view(self, policy: NodePolicy, why: str) -> ViewResult:
+        """The last known good view, marked as unknown; the same object as before if nothing has changed."""
         self._built.pop(policy, None)
         good = self._good.get(policy)
         old = self._views.get(policy)
@@ -307,9 +309,11 @@ def _policy(spec: ClusterSpec, denied: tuple[Network, ...], own: tuple[OwnNetwor
 
 
 def _within(view: SourceView, addresses: AddressPolicy) -> SourceView:
-    """What of a view may still be published."""
+    """The view without addresses that may no longer be published."""
     families = {
-        family: {address: each for address, each in content.items() if isinstance(addresses.check(address), Accepted)}
+        family: {
+            address: endpoint for address, endpoint in content.items() if isinstance(addresses.check(address), Accepted)
+        }
         for family, content in view.endpoints.items()
     }
     return msgspec.structs.replace(view, endpoints=families)

@@ -1,4 +1,4 @@
-"""States of a remote cluster, in words an operator can act on."""
+"""States of a remote cluster, and error texts that tell an operator what to do."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from hub.errors import (
 
 
 class State(StrEnum):
-    """How a remote cluster is doing. Only READY makes a statement about its nodes."""
+    """State of a remote cluster. Its nodes are known in READY only."""
 
     PENDING = "Pending"
     """Not contacted yet, or never (state frozen, no kubeconfig)."""
     SYNCING = "Syncing"
-    """Contacted; the list of nodes is not complete yet, or has to be read anew."""
+    """Contacted; the list of nodes is not complete, or is being read again."""
     READY = "Ready"
     DEGRADED = "Degraded"
-    """Something answers, or would, but somebody must act: 401, 403, certificate, kubeconfig, garbage."""
+    """An operator must act: 401, 403, a rejected certificate, an unusable kubeconfig, an undecodable answer."""
     UNREACHABLE = "Unreachable"
-    """Connection-level failure only."""
+    """No connection."""
     WRONG_CLUSTER = "WrongCluster"
-    """Another cluster answers under this name than before; nothing it says counts until that is approved."""
+    """Another cluster than before answers under this name; its answers are ignored until an operator approves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ClusterStatus:
 
     Attributes:
         since: Unix time at which ``state`` last changed.
-        error: the last error in plain words; "" in READY.
+        error: the last error; "" in READY.
     """
 
     state: State
@@ -48,31 +48,31 @@ class ClusterStatus:
 
 
 def state_after(error: HubError) -> State:
-    """The state an error puts a cluster into."""
+    """The state of a cluster after an error."""
     return State.UNREACHABLE if isinstance(error, ClusterUnreachable) else State.DEGRADED
 
 
 class StartingServer:
-    """Tells a missing RBAC rule from an API server that has just started: that refuses everything for some seconds."""
+    """Distinguishes a missing RBAC rule from an API server that has just started and answers 403 for some seconds."""
 
     PATIENCE = 3
-    """Refusals in a row; a reflector's third comes after 2 to 5 s."""
+    """403s in a row that count as a missing rule; a reflector's third attempt comes after 2 to 5 s."""
 
     def __init__(self) -> None:
         self._refusals = 0
 
     def over(self, error: HubError | None) -> bool:
-        """Whether what an attempt came to (None = an answer) is worth a warning."""
+        """Whether to warn about the outcome of an attempt; None = success."""
         self._refusals = self._refusals + 1 if isinstance(error, Forbidden) else 0
         return error is not None and not 0 < self._refusals < self.PATIENCE
 
 
 def in_words(error: HubError, cluster: str, rule: str) -> str:
-    """What is wrong and what to do about it.
+    """The error's text, with advice if there is any.
 
     Args:
-        error: what happened.
-        cluster: where.
+        error: the error.
+        cluster: name of the cluster.
         rule: the RBAC rule that the failed request needed, for a 403.
     """
     match error:
@@ -85,6 +85,6 @@ def in_words(error: HubError, cluster: str, rule: str) -> str:
         case CertificateRejected() | CredentialError() | KubeconfigError():
             return str(error)
         case ApiError(status=status) if status >= 500:
-            return f"{status}: the API server has a problem of its own: {error.message or error.reason}"
+            return f"{status}: the API server failed: {error.message or error.reason}"
         case _:
             return str(error)

@@ -227,7 +227,7 @@ def test_clusters_that_wait_for_somebody_are_among_what_does() -> None:
 
 async def test_the_approval_of_a_rebuilt_cluster_is_found_in_what_is_said_of_it(watched: Watched) -> None:
     """In the words of the one who says it."""
-    doubt = watched.hub.identities.doubt("eu", "another")
+    doubt = watched.hub.identities.check("eu", "another")
     assert doubt is not None
     [needed] = attention(Status(clusters=(Cluster("eu", state="WrongCluster", error=doubt),)))
     assert needed.command.startswith("hub approve cluster/eu ")

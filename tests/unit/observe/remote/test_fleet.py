@@ -308,10 +308,10 @@ async def test_a_kubeconfig_that_cannot_be_used_is_said(connected: Connected, ca
     unit, path = connected.follow(), connected.path
     await unit.settled()
     path.write_text("clusters: [oops\n")
-    await until(lambda: "goes on with" in caplog.text)
+    await until(lambda: "keeps the previous" in caplog.text)
     await asyncio.sleep(0.2)
-    [said] = [each.getMessage() for each in caplog.records if "goes on with" in each.getMessage()]
-    assert said.startswith(f"cluster eu: goes on with the kubeconfig it had: kubeconfig {path}:")
+    [said] = [each.getMessage() for each in caplog.records if "keeps the previous" in each.getMessage()]
+    assert said.startswith(f"cluster eu: keeps the previous kubeconfig: kubeconfig {path}:")
     assert unit.status.state is State.READY
     connected.sim.rotate_token()
     connected.sim.cut_stream()

@@ -36,15 +36,15 @@ class World:
         self.registry = Registry("default", {"eu": ClusterSpec("eu", None), **clusters}, {})
         self.identities = Identities(lambda: self.registry, lambda: self.slices, lambda: self.approved, " --owner x")
 
-    def doubt(self, uid: str, name: str = "eu") -> str | None:
-        return self.identities.doubt(name, uid)
+    def check(self, uid: str, name: str = "eu") -> str | None:
+        return self.identities.check(name, uid)
 
 
 def test_the_first_one_is_believed_and_remembered() -> None:
     """Also while no slice carries its UID."""
     world = World(marked("eu"), marked("us", "b"))
-    assert (world.doubt("a"), world.doubt("a")) == ("", "")
-    assert "has UID b" in (world.doubt("b") or "")
+    assert (world.check("a"), world.check("a")) == ("", "")
+    assert "has UID b" in (world.check("b") or "")
     assert world.identities.uid("eu") == "a"
 
 
@@ -52,31 +52,31 @@ def test_slices_tell_a_hub_that_starts() -> None:
     """One of them is enough; the message has the whole command."""
     world = World(marked("eu"), marked("eu", "a", "s-1"))
     assert world.identities.uid("eu") == "a"
-    problem = world.doubt("b") or ""
+    problem = world.check("b") or ""
     assert "that of this name's cluster was a" in problem
     assert problem.endswith(f"hub approve cluster/eu {digest('eu', 'b')} --owner x")
-    assert world.doubt("a") == ""
+    assert world.check("a") == ""
 
 
 def test_nothing_is_said_before_the_slices_are_known() -> None:
     """Neither that it is the same nor that it is not."""
     world = World()
     world.slices = None
-    assert (world.doubt("a"), world.identities.uid("eu")) == (None, "")
+    assert (world.check("a"), world.identities.uid("eu")) == (None, "")
     world.slices = (marked("eu", "b"),)
-    assert world.doubt("a")
+    assert world.check("a")
 
 
 def test_an_approval_is_of_a_name_and_a_uid() -> None:
     """It stays in force when it expires; the old cluster is the stranger then."""
     world = World(marked("eu", "a"))
     world.approved = {digest("us", "b"), digest("eu", "c")}
-    assert world.doubt("b")
+    assert world.check("b")
     world.approved = {digest("eu", "b")}
-    assert world.doubt("b") == ""
+    assert world.check("b") == ""
     world.approved = set()
-    assert world.doubt("b") == ""
-    assert (world.doubt("a") or "").startswith("its kube-system Namespace has UID a")
+    assert world.check("b") == ""
+    assert (world.check("a") or "").startswith("its kube-system Namespace has UID a")
     assert world.identities.uid("eu") == "b"
 
 
@@ -84,58 +84,58 @@ def test_a_restart_half_way_through_a_change_believes_both() -> None:
     """Some slices say the old one, some the approved one; which one is to be written is not known then."""
     world = World(marked("eu", "a"), marked("eu", "b", "s-1"))
     assert world.identities.uid("eu") == ""
-    assert world.doubt("b") == ""
+    assert world.check("b") == ""
     assert world.identities.uid("eu") == "b"
-    assert world.doubt("a")
+    assert world.check("a")
 
 
 def test_a_former_name_is_remembered_too() -> None:
     """A rename is no way around it."""
     world = World(marked("old", "a"), new="old")
-    assert world.doubt("b", "new")
-    assert world.doubt("a", "new") == ""
+    assert world.check("b", "new")
+    assert world.check("a", "new") == ""
 
 
 def test_a_cluster_that_left_the_registry_is_forgotten_with_its_slices() -> None:
     """The name is free then."""
     world = World()
-    world.doubt("a")
+    world.check("a")
     world.identities.keep({"eu"})
-    assert world.doubt("b")
+    assert world.check("b")
     world.identities.keep(set())
-    assert world.doubt("b") == ""
+    assert world.check("b") == ""
 
 
 def test_a_name_is_free_once_its_slices_are_gone_although_they_were_read_meanwhile() -> None:
     """Each write of a slice that is parked asks for its UID."""
     world = World(marked("eu", "a"))
-    world.doubt("a")
+    world.check("a")
     world.identities.keep(set())
     assert world.identities.uid("eu") == "a"
-    assert world.doubt("b")
+    assert world.check("b")
     world.slices = None
-    assert world.doubt("b")
+    assert world.check("b")
     world.slices = (marked("us", "a"),)
-    assert world.doubt("b") == ""
+    assert world.check("b") == ""
 
 
 def test_a_name_that_stayed_is_not_free_without_slices() -> None:
     """Its Service may have been deleted by mistake, and made anew."""
     world = World(marked("eu", "a"))
-    assert world.doubt("b")
+    assert world.check("b")
     world.slices = ()
-    assert world.doubt("b")
+    assert world.check("b")
 
 
 def test_what_another_hub_wrote_counts_before_what_was_believed() -> None:
     """It led until now, and the other cluster was approved there; where it wrote nothing, memory stands."""
     world = World(marked("eu", "a"))
-    world.doubt("a")
-    world.doubt("x", "us")
+    world.check("a")
+    world.check("x", "us")
     world.slices = (marked("eu", "b"),)
     world.identities.reread()
-    assert world.doubt("b") == ""
-    assert world.doubt("y", "us")
+    assert world.check("b") == ""
+    assert world.check("y", "us")
 
 
 # --- reading it ------------------------------------------------------------------------------------
@@ -198,15 +198,15 @@ def uid(text: str) -> bytes:
 class Unit:
     """A remote cluster with a connection whose identity is being read; the test plays its reflector."""
 
-    def __init__(self, *answers: bytes | HubError, doubt: Callable[[str, str], str | None] = lambda *_: "") -> None:
+    def __init__(self, *answers: bytes | HubError, check: Callable[[str, str], str | None] = lambda *_: "") -> None:
         self.states: list[str] = []
         clock = cast("Any", Clock())
         self.it = RemoteCluster(
-            ClusterSpec("eu", None), cast("Any", None), clock, cast("Any", None), lambda *_: None, self._note, doubt
+            ClusterSpec("eu", None), cast("Any", None), clock, cast("Any", None), lambda *_: None, self._note, check
         )
         self.server = Answers(*answers)
         self.it.client = cast("Client", self.server)
-        self.it._in_doubt()
+        self.it._forget_identity()
         self.it._identify.set()
         self.task = asyncio.create_task(self.it._identifying(self.it.client))
 
@@ -243,7 +243,7 @@ async def test_nodes_are_no_statement_before_it_is_known_whose_they_are() -> Non
 async def test_another_cluster_makes_no_statement_until_it_is_approved() -> None:
     """Whatever it lists; and its failures do not hide what it is."""
     reasons = {"b": "not the one"}
-    unit = Unit(uid("b"), doubt=lambda _, uid: reasons.get(uid, ""))
+    unit = Unit(uid("b"), check=lambda _, uid: reasons.get(uid, ""))
     unit.lists()
     await unit.turns()
     unit.lists()
@@ -259,7 +259,7 @@ async def test_another_cluster_makes_no_statement_until_it_is_approved() -> None
 async def test_another_reason_for_the_same_state_is_told() -> None:
     """What was found of its twins, and of its targets, may be of the UID that it had before."""
     reasons = ["not the one"]
-    unit = Unit(uid("b"), doubt=lambda *_: reasons[-1])
+    unit = Unit(uid("b"), check=lambda *_: reasons[-1])
     unit.lists()
     await unit.turns()
     reasons.append("not this one either")
@@ -271,7 +271,7 @@ async def test_another_reason_for_the_same_state_is_told() -> None:
 
 async def test_it_is_asked_again_after_a_lost_connection_and_a_new_list() -> None:
     """Another cluster may answer there then."""
-    unit = Unit(uid("a"), uid("a"), uid("b"), doubt=lambda _, uid: "wrong" if uid == "b" else "")
+    unit = Unit(uid("a"), uid("a"), uid("b"), check=lambda _, uid: "wrong" if uid == "b" else "")
     unit.lists()
     await unit.turns()
     unit.it.failed(ClusterUnreachable("gone"))
@@ -296,13 +296,13 @@ async def test_a_uid_that_may_not_be_read_is_not_missed(error: HubError, caplog:
         await unit.turns()
         assert unit.it.status.state is State.READY
         unit.it.failed(ClusterUnreachable("gone"))
-    assert sum("not checked whether" in record.message for record in caplog.records) == 1
+    assert sum("its identity cannot be checked" in record.message for record in caplog.records) == 1
 
 
 @pytest.mark.parametrize("error", [Forbidden(403), NotFound(404)])
 async def test_a_uid_that_was_refused_with_the_nodes_is_asked_for_with_them(error: HubError) -> None:
     """Whoever grants the account its rights later makes no other cluster of it unseen; where it stays, that is that."""
-    unit = Unit(error, doubt=lambda _, uid: "wrong" if uid == "b" else "")
+    unit = Unit(error, check=lambda _, uid: "wrong" if uid == "b" else "")
     unit.it.failed(error)
     await unit.turns()
     asked, unit.server.answers = unit.server.asked, [uid("b")]
@@ -327,7 +327,7 @@ async def test_a_uid_that_stays_refused_is_asked_for_once_more() -> None:
 
 async def test_a_server_that_only_starts_is_asked_again() -> None:
     """It refuses everything for a moment: the Nodes too."""
-    unit = Unit(Forbidden(403), uid("b"), doubt=lambda *_: "wrong")
+    unit = Unit(Forbidden(403), uid("b"), check=lambda *_: "wrong")
     await unit.turns()
     assert unit.it.status.state is State.WRONG_CLUSTER
 
@@ -338,16 +338,16 @@ async def test_an_account_without_nodes_is_identified_too() -> None:
     await unit.turns()
     unit.it.failed(Forbidden(403))
     await unit.turns()
-    assert (unit.it.doubts, unit.it.status.state, unit.server.asked) == ("", State.DEGRADED, module.REFUSALS)
+    assert (unit.it.mismatch, unit.it.status.state, unit.server.asked) == ("", State.DEGRADED, module.REFUSALS)
 
 
 async def test_providers_read_nothing_from_another_cluster() -> None:
     """They get the connection once it is known whose it is."""
     reasons = {"b": "not the one"}
-    unit = Unit(uid("b"), doubt=lambda _, uid: reasons.get(uid, ""))
+    unit = Unit(uid("b"), check=lambda _, uid: reasons.get(uid, ""))
     waiting = asyncio.create_task(unit.it.connection())
     await unit.turns()
-    assert (unit.it.doubts, waiting.done()) == ("not the one", False)
+    assert (unit.it.mismatch, waiting.done()) == ("not the one", False)
     reasons.clear()
     unit.it.reconsider()
     assert await waiting is unit.it.client

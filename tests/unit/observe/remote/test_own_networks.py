@@ -101,7 +101,7 @@ async def test_one_without_the_other(caplog: pytest.LogCaptureFixture) -> None:
     assert await learner.own.look()
     assert set(learner.known().values()) == {IN_A_SERVICE_CIDR}
     assert (
-        "hub cluster: its API servers' addresses cannot be learned: "
+        "hub cluster: its API servers' addresses cannot be read: "
         "the hub's account may not list endpointslices in the namespace default"
     ) in caplog.messages
 
@@ -120,7 +120,7 @@ async def test_a_hub_of_some_namespaces_reads_in_no_other(
         3 + asked,
         True,
     )
-    line = "hub cluster: its API servers' addresses cannot be learned: default is no --target-namespace"
+    line = "hub cluster: its API servers' addresses cannot be read: namespace default is not a --target-namespace"
     assert caplog.messages.count(line) == (not asked)
 
 

@@ -134,7 +134,7 @@ async def test_a_port_goes_by_name_or_number(sim: SimulatedCluster, remote: Remo
     sim.put(node_port(30500))
     await until(lambda: remote.node_port("https").number == 30500)
     assert remote.node_port(443).number == 30500
-    assert remote.node_port("http").problem == "the Service has no such port, but https"
+    assert remote.node_port("http").problem == "the Service has no such port; its ports: https"
     sim.put(node_port(30501))
     await until(lambda: remote.node_port("https").number == 30501)
 

@@ -55,7 +55,7 @@ def test_a_401_says_what_to_renew() -> None:
 def test_a_5xx_is_the_servers_own_problem() -> None:
     """With its message."""
     text = in_words(ServerFault(500, "InternalError", "etcd is away"), "eu", "")
-    assert text == "500: the API server has a problem of its own: etcd is away"
+    assert text == "500: the API server failed: etcd is away"
 
 
 def test_a_starting_server_may_refuse_twice_before_a_rule_is_missed() -> None:
@@ -83,4 +83,4 @@ def test_other_errors_speak_for_themselves(error: HubError) -> None:
 def test_a_5xx_without_a_message_is_named_by_its_reason() -> None:
     """Something is always said."""
     text = in_words(ServerFault(500, "InternalError", ""), "eu", "")
-    assert text == "500: the API server has a problem of its own: InternalError"
+    assert text == "500: the API server failed: InternalError"
