@@ -1,4 +1,4 @@
-"""What a provider asks of the hub from its own loop: the cluster's API, Secrets, and a new pass."""
+"""Forwards a provider's calls from its own event loop to the hub's: ``changed()`` and reads of the cluster's API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class ChangedCall:
-    """``ClusterContext.changed()``: however often a provider calls it, the hub's loop has one call waiting at most."""
+    """``ClusterContext.changed()``; at most one call waits in the hub's loop, however often a provider calls it."""
 
     def __init__(self, loop: PluginLoop, changed: Callable[[], None]) -> None:
         self._loop = loop
@@ -29,12 +29,12 @@ class ChangedCall:
             self._loop.tell(self._pass_on)
 
     def _pass_on(self) -> None:
-        self._waiting = False  # before the call: what is asked for from here on is asked anew
+        self._waiting = False  # before the call, so that a change during the call is passed on, too
         self._changed()
 
 
 class BridgedCluster:
-    """``ClusterContext.api``: followed in the hub's loop, read in the provider's; the newest state counts."""
+    """``ClusterContext.api``: objects are followed in the hub's loop; the provider's loop gets the newest state."""
 
     def __init__(self, loop: PluginLoop, api: ReadOnlyCluster) -> None:
         self._loop = loop
@@ -63,7 +63,7 @@ class BridgedCluster:
         try:
             async for state in stream:
                 self._loop.post(feed.put, state)
-            raise TransientProviderError("the API is no longer followed")  # noqa: TRY301 - as any other end
+            raise TransientProviderError("the API is no longer followed")  # noqa: TRY301 - handled as any other error
         except Exception as error:  # noqa: BLE001 - raised where the states are read
             self._loop.post(feed.fail, self._loop.clean(error))
         finally:
@@ -81,10 +81,10 @@ class _Feed(Generic[T]):
         self._error: Exception | None = None
 
     async def next(self) -> T:
-        """The newest state that was not read yet.
+        """Wait for a state that was not read yet; states in between are skipped.
 
         Raises:
-            Exception: following it failed.
+            Exception: following the object failed.
         """
         await self._news.wait()
         self._news.clear()
@@ -98,6 +98,6 @@ class _Feed(Generic[T]):
         self._news.set()
 
     def fail(self, error: Exception) -> None:
-        """There will be no more."""
+        """No state follows: following the object failed."""
         self._error = error
         self._news.set()

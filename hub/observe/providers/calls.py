@@ -1,7 +1,7 @@
-"""Calls into a provider, each behind a deadline that the hub's loop keeps: no provider can hold the hub.
+"""Calls into a provider, each with a deadline that the hub's loop enforces, so that a provider cannot block the hub.
 
-A call runs as a task in the provider type's own loop. One that ignores its cancellation is left behind after a grace of
-one second, reported, and the provider is not called again for that cluster while it still runs.
+A call runs as a task in the provider type's own loop. A call that ignores its cancellation is abandoned after
+:data:`GRACE`; until it ends, the provider is not called again for that cluster.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from hub.observe.providers.loops import PluginLoop, Running
 T = TypeVar("T")
 
 GRACE: Final = 1.0
-"""Seconds a cancelled call gets to clean up; SIGTERM must end the whole hub within 5."""
+"""Seconds that a cancelled call has to clean up; SIGTERM must end the whole hub within 5 s."""
 
 
 class Calls:
-    """Calls into one provider, none of which can outlive its deadline by more than the grace."""
+    """Calls into one provider; the caller waits at most for the deadline and the grace."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -32,10 +32,10 @@ class Calls:
         """The result of ``await work()`` in the provider's loop.
 
         Raises:
-            ProviderStalled: it took longer, its loop was left behind, or an earlier call is still running although
-                cancelled.
-            ProviderCrashed: it raised something that is no ``Exception``.
-            HubError: whatever it raised, see :func:`hub.observe.providers.faults.clean`.
+            ProviderStalled: the call took longer than ``seconds``, its loop was abandoned, or an earlier call is still
+                running although cancelled.
+            ProviderCrashed: the call raised a BaseException that is not an ``Exception``.
+            HubError: the call's own error, converted by :func:`hub.observe.providers.faults.clean`.
         """
         running = self.start(loop, what, work)
         try:
@@ -51,20 +51,20 @@ class Calls:
                 )
             return running.ended.result()
         finally:
-            del running  # it keeps the error, whose traceback leads to this frame
+            del running  # breaks a reference cycle: it holds the error, whose traceback holds this frame
 
     def start(self, loop: PluginLoop, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
-        """``await work()`` in the provider's loop, for a call that lasts; end it with :meth:`abandon`.
+        """Start ``await work()`` in the provider's loop, without a deadline; end it with :meth:`abandon`.
 
         Raises:
-            ProviderStalled: the loop was left behind, or an earlier call is still running although cancelled.
+            ProviderStalled: the loop was abandoned, or an earlier call is still running although cancelled.
         """
         if self._stuck:
             raise ProviderStalled(f"an earlier call still runs although it was cancelled; {what} was not called")
         return loop.start(self._name, what, work)
 
     async def abandon(self, running: Running[Any]) -> bool:
-        """Cancel a call and wait a moment; False where it still runs."""
+        """Cancel a call and wait for :data:`GRACE`; False if it still runs."""
         running.cancel()
         self._stuck.add(running)
         running.ended.add_done_callback(lambda _: self._stuck.discard(running))
@@ -73,16 +73,16 @@ class Calls:
 
 
 class Held(Generic[T]):
-    """An async context manager kept open by a task of its own, so that it is left by the task that entered it.
+    """An async context manager kept open by a task of its own, so that the same task enters and exits it.
 
     Args:
-        calls: the calls it is one of: not entered while one of them was left behind and still runs.
-        loop: where it is entered.
+        calls: the provider's calls; the manager is not entered while an abandoned call still runs.
+        loop: the event loop of the task.
         enter: makes the manager.
 
     Attributes:
-        running: the call that holds it open; ends when the manager was left, wanted or not. None before :meth:`open`,
-            and once :meth:`failure` was asked.
+        running: the task; it ends when the manager has exited, on request or by itself. None before :meth:`open` and
+            after :meth:`failure`.
     """
 
     def __init__(self, calls: Calls, loop: PluginLoop, enter: Callable[[], AbstractAsyncContextManager[T]]) -> None:
@@ -90,21 +90,21 @@ class Held(Generic[T]):
         self._loop = loop
         self._enter = enter
         self._stop = asyncio.Event()
-        """Waited for and set in the provider's loop only."""
+        """Used in the provider's loop only."""
         self.running: Running[None] | None = None
 
     @property
     def alive(self) -> bool:
-        """Open, as far as is known."""
+        """Whether the manager is open."""
         return self.running is not None and not self.running.ended.done()
 
     async def open(self, seconds: float) -> T:
-        """Enter; what is yielded.
+        """Enter the manager and return the value that it yields.
 
         Raises:
-            ProviderStalled: entering took longer, the loop was left behind, or an earlier call still runs although it
-                was cancelled.
-            HubError: whatever entering raised.
+            ProviderStalled: entering took longer than ``seconds``, the loop was abandoned, or an earlier call still
+                runs although it was cancelled.
+            HubError: the manager's own error, see :meth:`Calls.call`.
         """
         entered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         running = self.running = self._calls.start(self._loop, "open", partial(self._hold, entered))
@@ -118,7 +118,7 @@ class Held(Generic[T]):
         if entered.done():
             return entered.result()
         if not running.ended.done():
-            self._loop.post(self._stop.set)  # should it get there after all, it closes at once
+            self._loop.post(self._stop.set)  # if entering succeeds later, the manager exits at once
             ended = await self._calls.abandon(running)
             raise ProviderStalled(
                 f"opening did not end within {seconds:g} s" + ("" if ended else " and ignores cancellation")
@@ -131,7 +131,7 @@ class Held(Generic[T]):
         raise ProviderCrashed("opening ended without a provider")
 
     async def close(self, seconds: float) -> None:
-        """Leave; cancelled after ``seconds``, and left behind after the grace. Raises nothing."""
+        """Exit the manager: the task is cancelled after ``seconds`` and abandoned after the grace. Raises nothing."""
         running = self.running
         if running is None:
             return
@@ -144,9 +144,9 @@ class Held(Generic[T]):
                     await self._calls.abandon(running)
 
     def failure(self) -> Exception:
-        """Why a manager that should be open is not; asked once."""
+        """Why the manager exited by itself; call it once, after it was opened and ``alive`` became False."""
         running, self.running = self.running, None
-        assert running is not None  # noqa: S101 - only asked of one that was opened
+        assert running is not None  # noqa: S101 - it was opened
         error = running.ended.exception()
         return error if isinstance(error, Exception) else ProviderCrashed("the provider closed itself")
 

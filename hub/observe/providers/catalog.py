@@ -1,10 +1,9 @@
-"""Which provider types are installed, and loading the ones the registry names.
+"""Lists the installed provider types, and imports those that the registry names.
 
-Entry points of group ``hub.providers`` are listed without importing anything. A type is imported when it
-is asked for by name, in a daemon thread of its own and with a deadline: foreign code may hang, raise
-anything or call ``sys.exit``, and then only the clusters that name it are worse off. A failure is final
-for the life of the process (a half-imported module cannot be trusted); a stalled import that ends after
-all is taken.
+Entry points of group ``hub.providers`` are listed without importing them. A type is imported when it is first needed,
+in a daemon thread of its own and with a deadline: plugin code may hang, raise anything or call ``sys.exit``, which must
+affect only the clusters that use it. A failed import is not repeated in this process, since a partly imported module
+may be inconsistent. An import that ends after its deadline is used.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ from hub.plugin.spec import (
 log = logging.getLogger(__name__)
 
 IMPORT_DEADLINE: Final = 10.0
-"""Seconds an import and its hook may take: the heaviest cloud SDKs need 2 to 3 on a slow machine."""
+"""Seconds for an import and its hook; large cloud SDKs take 2 to 3 s on a slow machine."""
 
 SUPPORTED_API: Final = frozenset({API_VERSION})
-"""Values of ``ProviderType.api_version`` this hub can run."""
+"""Values of ``ProviderType.api_version`` that this hub supports."""
 
 Fault = Literal["import-failed", "import-stalled", "wrong-hook", "wrong-type", "unsupported-api"]
 EntryState = Literal["ok", "unused", "name-taken"] | Fault
 
 
 class ProviderUnavailable(ProviderError):
-    """A provider type cannot be used: not installed, broken, stalling or ambiguous. ``name`` is the culprit."""
+    """The provider type ``name`` cannot be used: it is not installed, broken, stalling or ambiguous."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(f"provider {name!r}: {message}")
@@ -62,14 +61,14 @@ class CatalogEntry(msgspec.Struct, frozen=True):
 
     Attributes:
         name: the provider's name.
-        distribution: name of the distribution that declares it; "" where its metadata is broken.
+        distribution: name of the distribution that declares it; "" if its metadata is broken.
         version: of the distribution.
         module: the entry point's value.
-        state: ``unused`` until somebody asks for it, then ``ok`` or what is wrong: ``name-taken`` (several
-            distributions provide it), ``import-failed``, ``import-stalled``, ``wrong-hook`` (missing, misspelt, other
-            parameters), ``wrong-type`` (what the hook returned), ``unsupported-api``.
-        error: why it cannot be used, in words.
-        file: the module's file, where known.
+        state: ``unused`` until it is first loaded, then ``ok`` or a fault: ``name-taken`` (several distributions
+            provide it), ``import-failed``, ``import-stalled``, ``wrong-hook`` (missing, misspelt, other parameters),
+            ``wrong-type`` (of the hook's result), ``unsupported-api``.
+        error: why it cannot be used; "" if it can.
+        file: the module's file, if known.
         type: the loaded type.
     """
 
@@ -84,16 +83,16 @@ class CatalogEntry(msgspec.Struct, frozen=True):
 
     @property
     def brings_endpoints(self) -> bool:
-        """Whether it brings endpoints of its own; False while not loaded."""
+        """Whether the type is an EndpointProviderType; False while not loaded."""
         return isinstance(self.type, EndpointProviderType)
 
     def schema(self) -> Mapping[str, Any] | None:
-        """JSON Schema of ``provider.config``; None while not loaded or where it cannot be generated."""
+        """JSON Schema of ``provider.config``; None while not loaded, or if it cannot be generated."""
         if self.type is None:
             return None
         try:
             return schema(self.type.config)
-        except Exception:  # noqa: BLE001 - a schema is a courtesy; foreign code must not break a listing
+        except Exception:  # noqa: BLE001 - plugin code must not break a listing, which does not need the schema
             return None
 
 
@@ -101,7 +100,7 @@ class Catalog:
     """The installed provider types.
 
     Args:
-        find: lists the entry points; the default looks at what is installed.
+        find: lists the entry points; default: those of all installed distributions.
         deadline: seconds an import may take.
     """
 
@@ -122,7 +121,7 @@ class Catalog:
         return tuple(sorted(self._index()))
 
     def entries(self) -> tuple[CatalogEntry, ...]:
-        """Every installed entry point as it stands now, sorted by name and distribution."""
+        """Every installed entry point with its present state, sorted by name and distribution."""
         return tuple(
             entry
             for _, points in sorted(self._index().items())
@@ -140,17 +139,17 @@ class Catalog:
         return owners
 
     def load(self, name: str) -> ProviderType:
-        """The type called ``name``, imported if need be. Blocks up to the deadline.
+        """The type called ``name``, imported if necessary. Blocks up to the deadline.
 
         Raises:
-            ProviderUnavailable: it cannot be used; the message says why and what to do.
+            ProviderUnavailable: the type cannot be used; the message says why and what to do.
         """
         load = self._start(name)
         load.wait(load.remaining(self._deadline))
         return load.result(self._deadline)
 
     async def load_async(self, name: str) -> ProviderType:
-        """As :meth:`load`, without blocking the event loop; what goes wrong is logged, once for all clusters."""
+        """As :meth:`load`, without blocking the event loop; each problem is logged once, not once for each cluster."""
         try:
             return await self._load_async(name)
         except ProviderUnavailable as error:
@@ -167,7 +166,7 @@ class Catalog:
         def finished(_: Future[ProviderType]) -> None:
             try:
                 loop.call_soon_threadsafe(done.set)
-            except RuntimeError:  # the loop has ended, nobody waits
+            except RuntimeError:  # the loop has ended
                 log.debug("provider %r finished importing after the hub ended", name)
 
         load.future.add_done_callback(finished)
@@ -227,7 +226,7 @@ def installed() -> Iterable[importlib.metadata.EntryPoint]:
 
 
 class _Load:
-    """One import under way, or its outcome."""
+    """An import, running or finished."""
 
     def __init__(self, point: importlib.metadata.EntryPoint) -> None:
         self.point = point
@@ -235,7 +234,7 @@ class _Load:
         self._since = 0.0
 
     def start(self) -> None:
-        # The deadline is about a thread of this machine, not about the hub's time: no Clock.
+        # Not the Clock: a test's simulated time does not pass for a real thread.
         self._since = time.monotonic()
         threading.Thread(target=self._run, name=f"import provider {self.point.name}", daemon=True).start()
 
@@ -268,7 +267,7 @@ class _Load:
 
 
 class _Refused(Exception):
-    """Why a plugin is not accepted; the message is for its author."""
+    """A plugin is not accepted; the message tells its author why."""
 
     def __init__(self, fault: Fault, message: str) -> None:
         super().__init__(message)
@@ -314,13 +313,15 @@ def _choose(point: importlib.metadata.EntryPoint, types: list[Any]) -> ProviderT
 
 
 def check_type(type_: ProviderType) -> None:
-    """Refuse a type whose declaration breaks the plugin API.
+    """Check that a type's declaration follows the plugin API.
 
     Raises:
-        Exception: with a message for the plugin's author.
+        Exception: it does not; the message is for the plugin's author.
     """
     if type_.api_version not in SUPPORTED_API:
-        raise _Refused("unsupported-api", f"written for plugin API {type_.api_version}, this hub speaks {API_VERSION}")
+        raise _Refused(
+            "unsupported-api", f"written for plugin API {type_.api_version}, this hub supports {API_VERSION}"
+        )
     if not callable(type_.open):
         raise _Refused("wrong-type", "ProviderType.open is not callable")
     if type_.shared is not None and not callable(type_.shared):
@@ -340,9 +341,9 @@ def check_type(type_: ProviderType) -> None:
 
 
 def _package(module: str) -> str:
-    """The package all code of a plugin is in: its first one that is no namespace others share."""
+    """The outermost package of a plugin that is not a namespace package."""
     parts = module.split(".")
-    if parts[0] == "hub":  # our own demonstration: the rest of the hub is not its code
+    if parts[0] == "hub":  # the built-in demonstration plugin: the rest of package hub is not its code
         return module
     for length in range(1, len(parts)):
         package = ".".join(parts[:length])
@@ -359,7 +360,7 @@ def _describe(error: BaseException) -> str:
 def _distribution(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
     try:
         return (point.dist.name or "", point.dist.version or "") if point.dist is not None else ("", "")
-    except Exception:  # noqa: BLE001 - a distribution without readable metadata still has an entry point
+    except Exception:  # noqa: BLE001 - metadata may be unreadable
         return "", ""
 
 

@@ -1,7 +1,6 @@
-"""A provider's configuration: checked by the plugin's own model, reported by key path.
+"""Validates a provider's configuration with the plugin's own model, and reports problems by key path.
 
-Pydantic's errors are turned into one sentence each; the value itself is never quoted, since it may be a
-credential somebody wrote inline.
+Messages never quote a value, since a user may have written a credential there.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ConfigProblem(msgspec.Struct, frozen=True):
-    """One finding in a ``provider.config``; ``path`` as in ``provider.config.datacenters[0]``."""
+    """One problem in a ``provider.config``; ``path`` as in ``provider.config.datacenters[0]``."""
 
     path: str
     message: str
@@ -31,7 +30,7 @@ class ConfigProblem(msgspec.Struct, frozen=True):
 
 
 class ConfigInvalid(ProviderError):
-    """A configuration its provider type does not accept; ``problems`` lists everything wrong with it."""
+    """A provider type does not accept its configuration; ``problems`` lists all problems."""
 
     def __init__(self, problems: tuple[ConfigProblem, ...]) -> None:
         super().__init__("; ".join(map(str, problems)))
@@ -42,7 +41,7 @@ def parse_config(type_: ProviderType, config: object, path: str = "provider.conf
     """``config`` (plain JSON values) as the type's own model.
 
     Raises:
-        ConfigInvalid: with one problem per finding, in the order of the model.
+        ConfigInvalid: the problems are in the order of the model.
     """
     if not _is_mapping(config):
         raise ConfigInvalid((ConfigProblem(path, "must be a mapping"),))
@@ -52,7 +51,7 @@ def parse_config(type_: ProviderType, config: object, path: str = "provider.conf
 
 
 def _parse_struct(model: type[msgspec.Struct], config: Mapping[str, Any], path: str) -> msgspec.Struct:
-    """A msgspec struct: it stops at the first finding of each kind, unknown keys are all named."""
+    """Parse into a msgspec struct: reports all unknown keys, but only the first wrong value, as msgspec does."""
     known = {field.encode_name for field in msgspec.structs.fields(model)}
     problems = [_unknown_key(f"{path}.{key}", key, known) for key in sorted(set(config) - known)]
     try:
@@ -79,15 +78,15 @@ def _parse_model(type_: ProviderType, model: type[BaseModel], config: Mapping[st
     except ValidationError as error:
         findings = error.errors(include_url=False, include_context=False, include_input=False)
         for finding in findings:
-            if finding["type"] == "too_short" and any(_within(each["loc"], finding["loc"]) for each in findings):
-                continue  # it is short of the items that are wrong
+            if finding["type"] == "too_short" and any(_within(inner["loc"], finding["loc"]) for inner in findings):
+                continue  # pydantic does not count invalid items, which are reported themselves
             place = _path(path, config, finding["loc"], finding["type"])
             if finding["type"] == "extra_forbidden":
                 keys = known if len(finding["loc"]) == 1 else set[str]()
                 problems.append(_unknown_key(place, str(finding["loc"][-1]), keys))
             else:
                 problems.append(ConfigProblem(place, _sentence(finding["msg"])))
-    except Exception as error:  # noqa: BLE001 - a validator is foreign code
+    except Exception as error:  # noqa: BLE001 - a validator is plugin code
         problems.append(ConfigProblem(path, f"provider {type_.name!r} failed to check it: {type(error).__name__}"))
     if problems:
         raise ConfigInvalid(tuple(dict.fromkeys(problems)))
@@ -95,7 +94,7 @@ def _parse_model(type_: ProviderType, model: type[BaseModel], config: Mapping[st
 
 
 def check_config(type_: ProviderType, config: object, path: str = "provider.config") -> tuple[ConfigProblem, ...]:
-    """What is wrong with ``config``; empty where nothing is."""
+    """The problems of ``config``."""
     try:
         parse_config(type_, config, path)
     except ConfigInvalid as error:
@@ -113,7 +112,7 @@ def _unknown_key(place: str, key: str, known: set[str]) -> ConfigProblem:
 
 
 def _path(path: str, value: Any, location: Sequence[int | str], kind: str) -> str:
-    """The key's path; pydantic's locations also name union members, which are no keys of the file."""
+    """The key's path; pydantic's locations also name members of unions, which are not keys of the file."""
     for index, part in enumerate(location):
         if isinstance(part, int):
             path += f"[{part}]"

@@ -1,8 +1,8 @@
-"""What a provider gets from the hub: time, threads, HTTP, credentials, and the limits the flags set.
+"""The contexts that the hub gives to a provider: clock, threads, HTTP, credentials, and the limits of the flags.
 
-One :class:`ProviderHub` per provider type and event loop of it, one :class:`ProviderCluster` per (cluster,
-configuration). Both are used in that loop. A registry is edited by more people than the Deployment: everything a
-configuration may make the hub read, run or contact passes through :class:`Limits` here.
+There is one :class:`ProviderHub` per event loop of a provider type, and one :class:`ProviderCluster` per (cluster,
+configuration); both are used in that loop only. More people edit the registry than the Deployment, so :class:`Limits`
+restricts which files, programs and hosts a configuration can name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 from hub.errors import ProviderError
 from hub.model import Service, Slice
 from hub.observe.providers.faults import describe, places
-from hub.observe.providers.secrets import Credential, ReadSecret, SecretVersion, credential, untold
+from hub.observe.providers.secrets import Credential, ReadSecret, SecretVersion, credential, no_version
 from hub.plugin import rules
 from hub.plugin.http import SharedHttp
 from hub.plugin.spec import (
@@ -43,28 +43,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 THREADS: Final = 4
-"""Blocking calls one provider may have under way: SDK calls are few and shared by clusters."""
+"""Most concurrent blocking calls of one provider type. Providers make few SDK calls and share them between clusters."""
 
-PLACES: Final = 16
-"""Paths of files kept for each cluster: a file is read every few seconds, and making a Path interns its parts."""
+PATHS: Final = 16
+"""File paths cached for each cluster: files are read every few seconds, and every new Path interns its parts."""
 MAX_SCOPE: Final = 128
-"""Characters of a scope: a label of metrics."""
+"""Most characters of a scope, which is a metric label."""
 MAX_SCOPES: Final = 1000
-"""Scopes of one number of a provider: as many data centers as there may be clusters."""
+"""Most scopes of one measure: one data center for each of 1,000 clusters."""
 
 
 def label(scope: str) -> str:
-    """A scope as a label of metrics: no longer than it may be, and fit to be written out."""
+    """A scope as a metric label: cut to :data:`MAX_SCOPE` characters, and valid UTF-8."""
     return scope[:MAX_SCOPE].encode("utf-8", "replace").decode()
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a registry may make providers run, read or contact.
+    """Programs, hosts and files that a registry may name in a provider's configuration.
 
     Attributes:
         allow_exec: programs of ``--allow-exec``, absolute paths.
-        allow_api_hosts: hosts of ``--allow-api-host`` beside each plugin's default; ``host`` or ``host:port``.
-        credentials_dir: folder of ``{file: …}`` credentials, absolute; None = none may be read.
+        allow_api_hosts: ``host`` or ``host:port`` of ``--allow-api-host``, in addition to each plugin's default.
+        credentials_dir: folder of ``{file: …}`` credentials, absolute; None = files are not allowed.
     """
 
     allow_exec: frozenset[str] = frozenset()
@@ -73,7 +73,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class ProviderHub:
-    """HubContext of one provider type, in one event loop."""
+    """The HubContext of one provider type in one event loop."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class ProviderHub:
         limits: Limits | None = None,
         http: SharedHttp | None = None,
         read_secret: ReadSecret | None = None,
-        secret_version: SecretVersion = untold,
+        secret_version: SecretVersion = no_version,
         threads: int = THREADS,
     ) -> None:
         self._name = name
@@ -109,7 +109,7 @@ class ProviderHub:
 
     @property
     def http(self) -> ClientSession:
-        """The loop's session: no proxy from the environment, no cookies; following a redirect raises ClientError."""
+        """The loop's session: ignores proxies of the environment, keeps no cookies, raises ClientError on redirects."""
         return self._http.session()
 
     async def close(self) -> None:
@@ -119,11 +119,11 @@ class ProviderHub:
     async def run_sync(self, function: Callable[..., T], /, *args: Any) -> T:
         """Run a blocking call in a daemon thread, at most ``threads`` at a time.
 
-        A cancelled caller stops waiting at once; the call keeps its slot until it really ends.
+        A cancelled caller stops waiting at once, but the call counts until its thread ends.
 
         Raises:
-            Exception: whatever the call raised; SystemExit and the like arrive as ProviderError.
-            TransientProviderError: the system gives no more threads.
+            Exception: the call's own exception; SystemExit and other BaseExceptions become ProviderError.
+            TransientProviderError: the system cannot start another thread.
         """
         await self._slots.acquire()
         loop = asyncio.get_running_loop()
@@ -169,11 +169,11 @@ class ProviderHub:
 
     @property
     def renewals(self) -> int:
-        """Times a credential this provider read was another one than before."""
+        """How often a credential of this provider has changed."""
         return sum(value.renewals for value in tuple(self._credentials.values()))  # also read in the hub's loop
 
     async def credentials_changed(self, renewals: int) -> bool:
-        """Whether a credential reads otherwise than after so many renewals: what a TerminalProviderError waits for."""
+        """Whether a credential has changed since ``renewals`` had this value."""
         return any([await value.changed() for value in self._credentials.values()]) or self.renewals != renewals
 
     def redact(self, text: str) -> str:
@@ -186,11 +186,11 @@ class ProviderHub:
         self._measures[name] = read
 
     def measures(self) -> Iterator[tuple[str, str, float]]:
-        """What the provider counts: (name, scope, number) as of now. What fails, or is no number, is left out."""
+        """The provider's present measures: (name, scope, number), without those that fail or are not numbers."""
         for name, read in tuple(self._measures.items()):
             try:
                 found = [(label(str(scope)), float(number)) for scope, number in islice(read().items(), MAX_SCOPES)]
-            except BaseException as error:  # noqa: BLE001 - foreign code
+            except BaseException as error:  # noqa: BLE001 - plugin code
                 text = describe(error, self.secrets())
                 self._logger.debug("%s is not measured: %s\n%s", name, text, places(error))
                 continue
@@ -211,7 +211,7 @@ class ProviderHub:
         *,
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
-        timeout: float = 10.0,  # noqa: ASYNC109 - about a process group, see hub.runtime.process
+        timeout: float = 10.0,  # noqa: ASYNC109 - ends a process group, see hub.runtime.process
         stdout_limit: int = 1 << 20,
         stderr_limit: int = 4096,
     ) -> Completed:
@@ -227,13 +227,13 @@ class ProviderHub:
         )
 
     def secrets(self) -> list[str]:
-        """The credentials the provider has read, as texts to keep out of errors, the longest first."""
+        """The credentials that the provider has read, to remove them from error texts, the longest first."""
         values = {value.last() for value in self._credentials.values()}
         return sorted((value for value in values if value and len(value) >= 4), key=len, reverse=True)
 
 
 class ProviderCluster:
-    """ClusterContext of one (cluster, configuration)."""
+    """The ClusterContext of one (cluster, configuration)."""
 
     def __init__(
         self,
@@ -249,7 +249,7 @@ class ProviderCluster:
         self._folder = folder
         self._changed = changed
         folders = tuple(Path(item) for item in (folder, credentials_dir) if item)
-        self._file = lru_cache(PLACES)(lambda path: ConfinedPath(path, *folders))
+        self._file = lru_cache(PATHS)(lambda path: ConfinedPath(path, *folders))
         self._api = api or NoApi(name)
 
     @property
@@ -283,22 +283,22 @@ class ProviderCluster:
             raise TransientProviderError(f"file {file.path}: {error.strerror}") from error
 
     def changed(self) -> None:
-        """Ask for a new pass."""
+        """Request a new pass."""
         self._changed()
 
 
 class NoApi:
-    """Stands for the API of a cluster that has none (no kubeconfig)."""
+    """The API of a cluster without a kubeconfig: every read fails."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
 
     def services(self, namespace: str, name: str) -> AsyncIterator[Service | None]:
-        """Refuse."""
+        """Raise TerminalProviderError."""
         raise TerminalProviderError(f"cluster {self._cluster!r} has no kubeconfig to read Service {namespace}/{name}")
 
     def slices(self, namespace: str, service: str) -> AsyncIterator[tuple[Slice, ...]]:
-        """Refuse."""
+        """Raise TerminalProviderError."""
         raise TerminalProviderError(
             f"cluster {self._cluster!r} has no kubeconfig to read slices of {namespace}/{service}"
         )

@@ -1,8 +1,7 @@
-"""Follows an EndpointProvider of one source and keeps what it last offered.
+"""Follows the EndpointProvider of one source and keeps its last snapshot.
 
-A snapshot stays until a complete one replaces it: a failing provider, one that ends or one that stalls
-changes the status, never the endpoints. An incomplete snapshot (rejected rows) adds to and changes what
-is kept, and removes nothing.
+Only a complete snapshot removes endpoints. A provider that fails, ends or stalls changes the status, not the endpoints.
+An incomplete snapshot (rejected rows) adds and changes endpoints.
 """
 
 from __future__ import annotations
@@ -24,27 +23,25 @@ from hub.registry.spec import ProviderRef
 from hub.runtime.clock import Clock
 
 FIRST_DEADLINE: Final = 30.0
-"""Seconds from ``watch()`` to its first snapshot; later ones may take as long as nothing changes."""
+"""Seconds from ``watch()`` to its first snapshot; later snapshots have no deadline, since nothing may change."""
 
 PAUSE: Final = 0.002
 SHARE: Final = 4.0
-"""After each snapshot a stream rests for these seconds, or for so many times what taking it in took: one that never
-waits takes a fifth of a core. A Service that changes again as soon as its copy has followed changes every 5 ms, and is
-not held back."""
+"""After each snapshot a stream pauses for PAUSE seconds, or for SHARE times the processing time of the snapshot if that
+is longer. A stream that sends without pause then takes at most a fifth of a core."""
 
 
 class EndpointWatch:
-    """What one EndpointProvider offers.
+    """The snapshot of one EndpointProvider.
 
     Run :meth:`run` under supervision.
 
     Args:
-        on_change: called, synchronously, after ``snapshot`` or ``status`` changed and after each empty answer.
+        on_change: called synchronously after ``snapshot`` or ``status`` changed, and after each empty answer.
 
     Attributes:
-        snapshot: None before the first. ``complete`` is False until there was a complete answer: then it
-            must not remove what is published.
-        answers: complete answers so far; the guard counts empty ones by it.
+        snapshot: None before the first. While ``complete`` is False, it must not remove published endpoints.
+        answers: complete answers so far; the guard uses it to count empty answers.
         version: grows with every change of ``snapshot``.
     """
 
@@ -76,21 +73,21 @@ class EndpointWatch:
 
     @property
     def status(self) -> ProviderStatus:
-        """How the provider is doing; while degraded, the snapshot is stale."""
+        """The provider's state; while it is degraded, the snapshot is stale."""
         return self._health.status
 
     @property
     def scope(self) -> str:
-        """What the configuration depends on; "" where that is not known (yet)."""
+        """What the configuration depends on, see :class:`ProviderType`; "" if that is not known (yet)."""
         return self._prepared.scope if self._prepared is not None else ""
 
     @property
     def failures(self) -> int:
-        """Times the provider failed."""
+        """How often the provider failed."""
         return self._health.failures
 
     def changed(self) -> None:
-        """Ask for a new pass: after a terminal error the provider is started again."""
+        """The provider's ``ClusterContext.changed()``: after a terminal error, start the provider again."""
         self._health.unblock()
         self._wake.set()
 
@@ -103,7 +100,7 @@ class EndpointWatch:
         while True:
             try:
                 await self._follow()
-            except Exception as error:  # noqa: BLE001 - foreign code; the snapshot stays
+            except Exception as error:  # noqa: BLE001 - plugin code; the snapshot stays
                 before = self._health.status
                 self._host.calls_of(self.ref.name).failed(error)
                 self._health.failed(error)
@@ -146,7 +143,7 @@ class EndpointWatch:
                         await close()
             raise ProviderCrashed("watch() ended, but a watch never ends by itself")
 
-        # One task opens, consumes and closes: scopes inside an async generator may not change tasks.
+        # One task enters, consumes and exits: cancel scopes inside an async generator must not change tasks.
         running = self._calls.start(loop, "watch()", consume)
         first = asyncio.create_task(seen.wait(), name=f"first snapshot of {self.cluster}")
         try:
@@ -162,10 +159,10 @@ class EndpointWatch:
         try:
             running.ended.result()
         finally:
-            del running, waiting  # they keep the error, whose traceback leads to this frame
+            del running, waiting  # breaks a reference cycle, see Calls.call
 
     async def _wait(self) -> None:
-        """Until it is time to try again: backoff over, a credential changed, or asked for."""
+        """Wait for the next attempt: until the backoff ends, a credential changes, or ``changed`` is called."""
         while (wait := self._health.blocked_until - self._clock.now()) > 0:
             self._wake.clear()
             await self._health.rest(wait, self._wake, partial(self._host.credentials_changed, self.ref.name))
@@ -178,18 +175,18 @@ class EndpointWatch:
         self.version += changed
         self.snapshot = snapshot
         if changed:
-            self._checked = {each.name: each for each in snapshot.endpoints}
+            self._checked = {endpoint.name: endpoint for endpoint in snapshot.endpoints}
         self._first.set()
-        # A stream that fails after each snapshot has failed in a row: its backoff ends in peace, not here.
+        # forget=False: the backoff must grow if the stream fails after every snapshot.
         if self._health.succeeded(forget=False) or changed or not snapshot.endpoints:
             self._on_change()
 
 
 def merge(last: Snapshot | None, offered: Snapshot) -> Snapshot:
-    """What is believed after ``offered``: pure.
+    """The snapshot to keep after ``offered``. Pure.
 
-    An incomplete snapshot keeps what it does not mention; it counts as complete once a complete one was seen.
-    Endpoints are sorted by name, so that order never makes a difference.
+    An incomplete snapshot keeps the endpoints that it does not name, and is complete if ``last`` was. Endpoints are
+    sorted by name.
     """
     endpoints = {endpoint.name: endpoint for endpoint in offered.endpoints}
     complete, ports = offered.complete, offered.ports

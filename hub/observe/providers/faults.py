@@ -1,7 +1,7 @@
-"""Errors of plugins as the hub's loop sees them: exceptions of the hub's own, with a text that may be shown.
+"""Converts exceptions of plugins into the hub's own exceptions, with a text that may be shown.
 
-A plugin's exception is foreign code: ``str()`` of it may raise, block or quote a secret, and its traceback keeps the
-plugin's frames alive. :func:`clean` turns it into one of the exceptions here, in the plugin's own loop.
+A plugin's exception is plugin code: ``str()`` of it may raise, block or quote a secret, and its traceback keeps the
+plugin's frames alive. :func:`clean` converts it in the plugin's own loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hub.observe.providers.config import ConfigInvalid
 from hub.plugin.spec import TerminalProviderError, TransientProviderError
 
 ERROR_LIMIT: Final = 256
-"""Characters of a foreign error's text that are shown."""
+"""Most characters of a plugin error's text that are shown."""
 
 
 class ProviderStalled(ProviderError):
@@ -24,7 +24,7 @@ class ProviderStalled(ProviderError):
 
 
 class ProviderCrashed(ProviderError):
-    """A provider ended in a way no call may end: it exited, cancelled itself, or its background task died."""
+    """A provider exited, cancelled itself, or its background task died."""
 
 
 class ProviderSuspended(TransientProviderError):
@@ -32,7 +32,7 @@ class ProviderSuspended(TransientProviderError):
 
 
 class ProviderDefect(ProviderError):
-    """A plugin raised what the plugin API does not allow.
+    """A plugin raised an exception that the plugin API does not allow.
 
     Attributes:
         places: the traceback without the error's text.
@@ -44,11 +44,11 @@ class ProviderDefect(ProviderError):
 
 
 def clean(error: BaseException, known: Iterable[str] = ()) -> Exception:
-    """The error as an exception of the hub's own, without traceback; call it in the plugin's loop.
+    """The error as an exception of the hub, without traceback; call it in the plugin's loop.
 
     Args:
-        error: what the plugin raised.
-        known: secrets to leave out, the longest first.
+        error: the plugin's exception.
+        known: secrets to remove from the text, the longest first.
     """
     text = describe(error, known)
     match error:
@@ -72,14 +72,14 @@ def clean(error: BaseException, known: Iterable[str] = ()) -> Exception:
 
 
 def describe(error: BaseException, known: Iterable[str] = ()) -> str:
-    """An error's text on one line: the hub's own errors as they are, others with their type."""
+    """An error's text on one line, with the type's name unless it is a HubError."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     try:
         text = str(error)
-    except BaseException:  # noqa: BLE001 - an exception class of a plugin's is foreign code
+    except BaseException:  # noqa: BLE001 - an exception class of a plugin
         text = ""
-    for value in known:  # as they were read: some have several lines
+    for value in known:  # before lines are joined, since a secret may have several lines
         text = text.replace(value, "***")
     text = " ".join(text.split())
     if not isinstance(error, HubError):

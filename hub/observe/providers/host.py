@@ -1,7 +1,7 @@
-"""Where providers live: from a name and a configuration in the registry to an open provider.
+"""Opens providers: from a name and a configuration in the registry to an open provider.
 
-Opens what a type shares once per event loop of the type, and its provider once per (cluster, configuration), each
-behind a deadline and in a task of its own, in the type's loop.
+A type's ``shared`` is opened once per event loop of the type, and a provider once per (cluster, configuration). Both
+have a deadline and a task of their own in the type's loop.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from hub.registry.spec import ProviderRef
 from hub.runtime.clock import Clock
 
 OPEN_DEADLINE: Final = 30.0
-"""Seconds ``shared`` and ``open`` may take, each; the same as for an answer."""
+"""Seconds for ``shared``, and for ``open``; the same as for an answer (RESOLVE_DEADLINE)."""
 
 CLOSE_DEADLINE: Final = 2.0
-"""Seconds closing may take: SIGTERM ends the hub within 5."""
+"""Seconds for closing; SIGTERM must end the whole hub within 5 s."""
 
 MEASURE_DEADLINE: Final = 1.0
-"""Seconds a scrape waits for the numbers of providers."""
+"""Seconds that a scrape waits for the measures of providers."""
 
 CREDENTIALS_DEADLINE: Final = 10.0
-"""Seconds a look at a provider's credentials may take: a file gets 5, a Secret one request."""
+"""Seconds to check whether a provider's credentials have changed: a file has 5 s, a Secret takes one request."""
 
 MIN_POLL: Final = 1.0
-"""Seconds; a configuration that asks for more polls gets this many."""
+"""Shortest seconds between polls; shorter intervals are raised to it."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Prepared(msgspec.Struct, frozen=True):
     Attributes:
         config: the validated configuration.
         poll: seconds between polls; None = none.
-        loop: where it is opened.
+        loop: the event loop that it is opened in.
         scope: what the configuration depends on, see :class:`ProviderType`.
     """
 
@@ -66,16 +66,16 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class ProviderHost:
-    """The providers of one hub. Made and used in the hub's loop.
+    """The providers of one hub. Created and used in the hub's loop.
 
     Args:
         folder: the registry's folder, absolute.
-        read_secret: reads a Secret of ``--secrets-namespace``; None = there are none. Called in the hub's loop.
-        secret_version: of a Secret, where it is watched. Called in the hub's loop.
+        read_secret: reads a Secret of ``--secrets-namespace``; None = Secrets cannot be read. Called in the hub's loop.
+        secret_version: returns the version of a watched Secret. Called in the hub's loop.
         start_loop: starts the event loop of a provider type.
 
     Attributes:
-        loops: the event loops of the provider types: which block, and which types are suspended for it.
+        loops: the event loops of the provider types.
         stats: calls since the start, by the provider type's name.
     """
 
@@ -101,42 +101,42 @@ class ProviderHost:
         self._shared_calls: dict[str, Calls] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._stalled: dict[str, tuple[float, str]] = {}
-        """When opening what a type shares last took too long, and what was said of it."""
+        """Provider type -> when its ``shared`` last exceeded the deadline, and the error's text."""
         self._measures: tuple[tuple[str, str, str, float], ...] = ()
         self.loops = LoopPool(clock, self._context, catalog.owners, start_loop)
 
     def measures(self) -> tuple[tuple[str, str, str, float], ...]:
-        """What the providers count: (provider, name, scope, number), as of :meth:`measure`."""
+        """The measures of all providers at the last :meth:`measure`: (provider, name, scope, number)."""
         return self._measures
 
     async def measure(self) -> None:
-        """Ask every provider for its numbers; one that does not answer within a second has none."""
+        """Read the measures of every provider; those of a provider that takes more than a second are left out."""
 
         async def measured(context: ProviderHub) -> list[tuple[str, str, float]]:
             return list(context.measures())
 
-        asked = [(loop.name, loop.start(loop.name, "measures", partial(measured, loop.context))) for loop in self.loops]
-        if asked:
-            await asyncio.wait({running.ended for _, running in asked}, timeout=MEASURE_DEADLINE)
+        calls = [(loop.name, loop.start(loop.name, "measures", partial(measured, loop.context))) for loop in self.loops]
+        if calls:
+            await asyncio.wait({running.ended for _, running in calls}, timeout=MEASURE_DEADLINE)
         found: list[tuple[str, str, str, float]] = []
-        for provider, running in asked:
+        for provider, running in calls:
             if not running.ended.done():
                 running.cancel()
             elif running.ended.exception() is None:
-                found += [(provider, *each) for each in running.ended.result()]
+                found += [(provider, *measure) for measure in running.ended.result()]
         self._measures = tuple(found)
 
     def calls_of(self, name: str) -> CallStats:
-        """What became of the calls into a provider type."""
+        """The statistics of the calls into a provider type."""
         return self.stats.setdefault(name, CallStats())
 
     def renewals(self, name: str) -> int:
-        """Times a credential a provider type read was another one than before."""
+        """How often a credential of a provider type has changed."""
         loop = self.loops.get(name)
         return loop.context.renewals if loop is not None else 0
 
     async def credentials_changed(self, name: str, renewals: int) -> bool:
-        """Whether a credential of a provider type reads otherwise than after so many renewals."""
+        """Whether a credential of a provider type has changed since :meth:`renewals` returned this number."""
         loop = self.loops.get(name)
         if loop is None:
             return renewals != 0
@@ -167,22 +167,23 @@ class ProviderHost:
             self._limits.credentials_dir,
         )
 
-        async def configure() -> Prepared:  # validators are foreign code, too
+        async def configure() -> Prepared:  # in the provider's loop, since validators are plugin code
             config = parse_config(type_, json.loads(ref.config))
             return Prepared(type_, config, poll_interval(type_, config), loop, context, scope_of(type_, config))
 
         return await Calls(f"provider {ref.name} of {cluster}:").call(loop, "configuration", configure, OPEN_DEADLINE)
 
     async def open(self, prepared: Prepared, calls: Calls | None = None) -> tuple[Held[Any], Any]:
-        """Open what is shared, then the provider; close it with ``Held.close``.
+        """Open the type's ``shared``, then the provider; close it with ``Held.close``.
 
         Args:
-            prepared: what to open.
-            calls: the other calls for this cluster; it is not opened while one that was left behind still runs.
+            prepared: the result of :meth:`prepare`.
+            calls: the other calls for this cluster; the provider is not opened while an abandoned call still runs.
 
         Raises:
-            ProviderStalled: one of both took longer than its deadline, or still runs although cancelled.
-            HubError: whatever the plugin raised.
+            ProviderStalled: ``shared`` or ``open`` took longer than its deadline, or an earlier call still runs
+                although cancelled.
+            HubError: the plugin's own error.
         """
         manager = await self.manager(prepared)
         calls = calls or Calls(f"provider {prepared.type.name} of {prepared.cluster.name}:")
@@ -190,18 +191,18 @@ class ProviderHost:
         return held, await held.open(OPEN_DEADLINE)
 
     async def manager(self, prepared: Prepared) -> Callable[[], AbstractAsyncContextManager[Any]]:
-        """What to enter for the provider, in its loop, once what it shares is open.
+        """Open the type's ``shared``, and return a function that makes the provider's context manager in its loop.
 
         Raises:
-            HubError: whatever ``shared`` raised.
+            HubError: the error of ``shared``.
         """
         shared = await self._open_shared(prepared.type, prepared.loop)
         return lambda: prepared.type.open(prepared.cluster, prepared.config, shared)
 
     async def close(self) -> None:
-        """Close what is shared and end the loops; resolvers and watches must have ended.
+        """Close all ``shared`` and end the loops; resolvers and watches must have ended.
 
-        A loop in which a provider did not close in time is left as it is: its thread ends with the process.
+        A loop whose provider does not close in time is abandoned: its thread ends with the process.
         """
         async with asyncio.TaskGroup() as group:
             for loop in self.loops:
@@ -221,12 +222,14 @@ class ProviderHost:
         shared, name = type_.shared, type_.name
         if shared is None:
             return None
-        asked = self.clock.now()
+        began = self.clock.now()
         async with self._locks.setdefault(name, asyncio.Lock()):
             held, value = self._shared.get(name, (None, None))
             if held is None or not held.alive:
-                since, why = self._stalled.get(name, (asked, ""))
-                if since > asked:  # for whoever waited meanwhile, too: the last of many clusters would take an hour
+                # An attempt failed while this call waited for the lock: fail too. With an attempt for each waiting
+                # cluster, the last of a hundred would wait for almost an hour.
+                failed_at, why = self._stalled.get(name, (began, ""))
+                if failed_at > began:
                     raise ProviderStalled(why)
                 calls = self._shared_calls.setdefault(name, Calls(f"provider {name} (shared):"))
                 held = Held(calls, loop, partial(shared, loop.context))
@@ -239,11 +242,11 @@ class ProviderHost:
             return value
 
     def _context(self, loop: PluginLoop) -> ProviderHub:
-        """The HubContext of a loop: what it reads of the hub, it asks the hub's loop for."""
+        """The HubContext of a loop; Secrets are read in the hub's loop."""
         read, version = self._read_secret, self._secret_version
 
         async def read_secret(name: str, key: str) -> str | bytes:
-            assert read is not None  # noqa: S101 - else nobody is given this function
+            assert read is not None  # noqa: S101 - the function is used only if it is set
 
             async def ask() -> str | bytes:
                 return await read(name, key)
@@ -266,10 +269,10 @@ class ProviderHost:
 
 
 def poll_interval(type_: ProviderType, config: Any) -> float | None:
-    """Seconds between polls, at least one second; None where the type does not poll.
+    """Seconds between polls, at least :data:`MIN_POLL`; None if the type does not poll.
 
     Raises:
-        TerminalProviderError: the type computes nonsense.
+        TerminalProviderError: the type's interval is not a positive number.
     """
     poll: Any = type_.poll_interval
     if callable(poll):
@@ -282,10 +285,10 @@ def poll_interval(type_: ProviderType, config: Any) -> float | None:
 
 
 def scope_of(type_: ProviderType, config: Any) -> str:
-    """What a configuration depends on, fit for a metric's label; "" where the type does not say.
+    """What a configuration depends on, as a metric label; "" if the type has no scope.
 
     Raises:
-        TerminalProviderError: the type computes nonsense.
+        TerminalProviderError: the type's scope is not a short text.
     """
     scope: Any = type_.scope(config) if type_.scope is not None else ""
     if not isinstance(scope, str) or len(scope) > MAX_SCOPE:

@@ -1,10 +1,12 @@
-"""The event loops of all provider types of a hub: made when needed, watched, replaced where a plugin blocks.
+"""Starts, monitors and replaces the event loops of provider types.
 
-Every quarter of a second each loop is asked for a sign of life. One that gives none for ten seconds is left behind with
-its thread, and the next call makes a new one. At most three threads of a type are left behind at a time; then the type
-is suspended until one of them ends. What no thread helps against is code that holds Python's interpreter lock (a
-regular expression, a large JSON document): the whole hub stands still with it. That is told by CPU time: the plugin's
-thread used it while the hub's could not run. The type is suspended for a while then.
+Every TICK the pool posts a callback to each loop. A loop that does not run it within LEAVE_AFTER seconds is abandoned
+with its thread, and the next call starts a new loop. If MAX_LEFT abandoned threads of a type still run, the type is
+suspended (not called) until one of them ends.
+
+A thread of its own does not help against plugin code that holds Python's interpreter lock (a regular expression, a
+large JSON document): it stops the whole hub. The pool detects this by CPU time, which the plugin's thread used while
+the hub's loop could not run, and suspends the type for a while.
 """
 
 from __future__ import annotations
@@ -27,58 +29,59 @@ from hub.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 TICK: Final = 0.25
-"""Seconds between two looks: every stall of two ticks is seen, most of one tick too; 4 wake-ups a second."""
+"""Seconds between checks: every stall of two ticks is detected, at the cost of 4 wake-ups a second."""
 
 REPORT_AFTER: Final = 0.5
-"""Seconds after which a loop that blocks is named in the log: all clusters of the type wait for it."""
+"""Seconds after which a loop that blocks is logged: all clusters of the type wait for it."""
 
 LEAVE_AFTER: Final = 10.0
-"""Seconds after which it is left behind: longer than an import in the middle of a call takes on a slow machine."""
+"""Seconds after which a loop that blocks is abandoned: longer than an import within a call on a slow machine."""
 
 MAX_LEFT: Final = 3
-"""Threads of a type that may be left behind at a time: each keeps its memory, and a core if it spins."""
+"""Most abandoned threads of a type: each keeps its memory, and a core if it spins."""
 
 HELD_SHARE: Final = 0.1
-"""Part of the time in which the hub's loop stood still that the thread ran which held the interpreter, at least: the
-machine may be ten times overloaded."""
+"""Smallest share of the hub's stall that a plugin's thread must have used as CPU time to be blamed for it. The thread
+may get little CPU on an overloaded machine."""
 
 HOLD_BUDGET: Final = 1.0
-"""Seconds a provider may hold the interpreter at a time; a Lease is renewed every 2 s and lost after 10."""
+"""Seconds that a provider may hold the interpreter lock without being suspended; a Lease is renewed every 2 s and lost
+after 10 s."""
 
 FIRST_SUSPENSION: Final = 60.0
 MAX_SUSPENSION: Final = 3600.0
-"""Seconds; doubled each time, and back to the first after as many seconds in peace."""
+"""Seconds. A suspension is twice as long as the last one, unless the last one ended at least its own length ago."""
 
 Owners = Callable[[], Mapping[str, tuple[str, ...]]]
-"""Module or package -> the providers whose code it is."""
+"""Returns module or package -> the providers that it belongs to."""
 
 StartLoop = Callable[[str], LoopRunner]
 """Starts a loop for a provider type."""
 
 
 class StallRecord(msgspec.Struct):
-    """How often a loop stood still since the start, and for how many seconds in all."""
+    """Number and total seconds of a loop's stalls since the start."""
 
     count: int = 0
     seconds: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """One more."""
+        """Add one stall."""
         self.count += 1
         self.seconds += seconds
 
 
 class LoopPool:
-    """The loops; :meth:`watch` runs beside them.
+    """The event loops of all provider types; run :meth:`watch` to monitor them.
 
     Args:
         context: makes the HubContext for a loop.
-        owners: whose code is whose, as of now.
+        owners: returns the providers that loaded modules belong to.
         start: starts a loop.
 
     Attributes:
-        own: stalls of the hub's own loop that no plugin is to blame for: its own work, or a machine without CPU.
-        stalls: stalls by provider type; only of those that ever blocked.
+        own: stalls of the hub's own loop that no plugin caused: its own work, or a machine without free CPU.
+        stalls: stalls by provider type; types that never blocked are left out.
     """
 
     def __init__(
@@ -93,19 +96,19 @@ class LoopPool:
         self._loops: dict[str, _Watched] = {}
         self._left: dict[str, list[PluginLoop]] = {}
         self._places: dict[str, str] = {}
-        """Where a thread of a type last blocked."""
+        """Provider type -> the place in the code where its thread last blocked."""
         self._suspended: dict[str, _Suspension] = {}
 
     def __iter__(self) -> Iterator[PluginLoop]:
         """The loops in use."""
-        return iter([each.loop for each in self._loops.values()])
+        return iter([watched.loop for watched in self._loops.values()])
 
     def of(self, name: str) -> PluginLoop:
-        """The loop of a provider type, made if there is none.
+        """The loop of a provider type, started if necessary.
 
         Raises:
             ProviderSuspended: the type must not be called now.
-            TransientProviderError: the system gives no thread for it.
+            TransientProviderError: the system cannot start another thread.
         """
         if (suspended := self.suspension(name)) is not None:
             raise suspended
@@ -118,18 +121,18 @@ class LoopPool:
         return self._loops[name].loop
 
     def get(self, name: str) -> PluginLoop | None:
-        """The loop of a provider type, where there is one."""
+        """The loop of a provider type; None if it has none."""
         watched = self._loops.get(name)
         return watched.loop if watched is not None else None
 
     def blocked(self, name: str) -> int:
-        """Threads of a provider type that were left behind and have not ended."""
-        left = [each for each in self._left.get(name, ()) if each.runner.alive]
+        """Number of abandoned threads of a provider type that still run."""
+        left = [loop for loop in self._left.get(name, ()) if loop.runner.alive]
         self._left[name] = left
         return len(left)
 
     def suspension(self, name: str) -> ProviderSuspended | None:
-        """Why a provider type must not be called now; None where it may."""
+        """Why a provider type must not be called now; None if it may."""
         last = self._suspended.get(name)
         left = last.until - self._clock.now() if last is not None else 0.0
         if last is not None and left > 0:
@@ -142,7 +145,7 @@ class LoopPool:
         return None
 
     def leave_all(self) -> None:
-        """The hub ends: nothing more is heard from any loop."""
+        """Abandon all loops, since the hub ends."""
         for watched in self._loops.values():
             watched.loop.leave(partial(ProviderError, "the hub ends"))
         self._loops.clear()
@@ -150,7 +153,7 @@ class LoopPool:
     # --- watching ------------------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Look at every loop until cancelled."""
+        """Check every loop periodically until cancelled."""
         while True:
             began, used = self._clock.now(), time.thread_time()
             await self._clock.sleep(TICK)
@@ -159,21 +162,21 @@ class LoopPool:
             self._look(now, late if late > TICK else 0.0, mine)
 
     def _look(self, now: float, late: float, mine: float) -> None:
-        """Look at every loop.
+        """Check every loop.
 
         Args:
             now: the time.
-            late: seconds by which this look comes late; 0 where the hub's loop ran as it should.
-            mine: seconds of CPU the hub's thread has used since the last look.
+            late: seconds by which this check is late; 0 if the hub's loop did not stall.
+            mine: seconds of CPU that the hub's thread has used since the last check.
         """
-        holding = [each for each in self._loops.values() if each.used() > late * HELD_SHARE > mine]
+        holding = [watched for watched in self._loops.values() if watched.used() > late * HELD_SHARE > mine]
         for watched in holding:
             self._held(watched, late)
         if late and not holding:
             self.own.add(late)
             log.debug("the event loop stood still for %.1f s, in which its thread used %.1f s of CPU", late, mine)
         for watched in tuple(self._loops.values()):
-            if late:  # the others may have been held up, too
+            if late:  # the hub's stall may have delayed the answer
                 watched.asked_at += late
             elif watched.answered:
                 self._over(watched, now)
@@ -201,7 +204,7 @@ class LoopPool:
             log.warning(text, name, self.blocked(name), MAX_LEFT)
 
     def _held(self, watched: _Watched, seconds: float) -> None:
-        """A provider held the interpreter: it has stopped the whole hub."""
+        """Handle a provider that held the interpreter lock and stopped the whole hub for ``seconds``."""
         name = watched.loop.name
         where = self._places[name] = self._place(watched.loop)
         self._record(name, seconds)
@@ -227,7 +230,7 @@ class LoopPool:
         self.stalls.setdefault(name, StallRecord()).add(seconds)
 
     def _place(self, loop: PluginLoop) -> str:
-        """Where its thread is: the innermost frame of the plugin's own code, or of any where there is none."""
+        """Where a loop's thread is in the code: its innermost frame in the plugin, else its innermost frame."""
         frames, owners = loop.runner.stack(), self._owners()
         for frame in frames:
             parts = str(frame.f_globals.get("__name__", "")).split(".")
@@ -241,7 +244,7 @@ class LoopPool:
 
 
 class _Suspension(msgspec.Struct, frozen=True):
-    """Until when a type is not called, for how long that is, and why."""
+    """A period in which a type is not called: its end, its length in seconds, and the reason."""
 
     until: float
     seconds: float
@@ -249,12 +252,12 @@ class _Suspension(msgspec.Struct, frozen=True):
 
 
 class _Watched:
-    """A loop, and the sign of life it was asked for.
+    """A loop, and the callback that was last posted to it.
 
     Attributes:
-        answered: it came.
-        blocked: seconds it did not come, as of the last look; 0 where it came in time.
-        reported: the log names it already.
+        answered: whether the callback has run.
+        blocked: seconds that the callback was overdue at the last check; 0 if it ran in time.
+        reported: whether the log names the stall.
     """
 
     def __init__(self, loop: PluginLoop, now: float) -> None:
@@ -263,12 +266,12 @@ class _Watched:
         self.ask(now)
 
     def ask(self, now: float) -> None:
-        """Ask for the next one."""
+        """Post the next callback."""
         self.asked_at, self.answered, self.blocked, self.reported = now, False, 0.0, False
         self.loop.post(self._answer)
 
     def used(self) -> float:
-        """Seconds of CPU its thread has used since this was last called."""
+        """Seconds of CPU that the loop's thread has used since the last call."""
         before, self._cpu = self._cpu, self.loop.runner.cpu()
         return self._cpu - before
 

@@ -1,10 +1,10 @@
-"""An event loop for one provider type, in a thread of its own, and the border between it and the hub's loop.
+"""Runs an event loop for one provider type in a thread of its own, and passes calls between it and the hub's loop.
 
-A plugin that blocks stops its own loop and no other. Only frozen values and the hub's own exceptions cross the border:
-:meth:`PluginLoop.start` runs a call in the plugin's loop and brings the outcome back; :meth:`PluginLoop.tell`,
-:meth:`PluginLoop.hand` and :meth:`PluginLoop.serve` are how code in the plugin's loop reaches the hub's. Deadlines are
-kept by the hub's loop, so they hold when the plugin's is dead. A loop that blocks is left behind: its calls end with an
-error at once, and nothing it says afterwards is heard. No exception is ever raised in the plugin's code.
+A plugin that blocks stops only its own loop. Only frozen values and the hub's own exceptions pass between the loops.
+:meth:`PluginLoop.start` runs a call in the plugin's loop and returns its outcome; code in the plugin's loop uses
+:meth:`PluginLoop.tell`, :meth:`PluginLoop.hand`, :meth:`PluginLoop.ask` and :meth:`PluginLoop.serve` to reach the hub's
+loop. Deadlines are enforced by the hub's loop, so they work while the plugin's loop blocks. A loop that blocks is
+abandoned: its calls end with an error at once, and its later callbacks are ignored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_DEPTH: Final = 100
-"""Frames of a thread that are looked at for the place where it blocks, the innermost ones."""
+"""Most frames of a thread, from the innermost, that are searched for the place where it blocks."""
 
 
 class LoopRunner(Protocol):
@@ -38,12 +38,12 @@ class LoopRunner(Protocol):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop; it runs already."""
+        """The running loop."""
         ...
 
     @property
     def alive(self) -> bool:
-        """Whether a thread of its own still runs."""
+        """Whether its thread still runs; False if it has none."""
         ...
 
     def cpu(self) -> float:
@@ -51,7 +51,7 @@ class LoopRunner(Protocol):
         ...
 
     def stack(self) -> list[FrameType]:
-        """Where its thread is now, the innermost frame first."""
+        """The present frames of its thread, the innermost first."""
         ...
 
     def end(self) -> None:
@@ -60,13 +60,13 @@ class LoopRunner(Protocol):
 
 
 class LoopThread:
-    """A :class:`LoopRunner`: a daemon thread, so that the process ends whatever the thread does.
+    """A :class:`LoopRunner` with a daemon thread, so that a blocked thread does not keep the process alive.
 
     Args:
         name: of the provider type.
 
     Raises:
-        RuntimeError: the system gives no more threads.
+        RuntimeError: the system cannot start another thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -88,13 +88,13 @@ class LoopThread:
         return self._thread.is_alive()
 
     def cpu(self) -> float:
-        """Seconds of CPU the thread has used; 0 before it runs and after it has ended."""
+        """Seconds of CPU that the thread has used; 0 before it runs and after it has ended."""
         with suppress(OSError):
             return time.clock_gettime(self._cpu_clock) if self._cpu_clock is not None else 0.0
         return 0.0
 
     def stack(self) -> list[FrameType]:
-        """Where the thread is now."""
+        """The present frames of the thread, the innermost first."""
         frames: list[FrameType] = []
         frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - public in all but its name
         while frame is not None and len(frames) < MAX_DEPTH:
@@ -103,7 +103,7 @@ class LoopThread:
         return frames
 
     def end(self) -> None:
-        """Cancel the tasks and stop; a thread that blocks does so once it no longer does."""
+        """Cancel the tasks and stop; a thread that blocks does this when it continues."""
         with suppress(RuntimeError):  # it has ended already
             self.loop.call_soon_threadsafe(self._end)
 
@@ -114,7 +114,7 @@ class LoopThread:
         while not self._ended:
             try:
                 self.loop.run_forever()
-            except BaseException as error:  # noqa: BLE001 - SystemExit in a plugin's callback: the others go on
+            except BaseException as error:  # noqa: BLE001 - SystemExit in a plugin's callback must not end the loop
                 unhandled(self.loop, {"message": f"a callback of provider {self._name!r} failed", "exception": error})
         self.loop.close()
 
@@ -132,11 +132,10 @@ class LoopThread:
 
 
 class Running(Generic[T]):
-    """A call in a plugin's loop, as the hub's loop sees it.
+    """A call in a plugin's loop; used in the hub's loop.
 
     Attributes:
-        ended: settled once the call has really ended, with its result or one of the hub's errors, or once its loop was
-            left behind.
+        ended: done once the call has ended, with its result or a HubError, or once its loop was abandoned.
     """
 
     def __init__(self, loop: PluginLoop, what: str) -> None:
@@ -146,7 +145,7 @@ class Running(Generic[T]):
         self._task: asyncio.Task[T] | None = None
 
     def cancel(self) -> None:
-        """Cancel the call in its loop; ``ended`` tells when it has ended."""
+        """Cancel the call in its loop; ``ended`` is done when it has ended."""
         self._loop.post(self._cancel)
 
     def settle(self, result: T | None, error: Exception | None) -> None:
@@ -158,7 +157,7 @@ class Running(Generic[T]):
             self.ended.set_result(result)  # type: ignore[arg-type]  # T may be None
         else:
             self.ended.set_exception(error)
-            self.ended.exception()  # looked at, so that asyncio does not report it as forgotten
+            self.ended.exception()  # marks it as retrieved, so that asyncio does not log it
 
     # --- in the plugin's loop ------------------------------------------------------------------------
 
@@ -182,12 +181,12 @@ class Running(Generic[T]):
 
 
 class PluginLoop:
-    """One provider type's loop, as the hub's loop sees it. Made in the hub's loop.
+    """One provider type's loop. Created in the hub's loop.
 
     Attributes:
         name: the provider type.
-        context: the HubContext of what runs there.
-        left: makes the error for whoever still wants something of it; None while it is in use.
+        context: the HubContext for code in this loop.
+        left: makes the error of calls into the loop after it was abandoned; None while it is in use.
     """
 
     def __init__(self, name: str, runner: LoopRunner, context: Callable[[PluginLoop], ProviderHub]) -> None:
@@ -203,24 +202,24 @@ class PluginLoop:
 
     @property
     def busy(self) -> int:
-        """Calls under way."""
+        """Number of running calls."""
         return len(self._running)
 
     @property
     def tasks(self) -> int:
-        """Tasks there, the provider's own included."""
+        """Number of tasks in this loop, including those of the provider."""
         return len(asyncio.all_tasks(self.runner.loop))
 
     def start(self, owner: str, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
-        """Run ``await work()`` there, as a task.
+        """Run ``await work()`` as a task in the plugin's loop.
 
         Args:
-            owner: whose call it is, for the task's name.
+            owner: the caller, for the task's name.
             what: the call, for the task's name and for errors.
-            work: makes the coroutine; called there.
+            work: makes the coroutine; called in the plugin's loop.
 
         Raises:
-            ProviderError: the loop was left behind.
+            ProviderError: the loop was abandoned.
         """
         if self.left is not None:
             raise self.left()
@@ -230,12 +229,12 @@ class PluginLoop:
         return running
 
     def post(self, call: Callable[..., object], *args: Any) -> None:
-        """Call something there, soon; dropped once it has ended."""
+        """Schedule a callback in the plugin's loop; ignored if the loop has ended."""
         with suppress(RuntimeError):
             self.runner.loop.call_soon_threadsafe(call, *args)
 
     def leave(self, why: Callable[[], ProviderError]) -> None:
-        """End every call with an error now, hear nothing more from there, and let the thread end when it can."""
+        """Abandon the loop: fail every call now, ignore later callbacks, and let the thread end when it can."""
         self.left = why
         for running in tuple(self._running):
             running.settle(None, why())
@@ -250,26 +249,25 @@ class PluginLoop:
     # --- in the plugin's loop ------------------------------------------------------------------------
 
     def tell(self, call: Callable[..., object], *args: Any) -> None:
-        """Call something in the hub's loop, soon, unless this loop is left behind by then."""
+        """Schedule a callback in the hub's loop; ignored if this loop is abandoned by then."""
         with suppress(RuntimeError):  # the hub's loop has ended
             self._hub.call_soon_threadsafe(self._hear, call, args)
 
     async def hand(self, take: Callable[[T], object], value: T) -> None:
-        """Let the hub's loop take a value, and wait until it has: whoever hands over too fast waits."""
+        """Call ``take(value)`` in the hub's loop and wait for it, so that a fast sender is slowed down."""
         taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.tell(self._take, take, value, taken)
         await taken
 
     async def ask(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of ``await work()`` in the hub's loop.
-
-        Raises:
-            Exception: whatever it raised.
-        """
+        """The result, or exception, of ``await work()`` in the hub's loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._hub))
 
     def serve(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-        """Run ``work()`` as a task in the hub's loop until it ends, this loop is left, or the result is called."""
+        """Run ``work()`` as a task in the hub's loop, and return a function that ends it.
+
+        The task also ends when this loop is abandoned.
+        """
         serving: list[asyncio.Task[None]] = []
 
         def begin() -> None:
@@ -286,7 +284,7 @@ class PluginLoop:
         return lambda: self.tell(stop)
 
     def clean(self, error: BaseException) -> Exception:
-        """An error of the plugin's, fit for the hub's loop."""
+        """A plugin's error, converted for the hub's loop by :func:`hub.observe.providers.faults.clean`."""
         return clean(error, self.context.secrets())
 
     # --- crossing ------------------------------------------------------------------------------------
@@ -299,7 +297,7 @@ class PluginLoop:
         error: Exception | None = None
         try:
             take(value)
-        except Exception as raised:  # noqa: BLE001 - the plugin's task fails with it, which is reported
+        except Exception as raised:  # noqa: BLE001 - raised again in the plugin's task
             error = clean(raised)
         self.post(_answer, taken, error)
 
@@ -317,7 +315,7 @@ def _answer(taken: asyncio.Future[None], error: Exception | None) -> None:
 
 
 def contain(loop: asyncio.AbstractEventLoop) -> None:
-    """From now on no task on ``loop`` can end it, and nothing that nobody looked at is logged with its text."""
+    """Install a task factory and an exception handler, so that no task ends the loop and no secret is logged."""
 
     def factory(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], **more: Any) -> asyncio.Task[T]:
         return asyncio.Task(work if isinstance(work, Contained) else Contained(work), loop=loop, **more)
@@ -327,7 +325,7 @@ def contain(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what asyncio would, without an error's text or a call's arguments: nobody has redacted them."""
+    """Log as asyncio's default handler, but without error texts and arguments, which may contain secrets."""
     message, error = str(context.get("message")), context.get("exception")
     task = context.get("future", context.get("task"))
     if "handle" in context:  # "Exception in callback name(arguments)"
@@ -340,16 +338,17 @@ def unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None
 
 
 class Contained(Coroutine[Any, Any, T]):
-    """A plugin's coroutine whose ``SystemExit`` and the like are errors of the provider.
+    """A plugin's coroutine; ``SystemExit`` and other BaseExceptions in it become ProviderCrashed.
 
-    Not a coroutine around it, which would leave it unawaited where its task ends early.
+    It is not a coroutine function around ``work``: if its task ended before the first step, ``work`` would never be
+    awaited, which Python warns about.
     """
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self._work = work
 
     def send(self, value: Any, /) -> Any:
-        """As a coroutine does."""
+        """See :class:`collections.abc.Coroutine`."""
         try:
             return self._work.send(value)
         except (Exception, asyncio.CancelledError):
@@ -358,7 +357,7 @@ class Contained(Coroutine[Any, Any, T]):
             raise ProviderCrashed(f"raised {type(error).__name__}") from error
 
     def throw(self, *error: Any) -> Any:
-        """As a coroutine does."""
+        """See :class:`collections.abc.Coroutine`."""
         try:
             return self._work.throw(*error)
         except (Exception, asyncio.CancelledError):
@@ -366,12 +365,12 @@ class Contained(Coroutine[Any, Any, T]):
         except BaseException as raised:
             raise ProviderCrashed(f"raised {type(raised).__name__}") from raised
         finally:
-            del error  # its traceback leads to this frame
+            del error  # breaks a reference cycle: its traceback holds this frame
 
     def close(self) -> None:
-        """As a coroutine does."""
+        """See :class:`collections.abc.Coroutine`."""
         self._work.close()
 
     def __await__(self) -> Generator[Any, Any, T]:
-        """As a coroutine does."""
+        """See :class:`collections.abc.Coroutine`."""
         return self._work.__await__()

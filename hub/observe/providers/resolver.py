@@ -1,8 +1,8 @@
-"""Asks a NodeProvider about the nodes of one cluster, and remembers what it said.
+"""Calls a NodeProvider for the nodes of one cluster, and keeps its resolutions.
 
-Callers report nodes synchronously and read ``resolutions``; one loop (:meth:`Resolver.run`) makes the
-calls: one at a time, a batch of the nodes whose record changed in a field the type reads, or all of them
-on a poll. What fails is asked again with backoff; until then nothing that was known is lost.
+Callers report nodes synchronously and read ``resolutions``. :meth:`Resolver.run` makes one call at a time: for the
+nodes that changed in a field the type reads, or for all nodes on a poll. A failed call is repeated with backoff; until
+then the known resolutions stay.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from hub.registry.spec import ProviderRef
 from hub.runtime.clock import Clock
 
 RESOLVE_DEADLINE: Final = 30.0
-"""Seconds one ``resolve`` may take."""
+"""Seconds for one ``resolve``."""
 
 MIN_CONFIRM: Final = 2.0
-"""Seconds between two answers that together make "absent", at least."""
+"""Shortest seconds between the two answers that confirm "absent"."""
 
 POLL_JITTER: Final = 0.1
-"""Polls of many clusters spread by this fraction of their interval."""
+"""Random share by which a poll interval is longer or shorter, so that clusters do not poll together."""
 
 MIN_CHANGED: Final = 1.0
-"""Seconds between two passes a provider asks for by ``changed()``: it may call it from within ``resolve``."""
+"""Shortest seconds between two calls that a provider requests with ``changed()``; it may do so within ``resolve``."""
 
 
 class Resolver:
-    """The memory of one (cluster, provider).
+    """Resolves the nodes of one cluster with one provider.
 
-    Run :meth:`run` under supervision; everything else is synchronous and may be called before it starts.
+    Run :meth:`run` under supervision; all other methods are synchronous and may be called before it starts.
 
     Args:
-        on_change: called, synchronously, after ``resolutions`` or ``status`` changed.
-        api: what the provider may read of the cluster.
+        on_change: called synchronously after ``resolutions`` or ``status`` changed.
+        api: read access to the cluster for the provider.
 
     Attributes:
-        calls: times ``resolve`` was called.
-        answers: complete successful answers about all nodes; for a type that does not poll, all successful ones.
-        ignored: names in answers that were not asked for.
+        calls: number of calls of ``resolve``.
+        answers: successful answers about all nodes; for a type that does not poll, all successful answers.
+        ignored: number of names in answers that were not in the question.
         version: grows with every change of ``resolutions``.
     """
 
@@ -93,36 +93,36 @@ class Resolver:
 
     @property
     def resolutions(self) -> Mapping[str, Resolution]:
-        """What is believed, by node name, for every node reported: a live view, to be read within one pass."""
+        """Resolutions by name, of every node reported; a live view."""
         return self._memory.resolutions
 
     @property
     def status(self) -> ProviderStatus:
-        """How the provider is doing."""
+        """The provider's state."""
         return self._health.status
 
     @property
     def scope(self) -> str:
-        """What the configuration depends on; "" where that is not known (yet)."""
+        """What the configuration depends on, see :class:`ProviderType`; "" if that is not known (yet)."""
         return self._prepared.scope if self._prepared is not None else ""
 
     @property
     def failures(self) -> int:
-        """Calls that failed."""
+        """Number of failed calls."""
         return self._health.failures
 
     def needs(self, old: Node | None, new: Node) -> bool:
-        """Whether the provider must be asked because ``old`` became ``new``. No call, no await, no allocation."""
+        """Whether the node must be resolved again because ``old`` became ``new``."""
         if old is None or old.created != new.created or self._reads is None:
             return old is not new
         return any(getattr(old, name) != getattr(new, name) for name in self._reads)
 
     def update(self, changed: Iterable[Node] = (), removed: Iterable[str] = ()) -> bool:
-        """Report nodes that are new or have changed, and names that are gone.
+        """Report new and changed nodes, and names of deleted nodes.
 
         Returns:
-            Whether that is news before the provider has answered. New nodes alone are not: without an address nothing
-            is published for them, and ``on_change`` is called after the answer, or the failure of the call.
+            Whether views may change before the provider has answered. New nodes alone change nothing: without an
+            address nothing is published for them, and ``on_change`` is called after the answer or failure.
         """
         news = self.status.state == "degraded"  # the next call may be a minute away
         for name in removed:
@@ -135,7 +135,7 @@ class Resolver:
             old = self._nodes.get(node.name)
             self._nodes[node.name] = node
             news |= old is not None
-            if old is None or old.created != node.created:  # another machine, whatever it is called
+            if old is None or old.created != node.created:  # another node of the same name
                 self._memory.add(node.name)
                 self.version += 1
             if self.needs(old, node):
@@ -153,21 +153,21 @@ class Resolver:
         self.update(listed.values(), [name for name in self._nodes if name not in listed])
 
     def changed(self) -> None:
-        """Ask about all nodes again soon; what a provider's ``ClusterContext.changed()`` does."""
+        """The provider's ``ClusterContext.changed()``: resolve all nodes again soon."""
         if self._changed_at is None:
             self._changed_at = max(self._clock.now(), self._last_changed + MIN_CHANGED)
         self._health.unblock()
         self._wake.set()
 
     async def settled(self) -> None:
-        """Wait until every node reported so far was asked about once, successfully or not."""
+        """Wait until ``resolve`` was called for every node reported so far, successfully or not."""
         await self._quiet.wait()
 
     async def run(self) -> None:
-        """Ask until cancelled, then close the provider."""
+        """Call the provider when necessary until cancelled, then close it."""
         try:
             while True:
-                self._wake.clear()  # before looking: what happens from here on wakes
+                self._wake.clear()  # before the check, so that no later change is missed
                 wait = self._wait_for()
                 if wait <= 0:
                     await self._ask()
@@ -179,7 +179,7 @@ class Resolver:
     # --- when to ask -------------------------------------------------------------------------------
 
     def _due(self) -> float:
-        """When there is something to ask, regardless of failures; inf = nothing."""
+        """When to call the provider next, without regard to failures; inf = no call is necessary."""
         if not self._nodes:
             return float("inf")
         if self._pending:
@@ -189,17 +189,17 @@ class Resolver:
 
     def _wait_for(self) -> float:
         if self._held is not None and not self._held.alive and self._health.status.state != "degraded":
-            return 0.0  # the provider died while idle: find out why, and open it again
+            return 0.0  # the provider died while idle: report its error, and open it again
         return max(self._due(), self._health.blocked_until) - self._clock.now()
 
     def _batch(self, now: float) -> tuple[list[Node], bool]:
-        """The nodes to ask about, by name, and whether that is all of them."""
+        """The nodes to resolve, sorted by name, and whether these are all nodes."""
         poll = self._prepared.poll if self._prepared else None
         confirm = [name for name, at in self._memory.unconfirmed().items() if at <= now]
         everything = (
             (self._poll_at is not None and self._poll_at <= now)
             or (self._changed_at is not None and self._changed_at <= now)
-            or (poll is not None and bool(confirm))  # a confirmation of a polled type is a poll: one call, not two
+            or (poll is not None and bool(confirm))  # saves a call: the confirmation serves as the next poll
         )
         names = self._nodes.keys() if everything else self._pending.union(confirm) & self._nodes.keys()
         return [self._nodes[name] for name in sorted(names)], len(names) == len(self._nodes)
@@ -210,7 +210,7 @@ class Resolver:
         now = self._clock.now()
         batch, everything = self._batch(now)
         self._pending.difference_update(node.name for node in batch)
-        if everything and self._changed_at is not None:  # what changes from here on, the answer may not know of
+        if everything and self._changed_at is not None:  # before the call: the answer may lack later changes
             self._changed_at, self._last_changed = None, now
         self._asking = True
         self._health.asking(self._host.renewals(self.ref.name))
@@ -226,7 +226,7 @@ class Resolver:
                 )
             finally:
                 stats.seconds.note(self._clock.now() - started)
-        except Exception as error:  # noqa: BLE001 - foreign code; what it was asked about stays as it was
+        except Exception as error:  # noqa: BLE001 - plugin code; the resolutions stay
             self._failed(batch, error)
         else:
             self._answered(batch, said, ignored, everything)
@@ -237,7 +237,7 @@ class Resolver:
 
     @staticmethod
     async def _resolve(provider: NodeProvider, batch: tuple[Node, ...]) -> tuple[dict[str, Resolution], int]:
-        """In the provider's loop: ask, and read the answer, which may be a mapping of the plugin's own."""
+        """Call ``resolve`` and read its answer, in the provider's loop: the answer may be a type of the plugin."""
         return read_answer([node.name for node in batch], await provider.resolve(batch))
 
     def _answered(self, batch: Sequence[Node], said: Mapping[str, Resolution], ignored: int, everything: bool) -> None:
@@ -247,7 +247,7 @@ class Resolver:
         for node in batch:
             current = self._nodes.get(node.name)
             if current is None or self.needs(node, current):
-                continue  # gone, or another record by now: that one is asked about next
+                continue  # the node is gone, or has changed and is resolved again next
             changed |= self._memory.answer(node.name, said.get(node.name), now)
         if everything and poll is not None:
             self._poll_at = now + poll * self._rng.uniform(1 - POLL_JITTER, 1 + POLL_JITTER)
@@ -256,7 +256,7 @@ class Resolver:
         self.ignored += ignored
         self.version += changed
         self._host.calls_of(self.ref.name).answered()
-        lasting = now - self._opened_at >= RETRY_CAP  # one that dies soon after each answer is opened ever less often
+        lasting = now - self._opened_at >= RETRY_CAP  # else keep the backoff: a provider may die after each answer
         if self._health.succeeded(forget=lasting) or changed:
             self._on_change()
 
@@ -276,7 +276,7 @@ class Resolver:
     async def _open(self) -> tuple[Prepared, NodeProvider]:
         if self._held is not None and not self._held.alive:
             held, self._held, self._provider = self._held, None, None
-            self._changed_at = self._clock.now()  # the next one knows nothing of what this one said
+            self._changed_at = self._clock.now()  # a new provider must resolve all nodes
             raise held.failure()
         if self._provider is None:
             prepared = self._prepared

@@ -1,8 +1,7 @@
-"""Credentials by reference: environment variable, file or Secret, read again when they change.
+"""Reads credentials by reference from an environment variable, a file or a Secret, again when they change.
 
-Files lie under one folder; a mounted Secret is a chain of symlinks inside it, so what counts is where a
-path ends, not how it gets there. A value that was read is remembered only to notice a change and to keep
-it out of error texts.
+Files must be in one folder after all symlinks are resolved, since a mounted Secret consists of symlinks. A value is
+kept only to detect a change and to remove it from error texts.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ from hub.runtime.files import ConfinedPath, OutsideFolders, signature
 from hub.runtime.threads import NoAnswer, Reader, glance
 
 MAX_BYTES: Final = 65_536
-"""A credential is small: the largest Secret a mounted file can hold is 1 MiB, tokens stay under 16 KiB."""
+"""Most bytes of a credential; tokens have less than 16 KiB."""
 
 READ_TIMEOUT: Final = 5.0
-"""Seconds for a file: longer, and the mount it lies on does not answer."""
+"""Seconds to read a file. A longer read means that the file's mount hangs."""
 
 SECRET_TTL: Final = 30.0
-"""Seconds a Secret's value is used before it is read again, where nobody watches it."""
+"""Seconds after which the value of a Secret that is not watched is read again."""
 
 SecretVersion = Callable[[str], Awaitable[str | None]]
-"""``await version(name)``: differs once the Secret does; None where only reading it tells."""
+"""``await version(name)``: changes when the Secret changes; None if the Secret is not watched."""
 
 ReadSecret = Callable[[str, str], Awaitable[str | bytes]]
-"""``await read(name, key)``: the decoded value in the hub's ``--secrets-namespace``."""
+"""``await read(name, key)``: a decoded value of a Secret in ``--secrets-namespace``."""
 
 
 class Credential(Protocol):
-    """What this module makes; a SecretValue that can tell whether its source changed.
+    """A SecretValue that detects changes of its source.
 
     Attributes:
-        renewals: times that what was read was another text than before.
+        renewals: how often a read returned another text than the read before.
     """
 
     renewals: int
@@ -49,16 +48,16 @@ class Credential(Protocol):
         ...
 
     async def changed(self) -> bool:
-        """Whether reading it now would give something else; False where it cannot be read."""
+        """Whether a read now would return another text; False if it would fail."""
         ...
 
     def last(self) -> str | None:
-        """The last text read, to keep it out of error texts."""
+        """The last text read, to remove it from error texts."""
         ...
 
 
-async def untold(_: str) -> str | None:
-    """Nobody watches Secrets."""
+async def no_version(_: str) -> str | None:
+    """Default of ``secret_version``: no Secret is watched."""
     return None
 
 
@@ -67,12 +66,12 @@ def credential(
     folder: Path | None,
     read_secret: ReadSecret | None,
     clock: Clock,
-    secret_version: SecretVersion = untold,
+    secret_version: SecretVersion = no_version,
 ) -> Credential:
-    """The credential ``ref`` names; reads nothing yet.
+    """The credential that ``ref`` names; does not read it.
 
     Raises:
-        TerminalProviderError: it names none or several, or one the hub's flags do not allow.
+        TerminalProviderError: the reference is invalid, or the hub's flags do not allow it.
     """
     try:
         source = source_of(ref)
@@ -85,7 +84,7 @@ def credential(
             raise TerminalProviderError("credential files need --credentials-dir")
         file = ConfinedPath(ref["file"], folder)
         try:
-            glance(file.real)  # refused now rather than at the first use, if its mount answers
+            glance(file.real)  # refuses a path outside the folder now, unless the mount hangs
         except OSError as error:
             raise TerminalProviderError(f"file {file.path} {error.strerror}") from error
         return _FileCredential(file)
@@ -95,7 +94,7 @@ def credential(
 
 
 class _Remembered:
-    """The last value read, and how many times it was another one than before."""
+    """The last value read, and the number of its changes."""
 
     def __init__(self) -> None:
         self._value: str | None = None
@@ -183,7 +182,7 @@ class _SecretCredential(_Remembered):
         except HubError as error:
             if self._value is None or reload:
                 raise CredentialError(f"{self._what}: {error}") from error
-            return self._value  # the API server is away; what was read before may well be good
+            return self._value  # the API server is not reachable; the last value is probably still valid
         self._fresh_until, self._seen = self._clock.now() + SECRET_TTL, version
         return self._remember(value)
 

@@ -1,4 +1,4 @@
-"""What became of the calls into one provider type, since the start. Kept when its clusters go."""
+"""Counts the outcomes of calls into one provider type since the start; kept when its clusters leave the registry."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ OUTCOMES: Final = ("answered", "transient", "terminal", "timeout", "suspended", 
 
 
 class CallStats(msgspec.Struct):
-    """Calls by outcome, and how long they took.
+    """Numbers of calls by outcome, and durations.
 
     Attributes:
-        outcomes: one of :data:`OUTCOMES` -> calls; snapshots of a watch count as answers.
-        seconds: of calls of ``resolve``, whatever came of them.
+        outcomes: one of :data:`OUTCOMES` -> number of calls; every snapshot of a watch counts as ``answered``.
+        seconds: durations of ``resolve`` calls, failed ones included.
     """
 
     outcomes: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
     seconds: Tally = msgspec.field(default_factory=lambda: Tally(CALLS))
 
     def answered(self) -> None:
-        """An answer."""
+        """Count an answer."""
         self.outcomes["answered"] += 1
 
     def failed(self, error: Exception) -> None:
-        """None."""
+        """Count a failure."""
         self.outcomes[outcome_of(error)] += 1
 
 
 def outcome_of(error: Exception) -> str:
-    """The word for an error, of a fixed set."""
+    """The outcome of an error, one of :data:`OUTCOMES`."""
     match error:
         case ProviderSuspended():
             return "suspended"

@@ -1,4 +1,4 @@
-"""How a provider is doing: state, since when, why, and counters."""
+"""State of a provider, and when to call it again after a failure."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ log = logging.getLogger(__name__)
 
 RETRY_BASE: Final = 1.0
 RETRY_CAP: Final = 60.0
-"""Seconds between retries: a cloud API that is down for an hour is asked once a minute per cluster."""
+"""Most seconds between retries: a cloud API that is down gets one call per minute and cluster."""
 
 MAX_RETRY_AFTER: Final = 3600.0
-"""Seconds; a longer Retry-After is a mistake of the other side."""
+"""Most seconds of a Retry-After; a longer one is probably a mistake."""
 
 CREDENTIAL_CHECK: Final = 15.0
-"""Seconds between looks at the credentials after a TerminalProviderError: a mounted Secret takes a minute to change."""
+"""Seconds between checks of the credentials after a terminal error; a mounted Secret takes a minute to change."""
 
 UNBLOCK_DELAY: Final = 1.0
-"""Seconds; a provider that says "changed" without end is not asked without end."""
+"""Seconds from ``changed()`` to the next call after a terminal error, in case a provider calls it constantly."""
 
 MAX_REST: Final = 86_400.0
-"""Seconds; an event loop takes no infinite ones."""
+"""Most seconds of one wait; an event loop does not accept infinity."""
 
 State = Literal["pending", "ready", "degraded"]
 
 
 class ProviderStatus(msgspec.Struct, frozen=True):
-    """How a provider is doing.
+    """State of a provider.
 
     Attributes:
         state: ``pending`` before the first answer; ``degraded`` while the last call failed.
         since: Unix time of the last change of ``state``.
         error: why it is degraded; one short line without secrets.
-        terminal: nothing is asked until the configuration or a credential changes.
+        terminal: the provider is not called again until the configuration or a credential changes.
     """
 
     state: State
@@ -56,7 +56,7 @@ class ProviderStatus(msgspec.Struct, frozen=True):
 
 
 class Health:
-    """Keeps a ProviderStatus, decides when to try again, logs changes of state."""
+    """Keeps a ProviderStatus, schedules retries, and logs changes of state."""
 
     def __init__(self, what: str, clock: Clock, rng: random.Random | None = None) -> None:
         self._what = what
@@ -69,14 +69,14 @@ class Health:
         self._look_at = 0.0
 
     def asking(self, renewals: int) -> None:
-        """A call begins, after so many renewals of credentials: it may not know of later ones."""
+        """A call begins; ``renewals`` is the number of credential changes until now."""
         self._renewals = renewals
 
     def succeeded(self, *, forget: bool = True) -> bool:
-        """An answer arrived; True where that changes the state.
+        """An answer arrived; True if that changes the state.
 
         Args:
-            forget: failures before it count no more; else two minutes without one are needed for that.
+            forget: reset the backoff now; otherwise it is reset after two minutes without a failure.
         """
         if forget:
             self._backoff.reset()
@@ -89,7 +89,7 @@ class Health:
         return True
 
     def failed(self, error: Exception) -> str:
-        """A call failed: its text; nothing is to be asked before ``blocked_until``."""
+        """A call failed: set ``blocked_until``, before which the provider must not be called; returns its text."""
         self.failures += 1
         text = describe(error)
         terminal = isinstance(error, TerminalProviderError | ConfigInvalid)
@@ -105,26 +105,26 @@ class Health:
         return text
 
     async def rest(self, seconds: float, wake: asyncio.Event, changed: Callable[[int], Awaitable[bool]]) -> None:
-        """Wait so long, until ``wake`` is set, or until a credential has changed that a terminal error waits for.
+        """Wait, and after a terminal error check the credentials meanwhile.
 
         Args:
-            seconds: how long.
-            wake: ends it.
-            changed: whether a credential reads otherwise than after so many renewals.
+            seconds: longest wait.
+            wake: ends the wait.
+            changed: whether a credential has changed since this number of renewals.
         """
         if self.status.terminal:
             seconds = min(seconds, self._look_at - self._clock.now())
         with suppress(TimeoutError):
             async with asyncio.timeout(min(seconds, MAX_REST)):
                 await wake.wait()
-        # Whatever woke us: nodes that change all the time must not put it off for ever.
+        # Checked even if ``wake`` ended the wait: nodes that change all the time must not prevent the check.
         if self.status.terminal and self._clock.now() >= self._look_at:
             self._look_at = self._clock.now() + CREDENTIAL_CHECK
             if await changed(self._renewals):
                 self.unblock()
 
     def unblock(self) -> None:
-        """Something a terminal error waits for may have changed: try again in a moment; no effect on other errors."""
+        """Retry soon after a terminal error, since its cause may be gone; no effect on other errors."""
         if self.status.terminal:
             self._backoff.reset()
             self.blocked_until = min(self.blocked_until, self._clock.now() + UNBLOCK_DELAY)

@@ -134,7 +134,7 @@ class ProviderConformance:
         """API version, fields, poll interval and guard have values the hub can use."""
         type_ = self._type()
         poll: Any = type_.poll_interval
-        assert type_.api_version == API_VERSION, f"api_version {type_.api_version}, this hub speaks {API_VERSION}"
+        assert type_.api_version == API_VERSION, f"api_version {type_.api_version}, this hub supports {API_VERSION}"
         assert set(type_.reads) <= ALL_FIELDS, f"reads names unknown fields {set(type_.reads) - ALL_FIELDS}"
         assert poll is None or callable(poll) or poll > 0, f"poll_interval {poll!r} is not positive"
         assert callable(type_.open), "open is not callable"

@@ -28,7 +28,7 @@ STATES = {
     "no-module": ("import-failed", "ModuleNotFoundError: No module named 'no_such_module'"),
     "misspelt": ("wrong-hook", "unknown hook 'hub_register_provider'"),
     "another-name": ("wrong-type", "the entry point is called 'another-name', but hub_register_providers returned"),
-    "newer": ("unsupported-api", "written for plugin API 2, this hub speaks 1"),
+    "newer": ("unsupported-api", "written for plugin API 2, this hub supports 1"),
     "slow": ("import-stalled", "importing plugin_hub_slow did not end within"),
     "twice": ("name-taken", "several distributions provide it: hub-twice 1.2, second 1.2; uninstall all but one"),
 }

@@ -77,7 +77,7 @@ def test_catalog_imports_only_what_is_asked_for(install: Install) -> None:
         (
             GOOD.replace("name=NAME,", "name=NAME, api_version=99,"),
             "unsupported-api",
-            "written for plugin API 99, this hub speaks 1",
+            "written for plugin API 99, this hub supports 1",
         ),
         (
             GOOD.replace("config=NoConfig", "config=dict"),
