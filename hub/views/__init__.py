@@ -1,5 +1,4 @@
-"""Endpoint views: (service, service-port, endpoint) objects for whoever routes traffic himself.
+"""Endpoint views: (service, service-port, endpoint) objects for gateways and proxies outside Kubernetes.
 
-Read only, and beside the rest of the hub: nothing here decides what is published. Where no registry asks for
-views, nothing in here is imported.
+Views are read only and have no effect on published slices. This package is imported only if the registry has ``views``.
 """

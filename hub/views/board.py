@@ -1,7 +1,7 @@
-"""What all followed clusters say, joined Service by Service; whoever listens hears of each Service that changed.
+"""Computes the views of all followed clusters, and calls listeners with every Service whose views changed.
 
-A Service is joined anew when something of it changed, never all of them at once in one go of the event loop.
-Clusters that give no answers keep what they said; only a complete answer takes something away.
+The views of a Service are computed again when it or one of its slices changes, at most :data:`BATCH` Services in one
+round of the event loop. While a cluster does not answer, its views stay; only a complete answer removes views.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from hub.model import ObjectKey, Service, Slice
 from hub.views.join import Views, views_of
 
 ALL = ""
-"""Stands for all namespaces."""
-AT_ONCE = 200
-"""Services joined in one go of the event loop: 200 with 10 endpoints each take 10 ms."""
+"""Key for all namespaces, when one watch follows them all."""
+BATCH = 200
+"""Services whose views are computed in one round of the event loop: 200 with 10 endpoints each take 10 ms."""
 
 
 class Owner(NamedTuple):
@@ -28,35 +28,38 @@ class Owner(NamedTuple):
 
 
 Listener = Callable[[Owner, Views], None]
-"""Called in the event loop with a Service and all of its views as they are now; none = it has none any more."""
+"""Called in the event loop with a Service and all of its present views; empty = the Service has no views any more."""
 Chooses = Callable[[str, Service], bool]
 
 
 class Content:
-    """What one cluster said last.
+    """The Services and slices of one cluster.
 
     Args:
-        on_change: called with Services (by key) whose join may have changed.
-        namespaces: the only ones that are followed, each by itself; empty = all, with one watch.
+        on_change: called with the keys of Services whose views may have changed.
+        namespaces: the only namespaces that are followed, each with its own watch; empty = all, with one watch.
+
+    Attributes:
+        stale: whether the cluster gives no answers at present.
     """
 
     def __init__(self, on_change: Callable[[Iterable[ObjectKey]], None], namespaces: Iterable[str] = ()) -> None:
         parts = tuple(namespaces) or (ALL,)
-        self.services = {each: ServicesStore(on_change) for each in parts}
-        self.slices = {each: SlicesStore(on_change) for each in parts}
+        self.services = {namespace: ServicesStore(on_change) for namespace in parts}
+        self.slices = {namespace: SlicesStore(on_change) for namespace in parts}
         self.stale = False
         self.joined = False
-        """It was complete when something changed: from then on only what changes is joined."""
+        """Whether the views of all Services have been computed once; later only those of changed Services are."""
 
     @property
     def complete(self) -> bool:
-        """Everything was listed at some time."""
-        services = all(each.lists > 0 for each in self.services.values())
-        return services and all(each.lists > 0 for each in self.slices.values())
+        """Whether Services and slices have been listed completely at least once."""
+        services = all(store.lists > 0 for store in self.services.values())
+        return services and all(store.lists > 0 for store in self.slices.values())
 
     def keys(self) -> Iterable[ObjectKey]:
-        """Of all Services."""
-        return [key for each in self.services.values() for key in each.by_key]
+        """Keys of all Services."""
+        return [key for store in self.services.values() for key in store.by_key]
 
     def service(self, key: ObjectKey) -> Service | None:
         """One Service."""
@@ -64,7 +67,7 @@ class Content:
         return part.by_key.get(key) if part is not None else None
 
     def slices_of(self, key: ObjectKey) -> Iterable[Slice]:
-        """Those of one Service."""
+        """The slices of one Service."""
         part = self.slices.get(ALL) or self.slices.get(key.namespace)
         return part.of(key) if part is not None else ()
 
@@ -105,7 +108,7 @@ class SlicesStore:
         self.lists = 0
 
     def of(self, service: ObjectKey) -> Iterable[Slice]:
-        """Those of one Service."""
+        """The slices of one Service."""
         return self._of.get(service, {}).values()
 
     def replace(self, objects: dict[Any, Slice], resource_version: str) -> None:  # noqa: ARG002 - a Store
@@ -118,7 +121,7 @@ class SlicesStore:
         self._on_change(before | self._of.keys())
 
     def upsert(self, key: Any, value: Slice, resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """New or changed, and perhaps of another Service than before."""
+        """New or changed; it may belong to another Service than before."""
         concerned = {ObjectKey(*value.target)}
         if (dropped := self._drop(key)) is not None:
             concerned.add(dropped)
@@ -151,7 +154,7 @@ class Board:
 
     Args:
         chooses: whether a Service of a cluster has views.
-        namespaces: by cluster, the only ones that are followed; all of a cluster that is not in here.
+        namespaces: cluster -> the only namespaces that are followed; all namespaces of a cluster that is not a key.
     """
 
     def __init__(self, chooses: Chooses, namespaces: Mapping[str, Iterable[str]] | None = None) -> None:
@@ -165,50 +168,50 @@ class Board:
 
     @property
     def views(self) -> Mapping[Owner, Views]:
-        """Everything that is known, by Service; without Services that have no views."""
+        """All views, by Service; Services without views are left out."""
         return self._views
 
     def cluster(self, name: str) -> Content:
-        """What a cluster says; it is followed from the first asking."""
+        """The content of a cluster, created at the first call."""
         if name not in self._clusters:
             self._clusters[name] = Content(lambda keys: self._touch(name, keys), self._namespaces.get(name, ()))
         return self._clusters[name]
 
     def forget(self, name: str) -> None:
-        """A cluster is not asked for any more: what it said goes."""
+        """Remove a cluster and its views."""
         self._clusters.pop(name, None)
         self._mark(owner for owner in self._views if owner.cluster == name)
 
     def choose(self, chooses: Chooses) -> None:
-        """Other Services than before have views."""
+        """Replace the function that selects the Services with views."""
         self._chooses = chooses
         for name, content in self._clusters.items():
             self._touch(name, content.keys())
 
     def mark_stale(self, name: str, *, stale: bool) -> None:
-        """A cluster gives no answers, or gives them again."""
+        """Note whether a cluster gives no answers at present."""
         content = self._clusters.get(name)
         if content is not None and content.stale != stale:
             content.stale = stale
             self._mark([owner for owner in self._views if owner.cluster == name])
 
     def listen(self, listener: Listener) -> None:
-        """Tell of everything there is, and from now on of each Service that changes."""
+        """Call ``listener`` with all present views, and from now on with every Service that changes."""
         self._listeners.append(listener)
         for owner, views in self._views.items():
             listener(owner, views)
 
     def unlisten(self, listener: Listener) -> None:
-        """Tell no more."""
+        """Stop calling ``listener``."""
         self._listeners.remove(listener)
 
     @property
     def idle(self) -> bool:
-        """Everything that clusters said has been joined."""
+        """Whether all views are up to date with the content of the clusters."""
         return not self._dirty
 
     def _touch(self, cluster: str, keys: Iterable[ObjectKey]) -> None:
-        content = self._clusters.get(cluster)  # one that was forgotten may still be ending
+        content = self._clusters.get(cluster)  # None for a cluster that was removed and whose watch is still ending
         if content is not None and content.complete:
             everything = () if content.joined else content.keys()
             content.joined = True
@@ -226,7 +229,7 @@ class Board:
             self._scheduled = asyncio.get_running_loop().call_soon(self._go_on)
 
     def _join(self) -> None:
-        for owner in list(self._dirty)[:AT_ONCE]:
+        for owner in list(self._dirty)[:BATCH]:
             del self._dirty[owner]
             views = self._of(owner)
             if views == self._views.get(owner, {}):

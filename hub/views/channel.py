@@ -1,7 +1,7 @@
-"""A stream of views in one shape: objects, a log of what became of them, and readers that are positions in it.
+"""One stream of views in one shape: the present objects, and a log of changes that readers follow by position.
 
-An event is encoded once, whoever reads. The log is bounded and shared, so a reader costs nothing but its
-connection; one that falls out of the log is told so and has to start with a snapshot.
+An event is encoded once for all readers. The log is bounded and shared, so a reader costs only its connection. A reader
+whose position has left the log must start again with a snapshot.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from hub.views.join import Views, diff
 from hub.views.shapes import KIND, ObjectName, Shape, shaped
 
 LOG: Final = 10_000
-"""Events that can be resumed from; twice the number of objects where that is more: a cluster may change as a whole."""
+"""Events in the log, or twice the number of objects if that is more, since a whole cluster may change at once."""
 FRAMED: Final = 8
-"""Encoded deltas kept for the next one who asks: followers are at one position or two, and each that comes back with a
-token of long ago is at one of its own, with up to all of the log behind it."""
+"""Most encoded deltas that are cached. Readers that are up to date share one or two positions; a reader that resumes
+with an old token has a position of its own and a large delta."""
 FRESH: Final = 1.0
-"""Seconds an encoded snapshot is handed out for, followed by what has happened since."""
+"""Seconds for which an encoded snapshot is reused; a reader gets the later events after it."""
 
 SHARE: Final = 0.0005
-"""Seconds between two rounds for each reader: one costs 60 µs, so that all of them take an eighth of a core at most."""
+"""Seconds between two rounds, for each reader; serving one takes 60 µs, so all take at most an eighth of a core."""
 TURNS: Final = 32
-"""Readers that are served in one go of the event loop: 2 ms, in which nobody else has a turn."""
+"""Readers that are served in one round of the event loop: they block it for 2 ms."""
 
 Framing = Literal["ndjson", "sse"]
 
 
 class TokenTooOld(HubError):
-    """A resume token leads to before what is remembered, or to another life of this process."""
+    """A resume token is older than the log, or comes from another process."""
 
 
 class Event(NamedTuple):
@@ -48,7 +48,7 @@ class Event(NamedTuple):
 
 
 class _Snapshot(NamedTuple):
-    """As it was sent: when it was made, the position, the clusters its bookmark names, the text."""
+    """An encoded snapshot: the time and position of it, the clusters that its bookmark names, and the text."""
 
     made: float
     position: int
@@ -60,11 +60,11 @@ class Channel:
     """One stream; a listener of the board.
 
     Args:
-        unknown: names of the clusters that have said nothing yet; bookmarks name them.
+        unknown: returns the names of clusters that have not answered yet, for bookmarks.
 
     Attributes:
-        readers: how many follow it.
-        dropped: readers that fell out of the log or did not read, since the start.
+        readers: number of present readers.
+        dropped: number of readers since the start that were too slow for the log or did not read.
     """
 
     def __init__(self, shape: Shape, clock: Clock, unknown: Callable[[], Sequence[str]] = tuple) -> None:
@@ -86,16 +86,16 @@ class Channel:
 
     @property
     def position(self) -> int:
-        """Of the last event."""
+        """Position of the last event."""
         return self._last
 
     def changed(self, owner: Owner, views: Views) -> None:
-        """A Service's views are these now."""
+        """The views of a Service have changed to ``views``."""
         before = self._objects.get(owner, {})
         after = shaped(views, self.shape)
-        for each in diff(before, after):
-            kind = b"Deleted" if each.new is None else b"Added" if each.old is None else b"Updated"
-            self._log.append(Event(kind, each.new or each.old))
+        for change in diff(before, after):
+            kind = b"Deleted" if change.new is None else b"Added" if change.old is None else b"Updated"
+            self._log.append(Event(kind, change.new or change.old))
             self._last += 1
         self._count += len(after) - len(before)
         if after:
@@ -108,14 +108,14 @@ class Channel:
         self._schedule()
 
     def token(self, position: int) -> str:
-        """What to show in order to go on after ``position``."""
+        """The resume token for ``position``."""
         return f"{self._epoch}-{position}"
 
     def resume(self, token: str) -> int:
-        """The position a token stands for.
+        """The position of a resume token.
 
         Raises:
-            TokenTooOld: nothing is known of what came after it.
+            TokenTooOld: the log does not have all later events.
         """
         epoch, _, number = token.partition("-")
         known = epoch == self._epoch and number.isascii() and number.isdigit() and len(number) < 16
@@ -127,13 +127,12 @@ class Channel:
         return self._last - len(self._log) <= position <= self._last
 
     def objects(self) -> list[bytes]:
-        """All objects as they are now, sorted by name."""
-        return [
-            body for _, body in sorted((name, body) for each in self._objects.values() for name, body in each.items())
-        ]
+        """All present objects, sorted by name."""
+        named = ((name, body) for objects in self._objects.values() for name, body in objects.items())
+        return [body for _, body in sorted(named)]
 
     def snapshot(self, framing: Framing) -> tuple[int, bytes]:
-        """A position, and all objects as of it with the bookmark behind them; shared by readers that come together."""
+        """A position, and the encoded objects at that position with a bookmark; cached for :data:`FRESH` seconds."""
         known, unknown = self._snapshots.get(framing), tuple(self._unknown())
         fresh = known is not None and (known.position == self._last or self._clock.now() - known.made < FRESH)
         if known is None or not fresh or known.unknown != unknown or not self._reaches(known.position):
@@ -144,17 +143,17 @@ class Channel:
         return known.position, known.text
 
     def bookmark(self, framing: Framing, position: int) -> bytes:
-        """Everything up to ``position`` has been said."""
+        """An encoded event that tells a reader its position."""
         body: dict[str, Any] = {"kind": KIND, "metadata": {"resourceVersion": self.token(position)}}
         if not self.shape.compat:
             body["status"] = {"unknownClusters": list(self._unknown())}
         return frame(framing, Event(b"Bookmark", msgspec.json.encode(body)), self.token(position))
 
     def since(self, position: int, framing: Framing) -> tuple[int, bytes]:
-        """The last position, and what has happened after ``position``, encoded once for all who ask.
+        """The last position, and the encoded events after ``position``.
 
         Raises:
-            TokenTooOld: it is forgotten.
+            TokenTooOld: the log does not have all events after ``position``.
         """
         if not self._reaches(position):
             raise TokenTooOld("this reader is too slow: start again without a resume token, with a snapshot")
@@ -169,7 +168,7 @@ class Channel:
         return self._last, self._framed[position, framing]
 
     async def news(self, position: int) -> None:
-        """Wait until something has happened after ``position``, and it is this reader's turn."""
+        """Wait until there are events after ``position`` and it is this reader's turn."""
         turn: asyncio.Future[None] | None = None
         try:
             while turn is None or self._last == position:
@@ -183,7 +182,7 @@ class Channel:
                 self._waiting.pop(turn, None)
 
     def _schedule(self) -> None:
-        """See to it that there is a round, not too soon after the last one."""
+        """Schedule the next round, with a pause after the last one."""
         if self._round is None and self._waiting:
             loop = asyncio.get_running_loop()
             self._round = loop.call_at(max(loop.time(), self._not_before), self._begin)
@@ -196,7 +195,7 @@ class Channel:
         self._wake(waiting)
 
     def _wake(self, waiting: list[asyncio.Future[None]]) -> None:
-        """Some of them; the others after whatever else the event loop has to do."""
+        """Wake :data:`TURNS` readers, and the others in later rounds of the event loop."""
         for turn in waiting[:TURNS]:
             if not turn.done():
                 turn.set_result(None)
@@ -205,7 +204,7 @@ class Channel:
 
 
 def frame(framing: Framing, event: Event, token: str) -> bytes:
-    """One event as it is sent: a line of JSON, or an event of an EventSource."""
+    """One encoded event: a line of JSON, or a server-sent event."""
     line = b'{"type":"%s","resourceVersion":"%s","object":%s}' % (event.type, token.encode(), event.body)
     if framing == "ndjson":
         return line + b"\n"

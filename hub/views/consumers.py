@@ -1,6 +1,6 @@
 """Finds and loads the consumers that ``views.hooks`` names: entry points of group ``hub.views``, each a pluggy plugin.
 
-Nothing is imported but what is named; loading happens in the consumer's own thread.
+Only named consumers are imported, each in its own thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOOKS: Final = ("hub_endpoint_upserted", "hub_endpoint_deleted", "hub_endpoints_
 
 
 class ConsumerUnavailable(UsageError):
-    """A consumer cannot be used: not installed, ambiguous, or its hooks are none that can be called."""
+    """A consumer cannot be used: it is not installed, ambiguous, or its hooks are invalid."""
 
 
 def installed() -> Iterable[importlib.metadata.EntryPoint]:
@@ -35,7 +35,7 @@ def load(name: str, find: Find = installed) -> Any:
     """The hooks of a consumer; imports it, which may block or raise anything.
 
     Raises:
-        ConsumerUnavailable: there is none, or several, or it has none of our hooks or one that is async.
+        ConsumerUnavailable: no or several distributions provide it, it implements no hook, or a hook is async.
     """
     points = list(find())
     mine = [point for point in points if point.name == name]
@@ -54,7 +54,7 @@ def load(name: str, find: Find = installed) -> Any:
         manager.check_pending()
     except PluginValidationError as error:
         raise ConsumerUnavailable(f"wrong hook: {error}") from error
-    found = {hook: [each.function for each in getattr(manager.hook, hook).get_hookimpls()] for hook in HOOKS}
+    found = {hook: [impl.function for impl in getattr(manager.hook, hook).get_hookimpls()] for hook in HOOKS}
     for hook in [hook for hook, functions in found.items() if any(map(_never_runs, functions))]:
         raise ConsumerUnavailable(
             f"{_owner(mine[0])}/{name}: {hook} is async and would never run; "
@@ -74,6 +74,6 @@ def _owner(point: importlib.metadata.EntryPoint) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """What a consumer raised, for logs and messages."""
+    """A consumer's exception as one line."""
     text = " ".join(str(error).split())[:256]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,8 +1,7 @@
-"""Calls one consumer's hooks: in its own thread, in order for each view, until each call has succeeded.
+"""Calls one consumer's hooks in a thread of its own, and repeats every call until it succeeds.
 
-Level by level: for each view the last state that the consumer lacks is kept, so that a slow one costs no more
-memory than there are views, and misses states in between but never the last. What it raises, and how long a
-call takes, is its own matter and nobody else's.
+Only the newest state of each view is delivered: a slow consumer misses states in between, but never the last one, and
+memory is bounded by the number of views. Exceptions and slow calls of a consumer do not affect other consumers.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from hub.views.join import Views
 log = logging.getLogger(__name__)
 
 HANGS: Final = 30.0
-"""Seconds after which a call is reported; nobody can end it."""
+"""Seconds after which a running call is logged; a call in a thread cannot be cancelled."""
 
 QUIET: Final = 10.0
-"""Seconds between two lines of the log about one consumer: where its backend is down, every call fails."""
+"""Seconds between two warnings about one consumer: while its backend is down, every call fails."""
 
 Key = tuple[str, str, str]
 """Cluster, namespace and name of a view."""
@@ -34,7 +33,7 @@ Key = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _Wanted:
-    """What a consumer has to be told of one view; ``view`` None = gone."""
+    """A state of one view that must be delivered; ``view`` None = deleted."""
 
     view: EndpointView | None
     not_before: float = 0.0
@@ -46,12 +45,12 @@ class Delivery:
 
     Args:
         name: of its entry point.
-        load: gives its hooks; called in the thread, may block or raise anything.
+        load: returns its hooks; called in the thread, may block or raise anything.
         after: an earlier delivery to the same consumer, whose last call must end first.
 
     Attributes:
-        problem: why it is not called, or what its last call came to; "" where all is well.
-        calls: that succeeded, since the start.
+        problem: why the consumer cannot be called, or the error of its last call; "" if there is none.
+        calls: number of successful calls since the start.
     """
 
     def __init__(self, name: str, load: Callable[[], Any], after: Delivery | None = None) -> None:
@@ -64,9 +63,9 @@ class Delivery:
         self._owners: dict[Owner, Views] = {}
         self._wanted: dict[Key, _Wanted] = {}
         self._told: dict[Key, EndpointView] = {}
-        """What it was told last; whether it took it is not known while something is wanted of the same view."""
+        """The last state passed to the consumer; while the view is in ``_wanted``, that call may have failed."""
         self._unlisted: dict[str, float] = {}
-        """Clusters whose complete list is to be announced -> not before."""
+        """Clusters whose complete list must be announced -> earliest time."""
         self._changed = threading.Condition()
         self._closed = False
         self._calling: tuple[str, float] | None = None
@@ -75,28 +74,28 @@ class Delivery:
         self._unsaid = 0
 
     def start(self) -> None:
-        """Begin; the thread is a daemon, since nobody can end a call."""
+        """Start the thread, a daemon, so that a call that hangs does not keep the process alive."""
         self._thread.start()
 
     def close(self) -> None:
-        """Call no more; a call under way is left behind."""
+        """Make no further call; a running call continues."""
         with self._changed:
             self._closed = True
             self._changed.notify()
 
     def join(self) -> None:
-        """Wait until its last call has ended."""
+        """Wait until the last call has ended."""
         self._thread.join()
 
     @property
     def waiting(self) -> int:
-        """Views it has to be told of."""
+        """Number of views with an undelivered state."""
         return len(self._wanted)
 
     # --- in the event loop: a listener of the board --------------------------------------------------
 
     def changed(self, owner: Owner, views: Views) -> None:
-        """A Service's views are these now."""
+        """The views of a Service have changed to ``views``."""
         before = self._owners.get(owner, {})
         if views:
             self._owners[owner] = views
@@ -111,7 +110,7 @@ class Delivery:
             self._changed.notify()
 
     def complete(self, clusters: Iterable[str]) -> None:
-        """Everything of these clusters has been said: announce it once all of it was delivered."""
+        """These clusters are complete: announce their lists once all their views are delivered."""
         with self._changed:
             self._unlisted.update(dict.fromkeys(clusters, 0.0))
             self._changed.notify()
@@ -120,18 +119,18 @@ class Delivery:
         known = self._wanted.get(key)
         if known is None:
             self._wanted[key] = _Wanted(view)
-        else:  # its place and its waiting time stay
+        else:  # keeps its place in the queue and its retry time
             known.view = view
 
     def look(self) -> None:
-        """Report a call that does not end; to be called every few seconds."""
+        """Log a call that hangs. Call it every few seconds."""
         calling = self._calling
         if calling is None or time.monotonic() - calling[1] < HANGS:
             self._reported = False
         elif not self._reported:
             self._reported = True
             self.problem = f"hangs in {calling[0]}"
-            text = "views: consumer %r hangs in %s; %d views wait for it, others are called as before"
+            text = "views: consumer %r hangs in %s; %d views wait for it, other consumers are not affected"
             log.warning(text, self.name, calling[0], self.waiting)
 
     # --- in the thread -------------------------------------------------------------------------------
@@ -139,12 +138,12 @@ class Delivery:
     def _run(self) -> None:
         try:
             if self._after is not None:
-                self._calling = ("a call of before", time.monotonic())
+                self._calling = ("an earlier call", time.monotonic())
                 self._after.join()
                 self._after = None
             self._calling = ("its import", time.monotonic())
             hooks = self._load()
-        except BaseException as error:  # noqa: BLE001 - foreign code
+        except BaseException as error:  # noqa: BLE001 - plugin code
             self.problem = f"cannot be loaded: {describe(error)}"
             log.warning("views: consumer %r %s; it is not called", self.name, self.problem)
             return
@@ -154,7 +153,7 @@ class Delivery:
             step(hooks)
 
     def _next(self) -> Callable[[Any], None] | None:
-        """What to do next, once there is something; None = nothing any more."""
+        """Wait for the next call and return it; None = closed."""
         with self._changed:
             while not self._closed:
                 now = time.monotonic()
@@ -176,7 +175,7 @@ class Delivery:
 
     def _tell(self, hooks: Any, key: Key, wanted: _Wanted) -> None:
         view, last = wanted.view, self._told.get(key)
-        if view is None and last is None:  # it was never told of it
+        if view is None and last is None:  # the consumer does not know the view
             return
         try:
             if view is None:
@@ -185,7 +184,7 @@ class Delivery:
             else:
                 self._told[key] = view
                 self._call(f"hub_endpoint_upserted of {key[1]}/{key[2]}", hooks.hub_endpoint_upserted, view=view)
-        except BaseException as error:  # noqa: BLE001 - foreign code
+        except BaseException as error:  # noqa: BLE001 - plugin code
             backoff = wanted.backoff or Backoff(base=0.5, cap=60.0, jitter=0.2)
             delay = backoff.next(time.monotonic())
             with self._changed:
@@ -199,7 +198,7 @@ class Delivery:
         try:
             call = hooks.hub_endpoints_listed
             self._call(f"hub_endpoints_listed of {cluster}", call, cluster=cluster, views=views)
-        except BaseException as error:  # noqa: BLE001 - foreign code
+        except BaseException as error:  # noqa: BLE001 - plugin code
             with self._changed:
                 self._unlisted.setdefault(cluster, time.monotonic() + 5.0)
             self._complain(error, 5.0)
@@ -222,10 +221,10 @@ class Delivery:
             self._unsaid += 1
             return
         more = f" ({self._unsaid} more calls failed before)" if self._unsaid else ""
-        text = "views: consumer %r: %s; again in %.1f s, others are called as before%s"
+        text = "views: consumer %r: %s; again in %.1f s, other consumers are not affected%s"
         log.warning(text, self.name, self.problem, delay, more)
         self._quiet_until, self._unsaid = now + QUIET, 0
 
 
 class _Failed(Exception):
-    """A call raised; the message says which."""
+    """A call raised; the message names the call."""

@@ -1,7 +1,7 @@
-"""Follows the Services and EndpointSlices of one cluster, for ever; what it said stays while it is silent.
+"""Follows the Services and EndpointSlices of one cluster; known objects stay while the cluster does not answer.
 
-After a failure both watches end, and the connection is asked for anew: a remote cluster must first be known
-to be the same as before. Then complete lists replace what is known.
+After a failure all watches end, and the feed waits for the cluster's connection again, since the identity of a remote
+cluster must be checked first. Then complete lists replace the known objects.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from hub.views.board import Content
 log = logging.getLogger(__name__)
 
 STALE_AFTER: Final = 10.0
-"""Seconds without a current answer after which views are marked: a watch that is only renewed marks none."""
+"""Seconds without a current answer after which views are marked stale; longer than the renewal of a watch takes."""
 CONNECT_PATIENCE: Final = 30.0
-"""Seconds to wait for a connection before it is asked for again: the unit waited for may have been replaced."""
+"""Seconds to wait for a connection before requesting it again: a reload may have replaced the RemoteCluster."""
 
 Connection = Callable[[], Awaitable[Client]]
 
 
 class OnStale(Protocol):
-    """Hears whether a cluster's views are stale, whenever that may have changed."""
+    """Called with whether a cluster's views are stale, whenever that may have changed."""
 
     def __call__(self, *, stale: bool) -> None: ...  # noqa: D102
 
@@ -42,11 +42,11 @@ class Feed:
     """One cluster.
 
     Args:
-        connection: a usable client of the cluster; waits for one, or raises HubError.
-        on_stale: hears whether its views are stale.
+        connection: waits for a usable client of the cluster and returns it, or raises HubError.
+        on_stale: called with whether the views are stale.
 
     Attributes:
-        error: why it gives no answers; "" while it does.
+        error: why the cluster gives no answers; "" while it does.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Feed:
         self._aging: asyncio.Task[None] | None = None
 
     async def settled(self) -> None:
-        """Wait until there was a complete answer, or a failure."""
+        """Wait until the first complete answer or failure."""
         await self._settled.wait()
 
     async def run(self) -> None:
@@ -96,15 +96,14 @@ class Feed:
             self._aging = None
 
     async def _once(self) -> None:
-        """Follow until something fails, and raise that."""
+        """Follow until a reflector fails, and raise its error."""
         client = await self._connected()
-        # Plain resources: they have no peek, which is for slices that this process writes.
         watched = _Watched(self._answered, 2 * len(self._content.services))
         followed = [
             Reflector(
                 f"{resource.name} of {self._cluster} for views",
                 client,
-                resource._replace(peek=None),
+                resource._replace(peek=None),  # peek is for slices that this process writes
                 store,
                 watched.observer((resource.name, namespace)),
                 self._clock,
@@ -115,7 +114,7 @@ class Feed:
             for namespace, store in stores.items()
         ]
         tasks: list[asyncio.Task[Any]] = [
-            asyncio.create_task(each.run(), name=f"views of {self._cluster}") for each in followed
+            asyncio.create_task(reflector.run(), name=f"views of {self._cluster}") for reflector in followed
         ]
         failed: asyncio.Task[Any] = asyncio.create_task(watched.failed.wait(), name=f"views of {self._cluster} failed")
         await until_one_ends((*tasks, failed))
@@ -130,7 +129,7 @@ class Feed:
             raise ClusterUnreachable("there is no connection to it yet", kind="timeout") from None
 
     def _answered(self) -> None:
-        """All of it is complete and current."""
+        """Services and slices are complete and current."""
         self._young()
         if self.error and self._warned:
             log.info("views: cluster %s is followed again", self._cluster)
@@ -145,12 +144,12 @@ class Feed:
         if self._aging is None:
             self._aging = asyncio.create_task(self._age(), name=f"views of {self._cluster} age")
         if message != self._warned:
-            log.warning("views: cluster %s: %s; its views stay as they are", self._cluster, message)
+            log.warning("views: cluster %s: %s; its views are kept", self._cluster, message)
             self._warned = message
 
 
 class _Watched:
-    """Observers of the reflectors: all must answer, one failure is one too many."""
+    """Collects the results of a feed's reflectors: all must answer, and the first failure ends all of them."""
 
     def __init__(self, on_answer: Callable[[], None], wanted: int) -> None:
         self.wanted = wanted
@@ -169,17 +168,17 @@ class _Observer:
         self._what = what
 
     def listing(self) -> None:
-        """What was said stays until the list is there."""
+        """A new list has begun; the known objects stay until it is complete."""
         self._watched.answers.discard(self._what)
 
     def answered(self) -> None:
-        """Complete and current."""
+        """The reflector's objects are complete and current."""
         self._watched.answers.add(self._what)
         if len(self._watched.answers) == self._watched.wanted:
             self._watched.on_answer()
 
     def failed(self, error: HubError) -> None:
-        """The first one counts."""
+        """A reflector failed; only the first failure is kept."""
         if self._watched.error is None:
             self._watched.error = error
         self._watched.failed.set()

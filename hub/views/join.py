@@ -1,8 +1,8 @@
-"""From a Service and its slices to views, and from views to changes. Pure.
+"""Computes views from a Service and its slices, and changes from views. Pure.
 
-A slice's port belongs to the Service's port of the same name and protocol; a slice that lists no ports says
-nothing of them, so all of the Service's are meant. An endpoint without a ``ready`` condition is ready, as the
-API says. An address that several slices have is one endpoint: that of the first slice by name.
+A slice's port belongs to the Service's port of the same name and protocol; a slice without ports serves all ports of
+the Service. An endpoint without a ``ready`` condition is ready, as the API defines. If several slices have the same
+address, the first slice by name counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Views = Mapping[str, EndpointView]
 
 
 class Change(NamedTuple):
-    """What became of one object; one of ``old`` and ``new`` may be None, never both."""
+    """A change of one object; ``old`` is None if it is new, ``new`` is None if it was deleted."""
 
     key: Any
     old: Any
@@ -32,17 +32,17 @@ def views_of(cluster: str, service: Service, slices: Iterable[Slice], *, stale: 
     """One view for each port of the Service and each ready address behind it, by name.
 
     Args:
-        cluster: whose these are.
-        service: a Service that was chosen.
-        slices: those of the Service.
-        stale: the cluster gives no answers at present.
+        cluster: name of the cluster.
+        service: a Service of the cluster.
+        slices: of the Service.
+        stale: whether the cluster gives no answers at present.
     """
     found: dict[str, EndpointView] = {}
-    for each in sorted(slices, key=lambda each: each.name):
-        if each.deleting:
+    for slice_ in sorted(slices, key=lambda slice_: slice_.name):
+        if slice_.deleting:
             continue
-        for port, resolved in _ports(service, each):
-            for endpoint in each.endpoints:
+        for port, resolved in _ports(service, slice_):
+            for endpoint in slice_.endpoints:
                 if endpoint.conditions.ready is False:
                     continue
                 for address in endpoint.addresses:
@@ -53,7 +53,7 @@ def views_of(cluster: str, service: Service, slices: Iterable[Slice], *, stale: 
 
 
 def _ports(service: Service, slice_: Slice) -> Iterator[tuple[ServicePort, int | None]]:
-    """The Service's ports that a slice serves, each with its number there."""
+    """The Service's ports that a slice serves, each with its number in the slice; None if the slice has no ports."""
     numbers = {(port.name, port.protocol): port.port for port in slice_.ports}
     for port in service.ports:
         if not numbers:
@@ -94,16 +94,16 @@ def _view(
 
 
 def gathered(views: Views) -> Views:
-    """One view for each port of the Service, with all addresses, sorted; what differs between them is left out."""
+    """One view for each port of the Service, with all addresses, sorted; fields of single endpoints are left out."""
     by_port: dict[str, list[EndpointView]] = {}
-    for each in views.values():
-        by_port.setdefault(gathered_name(each.service, each.protocol, each.port), []).append(each)
+    for view in views.values():
+        by_port.setdefault(gathered_name(view.service, view.protocol, view.port), []).append(view)
     return {name: _gather(name, group) for name, group in sorted(by_port.items())}
 
 
 def _gather(name: str, group: list[EndpointView]) -> EndpointView:
     first = group[0]
-    numbers = {each.resolved_port for each in group}
+    numbers = {view.resolved_port for view in group}
     return EndpointView(
         cluster=first.cluster,
         namespace=first.namespace,
@@ -114,16 +114,16 @@ def _gather(name: str, group: list[EndpointView]) -> EndpointView:
         port_name=first.port_name,
         target_port=first.target_port,
         protocol=first.protocol,
-        addresses=tuple(sorted(address for each in group for address in each.addresses)),
+        addresses=tuple(sorted(address for view in group for address in view.addresses)),
         resolved_port=numbers.pop() if len(numbers) == 1 else None,
         stale=first.stale,
     )
 
 
 def diff(old: Mapping[K, V], new: Mapping[K, V]) -> list[Change]:
-    """What to tell somebody who knows ``old``: what is new or other first, then what is gone, each sorted by key.
+    """The changes from ``old`` to ``new``: new and changed objects, then deleted objects, both sorted by key.
 
-    In this order nobody is without an endpoint while one replaces another.
+    In this order a reader has an endpoint at all times while one replaces another.
     """
     changes = [Change(key, old.get(key), new[key]) for key in sorted(new) if old.get(key) != new[key]]  # type: ignore[type-var]
     return changes + [Change(key, old[key], None) for key in sorted(old.keys() - new.keys())]  # type: ignore[type-var]

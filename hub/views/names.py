@@ -1,4 +1,4 @@
-"""How views are named: ours, and byte for byte those of dcontroller's endpointslice-controller. Pure."""
+"""Names of views: the hub's own names, and the exact names of dcontroller's endpointslice-controller. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 WIDTH: Final = 25
 """Digits of an MD5 in base 36, zero-padded."""
 OWN_LENGTH: Final = 10
-"""Digits of our own hash: 51 bits, so that two of a Service's 100,000 endpoints meet once in 400,000 Services."""
+"""Digits of the hash in the hub's own names: 51 bits, so that one in 400,000 Services with 100,000 endpoints has a
+collision."""
 COMPAT_LENGTH: Final = 6
 
 
@@ -27,7 +28,7 @@ def digest(value: object) -> str:
 
 
 def own_name(cluster: str, service: str, protocol: str, port: int, address: str) -> str:
-    """``<service>-<hash>``; says nothing of what may change while the endpoint stays."""
+    """``<service>-<hash>``; depends only on values that do not change while the endpoint exists."""
     return f"{service}-{digest([cluster, service, protocol, port, address])[:OWN_LENGTH]}"
 
 

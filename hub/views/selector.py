@@ -1,4 +1,4 @@
-"""Which Services have views: those with an annotation, or those a CEL expression says yes to."""
+"""Selects the Services that have views, by an annotation or a CEL expression."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hub.registry.spec import ViewsSpec
 
 log = logging.getLogger(__name__)
 
-SAID: Final = 20
-"""Different problems of one expression that are logged; more would be the same again."""
+LOGGED: Final = 20
+"""Most different problems of one expression that are logged; an expression may fail differently for every Service."""
 
 
 class Selector:
-    """Chooses Services; one that the expression gives no answer for is not chosen, and named in the log."""
+    """Selects Services; a Service for which the expression fails is not selected, and the log names it."""
 
     def __init__(self, spec: ViewsSpec) -> None:
         self._annotation = spec.annotation
         self._expression = Expression(spec.select) if spec.select else None
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     def chooses(self, cluster: str, service: Service) -> bool:
         """Whether this Service has views."""
@@ -30,7 +30,7 @@ class Selector:
         try:
             return self._expression.matches(service, cluster)
         except CelError as error:
-            if str(error) not in self._said and len(self._said) < SAID:
-                self._said.add(str(error))
-                log.warning("views.select: no answer for Service %s of %s: %s", service.key, cluster, error)
+            if str(error) not in self._logged and len(self._logged) < LOGGED:
+                self._logged.add(str(error))
+                log.warning("views.select failed for Service %s of %s: %s", service.key, cluster, error)
             return False

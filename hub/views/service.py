@@ -1,4 +1,4 @@
-"""Endpoint views of a running hub: follows the clusters that the registry names, serves streams, calls consumers."""
+"""The endpoint views of a running hub: follows the clusters of the registry, serves streams, calls consumers."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from hub.views.shapes import Shape
 log = logging.getLogger(__name__)
 
 LOOK: Final = 5.0
-"""Seconds between looks at consumers whose call does not end."""
+"""Seconds between checks for consumers that hang."""
 
 Connect = Callable[[str], Awaitable[Client]]
-"""A usable client of a cluster; waits for one, or raises HubError."""
+"""Waits for a usable client of a cluster and returns it, or raises HubError."""
 
 
 class EndpointViews:
     """All views of one hub.
 
     Args:
-        connect: to a cluster by name.
-        load: the hooks of a consumer by name.
-        namespaces: the only ones of the hub cluster that are followed; empty = all.
+        connect: returns the client of a cluster by name.
+        load: returns the hooks of a consumer by name.
+        namespaces: the only namespaces of the hub cluster that are followed; empty = all.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class EndpointViews:
     # --- what is followed ------------------------------------------------------------------------
 
     def update(self, spec: ViewsSpec | None) -> None:
-        """Follow what a registry asks for; what is asked for already goes on undisturbed."""
+        """Apply the ``views`` block of a registry; unchanged clusters and consumers continue undisturbed."""
         old, self._spec = self._spec, spec
         if spec == old:
             return
@@ -95,30 +95,30 @@ class EndpointViews:
 
     @property
     def unknown(self) -> list[str]:
-        """Clusters that have said nothing yet."""
+        """Names of clusters without a complete answer."""
         return sorted(name for name in self.feeds if not self.board.cluster(name).complete)
 
     async def settled(self, seconds: float) -> None:
-        """Wait until every cluster has answered or failed, at most ``seconds``; then all of it is joined."""
+        """Wait until every cluster has answered or failed, at most ``seconds``, and the views are up to date."""
         waits = [asyncio.create_task(feed.settled()) for feed in self.feeds.values()]
         if waits:
             try:
                 await asyncio.wait(waits, timeout=seconds)
-            finally:  # whoever asked may have gone
+            finally:  # the caller may be cancelled
                 for task in waits:
                     task.cancel()
-        while not self.board.idle:  # noqa: ASYNC110 - it goes on by itself, piece by piece
+        while not self.board.idle:  # noqa: ASYNC110 - the board works in rounds of the loop
             await asyncio.sleep(0)
 
     # --- streams -----------------------------------------------------------------------------------
 
     @property
     def readers(self) -> int:
-        """Of all streams."""
-        return sum(each.readers for each in self._channels.values())
+        """Number of readers of all streams."""
+        return sum(channel.readers for channel in self._channels.values())
 
     def channel(self, shape: Shape) -> Channel:
-        """The stream in one shape; kept up to date from the first asking."""
+        """The stream in one shape; kept up to date from the first call."""
         if shape not in self._channels:
             channel = self._channels[shape] = Channel(shape, self._clock, lambda: self.unknown)
             self.board.listen(channel.changed)
@@ -127,7 +127,7 @@ class EndpointViews:
     # --- consumers ---------------------------------------------------------------------------------
 
     def lead(self, *, leading: bool) -> None:
-        """Consumers are called by the replica that writes, and by no other."""
+        """Note whether this replica leads: only the leader calls consumers."""
         if leading != self._leads:
             self._leads = leading
             self._follow_consumers()
@@ -149,7 +149,7 @@ class EndpointViews:
             self._tasks.pop(key).cancel()
 
     async def _attend(self, delivery: Delivery) -> None:
-        """Tell a consumer which clusters are complete, and look after it."""
+        """Announce complete clusters to a consumer, and log calls that hang."""
         announced: set[str] = set()
         while True:
             if self.board.idle:
@@ -160,7 +160,7 @@ class EndpointViews:
             await self._clock.sleep(LOOK)
 
     async def close(self) -> None:
-        """Stop everything; calls under way are left behind."""
+        """Stop everything; running calls of consumers continue."""
         self.lead(leading=False)
         tasks = list(self._tasks.values())
         self._tasks.clear()

@@ -1,4 +1,4 @@
-"""The forms a view is shown in: ours or dcontroller's, per address or gathered per port. Pure."""
+"""Encodes views: as the hub's or dcontroller's objects, one per address or one per port. Pure."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from hub.views.names import compat_name
 
 API_VERSION: Final = "endpointslice-hub/v1"
 COMPAT_API_VERSION: Final = "test-ep-operator.view.dcontroller.io/v1alpha1"
-"""The group starts with the operator's name; this is the one of dcontroller's example."""
+"""The API group begins with the operator's name; this is the name in dcontroller's example."""
 KIND: Final = "EndpointView"
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Shape(NamedTuple):
-    """A form.
+    """A form of the objects.
 
     Attributes:
         gather: one object for each port of a Service, instead of one for each address.
-        compat: exactly dcontroller's objects, of the hub cluster alone: that tool knows no others.
+        compat: exactly dcontroller's objects; only those of the hub cluster, since dcontroller has only one cluster.
     """
 
     gather: bool = False
@@ -32,7 +32,7 @@ class Shape(NamedTuple):
 
 
 class ObjectName(NamedTuple):
-    """What objects of a stream are told apart by."""
+    """Identifies an object of a stream."""
 
     cluster: str
     namespace: str
@@ -40,7 +40,7 @@ class ObjectName(NamedTuple):
 
 
 def shaped(views: Views, shape: Shape) -> dict[ObjectName, bytes]:
-    """The objects of one Service's views, encoded."""
+    """The encoded objects of one Service's views."""
     found: dict[ObjectName, bytes] = {}
     for view in (gathered(views) if shape.gather else views).values():
         if shape.compat and view.cluster != LOCAL:
@@ -51,7 +51,7 @@ def shaped(views: Views, shape: Shape) -> dict[ObjectName, bytes]:
 
 
 def own_object(view: EndpointView, *, gather: bool) -> dict[str, Any]:
-    """An object of dcontroller's with what that lacks."""
+    """The hub's object: dcontroller's keys and additional ones."""
     spec = _six_keys(view, gather=gather) | {"cluster": view.cluster, "stale": view.stale}
     if view.port_name:
         spec["portName"] = view.port_name
@@ -64,7 +64,7 @@ def own_object(view: EndpointView, *, gather: bool) -> dict[str, Any]:
 
 
 def compat_object(view: EndpointView, *, gather: bool) -> dict[str, Any]:
-    """Exactly dcontroller's object, its name included."""
+    """Exactly dcontroller's object, including its name."""
     spec = _six_keys(view, gather=gather)
     name = view.name if gather else compat_name(view.service, spec)
     return _object(COMPAT_API_VERSION, name, view.namespace, spec)

@@ -1,7 +1,7 @@
 """``/api/v1/endpoints``: views as a list, or as a stream of NDJSON or server-sent events.
 
-The reader's side of :mod:`hub.views.channel`, as functions of a query and headers; :func:`handler` makes an
-aiohttp handler of them. Who may read is decided before, by the listener.
+Serves the readers of :mod:`hub.views.channel`. :func:`answer` depends on a query and headers only; :func:`handler`
+makes it an aiohttp handler. The listener checks permissions before.
 
     GET ?gather=true&compat=dcontroller     a snapshot, a bookmark, then deltas, for ten minutes
         &resume=TOKEN                       deltas after the token only (server-sent events: Last-Event-ID)
@@ -29,19 +29,19 @@ log = logging.getLogger(__name__)
 
 PATH: Final = "/api/v1/endpoints"
 READERS: Final = 1536
-"""At once, over all shapes; a quarter of the listener's connections stays for pages and scrapes."""
+"""Most concurrent readers of all shapes; a quarter of the listener's connections remains for pages and scrapes."""
 SETTLE: Final = 5.0
-"""Seconds a reader waits for clusters that have not said anything yet; the bookmark names those it missed."""
+"""Seconds that a reader waits for clusters without a complete answer; then the bookmark names these clusters."""
 LONGEST: Final = 600.0
-"""Seconds until a reader has to come back, and to show its token again."""
+"""Seconds after which a stream ends; the reader must connect again, and its bearer token is checked again."""
 EARLIER: Final = 0.1
-"""Part of it by which it may be sooner, by chance: readers that came together do not come back together."""
+"""Random share by which a stream ends earlier, so that readers that connected together do not return together."""
 KEEP_ALIVE: Final = 30.0
-"""Seconds without an event after which a bookmark is sent: it keeps proxies patient and the token fresh."""
+"""Seconds without an event after which a bookmark is sent: proxies keep the connection, and the resume token is new."""
 PATIENCE: Final = 30.0
-"""Seconds a reader may take to make room for the next piece; then its connection is cut."""
+"""Seconds for a reader to receive one piece; then its connection is closed."""
 PIECE: Final = 1 << 18
-"""Bytes written at once, so that the patience is for a piece and not for a whole snapshot."""
+"""Bytes written at once, so that PATIENCE is for one piece and not for a whole snapshot."""
 CONTENT_TYPES: Final[Mapping[Framing, str]] = {"ndjson": "application/x-ndjson", "sse": "text/event-stream"}
 _FLAGS: Final = {"": True, "true": True, "1": True, "false": False, "0": False}
 _KNOWN: Final = frozenset(("gather", "compat", "resume", "watch", "format"))
@@ -60,13 +60,13 @@ class Source(Protocol):
 
     @property
     def readers(self) -> int:
-        """Of all streams."""
+        """Number of readers of all streams."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there is no stream."""
+    """An error response."""
 
     status: int
     title: str
@@ -74,23 +74,23 @@ class Refusal:
 
     @property
     def body(self) -> bytes:
-        """As RFC 9457 wants it."""
+        """The body, as RFC 9457 defines it."""
         return msgspec.json.encode({"status": self.status, "title": self.title, "detail": self.detail})
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Everything as one JSON document."""
+    """All objects as one JSON document."""
 
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A stream that was agreed to.
+    """A stream for one reader.
 
     Attributes:
-        position: to go on after; None = start with a snapshot.
+        position: the events after it are sent; None = a snapshot is sent first.
     """
 
     channel: Channel
@@ -98,7 +98,7 @@ class Subscription:
     position: int | None
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """What to send, a bookmark last, unless the reader has fallen out of the log."""
+        """The pieces to send; the last one is a bookmark, unless the reader was too slow."""
         channel, loop = self.channel, asyncio.get_running_loop()
         until = loop.time() + LONGEST * (1 - random.uniform(0, EARLIER))
         channel.readers += 1
@@ -130,12 +130,12 @@ class Subscription:
 async def answer(
     views: Source | None, query: Mapping[str, str], headers: Mapping[str, str]
 ) -> Refusal | Listing | Subscription:
-    """What becomes of a request.
+    """The answer to a request.
 
     Args:
-        views: None where the registry asks for none.
+        views: None if the registry has no ``views``.
         query: of the URL.
-        headers: ``Accept: text/event-stream`` asks for server-sent events, as ``format=sse`` does.
+        headers: ``Accept: text/event-stream`` selects server-sent events, as ``format=sse`` does.
     """
     if views is None:
         return Refusal(404, "Not Found", "the registry has no views: block, so nothing is followed; add views: {}")
@@ -196,7 +196,7 @@ async def _within(seconds: float, wait: Awaitable[None]) -> bool:
 
 
 def handler(views: Callable[[], Source | None]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """An aiohttp handler for :data:`PATH`; ``views`` gives what there is at the time of a request."""
+    """An aiohttp handler for :data:`PATH`; ``views`` returns the views at the time of a request."""
     from aiohttp import web
 
     async def serve(request: web.Request) -> web.StreamResponse:
@@ -229,5 +229,5 @@ def handler(views: Callable[[], Source | None]) -> Callable[[web.Request], Await
             await pieces.aclose()  # type: ignore[attr-defined]
         return response
 
-    serve.endless = True  # type: ignore[attr-defined] # the listener's patience is for answers that end
+    serve.endless = True  # type: ignore[attr-defined] # the listener's timeout does not apply to streams
     return serve

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hub.model import LABEL_SERVICE_NAME, ObjectKey, Slice
-from hub.views.board import ALL, AT_ONCE, Owner
+from hub.views.board import ALL, BATCH, Owner
 from hub.views.join import Views
 from tests.unit.views.support import World
 
@@ -138,14 +138,14 @@ async def test_many_services_are_joined_piece_by_piece() -> None:
 
     world, heard = World(), Heard()
     world.board.listen(heard)
-    for number in range(3 * AT_ONCE):
+    for number in range(3 * BATCH):
         world.put(f"s{number}", "10.0.0.1")
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     first = heard.calls
     await world.settle()
-    assert 0 < first < 3 * AT_ONCE
-    assert heard.calls == 3 * AT_ONCE
+    assert 0 < first < 3 * BATCH
+    assert heard.calls == 3 * BATCH
 
 
 async def test_who_does_not_listen_any_more_hears_nothing() -> None:
