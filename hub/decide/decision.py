@@ -8,7 +8,7 @@ Pure and level-based: a decision depends on nothing but its arguments, whatever 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -46,6 +46,20 @@ class TargetState(msgspec.Struct, frozen=True):
     orphan_since: float | None = None
 
 
+class Reason(NamedTuple):
+    """Why an address is or is not published.
+
+    Attributes:
+        stage: guard or service.
+        outcome: one or two words.
+        why: in words.
+    """
+
+    stage: str
+    outcome: str
+    why: str
+
+
 class Decision(msgspec.Struct, frozen=True):
     """What should happen to a target, and why.
 
@@ -81,6 +95,50 @@ class Decision(msgspec.Struct, frozen=True):
         return self.desired.watches if self.desired is not None else ()
 
     @property
+    def groups(self) -> tuple[EndpointGroup, ...]:
+        """What is wanted, before the guard."""
+        return self.desired.groups if self.desired is not None else ()
+
+    def published(self, key: GroupKey, address: str) -> tuple[Reason, ...]:
+        """Why a published address that is not simply wanted stays, or leaves; nothing for one that is wanted.
+
+        Derived when it is asked for: a decision about a thousand nodes would otherwise make a thousand reasons.
+        """
+        withheld = self.withheld.get(key)
+        group = next((each for each in self.groups if each.key == key), None)
+        if withheld is not None and address in withheld.addresses:
+            held = Reason("guard", "withheld", f"{withheld.kind}: {withheld.message}")
+            return (held, Reason("guard", "approve with", withheld.approve))
+        if self.status:
+            return (Reason("service", "kept", self.status),)
+        if key.cluster in self.unknown:
+            return (Reason("service", "kept", f"{key.cluster} is unknown: {self.unknown[key.cluster]}"),)
+        if group is not None and address in group.removed:
+            why = "its node exists, but does not offer it" if address in group.filtered else "its node is gone"
+            return (Reason("service", "leaving", f"{why}; goes with the next write"),)
+        return ()
+
+    def missing(self, key: GroupKey, address: str, *, kept_only: bool) -> Reason:
+        """Why an address that a source offers is not published.
+
+        Args:
+            key: the source and the family.
+            address: the address.
+            kept_only: its node is not Ready.
+        """
+        name = f"{address} of {key.cluster}"
+        if self.status:
+            return Reason("service", "not published", self.status)
+        if any(group.key == key and address in group.endpoints for group in self.groups):
+            return Reason("service", "arriving", f"{name}: published with the next write")
+        if kept_only:
+            why = "its node is not Ready, which keeps what is published and adds nothing"
+        else:
+            other = "not of a family of the Service, not the active source, or another source has it"
+            why = next((found.message for found in self.findings if key.cluster in found.objects), other)
+        return Reason("service", "not published", f"{name}: {why}")
+
+    @property
     def waits_for_own_writes(self) -> bool:
         """Whether a write of this plan allows the next step; a hub's own writes cause no decision by themselves.
 
@@ -89,7 +147,7 @@ class Decision(msgspec.Struct, frozen=True):
         """
         return self.desired is not None and (
             self.desired.memory.failover.active != ""
-            or any(group.exempt or group.port_sets or (group.drop and group.endpoints) for group in self.desired.groups)
+            or any(group.exempt or group.port_sets or (group.drop and group.endpoints) for group in self.groups)
         )
 
 

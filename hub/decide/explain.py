@@ -8,15 +8,15 @@ rejected are steps too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from hub.decide.addresses import Accepted, AddressPolicy, Rejected, parse
-from hub.decide.endpoints import EndpointGroup, GroupKey
-from hub.decide.guard import Withheld
+from hub.decide.decision import Decision
+from hub.decide.endpoints import GroupKey
 from hub.decide.view import NodeReport, ViewResult
-from hub.model import Absent, Endpoint, Finding, Found, Node, Resolution, Slice, TargetKey, Unknown, few
+from hub.model import Absent, Endpoint, Found, Node, Resolution, Slice, TargetKey, Unknown, few
 
 NAMED: Final = 3
 """Names that stand for many."""
@@ -63,26 +63,15 @@ class TargetFacts:
     """One target after a pass.
 
     Attributes:
+        decision: of the pass.
         sources: its clusters, in order.
-        status: why nothing is decided; "" in the ordinary case.
         slices: as observed.
-        groups: as desired, before the guard.
-        withheld: what the guard holds back.
-        approve: (cluster, family) -> the command that lets it go.
-        checks: (cluster, family) -> how its addresses are probed.
-        probed: (cluster, family) -> address -> verdict and why; nothing where nobody has probed here.
+        probed: (cluster, family) -> address -> verdict and why; empty where this process does not probe.
     """
 
-    key: TargetKey
+    decision: Decision
     sources: tuple[str, ...] = ()
-    status: str = ""
     slices: tuple[Slice, ...] = ()
-    groups: tuple[EndpointGroup, ...] = ()
-    withheld: Mapping[GroupKey, Withheld] = field(default_factory=dict)
-    unknown: Mapping[str, str] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
-    approve: Mapping[GroupKey, str] = field(default_factory=dict)
-    checks: Mapping[GroupKey, str] = field(default_factory=dict)
     probed: Mapping[GroupKey, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
 
 
@@ -254,8 +243,9 @@ def _of_target(
     target: TargetFacts, facts: Facts, concerns: Callable[[Endpoint], bool], address: str = ""
 ) -> Iterable[Step]:
     """Where a target publishes what is concerned, and what keeps it there or away."""
-    where = str(target.key)
+    decision, where = target.decision, str(target.decision.target)
     published: set[tuple[GroupKey, str]] = set()
+    checks = {GroupKey(watch.cluster, watch.family): str(watch.check) for watch in decision.watches}
     for each in sorted(target.slices, key=lambda each: each.name):
         key = GroupKey(each.cluster, each.address_type)
         for endpoint in filter(concerns, each.endpoints):
@@ -264,10 +254,10 @@ def _of_target(
             yield Step("published", where, condition(endpoint), why)
             published.add((key, endpoint.address))
     for key, found in sorted(published):
-        if key in target.checks:
-            yield _health(target, key, found)
-        yield from _fate(target, key, found)
-    groups = {group.key: group for group in target.groups}
+        if key in checks:
+            yield _health(target, key, found, checks[key])
+        for stage, outcome, why in decision.published(key, found):
+            yield Step(stage, where, outcome, why)
     offered = {
         (GroupKey(source.cluster, family), endpoint.address, endpoint.address in source.result.view.kept_only)
         for source in facts.sources
@@ -278,56 +268,22 @@ def _of_target(
     }
     for key, found, kept_only in sorted(offered):
         if (key, found) not in published:
-            yield _absence(target, groups.get(key), key, found, kept_only=kept_only)
-    for finding in target.findings:
-        if address and address in finding.objects and not any(finding.message == e.message for e in _held(target)):
+            stage, outcome, why = decision.missing(key, found, kept_only=kept_only)
+            yield Step(stage, where, outcome, why)
+    shown = {withheld.message for withheld in decision.withheld.values()}
+    for finding in decision.findings:
+        if address and address in finding.objects and finding.message not in shown:
             yield Step("service", where, finding.reason, finding.message)
 
 
-def _health(target: TargetFacts, key: GroupKey, address: str) -> Step:
+def _health(target: TargetFacts, key: GroupKey, address: str, check: str) -> Step:
     """What the probes say of a published address, or that there are none here."""
-    what = f"{target.checks[key]} of {address}"
+    what, where = f"{check} of {address}", str(target.decision.target)
     verdict = target.probed.get(key, {}).get(address)
     if verdict is None:
-        return Step("health", str(target.key), "not probed", f"{what}: its slice is believed here")
+        return Step("health", where, "not probed", f"{what}: its slice is believed here")
     outcome, why = verdict
-    return Step("health", str(target.key), outcome, f"{what}: {why}" if why else what)
-
-
-def _held(target: TargetFacts) -> Sequence[Withheld]:
-    return tuple(target.withheld.values())
-
-
-def _fate(target: TargetFacts, key: GroupKey, address: str) -> Iterable[Step]:
-    """What becomes of a published address that is not simply wanted."""
-    where = str(target.key)
-    withheld = target.withheld.get(key)
-    group = next((each for each in target.groups if each.key == key), None)
-    if withheld is not None and address in withheld.addresses:
-        yield Step("guard", where, "withheld", f"{withheld.kind}: {withheld.message}")
-        if key in target.approve:
-            yield Step("guard", where, "approve with", target.approve[key])
-    elif target.status:
-        yield Step("service", where, "kept", target.status)
-    elif key.cluster in target.unknown:
-        yield Step("service", where, "kept", f"{key.cluster} is unknown: {target.unknown[key.cluster]}")
-    elif group is not None and address in group.removed:
-        why = "its node exists, but does not offer it" if address in group.filtered else "its node is gone"
-        yield Step("service", where, "leaving", f"{why}; goes with the next write")
-
-
-def _absence(target: TargetFacts, group: EndpointGroup | None, key: GroupKey, address: str, *, kept_only: bool) -> Step:
-    where = str(target.key)
-    if target.status:
-        return Step("service", where, "not published", target.status)
-    if group is not None and address in group.endpoints:
-        return Step("service", where, "arriving", f"{address} of {key.cluster}: published with the next write")
-    if kept_only:
-        why = "its node is not Ready, which keeps what is published and adds nothing"
-        return Step("service", where, "not published", f"{address} of {key.cluster}: {why}")
-    reasons = [each.message for each in target.findings if key.cluster in each.objects]
-    why = reasons[0] if reasons else "not of a family of the Service, not the active source, or another source has it"
-    return Step("service", where, "not published", f"{address} of {key.cluster}: {why}")
+    return Step("health", where, outcome, f"{what}: {why}" if why else what)
 
 
 # --- a Service -----------------------------------------------------------------------------------
@@ -335,16 +291,19 @@ def _absence(target: TargetFacts, group: EndpointGroup | None, key: GroupKey, ad
 
 def explain_service(key: TargetKey, facts: Facts) -> tuple[Step, ...]:
     """The sources of a Service in order, what each offers and why not more, and what the guard does."""
-    target = next((each for each in facts.targets if each.key == key), None)
+    target = next((each for each in facts.targets if each.decision.target == key), None)
     if target is None:
         return ()
     steps = [_published(target)]
     named = dict.fromkeys((*target.sources, *sorted({each.cluster for each in target.slices})))
     for cluster in named:
         steps.extend(_source_steps(target, cluster, facts))
-    shown = {each.message for each in _held(target)}
+    decision = target.decision
+    shown = {withheld.message for withheld in decision.withheld.values()}
     steps.extend(
-        Step("service", str(key), each.reason, each.message) for each in target.findings if each.message not in shown
+        Step("service", str(key), found.reason, found.message)
+        for found in decision.findings
+        if found.message not in shown
     )
     return tuple(dict.fromkeys(steps))
 
@@ -353,16 +312,16 @@ def _published(target: TargetFacts) -> Step:
     endpoints = [each for one in target.slices for each in one.endpoints]
     ready = sum(condition(each) == "ready" for each in endpoints)
     numbers = f"{len(endpoints)} published, {ready} ready, in {len(target.slices)} slices"
-    return Step("service", str(target.key), target.status or "followed", numbers)
+    return Step("service", str(target.decision.target), target.decision.status or "followed", numbers)
 
 
 def _source_steps(target: TargetFacts, cluster: str, facts: Facts) -> Iterable[Step]:
-    where = str(target.key)
+    decision, where = target.decision, str(target.decision.target)
     source = next((each for each in facts.sources if each.cluster == cluster and where in each.services), None)
     mine = [each for one in target.slices if one.cluster == cluster for each in one.endpoints]
     ready = sum(condition(each) == "ready" for each in mine)
     numbers = f"{len(mine)} published, {ready} ready"
-    unknown = target.unknown.get(cluster) or (source.unknown if source is not None else None)
+    unknown = decision.unknown.get(cluster) or (source.unknown if source is not None else None)
     if cluster not in target.sources:
         yield Step("source", cluster, "no source", f"{numbers}; no source of the Service any more")
     elif unknown:
@@ -372,11 +331,10 @@ def _source_steps(target: TargetFacts, cluster: str, facts: Facts) -> Iterable[S
         yield Step("source", cluster, f"offers {offered}", f"of {len(source.result.reports)} candidates; {numbers}")
     if source is not None:
         yield from _rejections(source)
-    for key, each in sorted(target.withheld.items()):
+    for key, withheld in sorted(decision.withheld.items()):
         if key.cluster == cluster:
-            yield Step("guard", where, "withheld", f"{each.kind}: {each.message}")
-            if key in target.approve:
-                yield Step("guard", where, "approve with", target.approve[key])
+            yield Step("guard", where, "withheld", f"{withheld.kind}: {withheld.message}")
+            yield Step("guard", where, "approve with", withheld.approve)
 
 
 def _rejections(source: SourceFacts) -> Iterable[Step]:

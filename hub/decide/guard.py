@@ -72,6 +72,7 @@ class Withheld(msgspec.Struct, frozen=True):
         addresses: that would go, or turn not ready; sorted.
         since: Unix time.
         message: one sentence that says what ends it.
+        approve: the command that lets it happen.
     """
 
     kind: Kind
@@ -79,6 +80,7 @@ class Withheld(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]
     since: float
     message: str
+    approve: str = ""
 
 
 class GuardVerdict(msgspec.Struct, frozen=True):
@@ -356,15 +358,19 @@ class _Pass:
             tuple(sorted(at_stake)),
             memory.record.since,
             self._message(kind, memory, at_stake),
+            self._approve(memory),
         )
         findings.append(Finding(kind, withheld.message, withheld.addresses))
         memory = replace(memory, allowed=allowed.endpoints)
         return GuardVerdict(allowed, withheld, memory.record, memory, wake_at, tuple(findings))
 
+    def _approve(self, memory: GuardMemory) -> str:
+        return f"hub approve {self.target} {memory.record.hash}{self.flags}"
+
     def _message(self, kind: Kind, memory: GuardMemory, at_stake: frozenset[str]) -> str:
         total = len(by_address(self.group.slices))
         what = f"{self._who()}: {len(at_stake)} of {total} endpoints would go"
-        approve = f"hub approve {self.target} {memory.record.hash}{self.flags}"
+        approve = self._approve(memory)
         hold = self.policy.max_removal_hold
         if kind == "FilteredEmpty":
             return f"{what} although their nodes exist; withheld until: {approve}"

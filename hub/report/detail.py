@@ -140,19 +140,7 @@ def _only(source: SourceFacts, names: Iterable[str]) -> SourceFacts:
 
 
 def _published(target: TargetFacts, slices: Iterable[Slice]) -> TargetFacts:
-    return TargetFacts(
-        target.key,
-        target.sources,
-        target.status,
-        tuple(slices),
-        target.groups,
-        target.withheld,
-        target.unknown,
-        target.findings,
-        target.approve,
-        target.checks,
-        target.probed,
-    )
+    return TargetFacts(target.decision, target.sources, tuple(slices), target.probed)
 
 
 # --- a cluster -----------------------------------------------------------------------------------

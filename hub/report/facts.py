@@ -14,7 +14,6 @@ from hub.decide.view import ViewResult
 from hub.model import LOCAL, Resolution, TargetKey
 from hub.observe.remote.fleet import SourceKey
 from hub.registry.spec import ClusterSpec, NodePolicy, ProviderRef, SourceSpec
-from hub.report.held import approving_flags, held
 from hub.report.hub_state import HubState
 
 
@@ -107,7 +106,6 @@ def gather(hub: HubState, results: Iterable[Decision], keys: Iterable[TargetKey]
         unit = hub.fleet.clusters.get(each.cluster)
         nodes = unit.nodes if unit is not None else {}
         sources.append(SourceFacts(each.cluster, each.services, each.unknown, each.result, each.resolutions, nodes))
-    flags = approving_flags(hub)
     denied, own = hub.registry.denied_cidrs, hub.own_networks.networks
     names = hub.registry.clusters.keys() if keys is None else dict.fromkeys(each.cluster for each in found)
     policies = {
@@ -115,7 +113,7 @@ def gather(hub: HubState, results: Iterable[Decision], keys: Iterable[TargetKey]
         for name in names
         if name != LOCAL and name in hub.registry.clusters
     }
-    return Facts(tuple(sources), tuple(_target(hub, each, flags) for each in results), policies)
+    return Facts(tuple(sources), tuple(_target(hub, each) for each in results), policies)
 
 
 def kept(facts: Facts) -> Facts:
@@ -150,22 +148,14 @@ def unknown_sources(hub: HubState, results: Iterable[Decision], keys: Collection
     return sorted(lines | broken)
 
 
-def _target(hub: HubState, result: Decision, flags: str) -> TargetFacts:
+def _target(hub: HubState, result: Decision) -> TargetFacts:
     spec = hub.registry.targets.get(result.target)
-    watches = result.desired.watches if result.desired is not None else ()
     return TargetFacts(
-        result.target,
+        result,
         tuple(dict.fromkeys(source.cluster for source in spec.sources)) if spec is not None else (),
-        result.status,
         # Of what another replica writes only numbers are known here.
         tuple(hub.local.slices.of(result.target).values()) if not hub.local.slices.thin(result.target) else (),
-        result.desired.groups if result.desired is not None else (),
-        result.withheld,
-        result.unknown,
-        result.findings,
-        {GroupKey(each.cluster, each.family): each.approve for each in held(result, flags)},
-        {GroupKey(each.cluster, each.family): str(each.check) for each in watches},
-        {GroupKey(each.cluster, each.family): probed(hub, each) for each in watches} if hub.writing else {},
+        {GroupKey(each.cluster, each.family): probed(hub, each) for each in result.watches} if hub.writing else {},
     )
 
 

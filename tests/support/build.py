@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from hub.decide.checks import Verdicts
+from hub.decide.checks import Verdicts, Watch
+from hub.decide.decision import Decision
 from hub.decide.endpoints import EndpointGroup, EndpointSet, GroupKey
 from hub.decide.guard import GuardMemory, GuardVerdict, guard
 from hub.decide.plan import Identity, Plan, apply_plan, plan, state_of
@@ -186,6 +187,12 @@ def target(*clusters: str, name: str = "payments", namespace: str = "edge", **mo
 def networks(*texts: str) -> tuple[Network, ...]:
     """Networks from text."""
     return tuple(map(ip_network, texts))
+
+
+def decision(groups: Sequence[EndpointGroup] = (), watches: Sequence[Watch] = (), **more: Any) -> Decision:
+    """A decision about edge/payments that wants these groups and probes."""
+    desired = Desired(tuple(groups), (), (), WishMemory(), watches=tuple(watches))
+    return Decision(TargetKey("edge", "payments"), desired=desired, **more)
 
 
 _target, _service = target, service

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hub.decide.addresses import AddressPolicy
+from hub.decide.checks import Check, Watch
 from hub.decide.endpoints import EndpointGroup, GroupKey
 from hub.decide.explain import Facts, SourceFacts, Step, TargetFacts, explain_address, explain_node, explain_service
 from hub.decide.guard import Withheld
@@ -39,7 +40,7 @@ def source(unknown: str | None = None, services: tuple[str, ...] = ("edge/paymen
 def target(*addresses: str, **more: Any) -> TargetFacts:
     """The target with these addresses published from eu."""
     slices = (build.slice("s0", [build.endpoint(each, f"was-{each}") for each in addresses]),) if addresses else ()
-    return TargetFacts(KEY, ("eu",), slices=slices, **more)
+    return TargetFacts(build.decision(**more), ("eu",), slices)
 
 
 def facts(*targets: TargetFacts, **more: Any) -> Facts:
@@ -90,10 +91,12 @@ def test_a_node_nobody_has_is_not_explained() -> None:
 
 def test_an_address_the_guard_keeps_is_said_to_be_kept_by_it() -> None:
     """With the reason and the command that lets it go."""
-    withheld = Withheld("RemovalWithheld", "abc", ("10.0.0.9",), 0.0, "1 of 1 endpoints would go")
-    kept = target("10.0.0.9", withheld={EU: withheld}, approve={EU: "hub approve edge/payments abc"})
+    withheld = Withheld(
+        "RemovalWithheld", "abc", ("10.0.0.9",), 0.0, "1 of 1 would go", "hub approve edge/payments abc"
+    )
+    kept = target("10.0.0.9", withheld={EU: withheld})
     assert of("guard", explain_address("10.0.0.9", facts(kept))) == [
-        ("edge/payments", "withheld", "RemovalWithheld: 1 of 1 endpoints would go"),
+        ("edge/payments", "withheld", "RemovalWithheld: 1 of 1 would go"),
         ("edge/payments", "approve with", "hub approve edge/payments abc"),
     ]
 
@@ -101,7 +104,8 @@ def test_an_address_the_guard_keeps_is_said_to_be_kept_by_it() -> None:
 def test_a_failed_address_is_said_to_be_unhealthy_and_not_probed_here() -> None:
     """A command that looks once believes the slice, and says so."""
     endpoint = build.endpoint("10.0.0.9", conditions=FAILED)
-    found = TargetFacts(KEY, ("eu",), slices=(build.slice("s-0", [endpoint]),), checks={EU: "tcp :30443"})
+    watch = Watch(*EU, Check("tcp", 30443), {}, {})
+    found = TargetFacts(build.decision(watches=[watch]), ("eu",), (build.slice("s-0", [endpoint]),))
     steps = explain_address("10.0.0.9", facts(found))
     assert [each[1] for each in of("published", steps)] == ["unhealthy"]
     assert of("health", steps) == [
@@ -158,7 +162,7 @@ def test_an_address_nobody_saw_is_explained_by_whose_it_may_be() -> None:
 def test_a_service_shows_its_sources_with_counts_by_reason() -> None:
     """What is offered, what is not and why, and what the guard does."""
     draining = build.slice("s0", [build.endpoint("10.0.0.1"), build.endpoint("10.0.0.9", None, DRAINING)])
-    steps = explain_service(KEY, facts(TargetFacts(KEY, ("eu",), slices=(draining,))))
+    steps = explain_service(KEY, facts(TargetFacts(build.decision(), ("eu",), (draining,))))
     assert steps[0] == Step("service", "edge/payments", "followed", "2 published, 1 ready, in 1 slices")
     assert steps[1] == Step("source", "eu", "offers 1", "of 6 candidates; 2 published, 1 ready")
     assert {(step.outcome.split()[1], step.why) for step in steps if step.stage in ("eligibility", "address")} >= {
@@ -172,7 +176,7 @@ def test_a_service_shows_its_sources_with_counts_by_reason() -> None:
 def test_a_service_shows_sources_that_are_unknown_and_those_that_are_none_any_more() -> None:
     """In the order of the registry, then by name."""
     left = build.slice("s1", [build.endpoint("10.1.0.1")], cluster="us")
-    found = TargetFacts(KEY, ("eu",), slices=(left,), unknown={"eu": "timeout"})
+    found = TargetFacts(build.decision(unknown={"eu": "timeout"}), ("eu",), (left,))
     assert [step[1:] for step in map(tuple_of, explain_service(KEY, facts(found))) if step[0] == "source"] == [
         ("eu", "unknown", "timeout; 0 published, 0 ready, nothing is removed"),
         ("us", "no source", "1 published, 1 ready; no source of the Service any more"),

@@ -94,7 +94,8 @@ async def test_the_verdicts_of_probes_are_steps_of_an_explanation(watched: Watch
     group = GroupKey("eu", "IPv4")
     published = (build.slice("s0", [build.endpoint("10.0.0.1"), build.endpoint("10.0.0.2")]),)
     probed = {group: {"10.0.0.1": ("unhealthy", "connection refused"), "10.0.0.2": ("healthy", "")}}
-    target = TargetFacts(KEY, ("eu",), slices=published, checks={group: "tcp :80"}, probed=probed)
+    decision = build.decision(watches=[Watch(*group, Check("tcp", 80), {}, {})])
+    target = TargetFacts(decision, ("eu",), published, probed)
     found = {
         address: [
             (each.outcome, each.why)
@@ -149,16 +150,9 @@ def facts(nodes: int) -> Facts:
         build.slice(f"s{part}", [build.endpoint(f"10.1.0.{n}", f"eu{n}") for n in range(part * 50 + 1, part * 50 + 51)])
         for part in range(2)
     )
-    withheld = Withheld("RemovalWithheld", "abc", ("10.1.0.3",), 0.0, "1 would go")
-    approve = {GroupKey("eu", "IPv4"): "hub approve edge/payments abc"}
-    target = TargetFacts(
-        KEY,
-        ("eu", "us"),
-        slices=published,
-        withheld={GroupKey("eu", "IPv4"): withheld},
-        unknown={"us": "timeout"},
-        approve=approve,
-    )
+    withheld = Withheld("RemovalWithheld", "abc", ("10.1.0.3",), 0.0, "1 would go", "hub approve edge/payments abc")
+    decision = build.decision(withheld={GroupKey("eu", "IPv4"): withheld}, unknown={"us": "timeout"})
+    target = TargetFacts(decision, ("eu", "us"), published)
     return Facts(tuple(found), (target,), {"eu": policy})
 
 
@@ -180,7 +174,7 @@ def test_those_that_need_somebody_come_first() -> None:
         build.endpoint("10.0.0.2", None, FAILED),
         build.endpoint("10.0.0.3", None, DRAINING),
     ]
-    target = TargetFacts(KEY, ("eu",), slices=(build.slice("s0", endpoints),))
+    target = TargetFacts(build.decision(), ("eu",), (build.slice("s0", endpoints),))
     detail = service_detail(Shown(str(KEY)), KEY, Facts((), (target,)), 0, 2)
     assert [(each.address, each.state) for each in detail.addresses] == [
         ("10.0.0.2", "unhealthy"),
