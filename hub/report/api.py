@@ -1,4 +1,4 @@
-"""``/api/v1``, ``/openapi.json`` and ``/metrics``: answers for programs."""
+"""The routes for programs: ``/api/v1``, ``/openapi.json`` and ``/metrics``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from hub.report.state import decided
 from hub.report.values import ServiceDetail
 
 NAME: Final = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?")
-"""Of anything in Kubernetes that has a page here."""
+"""Name of a namespace, Service or cluster."""
 LIMIT: Final = 1000
-"""Addresses of one answer."""
+"""Most addresses in one answer."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -86,7 +86,11 @@ async def _reasons(site: Site, subject: str) -> bytes:
 
 
 def named(request: web.Request, part: str) -> str:
-    """A name in the path; what cannot be one is not found."""
+    """A name in the path.
+
+    Raises:
+        HTTPNotFound: it is not a valid name.
+    """
     name = request.match_info[part]
     if not NAME.fullmatch(name):
         raise web.HTTPNotFound
@@ -94,7 +98,7 @@ def named(request: web.Request, part: str) -> str:
 
 
 async def service_of(site: Site, request: web.Request, limit: int) -> ServiceDetail:
-    """The Service a path names, with at most ``limit`` of its addresses, from where the query says."""
+    """The Service that the path names, with at most ``limit`` addresses from the query's ``offset``."""
     key = TargetKey(named(request, "namespace"), named(request, "name"))
     offset = number(request, "offset", 0, 10**6)
 
@@ -102,7 +106,7 @@ async def service_of(site: Site, request: web.Request, limit: int) -> ServiceDet
         explain = prepared(site.hub, site.snapshots, key, offset, limit)
         return await asyncio.to_thread(explain) if explain is not None else None
 
-    decision = decided(site.hub, key).desired  # a new one is news at once
+    decision = decided(site.hub, key).desired  # a new decision ends the caching of the answer
     version = site.look().version
     found: ServiceDetail | None = await site.once(("service", key, offset, limit, version), made, of=decision)
     if found is None:
@@ -123,16 +127,16 @@ def number(request: web.Request, name: str, default: int, most: int) -> int:
 def answer(
     request: web.Request, body: bytes, content_type: str = "application/json", charset: str | None = None
 ) -> web.Response:
-    """A body with its tag; only the news that it is the same where the caller has it already."""
+    """A body with its ETag; 304 if the caller's ``If-None-Match`` has the ETag."""
     tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
-    if tag in (each.strip() for each in request.headers.get("If-None-Match", "").replace("W/", "").split(",")):
+    if tag in (known.strip() for known in request.headers.get("If-None-Match", "").replace("W/", "").split(",")):
         return web.Response(status=304, headers=headers)
     return web.Response(body=body, content_type=content_type, charset=charset, headers=headers)
 
 
 def kept(body: bytes, content_type: str) -> Handler:
-    """A handler for what never changes while the process lives."""
+    """A handler for a constant body."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         return answer(request, body, content_type, "utf-8")

@@ -1,10 +1,10 @@
-"""Who may read: asked of the hub cluster, as controller-runtime's metrics server does.
+"""Authenticates and authorizes callers with the hub cluster's API, as controller-runtime's metrics server does.
 
-A caller shows a token of the hub cluster (``Authorization: Bearer …``, or as the password of a browser's
-dialogue). TokenReview says whose it is, SubjectAccessReview whether that account may ``get`` the path
-(``nonResourceURLs`` in a ClusterRole): ``/metrics`` under its own name, everything else below
-``/endpointslice-hub``, since Kubernetes lets every account get ``/api/*``. Answers are remembered for a
-minute, by a digest of the token. No answer is a refusal.
+A caller sends a token of the hub cluster (``Authorization: Bearer …``, or as the password in a browser's dialogue).
+TokenReview returns its account, and SubjectAccessReview whether the account may ``get`` the path (``nonResourceURLs``
+in a ClusterRole): ``/metrics`` itself, every other path with the prefix ``/endpointslice-hub``, since Kubernetes allows
+``/api/*`` to every account. Answers are cached by a digest of the token. If the API does not answer, the caller is
+refused.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 REMEMBERED: Final = 60.0
-"""Seconds; a token that is withdrawn reads for so long, and what it has open ends within ten minutes."""
+"""Seconds for which a permission is cached: how long a revoked token still works for new requests."""
 REFUSED: Final = 10.0
-"""Seconds a refusal is remembered: whoever was just granted a role need not wait long."""
+"""Seconds for which a refusal is cached; short, so that a new role takes effect soon."""
 LIMIT: Final = 1024
-"""Answers of a kind remembered."""
+"""Most cached answers of each kind."""
 AT_ONCE: Final = 4
-"""Reviews of a kind under way: each is a connection of the hub, and strangers could open one with each of theirs."""
+"""Most concurrent reviews of each kind: unauthenticated callers could otherwise open many connections to the API."""
 TOKEN_LIMIT: Final = 8192
-"""Characters; a service account's token has about 1,000."""
+"""Most characters of a token; a service account's has about 1,000."""
 TIMEOUT: Final = 10.0
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -45,27 +45,27 @@ RULES: Final = "tokenreviews.authentication.k8s.io and subjectaccessreviews.auth
 
 
 def right_of(path: str) -> str:
-    """The non-resource URL whose ``get`` a caller of ``path`` must be allowed."""
+    """The non-resource URL that a caller of ``path`` must be allowed to ``get``."""
     return path if path == "/metrics" else f"/endpointslice-hub{path}"
 
 
 class Api(Protocol):
-    """The hub cluster's API, as far as it is asked here."""
+    """The part of the hub cluster's client that is used here."""
 
     async def request(self, method: str, path: str, *, body: bytes | None = None, timeout: float = TIMEOUT) -> bytes:  # noqa: ASYNC109, D102 - as the client's
         ...
 
 
 class Unauthenticated(HubError):
-    """Nobody knows the caller."""
+    """The caller has no valid token."""
 
 
 class Unauthorized(HubError):
-    """The caller is known, and may not."""
+    """The caller's account may not read the path."""
 
 
 class Unavailable(HubError):
-    """The hub cluster could not be asked."""
+    """The hub cluster's API did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,9 @@ class _User:
 
 
 class _Answers(Generic[K, V]):
-    """What the hub cluster answered, each for its time; a false value is a refusal.
+    """A cache of the hub cluster's answers; a false value is a refusal.
 
-    Values only: an exception that is raised again and again holds the frames of all its callers, with their tokens.
+    It holds values, not exceptions: an exception raised repeatedly keeps the frames of its callers, with their tokens.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -89,7 +89,7 @@ class _Answers(Generic[K, V]):
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """What is known of ``key``, or else what ``ask`` gives: asked once, however many wait for it."""
+        """The cached answer for ``key``, else the result of ``ask``, which concurrent callers share."""
         async with self._asking.setdefault(key, asyncio.Lock()):
             known = self._known.get(key)
             if known is not None and self._clock.now() < known[0]:
@@ -101,20 +101,20 @@ class _Answers(Generic[K, V]):
             return found
 
     def _keep(self, key: K, found: V, now: float) -> None:
-        """Remember it; of too many, the oldest refusal goes: strangers do not make it forget who may."""
-        self._known = {each: known for each, known in self._known.items() if now < known[0]}
+        """Cache an answer; a full cache drops its oldest refusal, so that refused callers displace no permissions."""
+        self._known = {old: known for old, known in self._known.items() if now < known[0]}
         if len(self._known) >= LIMIT:
-            refusals = (each for each, (_, answer) in self._known.items() if not answer)
+            refusals = (old for old, (_, answer) in self._known.items() if not answer)
             del self._known[next(refusals, next(iter(self._known)))]
         self._known[key] = now + (REMEMBERED if found else REFUSED), found
 
 
 class Reviews:
-    """Asks the hub cluster who calls and what he may do.
+    """Checks callers with TokenReview and SubjectAccessReview.
 
     Args:
         api: the hub cluster's client.
-        clock: for how long an answer counts.
+        clock: for the expiry of cached answers.
     """
 
     def __init__(self, api: Api, clock: Clock) -> None:
@@ -123,15 +123,15 @@ class Reviews:
         self._rights: _Answers[tuple[_User, str], bool] = _Answers(clock)
 
     async def check(self, authorization: str, path: str) -> None:
-        """Return where the caller may read ``path``.
+        """Raise unless the caller may read ``path``.
 
         Args:
-            authorization: the request's header; "" where there is none.
-            path: what is asked for, as it is known to the router.
+            authorization: the request's header; "" if there is none.
+            path: of the request, as the router has it.
 
         Raises:
-            Unauthenticated, Unauthorized: a refusal.
-            Unavailable: nobody could be asked, so that nothing is told.
+            Unauthenticated, Unauthorized: the caller may not read it.
+            Unavailable: the hub cluster's API did not answer.
         """
         token = token_of(authorization)
         if not token:
@@ -170,21 +170,21 @@ class Reviews:
         """The status of a review.
 
         Raises:
-            Unavailable: there is none.
+            Unavailable: the API did not answer.
         """
         body = msgspec.json.encode({"apiVersion": version, "kind": kind, "spec": spec})
         try:
             answer = msgspec.json.decode(await self._api.request("POST", path, body=body, timeout=TIMEOUT))
         except (HubError, msgspec.DecodeError) as error:
-            log.warning("a %s failed, so that the caller is refused: %s (needs %s)", kind, error, RULES)
-            raise Unavailable("the hub cluster cannot be asked who calls") from error
+            log.warning("a %s failed, so the caller is refused: %s (needs %s)", kind, error, RULES)
+            raise Unavailable("the hub cluster cannot check the caller now") from error
         status = answer.get("status") if isinstance(answer, dict) else None
         return status if isinstance(status, dict) else {}
 
 
 def token_of(authorization: str) -> str:
-    """The token in a header: a bearer's, or the password of basic authentication; "" where there is none."""
-    if not authorization.isascii():  # no token has such letters, and not all of them can be sent on
+    """The token in a header: a bearer token, or the password of basic authentication; "" if there is none."""
+    if not authorization.isascii():  # tokens are ASCII
         return ""
     scheme, _, rest = authorization.strip().partition(" ")
     rest = rest.strip()

@@ -1,4 +1,4 @@
-"""A server's certificate and key from files that may be replaced while it runs."""
+"""A server's certificate and key, read from files again when they change."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from hub.runtime.files import read_regular, signature
 log = logging.getLogger(__name__)
 
 LOOK: Final = 10.0
-"""Seconds between looks; a mounted Secret takes a minute to change."""
+"""Seconds between checks; a mounted Secret takes a minute to change."""
 FLAGS: Final = ("--tls-cert-file", "--tls-private-key-file")
 LIMIT: Final = 1 << 20
-"""Bytes of a file: a chain of certificates has a few thousand."""
+"""Most bytes of a file; a chain of certificates has a few thousand."""
 
 
 class Certificate:
-    """A TLS context that follows its files: connections made later use what is in them then.
+    """A TLS context whose later connections use the present content of the files.
 
     Args:
         cert_file: PEM, the chain.
         key_file: PEM, not encrypted.
 
     Raises:
-        UsageError: they cannot be used.
+        UsageError: the files cannot be used.
     """
 
     def __init__(self, cert_file: str, key_file: str) -> None:
@@ -42,13 +42,13 @@ class Certificate:
             raise UsageError(problem)
 
     async def follow(self, clock: Clock) -> None:
-        """Read the files again when they change; until cancelled. What cannot be used leaves all as it was."""
+        """Read the files again when they change, until cancelled; unusable files leave the certificate in use."""
         while True:
             await clock.sleep(LOOK)
             await asyncio.to_thread(self.refresh)
 
     def refresh(self) -> None:
-        """Read the files unless they are those in use: unusable ones again and again, since a stamp tells no rights."""
+        """Read the files if they changed; unusable files are read every time, since permissions may have changed."""
         stamp = self._stamp()
         problem = "" if stamp == self._used else self._load()
         if problem and problem != self._said:
@@ -66,7 +66,7 @@ class Certificate:
             except (OSError, ValueError) as error:
                 return f"{flag} {file}: cannot be read: {getattr(error, 'strerror', error)}"
         try:
-            # A context of its own first: one that fails half-way would pair the new chain with the old key.
+            # Tried in another context first: a failure after the chain would combine the new chain with the old key.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._files, password=_no_password)
             self.context.load_cert_chain(*self._files, password=_no_password)
         except (OSError, ValueError) as error:
@@ -79,7 +79,7 @@ class Certificate:
 
 
 def _no_password() -> str:
-    """Asked for an encrypted key: fail instead of asking a terminal."""
+    """Called for an encrypted key; fails, since OpenSSL would read a password from the terminal."""
     raise ValueError("the key is encrypted")
 
 

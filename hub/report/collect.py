@@ -1,9 +1,8 @@
-"""Reads the hub's state into numbers, at the moment of a scrape.
+"""Computes the metrics from the hub's state at the moment of a scrape.
 
-Nothing is counted beside the state: what a removed cluster or Service had goes with it, and a pass costs the same
-whether anybody scrapes or not. Runs in the event loop, between two events, so that the numbers agree with each
-other; what would take long in a big fleet (the nodes of a cluster, the endpoints of a slice) is counted
-again only where it changed.
+Metrics need no counters beside the state, so those of a removed cluster or Service disappear with it. Collection runs
+in the event loop without interruption, so that the numbers are consistent. Counts that would take long in a large fleet
+(the nodes of a cluster, the endpoints of a slice) are cached until their objects change.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from hub.runtime.tally import Tally
 
 PUBLISHED: Final = "published"
 TURN: Final = 0.01
-"""Seconds of counting in one go."""
+"""Seconds of counting in one round of the event loop."""
 
 
 class Row(NamedTuple):
-    """One series: the values of the labels, in order, and the number or the durations."""
+    """One series: the values of its labels, in order, and its value."""
 
     labels: tuple[str, ...]
     value: float | Durations
@@ -51,18 +50,18 @@ Collected = list[tuple[m.Metric, list[Row]]]
 
 
 class Collector:
-    """Collects; keeps what it counted of what does not change."""
+    """Collects the metrics of one hub, with caches of counts."""
 
     def __init__(self, hub: HubState) -> None:
         self._hub = hub
         self._published = Published()
         self._nodes: dict[str, tuple[tuple[ViewResult, ...], Counter[str]]] = {}
         self._policies: tuple[Registry | None, tuple[tuple[SourceKey, NodePolicy], ...]] = (None, ())
-        """The registry, and the views that its targets ask for."""
+        """The registry, and the sources and node policies of its targets."""
         self._rows: dict[m.Metric, list[Row]] = {}
 
     def collect(self) -> Collected:
-        """All metrics, in the catalog's order, and then what providers measure."""
+        """All metrics in the catalog's order, then the providers' own."""
         self._rows = {}
         for part in (self._process, self._registry, self._clusters, self._sources, self._providers, self._endpoints):
             part()
@@ -132,7 +131,7 @@ class Collector:
                 self._add(m.CREDENTIAL_RENEWALS, number, name, outcome)
 
     def _nodes_by_reason(self) -> Mapping[str, Counter[str]]:
-        """A node that any target publishes is published; of others the first reason that was found counts."""
+        """A node that any target publishes counts as published; otherwise its first reason counts."""
         registry, fleet = self._hub.registry, self._hub.fleet
         if self._policies[0] is not registry:
             every = (source for target in registry.targets.values() for source in target.sources)
@@ -178,7 +177,7 @@ class Collector:
     # --- targets -------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Ask the providers; count the slices that are new since the last time, letting others run in between."""
+        """Read the providers' measures, and count changed slices in several rounds of the event loop."""
         await self._hub.host.measure()
         until = time.monotonic() + TURN
         for key, value in list(self._hub.local.slices.items()):
@@ -212,7 +211,7 @@ class Collector:
             self._add(metric, number, name, family, condition)
 
     def _targets(self) -> None:
-        """What the passes found; a replica that has ceased to lead knows it no better than one that never did."""
+        """Results of the passes; only while this process writes, since a standby's are outdated."""
         if not self._hub.writing:
             return
         for key in sorted(self._hub.registry.targets.keys() | self._hub.registry.broken_targets.keys()):
@@ -253,7 +252,7 @@ class Collector:
 
 
 def _last_success(cluster: RemoteCluster, wall: float, now: float) -> float:
-    """Unix time; a watch that stands is a complete answer until now."""
+    """Unix time at which the Nodes were last complete; now while the state is Ready."""
     if cluster.status.state is State.READY:
         return wall
     return wall - (now - (cluster.started_at if cluster.answered_at is None else cluster.answered_at))
@@ -266,5 +265,5 @@ def _count_nodes(results: list[ViewResult]) -> Counter[str]:
             if not report.reason or name not in reasons:
                 reasons[name] = report.reason or PUBLISHED
     counts = Counter(reasons.values())
-    counts[PUBLISHED] += 0  # there is such a series in any case
+    counts[PUBLISHED] += 0  # the series exists even with 0 nodes
     return counts

@@ -1,4 +1,4 @@
-"""Endpoints by target, cluster, family and condition: sums that only a changed slice costs anything."""
+"""Counts endpoints by target, cluster, family and condition; only changed slices are counted again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Published:
     """The sums over all slices entered.
 
     Attributes:
-        targets: (target, family) -> sums; none where there is no slice.
+        targets: (target, family) -> sums; absent without a slice.
         clusters: (source cluster, family) -> sums.
     """
 
@@ -46,7 +46,7 @@ class Published:
         self._known: dict[ObjectKey, _Counted] = {}
 
     def enter(self, key: ObjectKey, value: Slice) -> None:
-        """A slice as it is now; one that is the same object as before costs a look."""
+        """Add or replace a slice; does nothing if it is the same object as before."""
         known = self._known.get(key)
         if known is not None:
             if known.slice is value:
@@ -56,7 +56,7 @@ class Published:
         self._sum(counted, 1)
 
     def leave(self, there: Container[ObjectKey]) -> None:
-        """Forget all slices but these."""
+        """Remove all other slices."""
         for key in [key for key in self._known if key not in there]:
             self._sum(self._known.pop(key), -1)
 

@@ -1,7 +1,7 @@
-"""One Service or one cluster with everything behind it: the decisions of :mod:`hub.decide.explain`, address by address.
+"""The details of one Service or cluster, with the explanations of :mod:`hub.decide.explain` for each address.
 
-An explanation goes over all facts it is given. So that a page with hundreds of addresses costs the loop
-little, facts are sorted by address once, and each address is explained from its own.
+An explanation reads all facts that it gets. Facts are therefore grouped by address first, so that a page with hundreds
+of addresses takes little time.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from hub.report.values import (
 )
 
 ADDRESSES: Final = 100
-"""Addresses that are explained at once; each costs about 0.1 ms."""
+"""Addresses that are explained in one answer by default; each takes about 0.1 ms."""
 NOT_PUBLISHED: Final = "not published"
 ORDER: Final = ("unhealthy", "not ready", "draining", NOT_PUBLISHED, "ready")
-"""Those that need somebody come first."""
+"""Order of conditions on the page: those that need attention come first."""
 
 
 def prepared(
     hub: HubState, snapshots: Snapshots, key: TargetKey, offset: int = 0, limit: int = ADDRESSES
 ) -> Callable[[], ServiceDetail] | None:
-    """What gives a Service with the decisions behind its addresses; None where nobody knows it.
+    """A function that computes a Service's details; None if the Service is unknown.
 
-    Call this in the loop and what it returns in a thread: the facts are gathered now.
+    Call this in the event loop, which gathers the facts, and call the result in a thread.
 
     Args:
-        hub: running.
-        snapshots: of it.
-        key: which.
-        offset: of the part of its addresses that is explained.
-        limit: of them.
+        hub: a running hub.
+        snapshots: of the hub.
+        key: of the Service.
+        offset: first address that is explained.
+        limit: number of addresses that are explained.
     """
     if key not in known_targets(hub):
         return None
@@ -61,7 +61,7 @@ def prepared(
 
 
 def service_detail(service: Service, key: TargetKey, facts: Facts, offset: int, limit: int) -> ServiceDetail:
-    """A Service with the decisions behind a part of its addresses."""
+    """A Service with the explanations of a part of its addresses."""
     states = _states(facts)
     ordered = sorted(states, key=lambda each: (ORDER.index(states[each][0]), states[each][1], each))
     split = _Split(facts)
@@ -73,12 +73,12 @@ def service_detail(service: Service, key: TargetKey, facts: Facts, offset: int, 
 
 
 def steps_of(found: Iterable[Decision]) -> tuple[Step, ...]:
-    """Decisions as they are told."""
-    return tuple(Step(each.stage, each.where, each.outcome, each.why) for each in found)
+    """Explanation steps as API values."""
+    return tuple(Step(step.stage, step.where, step.outcome, step.why) for step in found)
 
 
 def _states(facts: Facts) -> dict[str, tuple[str, str]]:
-    """Every address that is published or offered -> its state and the cluster that has it."""
+    """Every published or desired address -> its state and its cluster."""
     found: dict[str, tuple[str, str]] = {}
     for source in facts.sources:
         for family in source.result.view.endpoints.values():
@@ -99,7 +99,7 @@ class _Split:
         self._slices = [_by_published(target.slices) for target in facts.targets]
 
     def of(self, address: str) -> Facts:
-        """What is about this address."""
+        """The facts about one address."""
         sources = [
             _only(source, names.get(address, ()))
             for source, names in zip(self._facts.sources, self._claims, strict=True)
@@ -147,14 +147,14 @@ def _published(target: TargetFacts, slices: Iterable[Slice]) -> TargetFacts:
 
 
 def cluster_detail(hub: HubState, name: str) -> ClusterDetail | None:
-    """A cluster with its nodes; None where the registry has none of that name."""
+    """A cluster with its nodes; None if the registry does not have it."""
     if name not in hub.registry.clusters and name not in hub.registry.broken_clusters:
         return None
     return _cluster(hub, name, inspected(hub, name))
 
 
 def cluster_details(hub: HubState) -> list[ClusterDetail]:
-    """All clusters that there is something to say of, in the order of the file."""
+    """All clusters with a source or a broken entry, in the order of the file."""
     return [_cluster(hub, name, found) for name, found in groupby(inspected(hub), key=lambda each: each.cluster)]
 
 
@@ -181,7 +181,7 @@ def _source(hub: HubState, each: Inspected) -> SourceDetail:
 
 
 def verdicts(hub: HubState, source: Inspected) -> Mapping[str, set[str]]:
-    """Address -> what the probes of its Services say; nothing where this process does not probe."""
+    """Address -> the verdicts of its Services' probes; empty if this process does not probe."""
     checks: dict[tuple[Check, str], Watch] = {}  # Services with one check share its verdicts
     for name in source.services:
         desired = decided(hub, TargetKey(*name.split("/", 1))).desired

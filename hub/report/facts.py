@@ -1,4 +1,4 @@
-"""What a hub that has looked knows, for :mod:`hub.decide.explain`: sources node by node, targets after a pass."""
+"""Gathers the facts for :mod:`hub.decide.explain`: sources with their nodes, and targets after a pass."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from hub.report.hub_state import HubState
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """One cluster through one provider under one node policy.
+    """The view of one cluster with one provider and one node policy.
 
     Attributes:
-        services: targets that ask for exactly this.
-        unknown: why the source makes no statement; None where it does.
+        services: targets that use exactly this source.
+        unknown: why the source is unknown; None if it is known.
         resolutions: by node name.
     """
 
@@ -55,12 +55,12 @@ def _sources(hub: HubState, wanted: str | None) -> Iterable[Wanted]:
         yield from by_name.get(name, ())
         spec = hub.registry.clusters.get(name)
         if name not in by_name and (wanted is not None or name in hub.registry.broken_clusters or _has_nodes(spec)):
-            # Nobody asks for this cluster: it is judged by the rules a Service has by default.
+            # No target uses this cluster: its nodes are shown under the default node policy.
             yield name, spec.provider if spec is not None else None, NodePolicy(), ()
 
 
 def _used(hub: HubState, keys: Iterable[TargetKey]) -> list[Wanted]:
-    """What these targets ask for."""
+    """The sources of these targets, without duplicates."""
     used: dict[tuple[str, ProviderRef, NodePolicy], list[str]] = {}
     for key in keys:
         target = hub.registry.targets.get(key)
@@ -93,12 +93,12 @@ def _inspect(
 
 
 def gather(hub: HubState, results: Iterable[Decision], keys: Iterable[TargetKey] | None = None) -> Facts:
-    """The facts of this moment: of these passes, and of all sources or those that ``keys`` ask for.
+    """The present facts: of these passes, and of all sources or those of ``keys``.
 
     Args:
-        hub: that has looked.
-        results: of the targets that are to be explained.
-        keys: None = every source there is.
+        hub: a hub that has observed its clusters.
+        results: passes over the targets to explain.
+        keys: targets whose sources are included; None = all sources.
     """
     found = inspected(hub) if keys is None else [_inspect(hub, *each) for each in _used(hub, keys)]
     sources = []
@@ -117,7 +117,7 @@ def gather(hub: HubState, results: Iterable[Decision], keys: Iterable[TargetKey]
 
 
 def kept(facts: Facts) -> Facts:
-    """Facts that nobody changes any more: those of a source are read where the loop goes on writing them."""
+    """A copy of the facts for use in a thread, while the event loop continues to change the originals."""
     sources = tuple(
         SourceFacts(each.cluster, each.services, each.unknown, each.result, dict(each.resolutions), dict(each.nodes))
         for each in facts.sources
@@ -126,18 +126,18 @@ def kept(facts: Facts) -> Facts:
 
 
 def known_targets(hub: HubState) -> set[TargetKey]:
-    """Every Service there is something to say of."""
+    """Every Service of the registry, and every Service with slices of this hub."""
     registry = hub.registry
     return {*registry.targets, *registry.broken_targets, *registry.notes, *hub.local.slices.targets()}
 
 
 def unknown_sources(hub: HubState, results: Iterable[Decision], keys: Collection[TargetKey] | None = None) -> list[str]:
-    """Sources that made no statement, with the reason, each once; not those that are frozen on purpose.
+    """Unknown sources and broken entries, each once with the reason; clusters with ``state: frozen`` are left out.
 
     Args:
-        hub: that has looked.
-        results: of the targets that are asked about.
-        keys: these targets; None = all there are, those with a broken entry included.
+        hub: a hub that has observed its clusters.
+        results: passes over the targets.
+        keys: the targets; None = all targets, including broken entries.
     """
     registry = hub.registry
     found = {name: reason for each in results for name, reason in each.unknown.items()}
@@ -153,14 +153,14 @@ def _target(hub: HubState, result: Decision) -> TargetFacts:
     return TargetFacts(
         result,
         tuple(dict.fromkeys(source.cluster for source in spec.sources)) if spec is not None else (),
-        # Of what another replica writes only numbers are known here.
+        # The slices of another replica's targets are thinned out: they have no addresses here.
         tuple(hub.local.slices.of(result.target).values()) if not hub.local.slices.thin(result.target) else (),
         {GroupKey(each.cluster, each.family): probed(hub, each) for each in result.watches} if hub.writing else {},
     )
 
 
 def probed(hub: HubState, watch: Watch) -> Mapping[str, tuple[str, str]]:
-    """Address -> what the probes say: the verdict, and why."""
+    """Address -> verdict, and why the last probe failed."""
     words = {True: "healthy", False: "unhealthy", None: "not known yet"}
     verdicts = hub.board.verdicts().get(watch.check, {})
     return {

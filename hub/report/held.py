@@ -1,4 +1,4 @@
-"""What is withheld, since when, and the command that lets it happen."""
+"""Withheld removals as API values, with the commands that approve them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hub.runtime.clock import rfc3339
 
 
 def held(result: Decision, flags: str = "") -> tuple[Held, ...]:
-    """What a pass withholds, sorted; ``flags`` are what an approving command needs."""
+    """The withheld removals of a pass, sorted; ``flags`` are options for the ``hub approve`` commands."""
     return tuple(
         Held(
             key.cluster,
@@ -28,7 +28,7 @@ def held(result: Decision, flags: str = "") -> tuple[Held, ...]:
 
 
 def registry_withheld(each: RegistryHeld | None) -> RegistryWithheld | None:
-    """What a mass removal from the registry withholds."""
+    """The withheld mass removal from the registry."""
     if each is None:
         return None
     return RegistryWithheld(
@@ -37,5 +37,5 @@ def registry_withheld(each: RegistryHeld | None) -> RegistryWithheld | None:
 
 
 def approving_flags(hub: HubState) -> str:
-    """The options by which ``hub approve`` finds the approvals of this hub, with a space before each."""
+    """The options that ``hub approve`` needs for this hub, each with a leading space."""
     return approvals.flags(hub.registry.owner, hub.options.namespace)

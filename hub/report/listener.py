@@ -1,7 +1,7 @@
-"""A small HTTP server for probes and metrics: one request per connection, read to the end of its head.
+"""A small HTTP server for probes and metrics: one request per connection, without a body.
 
-By hand, as little of it as a kubelet and a Prometheus need: aiohttp.web costs 10 MB of memory (measured), a
-fifth of the hub. Whoever is slow, sends too much or comes in a crowd is cut off and takes nobody with him.
+It implements only what a kubelet and Prometheus need: aiohttp.web takes 10 MB of memory (measured), a fifth of the hub.
+Slow clients, large requests and too many connections are cut off, so that they do not affect others.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from hub.errors import UsageError
 log = logging.getLogger(__name__)
 
 HEAD_LIMIT: Final = 8192
-"""Bytes of a request line and its headers; a kubelet sends 200, Prometheus 600."""
+"""Most bytes of a request line and headers; a kubelet sends 200, Prometheus 600."""
 PATIENCE: Final = 5.0
-"""Seconds a whole request may take, its answer's way included; a kubelet waits 1 by default, Prometheus 10."""
+"""Seconds for a whole request, including sending the answer; a kubelet waits 1 s by default, Prometheus 10 s."""
 AT_ONCE: Final = 32
-"""Connections; a kubelet, a load balancer and a Prometheus have one each."""
+"""Most concurrent connections; a kubelet, a load balancer and Prometheus have one each."""
 BACKLOG: Final = 128
-"""Connections that the kernel keeps waiting."""
+"""Most connections that wait in the kernel."""
 REQUEST: Final = re.compile(rb"([A-Z]{1,16}) (/[!->@-~]*)(?:\?([!-~]*))? HTTP/1\.[01]\r\n")
-"""Like :data:`HEADER`, of parts that cannot change places: a head is read in one go, whatever is in it."""
+"""Like :data:`HEADER`, without ambiguous parts, so that matching takes linear time for every input."""
 HEADER: Final = re.compile(rb"^([!-9;-~]+):([^\r\n]*)\r$", re.MULTILINE)
 
 
@@ -47,7 +47,7 @@ class Address(Protocol):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What somebody asks for; ``headers`` by lower-case name."""
+    """A request; ``headers`` by lower-case name."""
 
     path: str
     query: str
@@ -55,7 +55,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What he gets."""
+    """The answer to a request."""
 
     status: int
     body: bytes
@@ -73,12 +73,12 @@ async def listening(
     """Answer requests while the context is open; None = do not.
 
     Args:
-        address: where.
-        answer: to GET and HEAD; anything else is refused before.
+        address: to listen on.
+        answer: called for GET and HEAD; other methods are refused.
         flag: the option that the address comes from, for errors.
-        what: answers, for the log.
-        own_names: on a loopback address, refuse a Host that is neither an address nor localhost: a page in a
-            browser may have a name that was made to lead here.
+        what: the subject of the log line, such as ``metrics``.
+        own_names: on a loopback address, refuse a Host that is neither an address nor localhost, against DNS rebinding
+            from a browser.
 
     Raises:
         UsageError: the address cannot be listened on.
@@ -102,9 +102,9 @@ async def bind(address: Address, *, flag: str, what: str) -> list[socket.socket]
     """Listening sockets, one for each address that the host has.
 
     Args:
-        address: where.
+        address: to listen on.
         flag: the option that the address comes from, for errors.
-        what: answers there, for errors.
+        what: the service on that address, for errors.
 
     Raises:
         UsageError: the address cannot be listened on.
@@ -122,8 +122,8 @@ async def bind(address: Address, *, flag: str, what: str) -> list[socket.socket]
                 if not missing or (not bound and where == infos[-1][4]):
                     raise
     except OSError as error:
-        for each in bound:
-            each.close()
+        for socket_ in bound:
+            socket_.close()
         reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
         raise UsageError(f"{flag} {address}: {reason}; give another HOST:PORT, or 0 for no {what}") from error
     return bound
@@ -159,7 +159,7 @@ class _Connections:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request and close."""
         try:
-            # Whoever has to wait fails, and that is better than to serve a flood.
+            # A connection too many is closed at once instead of waiting.
             if self._make_room():
                 self._open[writer] = False
                 async with asyncio.timeout(PATIENCE):
@@ -168,21 +168,21 @@ class _Connections:
                     writer.close()
                     await writer.wait_closed()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            log.debug("somebody went away before his answer")
+            log.debug("a client closed its connection before the answer")
         finally:
             self._open.pop(writer, None)
             writer.transport.abort()
 
     def abort(self) -> None:
-        """Wait for nobody."""
+        """Close all connections at once."""
         for writer in self._open:
             writer.transport.abort()
 
     def _make_room(self) -> bool:
-        """Whether one more can be served; the oldest that asks for nothing goes, lest silence lock others out."""
+        """Whether another connection can be served; if necessary, close the oldest one without a request."""
         if len(self._open) < AT_ONCE:
             return True
-        silent = next((each for each, asks in self._open.items() if not asks), None)
+        silent = next((writer for writer, requested in self._open.items() if not requested), None)
         if silent is None:
             return False
         del self._open[silent]
@@ -216,7 +216,7 @@ class _Connections:
 
 
 def is_loopback(host: str | None) -> bool:
-    """Whether nobody but this machine reaches an address; a name other than localhost may mean anything."""
+    """Whether only this machine can reach an address; False for names other than localhost."""
     if host is None:
         return False
     try:

@@ -1,7 +1,7 @@
 """``/metrics``: the text that Prometheus reads.
 
-The numbers are collected in the event loop and written out in a thread, where prometheus-client is imported, too,
-at the first scrape: a hub that nobody scrapes does not pay for it. Scrapes that come together share one answer.
+The numbers are collected in the event loop and encoded in a thread. prometheus-client is imported at the first scrape,
+to save memory in hubs that are not scraped. Concurrent scrapes share one answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 OPENMETRICS: Final = "application/openmetrics-text"
 FORMATS: Final = ("", f"{OPENMETRICS};version=1.0.0")
-"""What the library is asked for: an Accept header as it comes is too much for it, where it is malformed."""
+"""Accept headers that are passed to the library, which fails on a malformed one."""
 
 
 class Metrics:
@@ -34,7 +34,7 @@ class Metrics:
         self._under_way: dict[str, asyncio.Task[tuple[str, bytes]]] = {}
 
     async def text(self, accept: str = "") -> tuple[str, bytes]:
-        """Content type and body, in the format that an Accept header asks for."""
+        """Content type and body, in the format that an Accept header selects."""
         wanted = FORMATS[OPENMETRICS in accept]
         task = self._under_way.get(wanted)
         if task is None:
@@ -62,7 +62,7 @@ class Metrics:
 
 
 def serving_metrics(address: Address | None, metrics: Metrics) -> AbstractAsyncContextManager[None]:
-    """Answer scrapes on an address of their own (``--metrics-bind-address``) while the context is open; None = do not.
+    """Serve ``/metrics`` on ``--metrics-bind-address`` while the context is open; None = do not serve.
 
     Raises:
         UsageError: the address cannot be listened on.
@@ -78,13 +78,13 @@ def serving_metrics(address: Address | None, metrics: Metrics) -> AbstractAsyncC
 
 
 class _Once:
-    """A collector, as prometheus-client knows them, of what is collected already."""
+    """A collector for prometheus-client that returns collected values."""
 
     def __init__(self, collected: Collected) -> None:
         self._collected = collected
 
     def collect(self) -> Iterable[Family]:
-        """The families; those without a series are left out."""
+        """The families that have a series."""
         return [_family(metric, rows) for metric, rows in self._collected if rows]
 
 
@@ -106,7 +106,7 @@ def _family(metric: Metric, rows: Iterable[Row]) -> Family:
 
 
 def _buckets(value: Durations) -> Mapping[str, float]:
-    """Cumulative, by upper bound."""
+    """Cumulative counts by upper bound."""
     found: dict[str, float] = {}
     total = 0
     for bound, count in zip((*value.bounds, float("inf")), value.counts, strict=True):

@@ -1,7 +1,6 @@
-"""The reference of the metrics in Markdown, from the catalog.
+"""Writes the reference of the metrics, docs/reference/metrics.md, from the catalog.
 
-``python -m hub.report.metrics_reference`` in the repository's root writes docs/reference/metrics.md anew; a test
-holds it current.
+Run ``python -m hub.report.metrics_reference`` in the repository's root; a test fails if the page is not current.
 """
 
 from __future__ import annotations
@@ -14,53 +13,53 @@ from hub.report.metrics_catalog import METRICS
 _INTRO: Final = """\
 # Metrics
 
-`hub run` answers `/metrics` where the status page is (`--listen`), and on an address of its own with
-`--metrics-bind-address`. The latter asks nobody who he is: bind it to loopback, or keep strangers out by a
-NetworkPolicy. The format is Prometheus' text format, or OpenMetrics for those who ask for it. This page is generated
-from the code. [The alerts](../runbooks/index.md) and the Grafana dashboard (`dashboards/dashboard.json`
-in the chart's `files/`) are made of these metrics.
+`hub run` serves `/metrics` on the address of the status page (`--listen`), and on a separate address with
+`--metrics-bind-address`. The separate address has no authentication: bind it to loopback, or restrict access with a
+NetworkPolicy. The format is Prometheus' text format, or OpenMetrics if the `Accept` header names it. This page is
+generated from the code. [The alerts](../runbooks/index.md) and the Grafana dashboard (`dashboards/dashboard.json` in
+the chart's `files/`) use these metrics.
 
 ## Rules
 
 - **Labels**: `target` is a Service of the hub cluster (`namespace/name`), `source_cluster` a cluster of the registry.
-  They are not called `namespace`, `service` and `cluster`, since Prometheus puts these on what it scrapes.
-- **Replicas**: every replica answers. Gauges of the hub cluster and of the remote ones are the same on all that are in
-  sync, so aggregate with `max without (instance, pod)`; what only the leader knows (the guard, findings, nodes by
-  reason, probes) is missing or 0 elsewhere. Counters are each process's own: `sum without (instance, pod)`.
-- **Cardinality**: no label has a node, an address, a message or anything else that a remote cluster chooses. The column
-  *series* says how many there can be with C clusters, T targets and P provider types in the registry. 200 clusters
-  and 100 targets are at most some 14,000 series, most of them absent. What a provider measures itself is bounded to 20
-  names and 1,000 scopes each.
-- **Removed** clusters and targets are gone from the next scrape on. Counters go on for as long as the process.
+  They are not called `namespace`, `service` and `cluster`, since Prometheus adds labels of these names to every target.
+- **Replicas**: every replica serves metrics. Gauges about clusters are the same on all replicas that are in sync, so
+  aggregate with `max without (instance, pod)`. Metrics that only the leader knows (the guard, findings, nodes by
+  reason, probes) are missing or 0 on other replicas. Counters belong to one process: `sum without (instance, pod)`.
+- **Cardinality**: no label has a node, an address, a message or another value that a remote cluster chooses. The column
+  *series* is the largest number of series with C clusters, T targets and P provider types in the registry. 200 clusters
+  and 100 targets have at most about 14,000 series, most of them absent. A provider's own measures are limited to 20
+  names with 1,000 scopes each.
+- **Removed** clusters and targets are absent from the next scrape. Counters are kept until the process ends.
 - **Times** are Unix times in seconds (`_timestamp_seconds`), durations are seconds (`_seconds`).
-- The `process_…` metrics of Prometheus' client library come with them: memory, CPU time, open files, start time.
+- The `process_…` metrics of Prometheus' client library are included: memory, CPU time, open files, start time.
 """
 
 _PROVIDERS: Final = """\
-## What providers measure
+## Measures of providers
 
-A provider may show numbers of its own: `endpointslice_hub_provider_NAME{provider, scope}`, a counter where NAME ends in
-`_total` and a gauge otherwise. `scope` is what the number is about, such as a data center. [Writing a
-provider](../plugins/index.md#hubcontext) says how. The `ionos` provider has:
+A provider may have metrics of its own: `endpointslice_hub_provider_NAME{provider, scope}`, a counter if NAME ends in
+`_total` and otherwise a gauge. `scope` is the subject of the number, such as a data center. See [writing a
+provider](../plugins/index.md#hubcontext). The `ionos` provider has:
 
 | metric | type | meaning |
 |---|---|---|
 | `endpointslice_hub_provider_api_requests_total` | counter | requests sent, by API address |
 | `endpointslice_hub_provider_api_rate_limited_total` | counter | of these, answered 429 |
-| `endpointslice_hub_provider_api_rate_limit_remaining` | gauge | requests left, as the API last said |
+| `endpointslice_hub_provider_api_rate_limit_remaining` | gauge | requests left, according to the API's last answer |
 | `endpointslice_hub_provider_lists_total` | counter | complete lists, by data center or node pool |
 | `endpointslice_hub_provider_list_failures_total` | counter | lists that failed |
-| `endpointslice_hub_provider_early_lists_total` | counter | lists asked for early, since a node was in none |
-| `endpointslice_hub_provider_list_interval_seconds` | gauge | from one list to the next; more when limited |
+| `endpointslice_hub_provider_early_lists_total` | counter | early lists, since a node was not in the last one |
+| `endpointslice_hub_provider_list_interval_seconds` | gauge | time between lists; longer when rate limited |
 """
 
 
 def text() -> str:
     """The whole page."""
     rows = [
-        f"| `{each.name}` | {each.kind} | {', '.join(f'`{label}`' for label in each.labels)} "
-        f"| {each.series} | {each.help} |"
-        for each in METRICS
+        f"| `{metric.name}` | {metric.kind} | {', '.join(f'`{label}`' for label in metric.labels)} "
+        f"| {metric.series} | {metric.help} |"
+        for metric in METRICS
     ]
     table = ["| metric | type | labels | series | meaning |", "|---|---|---|---|---|", *rows]
     return "\n".join([_INTRO, "## The metrics", "", *table, "", _PROVIDERS])

@@ -1,6 +1,6 @@
-"""The description of the API, made from the types that it returns.
+"""The OpenAPI description, generated from the types that the API returns.
 
-``python -m hub.report.openapi`` prints it; a test holds docs/reference/openapi.json current.
+``python -m hub.report.openapi`` prints it; a test fails if docs/reference/openapi.json is not current.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ def described(version: str) -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(TYPES, ref_template=REF)
     for type_ in schemas.values():
         _describe(type_)
-    part = [_query("offset", "addresses to leave out", 0), _query("limit", "addresses to explain, at most 1000", 100)]
+    part = [_query("offset", "addresses to skip", 0), _query("limit", "addresses to explain, at most 1000", 100)]
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "EndpointSlice Hub",
             "version": version,
-            "description": "What a running hub knows. Read-only; every answer is a moment.",
+            "description": "The state of a running hub. Read-only.",
         },
         "paths": {
             "/api/v1/status": _get("The whole hub", Status, []),
             "/api/v1/services/{namespace}/{name}": _get(
-                "A Service, and the decisions behind its addresses",
+                "A Service, with explanations of its addresses",
                 ServiceDetail,
                 [_path("namespace"), _path("name"), *part],
             ),
             "/api/v1/clusters/{name}": _get("A cluster and its nodes", ClusterDetail, [_path("name")]),
-            "/api/v1/why": _get("The decisions behind an address, a node or a Service", Why, [SUBJECT]),
+            "/api/v1/why": _get("The explanation of an address, a node or a Service", Why, [SUBJECT]),
             "/api/v1/endpoints": _views(),
         },
         "components": {
@@ -67,7 +67,7 @@ def described(version: str) -> dict[str, Any]:
 
 
 def _describe(schema: dict[str, Any]) -> None:
-    """Turn a docstring of ours into descriptions of the type and of its properties."""
+    """Turn a docstring in Google style into descriptions of the type and of its properties."""
     text, _, attributes = schema.get("description", "").partition("\n\n    Attributes:\n")
     schema["description"] = " ".join(text.split())
     for name, meaning in re.findall(r"^ {8}(\w+): (.+)$", attributes, re.MULTILINE):
@@ -79,10 +79,10 @@ def _describe(schema: dict[str, Any]) -> None:
 
 def _get(summary: str, type_: type[msgspec.Struct], parameters: list[dict[str, Any]]) -> dict[str, Any]:
     error = {"content": {"application/problem+json": {"schema": {"$ref": REF.format(name="Problem")}}}}
-    refused = {"401": "No token, or one nobody knows", "403": "Not allowed", "421": "Not a name of this server"}
-    missing = {"404": "There is none"} if parameters else {}
-    if any(each["in"] == "query" for each in parameters):
-        missing["400"] = "A parameter that is not one"
+    refused = {"401": "No valid token", "403": "Not allowed", "421": "The Host is not a name of this server"}
+    missing = {"404": "Not found"} if parameters else {}
+    if any(parameter["in"] == "query" for parameter in parameters):
+        missing["400"] = "Invalid parameter"
     return {
         "get": {
             "summary": summary,
@@ -92,7 +92,7 @@ def _get(summary: str, type_: type[msgspec.Struct], parameters: list[dict[str, A
                     "description": summary,
                     "content": {"application/json": {"schema": {"$ref": REF.format(name=type_.__name__)}}},
                 },
-                "304": {"description": "The same as the caller's If-None-Match names"},
+                "304": {"description": "Unchanged since the caller's If-None-Match"},
                 **{code: {"description": text, **error} for code, text in (refused | missing).items()},
             },
         }
@@ -100,19 +100,22 @@ def _get(summary: str, type_: type[msgspec.Struct], parameters: list[dict[str, A
 
 
 def _views() -> dict[str, Any]:
-    """Endpoint views, see docs/how-to/endpoint-views.md; their objects are Kubernetes-like and not described here."""
+    """Endpoint views, see docs/how-to/endpoint-views.md, which also describes the objects."""
     error = {"content": {"application/problem+json": {"schema": {"$ref": REF.format(name="Problem")}}}}
     words = {"compat": ["dcontroller"], "format": ["ndjson", "sse"]}
     queries = {
         "gather": ({"type": "boolean", "default": False}, "one object for each port of a Service"),
         "compat": ({"type": "string", "enum": words["compat"]}, "the objects of another tool"),
-        "format": ({"type": "string", "enum": words["format"]}, "of the stream; Accept: text/event-stream counts too"),
-        "resume": ({"type": "string"}, "a resourceVersion: only what has happened since"),
+        "format": (
+            {"type": "string", "enum": words["format"]},
+            "format of the stream; Accept: text/event-stream also selects sse",
+        ),
+        "resume": ({"type": "string"}, "a resourceVersion; only later events are sent"),
         "watch": ({"type": "boolean", "default": True}, "false: one document instead of a stream"),
     }
     return {
         "get": {
-            "summary": "Endpoint views, as a stream: a snapshot, a bookmark, then what changes",
+            "summary": "Endpoint views, as a stream: a snapshot, a bookmark, then changes",
             "parameters": [
                 {"name": name, "in": "query", "description": what, "schema": schema}
                 for name, (schema, what) in queries.items()
@@ -125,8 +128,8 @@ def _views() -> dict[str, Any]:
                         for kind in ("application/x-ndjson", "text/event-stream", "application/json")
                     },
                 },
-                "400": {"description": "A parameter that is not one", **error},
-                "401": {"description": "No token, or one nobody knows", **error},
+                "400": {"description": "Invalid parameter", **error},
+                "401": {"description": "No valid token", **error},
                 "403": {"description": "Not allowed", **error},
                 "404": {"description": "The registry has no views: block", **error},
                 "410": {"description": "The resume token is too old: start again without one", **error},

@@ -1,9 +1,9 @@
-"""``/healthz`` and ``/readyz``: whether this process is alive, and whether it may be relied on.
+"""``/healthz`` and ``/readyz``: the probes of the hub's Pod.
 
-Alive: the event loop's heartbeat is fresh. Ready: alive, the hub cluster is known, and nobody asked us to
-stop. Never a remote cluster, never the lease: a standby is ready, and a dead remote must not restart the
-hub that keeps its last known good. Answers are Kubernetes': ``ok``, or one line per check with
-``?verbose`` and on failure; reasons go to the log, not to whoever can reach the port.
+A process is alive while the event loop's heartbeat is fresh. It is ready if it is alive, the hub cluster is synced, and
+it is not shutting down. Remote clusters and the Lease do not count: a standby is ready, and an unreachable cluster must
+not restart a hub that has its last known good. Answers are those of kube-apiserver: ``ok``, or one line per check with
+``?verbose`` and on failure. Reasons are in the log only, since the port has no authentication.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from hub.app.settings import Health
 
 FRESH: Final = 30.0
-"""Seconds a heartbeat counts; it beats once per second, and a pass over a huge fleet takes one or two."""
+"""Seconds after which a heartbeat is too old; it comes once a second, and a pass over a huge fleet takes one or two."""
 
 
 class Probed(Protocol):
-    """The hub, as far as probes look at it."""
+    """The parts of the hub that probes read."""
 
     @property
     def health(self) -> Health: ...  # noqa: D102
@@ -33,7 +33,7 @@ class Probed(Protocol):
 
 
 def checks(hub: Probed, path: str) -> Mapping[str, str] | None:
-    """The checks of a probe: name -> what is wrong, "" where nothing is. None: there is no such probe."""
+    """The checks of a probe: name -> problem, "" if there is none; None if there is no such probe."""
     beat = "" if hub.clock.now() - hub.health.beat < FRESH else "no heartbeat"
     if path in ("/healthz", "/livez"):
         return {"loop": beat}
@@ -56,7 +56,7 @@ def answer(found: Mapping[str, str], probe: str, *, verbose: bool) -> tuple[int,
 
 
 def serving(address: Address | None, hub: Probed) -> AbstractAsyncContextManager[None]:
-    """Answer probes while the context is open; None = do not.
+    """Answer probes while the context is open; None = do not listen.
 
     Raises:
         UsageError: the address cannot be listened on.

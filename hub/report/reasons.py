@@ -1,4 +1,4 @@
-"""Why an address, a node or a Service is published as it is: what is asked, explained by :mod:`hub.decide.explain`."""
+"""Explains the state of an address, a node or a Service (``hub why``), with :mod:`hub.decide.explain`."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from hub.report.values import Why
 Kind = Literal["address", "node", "Service"]
 
 SUBJECT: Final = re.compile(r"[A-Za-z0-9][-.:A-Za-z0-9]{0,252}(?:/[a-z0-9][-.a-z0-9]{0,252})?|::[:.0-9A-Fa-f]{0,40}")
-"""What an address, the name of a node, or ``namespace/name`` of a Service looks like."""
+"""Matches an address, the name of a node, and ``namespace/name`` of a Service."""
 
 
 def prepared(hub: HubState, subject: str, results: Sequence[Decision] | None = None) -> Callable[[], Why]:
-    """What gives the decisions behind something.
+    """A function that computes the explanation of ``subject``.
 
-    Call this in the loop and what it returns in a thread: the facts are gathered now.
+    Call this in the event loop, which gathers the facts, and call the result in a thread.
 
     Args:
-        hub: that has looked.
+        hub: a hub that has observed its clusters.
         subject: an address, a node's name, or ``namespace/name`` of a Service.
         results: passes over all targets; None = the last ones of a running hub.
     """
@@ -52,7 +52,7 @@ def _why(subject: str, facts: Facts, unknown: tuple[str, ...], targets: Iterable
 
 
 def explain(subject: str, facts: Facts) -> tuple[Kind, tuple[Step, ...]]:
-    """What kind of thing is asked about, and its explanation; a node may be named like an address."""
+    """The kind of the subject, and its explanation; a node's name may look like an address."""
     if "/" in subject:
         namespace, _, name = subject.partition("/")
         return "Service", explain_service(TargetKey(namespace, name), facts)
@@ -64,7 +64,7 @@ def explain(subject: str, facts: Facts) -> tuple[Kind, tuple[Step, ...]]:
 
 
 def _hint(subject: str, kind: Kind, facts: Facts, targets: Iterable[TargetKey]) -> str:
-    """The closest thing there is."""
+    """The known name closest to the subject, for a message; "" if there is none."""
     if kind == "address":
         return ""
     names = map(str, targets) if kind == "Service" else {name for each in facts.sources for name in each.nodes}

@@ -1,8 +1,7 @@
-"""The address where the status page, the API and ``/metrics`` answer (``--listen``): its sockets.
+"""Binds the address of the status page, the API and ``/metrics`` (``--listen``), and starts the server when needed.
 
-What answers there, :mod:`hub.report.web`, costs 20 MB and a third of a second to import. So nobody answers
-until somebody knocks: the sockets are bound at the start, where a mistake is a line on stderr, and the
-first connection starts the server, in a thread, beside the hub's work.
+:mod:`hub.report.web` takes 20 MB and a third of a second to import. Therefore the sockets are bound at the start, when
+an error can still be reported on stderr, and the server is imported, in a thread, at the first connection.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY: Final = 5.0
-"""Seconds until a server that could not be started is tried again; whoever knocks meanwhile waits."""
+"""Seconds until the server is started again after a failure; connections wait meanwhile."""
 
 
 class Listen(msgspec.Struct, frozen=True):
-    """How to listen.
+    """Options of the listener.
 
     Attributes:
-        address: where; None = nowhere.
+        address: to listen on; None = do not listen.
         cert_file, key_file: PEM, read again when they change; None = plain HTTP.
-        authenticate: ask the hub cluster who calls.
-        unauthenticated: whoever reaches the address may read, wherever it is.
-        allowed_hosts: names and addresses that a request may be for, beside this machine's own.
-        by_default: nobody asked for this address: where it is taken, the hub does without.
+        authenticate: check callers with the hub cluster's API.
+        unauthenticated: allow an address beyond loopback without authentication.
+        allowed_hosts: names and addresses that a Host header may have, in addition to this machine's own.
+        by_default: the address is the default: if it cannot be bound, the hub runs without the status page.
     """
 
     address: Address | None
@@ -51,16 +50,16 @@ class Listen(msgspec.Struct, frozen=True):
     by_default: bool = False
 
     def check(self) -> None:
-        """Refuse what would be a mistake.
+        """Check the combination of options.
 
         Raises:
-            UsageError: what, and what to do about it.
+            UsageError: the message names the mistake and the remedy.
         """
         if (self.cert_file is None) != (self.key_file is None):
             raise UsageError("--tls-cert-file and --tls-private-key-file go together")
-        for each in sorted(self.allowed_hosts):
-            if not DNS_NAME.fullmatch(spelled(each)) and not is_address(spelled(each)):
-                raise UsageError(f"--allowed-host {each}: neither name nor address; give it without scheme and port")
+        for host in sorted(self.allowed_hosts):
+            if not DNS_NAME.fullmatch(spelled(host)) and not is_address(spelled(host)):
+                raise UsageError(f"--allowed-host {host}: neither name nor address; give it without scheme and port")
         if self.address is None or self.authenticate or self.unauthenticated or is_loopback(self.address.host):
             return
         raise UsageError(
@@ -70,13 +69,13 @@ class Listen(msgspec.Struct, frozen=True):
 
 
 def spelled(host: str) -> str:
-    """One spelling of a name or an address, for comparing: no brackets, zone, final dot or capitals."""
+    """The normalized spelling of a name or address: without brackets, zone, final dot and capitals."""
     return same_host(host.strip("[]").partition("%")[0])
 
 
 @asynccontextmanager
 async def listening(listen: Listen, hub: HubState) -> AsyncIterator[tuple[str, ...]]:
-    """Answer while the context is open; gives the URLs.
+    """Answer requests while the context is open; yields the URLs.
 
     Raises:
         UsageError: the address cannot be listened on, or a certificate cannot be read.
@@ -103,13 +102,13 @@ async def listening(listen: Listen, hub: HubState) -> AsyncIterator[tuple[str, .
     scheme = "https" if tls is not None else "http"
     urls = tuple(sorted(f"{scheme}://{host_and_port(each)}" for each in sockets))
     log.info("status page, API and metrics on %s", ", ".join(urls))
-    door = asyncio.create_task(_wait_and_serve(sockets, listen, hub, tls), name="status page")
+    serving = asyncio.create_task(_wait_and_serve(sockets, listen, hub, tls), name="status page")
     if tls is not None:
         watching = asyncio.create_task(tls.follow(hub.clock), name="certificate of the status page")
     try:
         yield urls
     finally:
-        for task in (door, watching) if tls is not None else (door,):
+        for task in (serving, watching) if tls is not None else (serving,):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
@@ -118,9 +117,9 @@ async def listening(listen: Listen, hub: HubState) -> AsyncIterator[tuple[str, .
 
 
 async def _wait_and_serve(sockets: Sequence[socket.socket], listen: Listen, hub: HubState, tls: object) -> None:
-    """Begin to serve when the first connection comes."""
+    """Start the server at the first connection."""
     while True:
-        await _knock(sockets)
+        await _first_connection(sockets)
         try:
             web = await asyncio.to_thread(import_module, "hub.report.web")
             await web.serve(sockets, listen, hub, tls)
@@ -129,14 +128,14 @@ async def _wait_and_serve(sockets: Sequence[socket.socket], listen: Listen, hub:
             await asyncio.sleep(RETRY)
 
 
-async def _knock(sockets: Sequence[socket.socket]) -> None:
+async def _first_connection(sockets: Sequence[socket.socket]) -> None:
     """Wait for a connection without accepting it."""
     loop = asyncio.get_running_loop()
-    knocked = asyncio.Event()
-    for each in sockets:
-        loop.add_reader(each, knocked.set)
+    connected = asyncio.Event()
+    for bound in sockets:
+        loop.add_reader(bound, connected.set)
     try:
-        await knocked.wait()
+        await connected.wait()
     finally:
-        for each in sockets:
-            loop.remove_reader(each)
+        for bound in sockets:
+            loop.remove_reader(bound)

@@ -1,8 +1,7 @@
-"""What the listener's pages and API share: the snapshot of this moment, and answers that are made once.
+"""The cache that the pages and the API share: snapshots of the hub's state, and answers computed from it.
 
-A snapshot counts for half a second and an explanation for one, so that however many ask, the hub is looked at
-a few times a second at most. Explanations are made in threads, two at a time; one that nobody waits for any
-more is not begun.
+A snapshot is used for half a second and an answer for a second, so that many requests do not slow down the hub.
+Answers are computed in threads, two at a time; an answer is not begun if all its callers have gone.
 """
 
 from __future__ import annotations
@@ -21,28 +20,28 @@ from hub.report.state import Snapshots, decided
 from hub.report.values import Status
 
 FRESH: Final = 0.5
-"""Seconds a snapshot counts."""
+"""Seconds for which a snapshot is used."""
 KEPT: Final = 1.0
-"""Seconds an answer that took work counts."""
+"""Seconds for which an answer is used."""
 ANSWERS: Final = 64
 AT_ONCE: Final = 2
 
 
 class Moment(NamedTuple):
-    """A snapshot; ``version`` is another string for another one."""
+    """A snapshot; different snapshots have different ``version`` strings."""
 
     version: str
     status: Status
 
 
 class _Answer:
-    """An answer that is made, or was.
+    """An answer, finished or in progress.
 
     Attributes:
-        until: when it is too old.
-        of: what it was made from.
-        begun: it is made to its end: a thread cannot be stopped.
-        waiting: callers.
+        until: when it expires.
+        of: the object that it was computed from.
+        begun: whether the computation has begun; then it cannot be cancelled, since it may run in a thread.
+        waiting: number of callers that wait for it.
     """
 
     def __init__(self, until: float, of: object, make: Callable[[], Awaitable[Any]], slots: asyncio.Semaphore) -> None:
@@ -59,7 +58,7 @@ class _Answer:
 
 
 class Site:
-    """The hub as its listener shows it."""
+    """Snapshots and answers for the listener of one hub."""
 
     def __init__(self, hub: HubState) -> None:
         self.hub = hub
@@ -86,13 +85,13 @@ class Site:
         return self._moment
 
     def touched(self) -> set[TargetKey]:
-        """Targets that were looked at since this was asked last: what is behind them may be something else."""
+        """Targets with a new decision since the last call."""
         passes = {key: decided(self.hub, key).desired for key in self.hub.registry.targets}
         old, self._passes = self._passes, passes
-        return {key for key, each in passes.items() if old.get(key) is not each}
+        return {key for key, desired in passes.items() if old.get(key) is not desired}
 
     def renewed(self) -> set[str]:
-        """Clusters of which something else is known than when this was asked last, whoever decides what follows."""
+        """Clusters with changed Nodes or views since the last call, on the leader and on standbys."""
         hub = self.hub
         shared = {id(each.sources): each.sources for each in hub.registry.targets.values()}  # a large one has few
         sources = set(chain.from_iterable(shared.values()))
@@ -103,7 +102,7 @@ class Site:
         return {key[0] for key, each in known.items() if (was := old.get(key)) is not each and was != each}
 
     async def once(self, key: Any, make: Callable[[], Awaitable[Any]], seconds: float = KEPT, of: object = None) -> Any:
-        """What ``make`` gives; for some time the same to everybody who asks for ``key``, while ``of`` is the same."""
+        """The result of ``make``, cached by ``key`` for ``seconds`` or until ``of`` is another object."""
         now = self.hub.clock.now()
         known = self._answers.get(key)
         if known is None or now >= known.until or known.of is not of:
@@ -127,7 +126,7 @@ class Site:
             del self._answers[next(iter(self._answers))]
 
     async def close(self) -> None:
-        """Let nothing run on."""
+        """Cancel all computations."""
         tasks = [each.task for each in self._answers.values()]
         for task in tasks:
             task.cancel()

@@ -1,8 +1,7 @@
-"""One snapshot of a whole hub: what the API returns, the page shows and ``hub status`` prints.
+"""Snapshots of the hub's state, for the API, the status page and ``hub status``.
 
-Read from the running hub's parts between two events of its loop, so that it agrees with itself; nothing is
-asked and nothing is decided here. What did not change since the last snapshot is the same object again: in a
-fleet of thousands of Services a look costs a comparison for each.
+A snapshot is taken in one step of the event loop, so that it is consistent; it makes no requests and no decisions.
+Unchanged parts are the same objects as in the last snapshot, which keeps snapshots of thousands of Services cheap.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from hub.report.values import (
 from hub.runtime.clock import rfc3339
 
 PROBED: Final = "probed"
-"""The verdict on a check: in a hub that writes, addresses carry it as their condition."""
+"""The ``verdict`` of a check in a process that probes its addresses."""
 STARTS: Final = "no decision yet"
 STANDS_BY: Final = "standby: as published"
 ELSEWHERE: Final = "{} writes shard {}: as published"
@@ -44,17 +43,17 @@ Counted = tuple[str, Counter[str]]
 
 
 class _Known(NamedTuple):
-    """What a Service was made from, and what it came to."""
+    """A Service of the last snapshot, and the values that it was computed from."""
 
     parts: tuple[object, ...]
     value: Service
 
 
 class Snapshots:
-    """Makes snapshots of one hub, one after the other.
+    """Takes snapshots of one hub.
 
     Args:
-        hub: running, or having looked once.
+        hub: a running hub, or one that has observed its clusters once.
     """
 
     def __init__(self, hub: HubState) -> None:
@@ -63,7 +62,7 @@ class Snapshots:
         self._counts: dict[tuple[str, str], tuple[Slice, Counted]] = {}
 
     def take(self) -> Status:
-        """How everything is doing now."""
+        """The present snapshot."""
         hub = self._hub
         keys = sorted({*hub.registry.targets, *hub.registry.broken_targets, *hub.registry.notes, *self._sliced()})
         views: dict[SourceSpec, str | None] = {}
@@ -73,7 +72,7 @@ class Snapshots:
         for gone in self._services.keys() - set(keys):
             del self._services[gone]
         if len(self._counts) > 2 * sum(1 for _ in hub.local.slices.values()) + 100:
-            self._counts.clear()  # of slices that are no more
+            self._counts.clear()  # most counts are of deleted slices
         return assembled(hub, services)
 
     def _sliced(self) -> Iterable[TargetKey]:
@@ -89,7 +88,7 @@ class Snapshots:
         annotations = service.annotations if (service := hub.local.services.get(key)) is not None else {}
         unknown = tuple(sorted(unknown_of(hub, result, views).items()))
         changed = hub.reconciler.written(key)
-        problem = hub.reconciler.problem(key) if hub.writes(key) else ""  # else whoever writes knows better
+        problem = hub.reconciler.problem(key) if hub.writes(key) else ""  # else only the writing replica knows it
         paused = annotations.get(ANNOTATION_PAUSED) == "true"
         spec = hub.registry.targets.get(key)
         identities = (result.desired, result.withheld, result.findings, spec, *slices)
@@ -134,7 +133,7 @@ def _is(one: object, other: object) -> bool:
 
 
 def decided(hub: HubState, key: TargetKey) -> Decision:
-    """The last pass over a target, or what stands for one where this hub decides nothing, or not yet."""
+    """The last pass over a target; a Decision with only a status if this process has not decided about it."""
     if hub.writes(key) and (last := hub.reconciler.last(key)) is not None:
         return last
     if key in hub.registry.broken_targets:
@@ -146,7 +145,7 @@ def decided(hub: HubState, key: TargetKey) -> Decision:
 
 
 def assembled(hub: HubState, services: Iterable[Service], role: Role | None = None) -> Status:
-    """A snapshot with these Services; ``role`` is this process's, None = by what it does."""
+    """A snapshot with these Services; ``role`` None = determined from the hub's state."""
     names = (*hub.registry.clusters, *hub.registry.broken_clusters)
     clusters = [cluster(hub, name) for name in names]
     return Status(
@@ -156,14 +155,14 @@ def assembled(hub: HubState, services: Iterable[Service], role: Role | None = No
             str(hub.rejected) if hub.rejected is not None else "",
             tuple(map(str, hub.problems)),
         ),
-        # The hub cluster itself is worth a line only where something is wrong with it.
+        # The hub cluster itself is listed only if it has an error.
         tuple(each for each in clusters if each.name != LOCAL or each.error),
         tuple(services),
     )
 
 
 def replica(hub: HubState, role: Role | None = None) -> Replica:
-    """The process itself."""
+    """The state of this process."""
     leads = hub.leads
     holder = hub.elector.identity if leads else hub.elector.holder
     return Replica(
@@ -189,7 +188,7 @@ def _role(hub: HubState, holder: str) -> Role:
 
 
 def cluster(hub: HubState, name: str) -> Cluster:
-    """How a cluster is doing."""
+    """The state of a cluster."""
     spec = hub.registry.clusters.get(name)
     if spec is None:
         return Cluster(name, "broken", error=hub.registry.broken_clusters.get(name, ""))
@@ -202,16 +201,16 @@ def cluster(hub: HubState, name: str) -> Cluster:
 
 
 def _unfollowed(problem: str | None) -> str:
-    """The state of a cluster whose Nodes nobody follows here: its provider's; "" where that is not asked either."""
-    if problem is None:  # frozen, or other replicas' business
+    """The state of a cluster whose Nodes are not followed: that of its provider, "" if that is not called either."""
+    if problem is None:  # frozen, or followed by other replicas only
         return ""
     return "Degraded" if problem else "Ready"
 
 
 def unknown_of(hub: HubState, result: Decision, views: dict[SourceSpec, str | None] | None = None) -> Mapping[str, str]:
-    """Sources without a statement -> why.
+    """Unknown sources of a target -> why.
 
-    Where nothing is decided of a target its sources are asked, unless another replica decides it, and follows them.
+    If there is no decision about the target, its sources are read, unless another replica decides about it.
     """
     if result.desired is not None or (hub.leading.count > 1 and not hub.writes(result.target)):
         return result.unknown
@@ -244,14 +243,14 @@ def described(
 
     Args:
         result: the pass.
-        counted: of each of its slices: the source cluster, and its endpoints by condition.
-        names: its sources, in order.
-        unknown: of them, those without a statement.
-        flags: what an approving command needs.
-        paused: by its annotation.
+        counted: for each slice, the source cluster and the endpoints by condition.
+        names: of the sources, in order.
+        unknown: unknown sources -> why.
+        flags: options for the ``hub approve`` commands.
+        paused: whether the Service has the pause annotation.
         changed: Unix time of the last write.
-        problem: why that did not succeed.
-        probed: this process probes.
+        problem: why the last write failed.
+        probed: whether this process probes.
     """
     total: Counter[str] = Counter()
     for _, each in counted:
@@ -275,7 +274,7 @@ def described(
 
 
 def sources(names: Iterable[str], counted: Sequence[Counted], unknown: Mapping[str, str]) -> Iterable[Source]:
-    """Published endpoints by cluster: the sources in order, then what is none any more."""
+    """Published endpoints by cluster: the sources in order, then clusters that are no longer sources."""
     by_cluster: dict[str, Counter[str]] = {}
     for name, each in counted:
         by_cluster.setdefault(name, Counter()).update(each)
@@ -286,7 +285,7 @@ def sources(names: Iterable[str], counted: Sequence[Counted], unknown: Mapping[s
 
 
 def observed(hub: HubState, results: Iterable[Decision]) -> Status:
-    """A snapshot of a hub that has looked once: what ``hub status`` prints offline."""
+    """A snapshot of a hub that has observed its clusters once, for ``hub status`` without a running hub."""
     flags = approving_flags(hub)
     services = []
     for result in results:

@@ -1,7 +1,6 @@
-"""Open pages stay current: one look a second for all of them, and what changed goes to each.
+"""Sends changes to open status pages: once a second, the same event to all of them.
 
-Nothing runs while no page is open. An event is made once, whoever reads it; a reader that does not keep up is
-dropped, and its page reads everything anew when it comes back.
+Nothing runs while no page is open. A reader that does not keep up is dropped; its page reconnects and loads everything.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 PACE: Final = 1.0
-"""Seconds between looks."""
+"""Seconds between events."""
 BEHIND: Final = 4
-"""Events that may wait for one reader."""
+"""Most events that wait for one reader."""
 READERS: Final = 256
-"""Open pages; more are told to come back later."""
+"""Most open pages; further ones get 503 with Retry-After."""
 
 
 class Reader:
@@ -27,10 +26,10 @@ class Reader:
 
     def __init__(self) -> None:
         self.events: asyncio.Queue[bytes | None] = asyncio.Queue(BEHIND + 1)
-        """None: it is over."""
+        """Events to send; None = the stream ends."""
 
     def end(self) -> None:
-        """No more events; what waits is not worth sending."""
+        """End the stream; events that wait are dropped."""
         with suppress(asyncio.QueueEmpty):
             while True:
                 self.events.get_nowait()
@@ -38,11 +37,11 @@ class Reader:
 
 
 class Broadcaster:
-    """Tells readers what changed.
+    """Sends events to all readers.
 
     Args:
-        look: the next event, b"" where nothing changed.
-        sleep: waits so many seconds.
+        look: returns the next event, b"" if nothing changed.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -58,11 +57,11 @@ class Broadcaster:
 
     @property
     def full(self) -> bool:
-        """No more readers are taken."""
+        """Whether no further reader is accepted."""
         return len(self._readers) >= READERS
 
     def join(self) -> Reader:
-        """A new reader; it hears of what changes from now on."""
+        """Add a reader; it gets the events from now on."""
         reader = Reader()
         self._readers.add(reader)
         if self._task is None or self._task.done():
@@ -70,13 +69,13 @@ class Broadcaster:
         return reader
 
     def leave(self, reader: Reader) -> None:
-        """A reader has gone."""
+        """Remove a reader."""
         self._readers.discard(reader)
 
     async def close(self) -> None:
-        """Everybody goes."""
-        for each in self._readers:
-            each.end()
+        """End all streams."""
+        for reader in self._readers:
+            reader.end()
         self._readers.clear()
         if self._task is not None:
             self._task.cancel()
@@ -88,16 +87,16 @@ class Broadcaster:
             try:
                 event = await self._look()
             except Exception:
-                log.exception("open pages cannot be told what changed")
+                log.exception("open status pages are not updated")
                 event = b""
             if event:
                 self._tell(event)
             await self._sleep(PACE)
 
     def _tell(self, event: bytes) -> None:
-        for each in list(self._readers):
-            if each.events.qsize() >= BEHIND:
-                self._readers.discard(each)
-                each.end()
+        for reader in list(self._readers):
+            if reader.events.qsize() >= BEHIND:
+                self._readers.discard(reader)
+                reader.end()
             else:
-                each.events.put_nowait(event)
+                reader.events.put_nowait(event)

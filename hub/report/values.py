@@ -1,7 +1,6 @@
-"""The vocabulary of reports: what ``/api/v1`` returns and ``hub status -o json`` prints.
+"""The documents that ``/api/v1`` returns and ``hub status -o json`` prints.
 
-Scripts rely on these names. Times are RFC 3339 in whole seconds; "" where there is none to tell. A value is
-a moment: nothing in it changes afterwards.
+Scripts rely on these names. Times are RFC 3339 in whole seconds, or "". All values are immutable.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ API_VERSION: Final = "endpointslice-hub/v1"
 """``apiVersion`` of every document."""
 
 NOT_PROBED: Final = "not probed"
-"""The verdict on an address where nobody probes, or not here: its slice is believed."""
+"""The verdict on an address that this process does not probe."""
 
 Role = Literal["leader", "standby", "starting", "stopping", "observer"]
-"""Of a replica: who writes, who waits for the Lease, and who only looked once (``hub status``)."""
+"""Role of a replica: ``leader`` writes, ``standby`` waits for the Lease, ``observer`` is ``hub status``."""
 
 
 class _Value(msgspec.Struct, frozen=True, rename="camel"):
@@ -29,11 +28,11 @@ class Replica(_Value, frozen=True):
 
     Attributes:
         identity: as on the Lease.
-        leader: identity of who writes, as far as known here; "" = nobody. With several shards, of who writes the first.
-        shards: those whose Services this process writes; with one shard, 0 is all of them.
-        shard_count: how many there are (``--shards``).
-        synced: the hub cluster's Services and slices are known.
-        error: why what is known of the hub cluster is not current, and what else this process may not do there.
+        leader: identity of the replica that writes, if known; "" = none. With several shards, that of the first shard.
+        shards: shards whose Services this process writes; with one shard, 0 is all of them.
+        shard_count: number of shards (``--shards``).
+        synced: whether the hub cluster's Services and slices are known.
+        error: why they are not current, or which permissions this process lacks in the hub cluster.
     """
 
     version: str = ""
@@ -64,8 +63,8 @@ class RegistryState(_Value, frozen=True):
     """The registry.
 
     Attributes:
-        rejected: why the file as it is now is not in force; "" where it is.
-        problems: entries that are broken and therefore frozen.
+        rejected: why the present file is not in force; "" if it is.
+        problems: mistakes in entries, which are therefore frozen.
     """
 
     withheld: RegistryWithheld | None = None
@@ -74,14 +73,14 @@ class RegistryState(_Value, frozen=True):
 
 
 class Cluster(_Value, frozen=True):
-    """How a cluster is doing.
+    """State of a cluster.
 
     Attributes:
         mode: the registry's ``state``, or ``broken``.
-        state: of the connection; "" where there is none to follow, or other replicas follow it.
-        since: of ``state``.
-        nodes: None where none are followed.
-        error: what is wrong, in plain words.
+        state: of the connection; "" if this process does not follow the cluster.
+        since: when ``state`` last changed.
+        nodes: number of Nodes; null if this process does not follow them.
+        error: the last error; "" if there is none.
     """
 
     name: str
@@ -93,7 +92,7 @@ class Cluster(_Value, frozen=True):
 
 
 class Source(_Value, frozen=True):
-    """What one cluster contributes to a Service; ``unknown`` says why it makes no statement."""
+    """Published endpoints of one cluster in a Service; ``unknown`` says why the source is unknown."""
 
     cluster: str
     ready: int = 0
@@ -102,11 +101,11 @@ class Source(_Value, frozen=True):
 
 
 class Held(_Value, frozen=True):
-    """What the guard holds back of one source and family.
+    """A removal that the guard withholds, of one source and family.
 
     Attributes:
         reason: the kind; also the Event's reason.
-        approve: the command that lets it go.
+        approve: the command that approves the removal.
     """
 
     cluster: str
@@ -120,7 +119,7 @@ class Held(_Value, frozen=True):
 
 
 class Noted(_Value, frozen=True):
-    """Something an operator may want to know."""
+    """A finding."""
 
     reason: str
     message: str
@@ -130,7 +129,7 @@ class Checked(_Value, frozen=True):
     """A health check.
 
     Attributes:
-        verdict: whether the hub that answers probes it; what came of that is the condition of each address.
+        verdict: whether the process that answers probes the addresses; the results are their conditions.
     """
 
     check: str
@@ -138,17 +137,17 @@ class Checked(_Value, frozen=True):
 
 
 class Service(_Value, frozen=True):
-    """How a Service is doing.
+    """State of a Service.
 
     Attributes:
         name: ``namespace/name``.
-        status: why nothing is decided; "" in the ordinary case.
-        ready: published and ready.
-        total: published.
-        unhealthy: published although the probe says no; not ready.
-        draining: published as terminating.
-        changed: when its slices were last written by this process; None = not since it started.
-        problem: why the last write did not succeed.
+        status: why the hub does not decide about the Service; "" if it does.
+        ready: number of ready endpoints.
+        total: number of published endpoints.
+        unhealthy: number of endpoints published as not ready because their probe fails.
+        draining: number of endpoints published as terminating.
+        changed: when this process last wrote its slices; null = not since its start.
+        problem: why the last write failed; "" if it did not.
     """
 
     name: str
@@ -167,7 +166,7 @@ class Service(_Value, frozen=True):
 
 
 class Status(_Value, frozen=True):
-    """A whole hub at one moment; what ``GET /api/v1/status`` returns."""
+    """The state of the hub at one moment; the answer to ``GET /api/v1/status``."""
 
     hub: Replica = Replica()
     registry: RegistryState = RegistryState()
@@ -178,7 +177,7 @@ class Status(_Value, frozen=True):
 
 
 class Step(_Value, frozen=True):
-    """One decision; the same as ``hub why`` prints."""
+    """One step of an explanation, as ``hub why`` prints it."""
 
     stage: str
     where: str
@@ -187,11 +186,11 @@ class Step(_Value, frozen=True):
 
 
 class Address(_Value, frozen=True):
-    """An address of a Service with the decisions behind it.
+    """An address of a Service with its explanation.
 
     Attributes:
         state: ``ready``, ``not ready``, ``unhealthy``, ``draining``, or ``not published``.
-        cluster: that has it.
+        cluster: the source cluster.
     """
 
     address: str
@@ -201,13 +200,13 @@ class Address(_Value, frozen=True):
 
 
 class ServiceDetail(_Value, frozen=True):
-    """One Service with everything behind it; what ``GET /api/v1/services/{namespace}/{name}`` returns.
+    """One Service with explanations; the answer to ``GET /api/v1/services/{namespace}/{name}``.
 
     Attributes:
-        steps: about the Service itself.
-        addresses: a part of all, those that need somebody first.
-        offset: of that part.
-        number: of all addresses, published or offered.
+        steps: explanation of the Service itself.
+        addresses: a part of all addresses, those that need attention first.
+        offset: index of the first of these addresses.
+        number: number of all addresses, published or desired.
     """
 
     service: Service
@@ -220,7 +219,7 @@ class ServiceDetail(_Value, frozen=True):
 
 
 class Resolved(_Value, frozen=True):
-    """What the provider said of a node.
+    """A provider's answer about a node.
 
     Attributes:
         reason: why there is no address.
@@ -232,7 +231,7 @@ class Resolved(_Value, frozen=True):
 
     @property
     def text(self) -> str:
-        """The same on one line."""
+        """The answer on one line."""
         if self.state == "found":
             return ", ".join(self.addresses) or "found, no address"
         return f"{self.state}: {self.reason}"
@@ -246,13 +245,13 @@ class Refused(_Value, frozen=True):
 
 
 class NodeState(_Value, frozen=True):
-    """What became of a node.
+    """State of a node.
 
     Attributes:
-        reason: "" where published, else one word.
-        message: the same in words.
-        resolution: what the provider said; null where it was not asked, or did not answer yet.
-        verdict: of the probes: healthy, unhealthy, not known yet, or several; "not probed" where nobody probes here.
+        reason: why the node is not published, in one word; "" if it is published.
+        message: the reason as a sentence.
+        resolution: the provider's answer; null if there is none (yet).
+        verdict: of the probes: healthy, unhealthy, not known yet, or several; "not probed" without probes here.
     """
 
     name: str
@@ -266,7 +265,7 @@ class NodeState(_Value, frozen=True):
 
 
 class SourceDetail(_Value, frozen=True):
-    """A cluster's nodes through one provider under one node policy."""
+    """A cluster's nodes with one provider and one node policy."""
 
     cluster: str
     provider: str
@@ -276,7 +275,7 @@ class SourceDetail(_Value, frozen=True):
 
 
 class ClusterDetail(_Value, frozen=True):
-    """One cluster with its nodes; what ``GET /api/v1/clusters/{name}`` returns."""
+    """One cluster with its nodes; the answer to ``GET /api/v1/clusters/{name}``."""
 
     cluster: Cluster
     sources: tuple[SourceDetail, ...] = ()
@@ -285,15 +284,15 @@ class ClusterDetail(_Value, frozen=True):
 
 
 class Why(_Value, frozen=True):
-    """The chain of decisions behind something; what ``GET /api/v1/why?subject=…`` returns.
+    """The explanation of an address, a node or a Service; the answer to ``GET /api/v1/why?subject=…``.
 
     Attributes:
-        subject: as asked for: an address, the name of a node, or ``namespace/name`` of a Service.
+        subject: as in the request: an address, the name of a node, or ``namespace/name`` of a Service.
         is_: address, node or Service.
-        known: a cluster or a slice has it.
+        known: whether a cluster or a slice has the subject.
         steps: the decisions, in the order of the stages.
-        unknown: sources that make no statement, as far as they matter.
-        hint: what may have been meant; "" where nothing is close.
+        unknown: unknown sources, as far as the subject may depend on them.
+        hint: the known name closest to an unknown subject; "" if there is none.
     """
 
     subject: str
@@ -307,7 +306,7 @@ class Why(_Value, frozen=True):
 
 
 class Problem(_Value, frozen=True):
-    """An error, as RFC 9457 describes them."""
+    """An error in the format of RFC 9457."""
 
     status: int
     title: str

@@ -1,8 +1,8 @@
-"""The server behind the listener: who may ask for what, and how it is answered. Read-only.
+"""The HTTP server of the status page, the API and ``/metrics``. Read-only.
 
-A request passes the host check (a name that leads here by somebody else's DNS is refused), the method check, the
-caller check, and gets its answer with the same headers as every other. Errors tell what is wrong with the
-request, never what is wrong in here. More routes are added in :func:`application`.
+Every request passes a check of its Host (against DNS rebinding), of its method, and of the caller; every answer has the
+same security headers. Errors describe the request's mistake, never an internal problem. Add routes in
+:func:`application`.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONNECTIONS: Final = 2048
-"""At once: every open page has one for its events and one for what it reads, every reader of endpoint views one."""
+"""Most concurrent connections: an open page has two, one of them for events; a reader of endpoint views has one."""
 IDLE: Final = 10.0
-"""Seconds a connection may say nothing, or take to say what it wants."""
+"""Seconds for an idle connection, and for receiving a request."""
 HANDSHAKE: Final = 5.0
 LINE_LIMIT: Final = 4096
 FIELD_LIMIT: Final = 16384
-"""Bytes of a header: a token has a thousand, a browser's cookies for localhost may have some more."""
+"""Most bytes of a header: a token has about 1,000, a browser's cookies for localhost may have more."""
 PATIENCE: Final = 20.0
-"""Seconds an answer may take to be made; before that, to find out who asks; after it, to be sent."""
+"""Seconds for checking the caller, for computing the answer, and for sending it; each."""
 
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -58,13 +58,13 @@ HEADERS: Final = {
 }
 CHALLENGE: Final = 'Bearer realm="endpointslice-hub", Basic realm="a token of the hub cluster as password"'
 ODD: Final = re.compile(r"%|\\|//|/\.")
-"""In no path of ours."""
+"""Parts that no path of this server has."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def application(hub: HubState, listen: Listen) -> web.Application:
-    """Everything that answers."""
+    """The application with all routes."""
     site = Site(hub)
     live = Broadcaster(page.Changes(site).look, hub.clock.sleep)
     reviews = Reviews(hub.client, hub.clock) if listen.authenticate else None
@@ -83,7 +83,7 @@ def application(hub: HubState, listen: Listen) -> web.Application:
 async def serve(sockets: Sequence[socket.socket], listen: Listen, hub: HubState, tls: Certificate | None) -> None:
     """Answer on these sockets until cancelled."""
     app = application(hub, listen)
-    # Whoever hangs up waits for nothing any more, and nothing is made for him.
+    # handler_cancellation: a closed connection ends the work for its answer.
     runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     made = runner.server
@@ -126,12 +126,12 @@ async def _armoured(_: web.Request, response: web.StreamResponse) -> None:
 
 
 class _Connection(web.RequestHandler):
-    """A connection that says no more about what went wrong than any other answer does."""
+    """A connection whose errors have the same form and headers as other answers."""
 
     __slots__ = ()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Nothing of an answer may wait here unseen: it is sent once it is with the kernel."""
+        """Set the write buffer so that an answer counts as sent only when the kernel has it."""
         super().connection_made(transport)
         assert self.transport is not None  # noqa: S101 - just made
         self.transport.set_write_buffer_limits(1)  # with 0, asyncio's TLS would stop at an empty buffer, too
@@ -139,9 +139,9 @@ class _Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send an answer; whoever does not read it is cut off, or it would be kept for him for ever.
+        """Send an answer; close the connection if the client does not read it, to free its memory.
 
-        A TLS connection takes an answer whole: it is cut off once it is idle and closing it takes 30 s.
+        A TLS connection accepts the whole answer; it is closed later, when it is idle and closing takes 30 s.
         """
         try:
             async with asyncio.timeout(PATIENCE):
@@ -159,9 +159,9 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 - aiohttp's signature
     ) -> web.StreamResponse:
-        """The answer to a request that cannot be read; each in the log would be what an attacker wants."""
+        """The answer to a request that cannot be parsed; not logged, so that a client cannot flood the log."""
         ours = status == HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(exc, ConnectionError)
-        level = logging.ERROR if ours else logging.DEBUG  # whoever hangs up in the middle is no defect of ours
+        level = logging.ERROR if ours else logging.DEBUG  # a client that closes its connection is not an error
         log.log(level, "an answer failed: %s", type(exc).__name__, exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("half an answer is sent")
@@ -172,10 +172,10 @@ class _Connection(web.RequestHandler):
 
 
 class _Refused(asyncio.Protocol):
-    """A connection too many."""
+    """A connection beyond the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Whoever it is, he may come back."""
+        """Close the connection at once."""
         cast("asyncio.Transport", transport).abort()  # uvloop's is no subclass of it
 
 
@@ -191,7 +191,7 @@ def _guarded(allowed: frozenset[str], reviews: Reviews | None) -> Middleware:
         except TimeoutError:
             return problem(503, "this took too long; try again")
         except ConnectionError:
-            raise  # he has gone
+            raise  # the client has closed the connection
         except Exception:
             log.exception("GET %s: no answer", request.path[:200])
             return problem(500)
@@ -230,13 +230,13 @@ async def _answered(
 
 
 def problem(status: int, detail: str = "", headers: dict[str, str] | None = None) -> web.Response:
-    """An error as RFC 9457 wants it."""
+    """An error in the format of RFC 9457."""
     body = msgspec.json.encode(Problem(status, HTTPStatus(status).phrase, detail))
     return web.Response(status=status, body=body, content_type="application/problem+json", headers=headers)
 
 
 def _own_address(request: web.Request) -> str:
-    """The address a connection came to: this machine's own, by definition."""
+    """This machine's address that the connection was made to."""
     transport = request.transport
     name = transport.get_extra_info("sockname") if transport is not None else None
     return spelled(str(name[0])) if name else ""
@@ -247,8 +247,8 @@ def is_own(host: str, names: set[str], own: str) -> bool:
 
     Args:
         host: as sent, with or without a port.
-        names: of ours, as :func:`spelled` gives them.
-        own: the address the connection came to, likewise.
+        names: names of this server, normalized by :func:`spelled`.
+        own: the address that the connection was made to, normalized.
     """
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?", host)
     if found is None:

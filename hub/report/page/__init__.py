@@ -1,7 +1,7 @@
-"""The status page: for people, in a browser, live, and of use without colours, on a phone, and without JavaScript.
+"""The status page. It updates itself, and works without JavaScript, without colours and on a phone.
 
-Everything shown may come from a stranger (a node's name, a cloud's message): templates escape whatever they are
-given, and the script puts nothing but rendered rows into the page.
+Text may come from a remote cluster (a node's name, a cloud's message): templates escape all values, and the script
+inserts only rendered rows into the page.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from hub.report.stream import Broadcaster
 from hub.report.values import Cluster, ClusterDetail, Service, Status
 
 MANY: Final = 300
-"""Rows; where more changed at once, pages are read anew."""
+"""Most changed rows in one event; if more changed, pages reload."""
 HEARTBEAT: Final = 15.0
-"""Seconds without news after which a comment shows who is gone."""
+"""Seconds without an event after which a comment is sent, which detects closed connections."""
 LONGEST: Final = 600.0
-"""Seconds until a page has to come back, and to show its token again."""
+"""Seconds after which a stream ends; the page connects again, and its token is checked again."""
 SLOW: Final = 10.0
-"""Seconds an event may take to be sent."""
+"""Seconds for sending an event."""
 ASSETS: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 
@@ -94,7 +94,7 @@ def routes(site: Site, live: Broadcaster) -> list[web.RouteDef]:
 
 
 def rendered_overview(moment: Moment) -> bytes:
-    """The first page."""
+    """The overview page."""
     return _render("overview.html", moment)
 
 
@@ -115,7 +115,7 @@ class Changes:
         self._last: Moment | None = None
 
     async def look(self) -> bytes:
-        """What changed since the last look, as an event; b"" where nothing did."""
+        """The changes since the last call as an event; b"" if nothing changed."""
         old, new = self._last, self._site.look()
         self._last = new
         touched, renewed = self._site.touched(), self._site.renewed()
@@ -125,13 +125,13 @@ class Changes:
 
 
 def event(old: Moment, new: Moment, touched: set[str], renewed: Collection[str] = ()) -> bytes:
-    """What open pages have to know: rendered rows, rows that are gone, and what is outdated of the other pages.
+    """An event for open pages: changed rows, removed rows, and the Services and clusters whose pages are outdated.
 
     Args:
-        old: what they show.
-        new: what they should.
-        touched: Services that were decided again.
-        renewed: clusters of which something else is known.
+        old: the snapshot that the pages show.
+        new: the present snapshot.
+        touched: Services with a new decision.
+        renewed: clusters with changed Nodes or views.
     """
     clusters = _differing(old.status.clusters, new.status.clusters)
     services = _differing(old.status.services, new.status.services)
@@ -203,7 +203,7 @@ async def stream(request: web.Request, site: Site, live: Broadcaster) -> web.Str
     except (ConnectionError, TimeoutError):
         response.force_close()
         if request.transport is not None:
-            request.transport.abort()  # what waits in its buffers would wait for ever
+            request.transport.abort()  # its buffered data would never be sent
     finally:
         live.leave(reader)
     return response

@@ -116,7 +116,7 @@ async def test_a_hub_that_asks_who_calls_is_shown_the_token(tmp_path: Path) -> N
     async with watching(tmp_path, Listen(Where(), authenticate=True)) as watched:
         with pytest.raises(HubError, match="401 a token of the hub cluster is needed"):
             await fetch(Server(watched.url), "/api/v1/status", Status)
-        with pytest.raises(HubError, match="503 the hub cluster cannot be asked who calls"):
+        with pytest.raises(HubError, match="503 the hub cluster cannot check the caller now"):
             await fetch(Server(watched.url, str(token)), "/api/v1/status", Status)
 
 

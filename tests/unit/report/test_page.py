@@ -418,7 +418,7 @@ async def test_a_look_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) 
     live = Broadcaster(look, sleep)
     reader = live.join()
     assert await reader.events.get() == b"news"
-    assert "open pages cannot be told" in caplog.text
+    assert "open status pages are not updated" in caplog.text
     await live.close()
 
 
