@@ -23,13 +23,11 @@ class SourceMemory(msgspec.Struct, frozen=True):
 
     Attributes:
         adopted: cluster -> slices of it that were published when it was first seen unknown.
-        stand_ins: cluster -> (its view, adopted slices, the view used instead of it).
         parked: cluster that is no longer a source -> when its grace began.
         given_up: clusters whose ``unreachable`` policy took effect, until they make a statement again.
     """
 
     adopted: Mapping[str, tuple[Slice, ...]] = {}
-    stand_ins: Mapping[str, tuple[SourceView, tuple[Slice, ...], SourceView]] = {}
     parked: Mapping[str, float] = {}
     given_up: frozenset[str] = frozenset()
 
@@ -67,7 +65,6 @@ def inputs_of(
     registry = snapshot.registry
     today = {source.cluster for source in target.sources}
     adopted = {name: slices for name, slices in memory.adopted.items() if name in today}
-    stand_ins = {name: known for name, known in memory.stand_ins.items() if name in today}
     given_up = set(memory.given_up & today)
     inputs: list[SourceInput] = []
     unknown: dict[str, str] = {}
@@ -81,10 +78,9 @@ def inputs_of(
             unknown[name] = registry.broken_clusters.get(name, "frozen")
         elif view.unknown is not None:
             unknown[name] = view.unknown
-            view = stand_in(view, ours, adopted, stand_ins, left=target.strategy == "failover" and name != active)
+            view = stand_in(view, ours, adopted, left=target.strategy == "failover" and name != active)
         if result.view.unknown is None or (cluster is not None and cluster.state == "standby"):
             adopted.pop(name, None)
-            stand_ins.pop(name, None)
         seen += result.findings
         if result.wake_at is not None:
             wakes.append(result.wake_at - snapshot.wall)
@@ -106,7 +102,7 @@ def inputs_of(
         unknown,
         tuple(wakes),
         (*seen, *_strange(snapshot.sources), *_leaving(parked, registry, held)),
-        SourceMemory(adopted, stand_ins, since, frozenset(given_up)),
+        SourceMemory(adopted, since, frozenset(given_up)),
     )
 
 
@@ -172,43 +168,26 @@ def policy_stands(source: SourceSpec, view: SourceView, seconds: float | None, g
 
 
 def stand_in(
-    view: SourceView,
-    ours: Iterable[Slice],
-    adopted: dict[str, tuple[Slice, ...]],
-    stand_ins: dict[str, tuple[SourceView, tuple[Slice, ...], SourceView]],
-    *,
-    left: bool,
+    view: SourceView, ours: Iterable[Slice], adopted: dict[str, tuple[Slice, ...]], *, left: bool
 ) -> SourceView:
-    """The view to use for a source without a statement. Updates ``adopted`` and ``stand_ins``.
+    """The view to use for a source without a statement. Updates ``adopted``.
 
     Args:
         view: of the source; it may hold endpoints of its last complete answer.
         ours: published slices of the target.
         adopted: see :class:`SourceMemory`.
-        stand_ins: see :class:`SourceMemory`.
         left: failover has chosen another source.
     """
-    name = view.cluster
-    kept: tuple[Slice, ...] = ()
     if left:
-        if not view.endpoints:
-            return view
-    elif any(view.endpoints.values()):
+        return msgspec.structs.replace(view, endpoints={}, adopted=True) if view.endpoints else view
+    if any(view.endpoints.values()):
         return view  # the source's own last answer
-    else:
-        mine = tuple([slice_ for slice_ in ours if slice_.labels.get(LABEL_SOURCE_CLUSTER) == name])
-        if name not in adopted:
-            if mine:
-                adopted[name] = mine
-            return view
-        kept = adopted[name]
-        if mine == kept:
-            return view  # all of it is published
-    known = stand_ins.get(name)
-    if known is None or known[0] is not view or known[1] is not kept:
-        instead = msgspec.structs.replace(view, endpoints=_endpoints(kept), adopted=True)
-        known = stand_ins[name] = (view, kept, instead)
-    return known[2]
+    mine = tuple([slice_ for slice_ in ours if slice_.labels.get(LABEL_SOURCE_CLUSTER) == view.cluster])
+    if mine:
+        adopted.setdefault(view.cluster, mine)
+    kept = adopted.get(view.cluster, mine)
+    # Where they are equal, all of it is published.
+    return view if mine == kept else msgspec.structs.replace(view, endpoints=_endpoints(kept), adopted=True)
 
 
 def _endpoints(slices: tuple[Slice, ...]) -> Mapping[str, Mapping[str, Endpoint]]:

@@ -45,16 +45,6 @@ class Listener(Protocol):
         ...
 
 
-class Nobody:
-    """A listener that does nothing."""
-
-    def decided(self, decision: Decision) -> None:
-        """Nothing."""
-
-    def published(self, decision: Decision, done: Sequence[tuple[str, Slice]]) -> None:
-        """Nothing."""
-
-
 class _Target(msgspec.Struct):
     """What a target carries from pass to pass."""
 
@@ -72,14 +62,14 @@ class Reconciler:
         gather: reads snapshots.
         writer: carries plans out.
         clock: where time comes from.
-        listener: receives the decisions.
+        listener: receives the decisions; None = nobody does.
     """
 
     def __init__(self, gather: Gather, writer: Writer, clock: Clock, listener: Listener | None = None) -> None:
         self._gather = gather
         self._writer = writer
         self._clock = clock
-        self._listener = listener or Nobody()
+        self._listener = listener
         self._targets: dict[TargetKey, _Target] = {}
         self.journal = Journal()
         self.latency = Latency()
@@ -169,7 +159,8 @@ class Reconciler:
         target = self._targets[key]
         if target.state.adoption is not None:
             self._gather.adopting.tell(key, decision.findings)
-        self._listener.decided(decision)
+        if self._listener is not None:
+            self._listener.decided(decision)
         if decision.plan is None or not decision.plan.writes:
             target.writes.settled()
             self._nothing_written(key, "unchanged")
@@ -203,7 +194,8 @@ class Reconciler:
             target.written_at = self._clock.wall()
             self.journal.note(key, len(outcome.done))
             self._adopted(target, key, outcome)
-            self._listener.published(decision, outcome.done)
+            if self._listener is not None:
+                self._listener.published(decision, outcome.done)
         if outcome.failure is not None:
             raise outcome.failure
         if outcome.again or outcome.blocked or outcome.missing_namespace:

@@ -47,5 +47,5 @@ def test_what_failed_before_a_restart_comes_back_while_its_source_is_silent() ->
     adopted: dict[str, tuple[Slice, ...]] = {}
     for verdict, conditions in ((False, FAILED), (True, PUBLISHED), (True, PUBLISHED)):
         pipeline.health = {check: {good: True, bad: verdict}}
-        pipeline.run(stand_in(UNKNOWN, pipeline.slices, adopted, {}, left=False))
+        pipeline.run(stand_in(UNKNOWN, pipeline.slices, adopted, left=False))
         assert pipeline.endpoint(bad).conditions == conditions
