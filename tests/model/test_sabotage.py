@@ -232,7 +232,7 @@ SABOTAGES: Mapping[str, Sabotage] = {
         _cluster_becomes_empty,
     ),
     "a cluster that is silent has less": Sabotage(
-        {"hub.observe.remote.source.Source._without_statement": _knows_less}, "nobody said", _cluster_dies
+        {"hub.observe.remote.source.Source._unknown_view": _knows_less}, "nobody said", _cluster_dies
     ),
     "what an answer leaves out is gone": Sabotage(
         {"hub.observe.providers.memory.LEFT_OUT": Absent("left out")}, "nobody said", _cloud_answers_partially
