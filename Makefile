@@ -1,40 +1,40 @@
-# Every target sets up what it needs. `make demo` shows the hub at work, `make test` tests it on real API servers.
+# Every target creates its environment itself. Start with `make demo` or `make test`.
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Further arguments of the command a target runs: make test ARGS="-k eligibility"
+# Further arguments for the command of a target: make test ARGS="-k eligibility"
 ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help screenshots demo test test-nightly test-model faults fuzz soak unit check static format bench bench-copy bench-health bench-scale mutants docs image-steps sbom audit deps servers clean
 
 help:
-	@echo "make demo     the hub at work on simulated clusters, no Kubernetes needed"
-	@echo "make test     all tests, on real API servers (built once into the cache folder if need be)"
-	@echo "make test-nightly  the same, and the tests that take minutes"
-	@echo "make test-model  20,000 random steps of the whole hub in a simulated world: a quarter of an hour"
-	@echo "make soak     an hour of churn and faults at ten times production's rate, judged"
-	@echo "make faults   every row of the fault table, and its figures into docs/reliability.md: a quarter of an hour"
-	@echo "make fuzz     damaged input for everything the hub reads, FUZZ times as much as make test: docs/bad-input.md"
-	@echo "make unit     the tests that need no API server"
-	@echo "make check    format, lint, types, layers, docs, unit tests: before every commit; CI runs it"
+	@echo "make demo     run the hub on simulated clusters; needs no Kubernetes"
+	@echo "make test     run all tests on real API servers, which are built once into the cache folder if necessary"
+	@echo "make test-nightly  run all tests, including those that take minutes"
+	@echo "make test-model  run 20,000 random steps of the whole hub in a simulated world: 15 minutes"
+	@echo "make soak     run the hub for an hour with ten times the churn and faults of production, and check the result"
+	@echo "make faults   run every row of the fault table and write its figures into docs/reliability.md: 15 minutes"
+	@echo "make fuzz     run FUZZ times as many damaged inputs as make test, see docs/bad-input.md"
+	@echo "make unit     run the tests that need no API server"
+	@echo "make check    check format, lint, types, layers and docs, and run the unit tests: before every commit"
 	@echo "make static   make check without the unit tests"
-	@echo "make format   let ruff format and repair"
-	@echo "make bench    measure the hub beside the Go reference and the floor"
-	@echo "make mutants  change the code in 200 random places, one at a time, and list what no unit test notices"
+	@echo "make format   format the code and apply ruff's fixes"
+	@echo "make bench    compare the hub with the Go reference and a minimal program"
+	@echo "make mutants  change the code in 200 random places, one at a time, and list changes that no unit test detects"
 	@echo "make bench-health  measure health checks: CPU, cadence, detection (needs user namespaces)"
-	@echo "make bench-scale  measure the hub on 500 clusters: half an hour"
-	@echo "make bench-copy  measure a copied Service beside a client-go watcher"
-	@echo "make docs     the documentation as a site in build/docs/site; fails on links that lead nowhere"
-	@echo "make image-steps  what the Dockerfile does, into build/image, and the demo from there"
-	@echo "make sbom     the bill of materials in build/sbom.json"
-	@echo "make audit    known vulnerabilities of what is locked (asks the service of pip-audit)"
-	@echo "make screenshots  take the pictures of docs/status-page.md anew"
-	@echo "make deps     as root on Debian: prometheus and chromium, for the tests that want them"
-	@echo "make clean    remove .venv and caches of this folder (not the built API servers)"
-	@echo "ARGS=… goes to the command that is run"
+	@echo "make bench-scale  measure the hub on 500 clusters: 30 minutes"
+	@echo "make bench-copy  compare a copied Service with a client-go watcher"
+	@echo "make docs     build the documentation site in build/docs/site; fails on broken links"
+	@echo "make image-steps  run the steps of the Dockerfile into build/image, and the demo from there"
+	@echo "make sbom     write the bill of materials to build/sbom.json"
+	@echo "make audit    list known vulnerabilities of the locked dependencies (needs network)"
+	@echo "make screenshots  take the screenshots of docs/status-page.md"
+	@echo "make deps     as root on Debian, install prometheus and chromium, which some tests need"
+	@echo "make clean    remove .venv and the caches of this folder (not the built API servers)"
+	@echo "ARGS=… is passed to the command of the target"
 
-# The stamp is younger than whatever decides what belongs into the environment.
+# The environment is updated when one of these files is newer than the stamp.
 .venv/.stamp: pyproject.toml uv.lock $(wildcard providers/*/pyproject.toml) testkit/pyproject.toml tools/make_venv.py
 	@$(PYTHON) tools/make_venv.py
 	@touch $@
@@ -46,7 +46,7 @@ demo: .venv/.stamp
 servers: .venv/.stamp
 	@$(BIN)/python tests/support/apiserver/binaries.py || test -z "$$CI"
 
-# Whole files go to whoever is free, in their order: those that wait for API servers first. Each has servers of its own.
+# Test processes take whole files, in collection order: slow tests on API servers first. Each process has its own servers.
 TESTERS ?= 2
 SIDE_BY_SIDE = -n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
@@ -58,7 +58,7 @@ test: servers
 test-nightly: servers
 	@$(BIN)/python -m pytest --nightly $(ARGS)
 
-# Strings hash alike in every run: a seed gives one history, whichever process runs it.
+# PYTHONHASHSEED makes runs repeatable: the same seed gives the same history.
 MODEL_STEPS ?= 20000
 test-model: .venv/.stamp
 	@PYTHONHASHSEED=0 MODEL_STEPS=$(MODEL_STEPS) $(BIN)/python -m pytest -q -s tests/model $(ARGS)
@@ -77,7 +77,7 @@ fuzz: .venv/.stamp
 unit: .venv/.stamp
 	@$(BIN)/python -m pytest -q -m "not apiserver" $(ARGS)
 
-# In CI `make test` follows, which runs the unit tests with all the others.
+# In CI, `make test` follows and includes the unit tests.
 check: static $(if $(CI),,unit)
 
 static: .venv/.stamp
@@ -110,8 +110,8 @@ bench-copy: servers
 docs: .venv/.stamp
 	@$(BIN)/python tools/docs_site.py build/docs
 
-# With the Python that the image has, and away from the sources. The image has no test kit, which the demo is in: that is
-# added to a copy.
+# Runs outside of the source folder, so that only installed packages are used. The image has no test kit, which contains
+# the demo: it is added to a copy.
 image-steps: .venv/.stamp
 	@$(PYTHON) tools/image.py build/image
 	@cd build && env -u PYTHONPATH image/bin/hub check ../clusters.example.yaml
@@ -126,7 +126,7 @@ sbom: .venv/.stamp
 	@mkdir -p build
 	@$(BIN)/python tools/sbom.py > build/sbom.json
 
-# Strict: otherwise what the service does not know counts as fine. Nothing is downloaded but the tool.
+# --strict: packages that the service does not know are errors. Only the tool is downloaded.
 PIP_AUDIT := pip-audit==2.10.1
 audit: .venv/.stamp
 	@mkdir -p build
@@ -134,11 +134,11 @@ audit: .venv/.stamp
 	@$(BIN)/python tools/lock.py > build/requirements.txt
 	@build/audit/bin/pip-audit --strict --disable-pip --require-hashes --requirement build/requirements.txt $(ARGS)
 
-# The pictures of docs/status-page.md.
+# The screenshots of docs/status-page.md.
 screenshots: servers
 	@SCREENSHOTS=1 $(BIN)/python -m pytest -q tests/integration/test_page.py -k command_everywhere
 
-# Says nothing where there is nothing to do. apt's lists may be older than what they lead to.
+# Prints nothing if everything is installed. apt-get update is necessary, since old lists name packages that are gone.
 deps:
 	@if command -v prometheus >/dev/null && command -v promtool >/dev/null && command -v chromium >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
