@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 AT_ONCE: Final = 1.0
 """Seconds within which a new address is probed. An address that is published already is probed within its interval."""
 LOOK: Final = 0.1
-"""Seconds between checks whether the prober itself is the suspect, while a healthy address fails. Checking 5,000
-addresses takes 2 ms."""
-TOLD: Final = 10
-"""New verdicts that are logged one by one in each round; the others are only counted."""
+"""Seconds between checks whether the prober itself fails, while a healthy address fails. Checking 5,000 addresses
+takes 2 ms."""
+LOGGED: Final = 10
+"""Most new verdicts that are logged in each round; the others are only counted."""
 ROUND: Final = 0.5
 """Seconds between rounds while no healthy address fails."""
 
@@ -75,11 +75,11 @@ class Board:
     """The verdicts of one hub.
 
     Args:
-        on_change: called with the targets that a changed verdict, or a suspicion, matters to.
+        on_change: called with the targets whose verdicts, or findings, have changed.
         folder: of files with certificates (``--credentials-dir``).
 
     Attributes:
-        suspected: failures are ignored, since the prober itself is the suspect.
+        suspected: whether failures are ignored, since the prober itself probably fails.
         probes: answers since the start: ``passed``, ``timeout``, ``failed``.
     """
 
@@ -95,10 +95,11 @@ class Board:
         self._lanes: WeakValueDictionary[str, Lane] = WeakValueDictionary()  # a lane is dropped with its last probe
         self._verdicts: Verdicts = NO_VERDICTS
         self._outdated = False
-        self._doubtful = False
-        """An address with the verdict healthy fails."""
+        self._failing = False
+        """Whether an address with the verdict healthy fails."""
         self._looked_at = float("-inf")
-        self._told = 0
+        self._changes = 0
+        """New verdicts in this round."""
         self._needed = asyncio.Event()
 
     # --- what targets want ------------------------------------------------------------------------
@@ -206,7 +207,7 @@ class Board:
     # --- results -------------------------------------------------------------------------
 
     def _answered(self, probe: Probe, outcome: str, now: float) -> None:
-        """Handle an answer; the common case, a healthy address that passes again, returns early."""
+        """Handle an answer; returns early in the common case that a healthy address passes again."""
         good = passed(outcome)
         self.probes["passed" if good else "timeout" if outcome == TIMED_OUT else "failed"] += 1
         probe.at = now
@@ -219,29 +220,29 @@ class Board:
         after = advance(before, passed=good, rise=check.rise, fall=check.fall, frozen=self.suspected)
         probe.verdict, probe.run, probe.passing = after
         if before.verdict and not good:
-            self._doubtful = True
+            self._failing = True
         if after.verdict is before.verdict:
             return
         probe.fallen = bool(before.verdict)
         if probe.fallen and self._look(now) and probe.verdict:
-            return  # the prober is the suspect, and the old verdict was restored
-        self._tell(probe)
+            return  # the prober itself probably fails, and the old verdict was restored
+        self._log(probe)
         self._changed(self._checked[check], probe.address)
 
-    def _tell(self, probe: Probe) -> None:
-        """Log a new verdict; of many in one round, the first few and the number of the others."""
-        self._told += 1
-        if self._told > TOLD:
+    def _log(self, probe: Probe) -> None:
+        """Log a new verdict, at most :data:`LOGGED` in each round."""
+        self._changes += 1
+        if self._changes > LOGGED:
             return
         level = logging.INFO if probe.verdict else logging.WARNING
         state = "healthy" if probe.verdict else "unhealthy"
         why = f": {probe.reason}" if probe.reason else ""
         log.log(level, "%s of %s is %s (%s)%s", probe.address, probe.lane.cluster, state, probe.check, why)
 
-    def _tell_rest(self) -> None:
-        if self._told > TOLD:
-            log.warning("%d more addresses changed their verdict", self._told - TOLD)
-        self._told = 0
+    def _log_rest(self) -> None:
+        if self._changes > LOGGED:
+            log.warning("%d more addresses changed their verdict", self._changes - LOGGED)
+        self._changes = 0
 
     def _note(self, checked: _Checked) -> None:
         checked.verdicts = None
@@ -292,7 +293,7 @@ class Board:
                 yield Seen(probe.lane.cluster, probe.passing, probe.at, probe.since, probe.check.interval)
 
     def _look(self, now: float) -> bool:
-        """Begin or end a suspicion of the prober; True while there is one."""
+        """Update ``suspected``, and return it."""
         if now - self._looked_at < LOOK and not self.suspected:
             return False
         self._looked_at = now
@@ -301,9 +302,9 @@ class Board:
                 self.suspected = False
                 log.warning("enough addresses answer again: health verdicts change again")
                 self._on_change(list(self._followed))
-        elif self._doubtful:
+        elif self._failing:
             seen = list(self._seen(now))
-            self._doubtful = not all(address.passing for address in seen)
+            self._failing = not all(address.passing for address in seen)
             if suspicious(seen, now):
                 self._suspect(now, sum(not address.passing for address in seen), len(seen))
         return self.suspected
@@ -333,8 +334,8 @@ class Board:
             try:
                 while self._followed and not probing.done():
                     self._look(self._clock.now())
-                    self._tell_rest()
-                    await self._clock.sleep(LOOK if self._doubtful or self.suspected else ROUND)
+                    self._log_rest()
+                    await self._clock.sleep(LOOK if self._failing or self.suspected else ROUND)
                 if not self._followed:
                     self._needed.clear()
             finally:

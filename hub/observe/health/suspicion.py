@@ -1,8 +1,8 @@
 """Decides whether the backends fail or the prober itself. Pure.
 
-When more than half of the addresses that answered one interval ago stop within one interval, in two clusters
-or more, the likeliest culprit is what they have in common: this hub, or its network. Verdicts freeze then,
-until less than :data:`CALM` of them fail.
+If more than half of the addresses that answered one interval ago stop answering within one interval, in two clusters or
+more, the likeliest cause is the hub itself or its network. Verdicts are then frozen until less than :data:`CALM` of the
+addresses fail.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ SUSPECT: Final = 0.5
 CALM: Final = 0.3
 CLUSTERS: Final = 2
 SLACK: Final = 1.1
-"""Intervals are jittered: this many intervals after the last probe, the next one was sent for certain."""
+"""Number of intervals after which the next probe has certainly been sent, since intervals are jittered."""
 
 
 class Seen(NamedTuple):
     """The last answer of one address whose verdict is healthy.
 
     Attributes:
-        passing: what it was.
+        passing: whether it was a pass.
         at: when it came.
         since: when the run of answers like it began.
         interval: seconds between probes of it.
@@ -35,9 +35,9 @@ class Seen(NamedTuple):
 
 
 def suspicious(seen: Iterable[Seen], now: float) -> bool:
-    """Whether so many addresses stopped answering at once that the prober is the suspect.
+    """Whether so many addresses stopped answering at once that the prober itself probably fails.
 
-    Only addresses heard of within their last interval count, so that it holds too where probes are late.
+    Only addresses with an answer within their last interval count, so that late probes do not change the result.
     """
     stopped: dict[str, int] = {}
     answering = 0

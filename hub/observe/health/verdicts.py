@@ -12,8 +12,8 @@ class Standing(NamedTuple):
 
     Attributes:
         verdict: in force.
-        run: answers in a row that speak against it (for a verdict of None: that say the same).
-        passing: what the last answer said; None where there was none.
+        run: answers in a row that contradict it (for a verdict of None: that agree with each other).
+        passing: whether the last answer was a pass; None if there was none.
     """
 
     verdict: Verdict = None
@@ -26,10 +26,10 @@ def advance(standing: Standing, *, passed: bool, rise: int, fall: int, frozen: b
 
     Args:
         standing: before.
-        passed: what the answer was.
+        passed: whether the answer was a pass.
         rise: passes in a row that make an address healthy.
         fall: failures in a row that make it unhealthy.
-        frozen: the prober is the suspect: failures count for nothing, and runs of them start anew.
+        frozen: the prober itself probably fails: failures are ignored, and runs of failures start again at zero.
     """
     verdict, run, passing = standing
     if passed is verdict:
