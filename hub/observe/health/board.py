@@ -273,7 +273,7 @@ class Board:
             yield Finding(
                 "ProberSuspected",
                 "more than half of all healthy addresses, in several clusters, stopped answering at once: "
-                "the hub or its network is the suspect, no address becomes unhealthy until they answer again",
+                "probably the hub's own network fails; no address becomes unhealthy until they answer again",
             )
         for trust in {trust_of(watch.check) for watch in watches if watch.check.mode == "https"}:
             if problem := self._trusts.problem(trust):
