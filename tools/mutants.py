@@ -5,7 +5,7 @@ these the ones that call the changed function, fastest first. Tests on API serve
 notices *survives* and is printed as a diff. The same seed draws the same mutants from the same code::
 
     make mutants                                            # 200 mutants of the whole hub
-    make mutants ARGS="--rooms kube,remote --sample 40 --seed 7"
+    make mutants ARGS="--rooms kube,observe/remote --sample 40 --seed 7"
     make mutants ARGS="--at hub/decide/guard.py"              # every mutant of one module
     make mutants ARGS="--at hub/decide/guard.py:120"          # of one line
 
@@ -90,8 +90,9 @@ class Mutant:
 
     @property
     def room(self) -> str:
-        """The folder of hub/ it lies in, or the name of a module of hub/ itself."""
-        return Path(self.path).parts[1].removesuffix(".py")
+        """The folder or module of hub/ that it is in; in hub/observe, the room in there."""
+        parts = Path(self.path).with_suffix("").parts[1:]
+        return "/".join(parts[:2]) if parts[0] == "observe" else parts[0]
 
     def apply(self, source: bytes) -> bytes:
         """The file with the change."""
@@ -440,7 +441,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description="Which changes of the code no unit test notices.")
     parser.add_argument("--sample", type=int, default=200, help="how many mutants to try (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="draws the same sample again (default: any)")
-    parser.add_argument("--rooms", default="", help="folders of hub/, such as apply,remote")
+    parser.add_argument("--rooms", default="", help="folders of hub/, such as kube,observe/remote")
     parser.add_argument("--at", default="", metavar="FILE[:LINE]", help="every mutant of a file or of one line")
     parser.add_argument("--jobs", type=int, default=2, help="how many at once (default: %(default)s)")
     parser.add_argument("--list", action="store_true", help="print the sample and try nothing")
