@@ -27,8 +27,8 @@ FIRST_DEADLINE: Final = 30.0
 
 PAUSE: Final = 0.002
 SHARE: Final = 4.0
-"""After each snapshot a stream pauses for PAUSE seconds, or for SHARE times the processing time of the snapshot if that
-is longer. A stream that sends without pause then takes at most a fifth of a core."""
+"""The next snapshot is accepted PAUSE seconds after the last one, or SHARE times its processing time if that is longer.
+A stream that sends without pause then takes at most a fifth of a core; one that sends less often never waits."""
 
 
 class EndpointWatch:
@@ -133,10 +133,12 @@ class EndpointWatch:
         async def consume() -> None:  # in the provider's loop
             async with manager() as provider:
                 stream = provider.watch()
+                time, accepts_at = asyncio.get_running_loop().time, 0.0
                 try:
                     async for snapshot in stream:
+                        await asyncio.sleep(max(0.0, accepts_at - time()))
                         await loop.hand(take, read_snapshot(snapshot, self._checked))
-                        await asyncio.sleep(max(PAUSE, SHARE * took))
+                        accepts_at = time() + max(PAUSE, SHARE * took)
                 finally:
                     close = getattr(stream, "aclose", None)
                     if close is not None:
