@@ -270,7 +270,7 @@ DOCUMENTS: list[tuple[str, bytes, bytes, str]] = [
     ("control-character", b"a: \x07hunter2\n", b"a: hunter2\n", "characters that YAML does not allow"),
     ("latin-1", b"a: h\xfcnter2 hunter2\n", "a: hünter2\n".encode(), "not UTF-8"),
     ("utf-16", TEXT.encode("utf-16"), b"", "not UTF-8"),
-    ("large", b"#" * MAX_BYTES, b"#" * 100_000, "larger than 1048576 bytes"),
+    ("large", b"#" * (MAX_BYTES - len(TEXT) + 1), b"#" * (MAX_BYTES - len(TEXT) - 1), "larger than 1048576 bytes"),
 ]  # fmt: skip
 
 

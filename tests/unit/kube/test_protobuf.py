@@ -102,7 +102,7 @@ def test_an_endpoint_that_cannot_be_encoded_hurts_no_other_slice() -> None:
 def test_long_fields_have_long_lengths() -> None:
     """More than 127 bytes take a second byte of length."""
     name = "n" * 200
-    assert varint(200) + name.encode() in SliceEncoder().encode(Slice("edge", name, "IPv4"))
+    assert b"\x0a" + varint(200) + name.encode() in SliceEncoder().encode(Slice("edge", name, "IPv4"))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import time
 from collections.abc import Callable
@@ -163,6 +164,15 @@ def test_validity_agrees_with_the_ssl_module() -> None:
     found = validity(AUTHORITY.pem.encode())
     assert found is not None
     assert found[1] == ssl.cert_time_to_seconds(shown)
+
+
+def test_validity_reads_two_digit_years_as_1950_to_2049() -> None:
+    """RFC 5280 4.1.2.5.1."""
+    der = ssl.PEM_cert_to_DER_cert(AUTHORITY.pem)
+    begin, end = (found.group() for found in re.finditer(rb"\x17\x0d\d{12}Z", der))
+    der = der.replace(begin, b"\x17\x0d500101000000Z").replace(end, b"\x17\x0d491231235959Z")
+    expected = datetime(1950, 1, 1, tzinfo=UTC), datetime(2049, 12, 31, 23, 59, 59, tzinfo=UTC)
+    assert validity(ssl.DER_cert_to_PEM_cert(der).encode()) == tuple(moment.timestamp() for moment in expected)
 
 
 def test_validity_takes_no_time_for_what_does_not_end() -> None:

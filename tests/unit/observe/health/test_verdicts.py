@@ -63,3 +63,10 @@ def test_a_verdict_is_the_last_full_run(answers: str, rise: int, fall: int, star
         elif answers[:end].endswith("-" * fall):
             expected = False
     assert after(start, answers, rise=rise, fall=fall) is expected
+
+
+def test_an_answer_that_confirms_the_verdict_changes_nothing() -> None:
+    """The standing of a healthy address is one object for as long as it passes."""
+    standing = advance(Standing(verdict=True), passed=True, rise=3, fall=3)
+    assert advance(standing, passed=True, rise=3, fall=3) is standing
+    assert standing == Standing(verdict=True, passing=True)

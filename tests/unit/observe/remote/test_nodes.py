@@ -141,3 +141,11 @@ def test_node_that_was_not_ready_before_keeps_its_own_time() -> None:
     store.replace({"n1": away("2025-12-31T23:00:00Z")}, "2")
     store.upsert("n1", away("2025-12-31T23:59:00Z"), "3")
     assert store.nodes["n1"].ready_since == "2025-12-31T23:59:00Z"
+
+
+def test_the_next_state_of_a_node_told_late_counts_as_it_says() -> None:
+    """The arrival of one state says nothing about the next one."""
+    store, _ = late_store()
+    store.upsert("n1", away("2025-12-31T23:59:00Z"), "2")
+    store.upsert("n1", msgspec.structs.replace(away("2025-12-31T23:59:30Z"), ready="False"), "3")
+    assert store.nodes["n1"].ready_since == "2025-12-31T23:59:30Z"
