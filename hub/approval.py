@@ -1,7 +1,7 @@
-"""What an approval names: a hash of what is withheld, the same in every replica.
+"""Approvals name a hash of the withheld removal; the hash is the same in every replica.
 
-A removal that is withheld may grow or shrink before somebody approves it. So the sets that were withheld lately are
-kept by hash, and an approval that comes late still finds what it stands for.
+A withheld removal may grow or shrink before an operator approves it. The most recent withheld sets are therefore kept
+by hash, so that a late approval still applies to the set that the operator saw.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Final
 import msgspec
 
 ISSUED_LIMIT: Final = 8
-"""Withheld sets that are remembered."""
+"""Number of withheld sets that are kept."""
 
 Issued = tuple[tuple[str, frozenset[str]], ...]
-"""Hash and content of the sets that were withheld lately, oldest first."""
+"""Hash and content of the most recent withheld sets, oldest first."""
 
 
 def approval_hash(*what: object) -> str:
-    """12 hex digits over what is withheld."""
+    """12 hex digits of a SHA-256 hash of the withheld removal."""
     return hashlib.sha256(msgspec.json.encode(what)).hexdigest()[:12]
 
 
 def issue(issued: Issued, name: str, content: frozenset[str]) -> Issued:
-    """Remember a set that is withheld now."""
+    """Add a set that is withheld now, as the newest."""
     others = tuple(entry for entry in issued if entry[0] != name)
     return (*others, (name, content))[-ISSUED_LIMIT:]
 
 
 def approved_of(issued: Issued, approvals: Collection[str]) -> frozenset[str]:
-    """What is in the sets that are approved."""
+    """The items of all approved sets."""
     return frozenset(item for name, content in issued if name in approvals for item in content)

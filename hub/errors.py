@@ -5,17 +5,17 @@
     │   ├── RegistryError          clusters.yaml: carries every Problem of the file at once
     │   └── KubeconfigError        a kubeconfig that cannot or must not be used
     ├── CredentialError            a token, certificate or exec plugin gave no usable credential
-    ├── ApiError                   a Kubernetes API answered, and not with success
+    ├── ApiError                   a Kubernetes API answered with an error
     │   ├── Unauthorized 401 · Forbidden 403 · NotFound 404 · Conflict 409 · AlreadyExists 409
     │   ├── Expired 410 · Invalid 422 · TooManyRequests 429 · ServerFault 5xx
-    │   └── BadAnswer              success, but not what was asked for (garbage, cut short, too large)
+    │   └── BadAnswer              a success status with an unusable body (garbage, cut short, too large)
     ├── ClusterUnreachable         no answer at all: DNS, refused, reset, timed out
-    ├── CertificateRejected        TLS came up to the certificate and no further
+    ├── CertificateRejected        a TLS certificate was rejected
     ├── ProviderError              a provider could not answer: see hub.plugin
     └── NotLeader                  this process may not write now
 
-A message names the culprit, the place and, where there is one, the next step. It never quotes a
-credential, and quotes an HTTP body only where that is a Kubernetes ``Status``, cut to 256 characters.
+A message names the cause, the place and, if there is one, the next step. It never quotes a credential. It quotes an
+HTTP body only if that is a Kubernetes ``Status``, cut to 256 characters.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from dataclasses import dataclass
 STATUS_QUOTE_LIMIT = 256
 """Characters of a Kubernetes Status message that may appear in an error."""
 REASON_LIMIT = 64
-"""Characters of its reason: those of Kubernetes are single words."""
+"""Characters of a Kubernetes Status reason that may appear in an error; Kubernetes uses single words."""
 
 
 def one_line(text: str, limit: int | None = None) -> str:
-    """What somebody else wrote, fit for a message: no line breaks or terminal codes, ``limit`` characters of it."""
+    """Escape line breaks and terminal codes in foreign text, and cut it to ``limit`` characters."""
     text = text[:limit]
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)[:limit]
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)[:limit]
 
 
 class HubError(Exception):
@@ -50,10 +50,10 @@ class Problem:
 
     Attributes:
         file: the path as the user gave it.
-        line: 1-based; 0 where the finding has no place of its own (an unreadable file).
+        line: 1-based; 0 if the finding concerns the whole file (such as an unreadable file).
         column: 1-based; 0 like ``line``.
         path: the key's path, ``clusters[2].provider.name``; empty for the whole file.
-        message: what is wrong, in one sentence without a final stop.
+        message: what is wrong, in one sentence without a full stop.
         hint: the next step, such as a "did you mean"; may be empty.
     """
 
@@ -80,15 +80,15 @@ class RegistryError(UsageError):
 
 
 class KubeconfigError(UsageError):
-    """A kubeconfig cannot be read, lacks what was asked for, or asks for what is not allowed."""
+    """A kubeconfig cannot be read, lacks a required entry, or uses a forbidden feature."""
 
 
 class CredentialError(HubError):
-    """A credential source (token file, certificate, exec plugin, Secret) gave nothing usable."""
+    """A credential source (token file, certificate, exec plugin, Secret) gave no usable credential."""
 
 
 class ApiError(HubError):
-    """A Kubernetes API server answered with something else than success.
+    """A Kubernetes API server answered with an error status.
 
     Attributes:
         status: the HTTP status, or the ``code`` of a Status object inside a watch.
@@ -118,7 +118,7 @@ class ApiError(HubError):
 
 
 class Unauthorized(ApiError):
-    """401: the credential is not accepted (any more)."""
+    """401: the server rejects the credential."""
 
 
 class Forbidden(ApiError):
@@ -130,7 +130,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """409: somebody else wrote the object since it was read."""
+    """409: the object changed since it was read."""
 
 
 class AlreadyExists(ApiError):
@@ -142,11 +142,11 @@ class Expired(ApiError):
 
 
 class Invalid(ApiError):
-    """422: the object was refused; ``causes`` says where."""
+    """422: the server refused the object; ``causes`` names the fields."""
 
 
 class TooManyRequests(ApiError):
-    """429: wait ``retry_after``."""
+    """429: wait ``retry_after`` seconds."""
 
 
 class ServerFault(ApiError):
@@ -154,7 +154,7 @@ class ServerFault(ApiError):
 
 
 class BadAnswer(ApiError):
-    """The status said success, the body did not: garbage, cut short, of another kind, or too large."""
+    """A success status with an unusable body: garbage, cut short, of another kind, or too large."""
 
 
 class ClusterUnreachable(HubError):
@@ -166,12 +166,12 @@ class ClusterUnreachable(HubError):
 
 
 class CertificateRejected(HubError):
-    """The server's or the client's certificate was not accepted: somebody must act, retrying does not help."""
+    """The server's or the client's certificate was rejected: retrying does not help, replace the certificate."""
 
 
 class ProviderError(HubError):
-    """A provider could not answer; what it was asked about is unknown, never empty."""
+    """A provider could not answer; the addresses of the requested nodes are unknown, not empty."""
 
 
 class NotLeader(HubError):
-    """A write was about to start outside the lease of this process."""
+    """A write would start while this process does not hold the lease."""

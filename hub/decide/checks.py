@@ -1,7 +1,7 @@
 """What to probe, and how: pure values between the registry, the ``desired`` stage and the prober.
 
-A check is everything that decides about an answer but the address: two targets whose checks are equal share
-one probe for each address. What happens to a failing address is up to the target, not to the check.
+A check holds everything that affects the result of a probe except the address: two targets with equal checks share
+one probe per address. The target decides what happens to a failing address.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from hub.model import Endpoint
 from hub.registry.spec import HealthPolicy
 
 Verdict = bool | None
-"""True: healthy. False: unhealthy. None: never seen before, and not judged yet."""
+"""True: healthy. False: unhealthy. None: a new address without a verdict."""
 
 
 class Check(msgspec.Struct, frozen=True):
-    """How an address is probed; ``port`` is resolved. The other keys are :class:`HealthPolicy`'s."""
+    """How an address is probed: the keys of :class:`HealthPolicy`, with a resolved ``port``."""
 
     mode: Literal["tcp", "http", "https"]
     port: int
@@ -37,16 +37,16 @@ class Check(msgspec.Struct, frozen=True):
     insecure: bool = False
 
     def __str__(self) -> str:
-        """As findings and logs name it: ``http :30080/healthz``."""
+        """The short form for findings and logs: ``http :30080/healthz``."""
         return f"{self.mode} :{self.port}{self.path if self.mode != 'tcp' else ''}"
 
 
 def check_of(policy: HealthPolicy, port: int) -> Check | None:
-    """The check that a policy asks for; None if it is off. Keys that the mode does not use are ignored.
+    """The check of a policy; None if its mode is ``off``. Keys that the mode does not use are ignored.
 
     Args:
-        policy: with precedence applied.
-        port: where the policy names none.
+        policy: the health policy, with precedence applied.
+        port: the port to probe if the policy sets none.
     """
     if policy.mode == "off":
         return None
@@ -63,9 +63,9 @@ class Watch(msgspec.Struct, frozen=True):
     """The addresses of one source and family that a target wants probed.
 
     Attributes:
-        cluster, family: whose addresses these are.
-        addresses: the keys are; the same mapping where nothing changed.
-        published: what the target publishes of it: what an unknown verdict starts from.
+        cluster, family: the source and family of the addresses.
+        addresses: address -> endpoint; only the keys are used. The same object while nothing changed.
+        published: address -> published endpoint, for the starting verdict of a new address.
     """
 
     cluster: str
@@ -82,7 +82,7 @@ NO_VERDICTS: Final[Verdicts] = {}
 
 
 class Policy(Protocol):
-    """Which addresses may be contacted: those that may be published."""
+    """Decides which addresses may be probed: those that may be published."""
 
     def accepts(self, text: str) -> bool:
         """Whether an address is in its normal form and may be probed."""
@@ -90,5 +90,5 @@ class Policy(Protocol):
 
 
 def starting_verdict(published: Endpoint | None) -> Verdict:
-    """The verdict of an address before its first probe: as its slice says; None if no slice has it."""
+    """The verdict of an address before its first probe: from its published conditions; None if it isn't published."""
     return None if published is None else published.conditions.serving is not False

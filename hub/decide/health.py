@@ -1,8 +1,8 @@
-"""What the verdicts make of what a source wants published, and when they are not believed.
+"""Apply health check verdicts to the claims of sources, and ignore them in a panic.
 
-An address that fails, or was never seen and is not judged yet, is published as failed or not at all. A
-target whose endpoints would all be out is in panic: the checks are likelier to be wrong than everything at
-once, and an address that may answer is worth more than none.
+An address whose check fails, or that waits for its first verdict, is published as failed or not at all. If this would
+leave a target without a ready endpoint, the target is in panic and all verdicts are ignored: a wrong check is likelier
+than the failure of all endpoints at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hub.model import DRAINING, FAILED, PUBLISHED, Conditions, Endpoint, Finding
 from hub.registry.spec import HEALTH_CHECK, NodePortRef, SourceSpec
 
 FAILED_DRAINING: Final = Conditions(ready=False, serving=False, terminating=True)
-"""Draining, and its probe fails: no consumer is to fall back on it."""
+"""Draining, and the probe fails: consumers must not fall back on the endpoint."""
 
 _CURED: Final = {FAILED: PUBLISHED, FAILED_DRAINING: DRAINING}
 _NOTHING: Final[Mapping[str, Verdict]] = {}
@@ -27,7 +27,7 @@ _UNSEEN: Final = object()
 
 
 class NoPort(NamedTuple):
-    """A check has no port to go to."""
+    """The check of a source has no port to probe."""
 
     message: str
 
@@ -39,22 +39,22 @@ def check_for(
     *,
     unreachable: bool,
 ) -> Check | NoPort | None:
-    """What the addresses of a source are checked with; None where nobody asks for it.
+    """The check for the addresses of a source; None if no policy of the source requires a check.
 
     Args:
-        source: with its policies.
-        ports: that are published for it.
-        readings: what is known of ports of its cluster's Services.
-        unreachable: it cannot be reached now.
+        source: the source with its policies.
+        ports: the ports published for the source.
+        readings: known ports of Services in the source cluster.
+        unreachable: whether the source cluster is unreachable now.
     """
     policy = source.health
     stale = unreachable and source.unreachable.probe == "tcp" and source.unreachable.policy != "keep"
     if policy.mode == "off" and not stale:
         return None
-    port = policy.port or next((each.port for each in ports if each.protocol == "TCP"), None)
+    port = policy.port or next((published.port for published in ports if published.protocol == "TCP"), None)
     if policy.service is not None:
         port, problem = readings.get(NodePortRef(policy.service, HEALTH_CHECK), NOT_READ)
-        if port is not None and not 1 <= port <= 65535:  # whatever a remote cluster says
+        if port is not None and not 1 <= port <= 65535:  # a remote cluster may send any number
             port, problem = None, f"its healthCheckNodePort {port} is no port"
         if port is None:
             return NoPort(f"{source.cluster}: Service {policy.service}: {problem}; the checks rest")
@@ -64,7 +64,7 @@ def check_for(
 
 
 def passing(watch: Watch, verdicts: Verdicts) -> frozenset[str]:
-    """The addresses that are healthy as far as is known."""
+    """The addresses whose verdict, or starting verdict, is healthy."""
     known = verdicts.get(watch.check, _NOTHING)
     return frozenset(address for address in watch.addresses if _verdict(address, watch, known))
 
@@ -75,13 +75,13 @@ def _verdict(address: str, watch: Watch, known: Mapping[str, Verdict]) -> Verdic
 
 
 def judge(claim: Claim, watch: Watch, verdicts: Verdicts, *, remove: bool) -> Claim:
-    """A claim with what its verdicts leave of it.
+    """Apply the verdicts to a claim.
 
     Args:
-        claim: known or not.
-        watch: of its addresses.
-        verdicts: of this moment.
-        remove: unhealthy addresses go, rather than being published as failed.
+        claim: a known or unknown claim.
+        watch: the watch of the claim's addresses.
+        verdicts: the current verdicts.
+        remove: remove unhealthy addresses instead of publishing them as failed.
     """
     known = verdicts.get(watch.check, _NOTHING)
     unchecked = claim.wanted
@@ -100,15 +100,15 @@ def judge(claim: Claim, watch: Watch, verdicts: Verdicts, *, remove: bool) -> Cl
 
 
 def cured(claim: Claim, good: Mapping[str, Endpoint], *, checked: bool) -> Claim:
-    """An unknown claim without what verdicts, or policies, once made of it.
+    """Undo the conditions that earlier verdicts or policies wrote into the endpoints of an unknown claim.
 
-    What is published is all there is to go by; a failed probe is written into it, and its end must
-    find the way back. Without a check (any more), only that is undone.
+    An unknown claim starts from the published endpoints, and these may carry the conditions of a failed probe. If
+    the addresses are no longer checked, only the conditions of failed probes are undone.
 
     Args:
-        claim: of a source without a statement.
-        good: what the source said last, as far as that is known.
-        checked: its addresses are checked now.
+        claim: the claim of an unknown source.
+        good: the last known good endpoints of the source, by address.
+        checked: whether the addresses are checked now.
     """
     made = {address: _cured(endpoint, good, checked=checked) for address, endpoint in claim.wanted.items()}
     return replace(claim, wanted=claim.wanted.overlay(made))
@@ -130,21 +130,21 @@ def _cured(endpoint: Endpoint, good: Mapping[str, Endpoint], *, checked: bool) -
 
 
 def panics(claims: Iterable[Claim], *, before: bool) -> bool:
-    """Whether the verdicts of a target are not to be believed: with them, nothing of it would be ready.
+    """Whether a target is in panic: its verdicts would leave no endpoint ready.
 
-    A target whose addresses are all new waits for their first verdicts; one that has something to lose,
-    or is in panic already, does not wait for the new ones among them.
+    A target whose addresses are all new waits for their first verdicts. A target that has a ready endpoint published,
+    or is already in panic, doesn't wait for the verdicts of new addresses.
 
     Args:
-        claims: of all sources, after failover's choice.
-        before: it was in panic at the last pass.
+        claims: the claims of all sources, after failover chose the active source.
+        before: whether the target was in panic at the last decision.
     """
     staying = [claim for claim in claims if not claim.yielding]
     judged = [(claim, claim.judged) for claim in staying if claim.judged is not None]
-    out = [(claim, address) for claim, each in judged for address in (*each.failing, *each.pending)]
+    out = [(claim, address) for claim, result in judged for address in (*result.failing, *result.pending)]
     if not out or any(ready(claim.wanted.values(), 1) for claim in staying):
         return False
-    if before or not any(each.pending for _, each in judged):
+    if before or not any(result.pending for _, result in judged):
         return True
     return any(_published_ready(claim, address) for claim, address in out)
 
@@ -155,7 +155,7 @@ def _published_ready(claim: Claim, address: str) -> bool:
 
 
 def believe(claims: Sequence[Claim], *, panic: bool) -> tuple[Claim, ...]:
-    """The claims where the verdicts stand; in a panic they do not."""
+    """The claims as judged; in a panic, the claims as they were before the verdicts."""
     believed = []
     for claim in claims:
         judged = claim.judged
@@ -169,10 +169,10 @@ def believe(claims: Sequence[Claim], *, panic: bool) -> tuple[Claim, ...]:
 
 
 def findings(claims: Iterable[Claim], *, panic: bool) -> Iterator[Finding]:
-    """What the verdicts amount to, for an operator."""
+    """Findings about failing and pending addresses."""
     judged = [claim.judged for claim in claims if claim.judged is not None and claim.role != "dropped"]
-    failing = sorted({address for each in judged for address in each.failing})
-    pending = sorted({address for each in judged for address in each.pending})
+    failing = sorted({address for result in judged for address in result.failing})
+    pending = sorted({address for result in judged for address in result.pending})
     if panic:
         message = f"none of {len(failing) + len(pending)} addresses passes its check: all are published as if unchecked"
         yield Finding("PanicMode", message, (*failing, *pending))

@@ -1,7 +1,7 @@
-"""What the annotation ``endpointslice-hub/state`` keeps of the guard, as text.
+"""Encode and decode the guard's record in the annotation ``endpointslice-hub/state``.
 
-One record per (target, source cluster, family), on the lowest-numbered slice. It changes only when there
-is something else to remember: every change is a write.
+One record per (target, source cluster, family) is stored on the lowest-numbered slice. It changes as rarely as
+possible, because every change is an API write.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ RECORD_VERSION: Final = 1
 
 
 class GuardRecord(msgspec.Struct, frozen=True):
-    """What must survive a restart.
+    """The guard's state that must survive a restart.
 
     Attributes:
-        empty: consecutive complete answers so far in which everything was gone.
-        hash: of what is withheld, "" for nothing.
-        since: Unix time, whole seconds, since when.
-        foreign: the text of a record of a later version, which is kept as it is; nothing in it is used.
+        empty: consecutive complete answers without any endpoint.
+        hash: hash of the withheld removal; "" if nothing is withheld.
+        since: start of the withholding, Unix time in whole seconds.
+        foreign: the text of a record of another version, which is kept unchanged and not interpreted.
     """
 
     empty: int = 0
@@ -33,7 +33,7 @@ NO_RECORD: Final = GuardRecord()
 
 
 def encode(record: GuardRecord) -> str:
-    """The annotation's text; "" where there is nothing to remember."""
+    """The annotation's text; "" for an empty record."""
     if record.foreign:
         return record.foreign
     if record == NO_RECORD:
@@ -64,8 +64,8 @@ class _Version(msgspec.Struct):
 def decode(text: str) -> GuardRecord:
     """Read an annotation.
 
-    One of a later version is kept and not understood; one that cannot be read at all counts for nothing
-    and is written over. Both make the guard start from the most careful state.
+    A record of another version is kept as ``foreign``; an unreadable record is overwritten. In both cases the guard
+    starts from its most careful state.
     """
     if not text:
         return NO_RECORD
