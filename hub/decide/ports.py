@@ -1,8 +1,8 @@
-"""Which ports a target's slices carry, for one of its sources.
+"""The ports of a target's slices, for one of its sources.
 
-Ports written in the registry entry win and may be any; ports taken from a Service, the target's or a remote
-one, must lie in what the source cluster allows, since whoever edits a Service is not who edits clusters.yaml.
-A number that has to be read somewhere and cannot be read now stays what is published.
+Ports in the registry entry take precedence and may have any number. Ports from a Service, the target's or a remote
+one, must be in the source cluster's allowedPorts, since people who edit Services may not be allowed to edit
+clusters.yaml. A port that must be read from a cluster and cannot be read now keeps its published number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PortTuple = tuple[Port, ...]
 
 
 class PortReading(NamedTuple):
-    """What is known of a port of a remote Service: its number, or why there is none."""
+    """A port of a remote Service: its number, or why the number is not known."""
 
     number: int | None
     problem: str = ""
@@ -34,9 +34,9 @@ class Ports(msgspec.Struct, frozen=True):
     """The ports of the slices of one source, sorted.
 
     Attributes:
-        ports: of every endpoint that ``sets`` does not name.
-        sets: address -> ports, where a copied endpoint serves others than most do.
-        unread: what could not be read, so that the published number stays; sentences.
+        ports: the ports of every endpoint that is not in ``sets``.
+        sets: address -> ports, for copied endpoints with other ports.
+        unread: one sentence for each port that could not be read and keeps its published number.
     """
 
     ports: PortTuple
@@ -45,7 +45,7 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 class PortProblem(msgspec.Struct, frozen=True):
-    """No ports can be told: ``reason`` is ``PortMismatch``, ``PortNotAllowed`` or ``NodePortUnknown``, an Event's."""
+    """The ports cannot be determined; ``reason`` (of the Event): PortMismatch, PortNotAllowed or NodePortUnknown."""
 
     reason: str
     message: str
@@ -66,37 +66,37 @@ def ports(
         target: the registry entry; ``ports`` None = from the Service.
         service: the hub cluster's Service.
         allowed: inclusive ranges of the source cluster's allowedPorts; None = any (the hub cluster itself).
-        source_ports: what a copied Service publishes: resolves a named targetPort.
-        source_sets: address -> the same, where it is not ``source_ports``.
-        readings: ports of remote Services, as far as they are known.
-        last: what is published: stands in for what cannot be read.
+        source_ports: the ports of a copied Service; they resolve a named targetPort.
+        source_sets: address -> ports of the copied Service, for addresses with other ports than ``source_ports``.
+        readings: known ports of remote Services.
+        last: the published ports, used for ports that cannot be read.
     """
     if target.ports is not None:
         return _of_entry(target.ports, service, allowed, readings, last)
     offers = set((source_sets or {}).values())
-    known = {(port.name, port.protocol) for each in (*offers, source_ports or ()) for port in each}
-    made = {each: _of_service(service, each, known) for each in offers}
+    known = {(port.name, port.protocol) for offered in (*offers, source_ports or ()) for port in offered}
+    made = {offered: _of_service(service, offered, known) for offered in offers}
     main = _of_service(service, last if source_ports is None else source_ports, known)
     for numbers in (main, *made.values()):
         problem = _check(numbers, allowed)
         if problem is not None:
             return problem
-    sets = {address: made[each] for address, each in (source_sets or {}).items() if made[each] != main}
+    sets = {address: made[offered] for address, offered in (source_sets or {}).items() if made[offered] != main}
     return Ports(main, sets)
 
 
 def named(service: Service) -> bool:
-    """Whether a targetPort is a name, so that the number is the source's to say."""
+    """Whether a targetPort is a name, which only the source can resolve to a number."""
     return any(isinstance(port.target_port, str) for port in service.ports)
 
 
 def of_published(service: Service, published: PortTuple) -> PortTuple:
-    """The ports of an endpoint that no source says anything about now: names mean what they were published as."""
+    """The ports of an endpoint of an unknown source: a named port keeps its published number."""
     return _of_service(service, published, {(port.name, port.protocol) for port in published})
 
 
 def _of_service(service: Service, offered: PortTuple, known: set[tuple[str, str]]) -> PortTuple:
-    """The Service's ports; one that the source serves elsewhere, but not here, is left out."""
+    """The Service's ports, without those that only other endpoints of the source serve."""
     made = []
     for port in service.ports:
         number = _number(port, offered)
@@ -110,7 +110,7 @@ def _of_service(service: Service, offered: PortTuple, known: set[tuple[str, str]
 
 
 def _number(port: ServicePort, offered: PortTuple) -> int | None:
-    """A numeric targetPort, else what the source's port of the same name says; None where it says nothing."""
+    """A numeric targetPort, else the number of the source's port of the same name; None if there is no such port."""
     if not isinstance(port.target_port, str):
         return port.target_port or port.port
     found = _same_name(port, offered)
@@ -123,11 +123,11 @@ def _app_protocol(port: ServicePort, offered: PortTuple) -> str | None:
 
 
 def _same_name(port: ServicePort, offered: PortTuple) -> Port | None:
-    """The source's port that goes by the Service port's name, else by the name its targetPort says."""
+    """The source's port with the Service port's name, else the one with the name in its targetPort."""
     for name in (port.name, port.target_port):
-        for each in offered:
-            if each.name == name and each.protocol == port.protocol and each.port is not None:
-                return each
+        for candidate in offered:
+            if candidate.name == name and candidate.protocol == port.protocol and candidate.port is not None:
+                return candidate
     return None
 
 

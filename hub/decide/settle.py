@@ -1,11 +1,10 @@
-"""Whose address it is: an address appears once per Service, across slices and clusters.
+"""Choose the owner of each address: an address appears once per Service, across slices and clusters.
 
-Where the claims of two sources meet, the one that already publishes the address keeps it, else the first
-in source order has it. An address that changes hands is published by the new owner with equal conditions,
-and leaves the old one :data:`SETTLE` seconds after it was seen there: never a moment without it.
+If two sources claim an address, the source that already publishes it keeps it; otherwise the first source in order
+gets it. When an address moves, the new owner publishes it with equal conditions, and the old owner removes it
+:data:`SETTLE` seconds after it was observed at the new owner. The address is published throughout.
 
-As long as the sources' addresses are disjoint, which is the normal state, nothing in here looks at an
-endpoint.
+While the sources' addresses are disjoint, which is the normal state, this module inspects no endpoints.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from hub.model import Endpoint, Finding
 
 
 class Move(msgspec.Struct, frozen=True):
-    """An address on its way to another source: seen published at ``owner`` since then."""
+    """A move of an address to another source: ``owner`` has been publishing it since ``since``."""
 
     owner: str
     since: float
@@ -32,18 +31,18 @@ Moves = Mapping[tuple[str, str], Move]
 """(family, address) -> move."""
 
 Disjoint = Mapping[str, tuple[EndpointSet, ...]]
-"""Family -> what its sources claimed when that was last found to have no address in common."""
+"""Family -> claimed endpoints per source when they last had no address in common."""
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """How claims were settled.
+    """The settled claims.
 
     Attributes:
-        claims: with what each may have; in the same order.
-        moves: still going on.
+        claims: the claims, reduced to the addresses that each source owns; in the same order.
+        moves: unfinished moves.
         conflicts: addresses with more than one claimant; by family, sorted.
-        wakes: when moves are over.
-        disjoint: for the next pass, which then looks only at what changed.
+        wakes: when moves end.
+        disjoint: for the next decision, which then compares only what changed.
     """
 
     claims: tuple[Claim, ...]
@@ -54,7 +53,7 @@ class Settled(msgspec.Struct, frozen=True):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What an operator may want to know."""
+        """A finding about conflicts, if there are any."""
         if not self.conflicts:
             return ()
         some = f"{len(self.conflicts)} addresses are offered by more than one source, such as {self.conflicts[0]}"
@@ -65,10 +64,10 @@ def settle(claims: Sequence[Claim], moves: Moves, disjoint: Disjoint, now: float
     """Settle the claims of a target.
 
     Args:
-        claims: of all sources in their order, those that are not sources any more last.
-        moves: going on since earlier passes.
-        disjoint: from the last pass.
-        now: seconds that only move forward.
+        claims: of all sources in their order, then of clusters that are no longer sources.
+        moves: unfinished moves from earlier decisions.
+        disjoint: from the last decision.
+        now: seconds of a monotonic clock.
     """
     families: dict[str, list[int]] = {}
     for i, claim in enumerate(claims):
@@ -96,7 +95,7 @@ def settle(claims: Sequence[Claim], moves: Moves, disjoint: Disjoint, now: float
 
 
 class _Settlement:
-    """The contested addresses of one family, one by one."""
+    """Settles the contested addresses of one family."""
 
     def __init__(self, claims: Sequence[Claim], moves: Moves, now: float) -> None:
         self._claims = claims
@@ -109,7 +108,7 @@ class _Settlement:
         self.wakes: list[float] = []
 
     def settled(self) -> list[Claim]:
-        """The claims with what each may have."""
+        """The claims, reduced to the addresses that each source owns."""
         return [
             replace(
                 claim,
@@ -120,7 +119,7 @@ class _Settlement:
         ]
 
     def place(self, address: str) -> None:
-        """Give an address to its owner and take it, in time, from all others."""
+        """Give an address to its owner, and remove it from the other sources once it has moved."""
         claims = self._claims
         claimants = [i for i, claim in enumerate(claims) if not claim.yielding and address in claim.wanted]
         publishers = [i for i, claim in enumerate(claims) if address in claim.current]
@@ -139,7 +138,7 @@ class _Settlement:
                 self._changes[i][address] = None if over else _alike(claims[i].current[address], endpoint)
 
     def _moved(self, owner: Claim, address: str) -> bool:
-        """Whether the address has been seen at its owner for long enough to leave the others."""
+        """Whether the owner has published the address for long enough to remove it from the other sources."""
         if address not in owner.current:
             return False
         key = (owner.key.family, address)
@@ -154,10 +153,10 @@ class _Settlement:
 
 
 def _contested(claims: Sequence[Claim], disjoint: tuple[EndpointSet, ...]) -> tuple[set[str], tuple[EndpointSet, ...]]:
-    """Addresses that two claims want, or that one wants and another, which publishes them, lets go of.
+    """Addresses wanted by two claims, or wanted by one claim while another claim that publishes them drops them.
 
     Returns:
-        Them, and what the claims want if that is disjoint.
+        The contested addresses, and the claims' wanted endpoints if these are disjoint (else an empty tuple).
     """
     claiming = [claim for claim in claims if not claim.yielding]
     wanted = tuple([claim.wanted for claim in claiming])
@@ -166,21 +165,21 @@ def _contested(claims: Sequence[Claim], disjoint: tuple[EndpointSet, ...]) -> tu
     for claim in claims:
         letting_go = claim.current if claim.yielding else claim.difference.removed
         if letting_go:
-            for other in claiming:
-                if other is not claim:
-                    contested.update(letting_go.keys() & other.wanted.keys())
+            for rival in claiming:
+                if rival is not claim:
+                    contested.update(letting_go.keys() & rival.wanted.keys())
     return contested, apart
 
 
 def _shared(sets: tuple[EndpointSet, ...], disjoint: tuple[EndpointSet, ...]) -> set[str]:
-    """Addresses that are in two sets. Where sets that were disjoint changed, only what they gained is looked up."""
+    """Addresses in more than one set. If the sets were disjoint before, only the addresses they gained are compared."""
     if len(disjoint) == len(sets):
         gained = [now.changed_since(before) & now.keys() for now, before in zip(sets, disjoint, strict=True)]
         if not any(
-            address in other
+            address in rival
             for i, addresses in enumerate(gained)
             for address in addresses
-            for j, other in enumerate(sets)
+            for j, rival in enumerate(sets)
             if i != j
         ):
             return set()
@@ -193,21 +192,21 @@ def _shared(sets: tuple[EndpointSet, ...], disjoint: tuple[EndpointSet, ...]) ->
 
 
 def _owner(claims: Sequence[Claim], claimants: Sequence[int], publishers: Sequence[int]) -> int:
-    """The source that publishes it keeps it (above all where nobody may take it away), else the first in order."""
+    """A claimant that publishes the address (first of all one that must not be written), else the first in order."""
     keepers = [i for i in claimants if i in publishers]
     return next((i for i in keepers if claims[i].role == "untouched"), (keepers or claimants)[0])
 
 
 def _best(claims: Sequence[Claim], owner: int, claimants: Sequence[int], address: str) -> Endpoint:
-    """The owner's endpoint; ready if any claimant says so."""
+    """The owner's endpoint; ready if the endpoint of any claimant is ready."""
     endpoint = claims[owner].wanted[address]
     if endpoint.conditions.ready or claims[owner].role == "untouched":
         return endpoint
     ready = (claims[i].wanted[address] for i in claimants)
-    return next((_alike(endpoint, other) for other in ready if other.conditions.ready), endpoint)
+    return next((_alike(endpoint, claimed) for claimed in ready if claimed.conditions.ready), endpoint)
 
 
-def _alike(endpoint: Endpoint, other: Endpoint) -> Endpoint:
-    if endpoint.conditions == other.conditions:
+def _alike(endpoint: Endpoint, model: Endpoint) -> Endpoint:
+    if endpoint.conditions == model.conditions:
         return endpoint
-    return replace(endpoint, conditions=other.conditions)
+    return replace(endpoint, conditions=model.conditions)

@@ -1,6 +1,6 @@
-"""What a Service asks of every endpoint, whatever the source: hostnames, and readiness to be ignored.
+"""Apply the Service's settings to the endpoints of all sources: hostnames and ``publishNotReadyAddresses``.
 
-For a plain Service nothing is done at all, and the source's own set goes through as it is.
+The endpoints of a Service that uses neither stay unchanged.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from hub.decide.claims import Claim
 from hub.model import Conditions, Endpoint, Service
 
 REMEMBERED: Final = 10_000
-"""Endpoints whose shape is remembered, so that Services share it: those of the largest cluster that is tested."""
+"""Cached results, shared between Services: as many as the largest tested cluster has endpoints."""
 
 HOSTNAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
-"""An RFC 1123 label: one bad hostname would have the API server refuse the whole slice."""
+"""An RFC 1123 label: the API server refuses the whole slice if one hostname is invalid."""
 
 
 def shape(service: Service, claims: Sequence[Claim]) -> tuple[Claim, ...]:
-    """Give the endpoints of a headless Service their hostnames; publish not ready ones as ready where asked.
+    """Set the hostnames of a headless Service; publish endpoints as ready if the Service ignores readiness.
 
-    Only of claims that are known: what is published for an unknown source stays as it is.
+    Only known claims change: the published endpoints of an unknown source stay.
     """
     if not service.headless and not service.publish_not_ready:
         return tuple(claims)
@@ -50,7 +50,7 @@ def _shaped(service: Service, claim: Claim, shared: frozenset[str]) -> Claim:
 
 
 def _shared_hostnames(claims: Sequence[Claim]) -> frozenset[str]:
-    """Hostnames that two nodes would have; the families of one node are one. A copy's are as they are."""
+    """Hostnames that two nodes would share; a node may use its hostname in both families. Copies are not checked."""
     holders: dict[str, tuple[str, str]] = {}
     shared: set[str] = set()
     for claim in claims:
@@ -67,7 +67,7 @@ def _shared_hostnames(claims: Sequence[Claim]) -> frozenset[str]:
 
 
 def _hostname(claim: Claim, endpoint: Endpoint) -> str | None:
-    """The source's own hostname, else the first label of the node's name; None where it is not a label."""
+    """The source's own hostname, else the first label of the node's name; None if it isn't a valid label."""
     name = claim.view.hostnames.get(endpoint.address, "") if claim.view is not None else ""
     if not name and endpoint.target_ref is not None and endpoint.target_ref.kind == "Node":
         name = endpoint.target_ref.name.partition(".")[0]

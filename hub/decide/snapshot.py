@@ -43,7 +43,7 @@ class SourceReading(msgspec.Struct, frozen=True):
         node_ports: nodePorts read in the cluster.
         wrong_cluster: why the kubeconfig leads to another cluster than it should; "" if it does not.
         twins: names of the registry's clusters that are this same cluster.
-        addresses: which of its addresses may be published or probed; None if nothing follows the source.
+        addresses: which of the source's addresses may be published or probed; None if nothing follows the source.
     """
 
     spec: SourceSpec
@@ -79,7 +79,7 @@ class PastWrites(msgspec.Struct, frozen=True):
 
 
 class TargetSnapshot(msgspec.Struct, frozen=True):
-    """Everything that a decision about a target depends on, beside :class:`~hub.decide.decision.TargetState`.
+    """Everything that a decision about a target depends on, except :class:`~hub.decide.decision.TargetState`.
 
     Attributes:
         hub: the hub that decides.

@@ -1,4 +1,4 @@
-"""Stage by stage from what one source says to what it claims: ports, what it offers, what the verdicts say of that."""
+"""Build the claims of one source: its ports, its endpoints, then the verdicts of health checks."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from hub.registry.spec import ClusterState, NodePortRef, SourceSpec, TargetSpec
 
 NO_PORTS: tuple[Port, ...] = ()
 EPSILON = 1e-6
-"""Seconds by which sums of floats may be off: without it a timer could be due a moment before it is over."""
+"""Seconds by which sums of floats may be off: without it, a timer could fire just before its deadline."""
 
 
 class SourceInput(msgspec.Struct, frozen=True):
     """One source of a target at this moment.
 
     Attributes:
-        spec: as the registry has it.
-        view: what it offers.
-        state: the cluster's.
-        unreachable_for: seconds without a connection, since the last complete answer; None while there
-            is one, or where the ``unreachable`` policy is suspended.
+        spec: the registry entry of the source.
+        view: the endpoints that the source offers.
+        state: the state of the cluster.
+        unreachable_for: seconds without a connection, since the last complete answer; None while the cluster is
+            connected, or while the ``unreachable`` policy is suspended.
         allowed_ports: the cluster's allowedPorts; None = any (the hub cluster itself).
         formerly: the cluster's old names, whose slices it adopts.
-        node_ports: what is known of the ports that the registry entry reads in this cluster.
+        node_ports: nodePorts that the target reads in this cluster.
     """
 
     spec: SourceSpec
@@ -44,13 +44,13 @@ class SourceInput(msgspec.Struct, frozen=True):
 
 
 class Asking(msgspec.Struct, frozen=True):
-    """What the sources of a target have in common.
+    """The inputs that all sources of a target share.
 
     Attributes:
         target: the registry entry.
         service: the hub Service.
-        published: what is published of the target.
-        refused: addresses the API server will not take: not published anew, not changed.
+        published: the published endpoints of the target.
+        refused: addresses that the API server refuses: they are neither added nor changed.
     """
 
     target: TargetSpec
@@ -60,11 +60,11 @@ class Asking(msgspec.Struct, frozen=True):
 
 
 class SourceClaims(msgspec.Struct, frozen=True):
-    """What one source claims.
+    """The claims of one source.
 
     Attributes:
-        claims: one for each family, and for what else is published of it.
-        watches: what should be probed for them.
+        claims: one for each family of the Service, and one for each other family that is published.
+        watches: the addresses to probe.
         findings: in a fixed order.
         unreachable_in: seconds until the ``unreachable`` policy takes effect.
     """
@@ -76,7 +76,7 @@ class SourceClaims(msgspec.Struct, frozen=True):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """The claims of a source, and everything they follow from: the same again while that is equal."""
+    """The claims of a source with all their inputs: while the inputs are equal, the claims are reused."""
 
     source: SourceInput
     target: TargetSpec
@@ -88,13 +88,13 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 def claims_of(source: SourceInput, asking: Asking, verdicts: Verdicts, last: Claimed | None) -> Claimed:
-    """What a source claims.
+    """The claims of a source.
 
     Args:
-        source: what it says.
-        asking: what all sources have in common.
+        source: the source.
+        asking: the inputs that all sources share.
         verdicts: of health checks.
-        last: from the last pass, to save the work where nothing changed.
+        last: the result of the last decision; it is returned again if no input changed.
     """
     cluster = source.spec.cluster
     published = tuple((key, group) for key, group in sorted(asking.published.items()) if key.cluster == cluster)
@@ -114,12 +114,12 @@ def claims_of(source: SourceInput, asking: Asking, verdicts: Verdicts, last: Cla
 
 
 def looked_at(watches: tuple[Watch, ...], verdicts: Verdicts) -> tuple[Mapping[str, Verdict] | None, ...]:
-    """The verdicts that a decision with these watches looks at."""
+    """The verdicts that a decision with these watches uses."""
     return tuple([verdicts.get(watch.check) for watch in watches])
 
 
 def dropped(target: TargetSpec, key: GroupKey, published: Published) -> Claim:
-    """Published by what is not a source of the target any more: the registry wants it gone."""
+    """A claim that removes the endpoints of a cluster or family that the target no longer uses."""
     if target.policy == "upsert-only":
         return untouched(key, published)
     numbers = published.slices[0].slice.ports if published.slices else ()
@@ -127,7 +127,7 @@ def dropped(target: TargetSpec, key: GroupKey, published: Published) -> Claim:
 
 
 def untouched(key: GroupKey, published: Published) -> Claim:
-    """What must not be written."""
+    """A claim for published slices that must not be written."""
     return Claim(key, published, published.endpoints, known=False, role="untouched")
 
 
@@ -149,7 +149,7 @@ class _Source:
         self._unreachable_in: float | None = None
 
     def outcome(self) -> SourceClaims:
-        """What it claims."""
+        """The claims, watches and findings of the source."""
         return SourceClaims(tuple(self._claims()), tuple(self._watches), tuple(self._findings), self._unreachable_in)
 
     def _claims(self) -> list[Claim]:
@@ -188,20 +188,19 @@ class _Source:
         watch = self._watch(claim)
         return claim if watch is None else self._judge(claim, watch)
 
-    # --- what it offers -----------------------------------------------------------------------------
+    # --- offered endpoints --------------------------------------------------------------------------
 
     def _without_new_unready(self, published: Published, offered: EndpointSet) -> EndpointSet:
-        """A node that is not Ready keeps what is published of it, and gets nothing new."""
+        """The offered endpoints, except unpublished addresses of nodes that are not Ready."""
         kept_only = self._view.kept_only
         if not kept_only or kept_only.isdisjoint(offered):
             return offered
         return offered.without(kept_only - published.endpoints.keys())
 
     def _last_known(self, published: Published, key: GroupKey) -> EndpointSet:
-        """What is published, as it is; and what was last known good and is not there.
+        """The published endpoints, plus last known good endpoints that are not published.
 
-        So a target that is new, or whose slices or Service were deleted, has its endpoints also while the
-        source makes no statement.
+        A new target, or one whose slices or Service were deleted, thus gets endpoints even while the source is unknown.
         """
         good = self._view.endpoints.get(key.family, EMPTY)
         there = published.endpoints
@@ -209,7 +208,7 @@ class _Source:
         return there.overlay({address: good[address] for address in missing})
 
     def _with_kept(self, published: Published, base: EndpointSet) -> EndpointSet:
-        """What is offered, and what is published and must not go without a statement about it."""
+        """The offered endpoints, plus published endpoints that must not be removed on incomplete information."""
         view = self._view
         everything = self._target.policy == "upsert-only" or not view.complete
         if not (everything or view.unknown_nodes or self._refused):
@@ -220,16 +219,16 @@ class _Source:
             for address, endpoint in removed.items()
             if everything or node_of(endpoint) in view.unknown_nodes
         }
-        # What the API server refuses stays as it is published, and is not published anew.
+        # Addresses that the API server refuses are neither added nor changed.
         for address in self._refused:
             if address in base:
                 changes[address] = published.endpoints.get(address)
         return base.overlay(changes)
 
-    # --- while it makes no statement ------------------------------------------------------------------
+    # --- unknown sources ------------------------------------------------------------------------------
 
     def _unknown(self, claim: Claim) -> Claim:
-        """What is published stays, unless verdicts or its policy say otherwise."""
+        """Keep the published endpoints, subject to verdicts and the ``unreachable`` policy."""
         source = self._source
         checked = source.spec.health.mode != "off"
         stated = EMPTY if self._view.adopted else self._view.endpoints.get(claim.key.family, EMPTY)
@@ -244,17 +243,17 @@ class _Source:
             self._unreachable_in = policy.after - source.unreachable_for
             return claim
         answering = passing(watch, self._verdicts) if watch is not None else frozenset()
-        # With failover it is left first, if there is another one to turn to: never away before that is there.
+        # With failover, the endpoints stay until another source is active, so only merging removes them here.
         remove = policy.policy == "remove" and self._target.policy == "sync" and self._target.strategy == "merge"
         judged = claim.judged
         if judged is not None:
             judged = replace(judged, unchecked=_given_up(judged.unchecked, answering, remove=remove))
         return replace(claim, wanted=_given_up(claim.wanted, answering, remove=remove), judged=judged, exempt=None)
 
-    # --- what the verdicts say ------------------------------------------------------------------------
+    # --- verdicts -------------------------------------------------------------------------------------
 
     def _watch(self, claim: Claim) -> Watch | None:
-        """Have the addresses of a claim probed; None where nobody asks for it."""
+        """Have the addresses of a claim probed; None if they are not checked."""
         source = self._source
         unreachable = not claim.known and source.unreachable_for is not None
         check = check_for(source.spec, claim.ports.ports, source.node_ports, unreachable=unreachable)
@@ -273,7 +272,7 @@ class _Source:
 
 
 def _given_up(wanted: EndpointSet, answering: frozenset[str], *, remove: bool) -> EndpointSet:
-    """What an ``unreachable`` policy leaves of a source: what answers is left alone."""
+    """Remove or drain the endpoints of an unreachable source, except those that answer probes."""
     out = {address: endpoint for address, endpoint in wanted.items() if address not in answering}
     if remove:
         return wanted.without(out)
