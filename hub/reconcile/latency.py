@@ -34,11 +34,11 @@ class Latency:
             self._carried.setdefault(key, since)
 
     def nothing(self, key: TargetKey) -> None:
-        """The pass came to no write."""
+        """The pass needed no write."""
         self._carried.pop(key, None)
 
     def published(self, key: TargetKey, now: float) -> None:
-        """Everything the pass wanted is written."""
+        """All writes of the pass succeeded."""
         since = self._carried.pop(key, None)
         if since is not None:
             self.seconds.note(now - since)
@@ -50,11 +50,11 @@ class Latency:
         )
 
     def clear(self) -> None:
-        """Somebody else writes from now on."""
+        """Forget all changes: another replica writes from now on."""
         self._arrived.clear()
         self._carried.clear()
 
     def forget(self, key: TargetKey) -> None:
-        """There is no such target any more."""
+        """Forget the changes of a removed target."""
         self._arrived.pop(key, None)
         self._carried.pop(key, None)

@@ -17,7 +17,7 @@ from hub.reconcile.writer import Outcome
 from hub.runtime.backoff import Backoff
 
 REFUSED_FOR: Final = 600.0
-"""Seconds an address stays out that the API server refused, and a name unused that somebody else has."""
+"""Seconds before a refused address, or a slice name that another writer owns, is tried again."""
 AWAY_FIRST, AWAY_CAP = 2.0, 60.0
 """Seconds between attempts to write into a namespace that is missing or being deleted."""
 
@@ -56,7 +56,7 @@ class WriteMemory(msgspec.Struct):
 
     @property
     def refused(self) -> frozenset[str]:
-        """Addresses the API server will not take."""
+        """Addresses that the API server refuses."""
         return frozenset(self._refused)
 
     @property
@@ -65,7 +65,7 @@ class WriteMemory(msgspec.Struct):
         return frozenset(self._foreign)
 
     def findings(self, now: float) -> list[Finding]:
-        """What an operator may want to know."""
+        """Findings about refused and contended writes."""
         found = []
         if self._refused:
             some = min(self._refused)
