@@ -12,9 +12,9 @@ from typing import Final, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from hub.decide import guarding
 from hub.decide.adopt import deleted
 from hub.decide.decision import Decision, TargetState, decide
-from hub.decide.guarding import ASK_AGAIN
 from hub.decide.snapshot import SourceReading
 from hub.decide.view import ViewResult
 from hub.errors import HubError, NotLeader
@@ -222,7 +222,7 @@ class Reconciler:
     def _list_again(self, decision: Decision) -> None:
         for name in decision.list_again:
             if (cluster := self._gather.fleet.clusters.get(name)) is not None:
-                cluster.list_again(ASK_AGAIN)
+                cluster.list_again(guarding.ASK_AGAIN)
 
     def _probe(self, decision: Decision, sources: Sequence[SourceReading] = ()) -> Decision:
         """Have probed what a decision wants; the decision with the prober's own problems among its findings.

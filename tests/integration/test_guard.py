@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hub.reconcile import guarding
+from hub.decide import guarding
 from tests.support.apiserver.server import ApiServer
 from tests.support.hub import RunningHub, World, add_node
 from tests.support.waiting import eventually

@@ -202,7 +202,8 @@ BROKEN: Mapping[str, tuple[str, str]] = {
 BLOCKING: Mapping[str, str] = {
     "resolve-blocks": changed(ANSWER, f"time.sleep(1e6); {ANSWER}"),
     "resolve-spins": changed(ANSWER, f"\n        while True: pass\n        {ANSWER}"),
-    "resolve-blocks-a-little": changed(ANSWER, f"time.sleep(0.9); {ANSWER}"),
+    # Long enough for checks that come up to half a second late on a busy machine, and too short for a new thread.
+    "resolve-blocks-a-little": changed(ANSWER, f"time.sleep(2); {ANSWER}"),
     "task-blocks": changed(OPEN, TASK.format("time.sleep(1e6)")),
 }
 """Provider -> source of a plugin that blocks its event loop."""
