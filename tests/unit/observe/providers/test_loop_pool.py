@@ -306,7 +306,7 @@ FLOOD = GOOD.replace(
         while True:
             for _ in range(1000):
                 cluster.changed()
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)  # a loop that never waits is suspended, which is another test
     task = asyncio.create_task(flood())
     yield Provider()
     task.cancel()""",
