@@ -108,7 +108,7 @@ def adopt(
     memory = _watched(memory, present, now)
     if not present:
         return Adoption(groups, memory=replace(memory, covered_since=None, returned=False))
-    names = tuple(each.name for each in present)[:LISTED]
+    names = tuple(slice_.name for slice_ in present)[:LISTED]
     published = tuple(published)
     stated = bool(sources) and all(map(_complete, sources))
     missing = _uncovered(present, published, groups, sources if stated and _any_ready(published) else ())
@@ -142,7 +142,7 @@ def deleted(memory: AdoptMemory, uids: Iterable[str]) -> AdoptMemory:
 
 def _watched(memory: AdoptMemory, present: Sequence[Slice], now: float) -> AdoptMemory:
     """Whether their writer was at work since the last pass."""
-    versions = {each.uid: each.resource_version for each in present}
+    versions = {slice_.uid: slice_.resource_version for slice_ in present}
     before = memory.seen
     if before is None or versions == before:
         return memory if before is not None else replace(memory, seen=versions)
@@ -161,7 +161,7 @@ def _complete(view: SourceView) -> bool:
 
 
 def _any_ready(slices: Iterable[Slice]) -> bool:
-    return any(conditions(endpoint).ready for each in slices for endpoint in each.endpoints)
+    return any(conditions(endpoint).ready for slice_ in slices for endpoint in slice_.endpoints)
 
 
 def _uncovered(
@@ -175,9 +175,9 @@ def _uncovered(
     Ours does where it is published and wanted, with the same ports, both times with conditions that are not worse.
     """
     there: dict[Spot, list[Served]] = {}
-    for each in published:
-        for spot, endpoint in _spots(each):
-            there.setdefault(spot, []).append((endpoint, each.ports))
+    for slice_ in published:
+        for spot, endpoint in _spots(slice_):
+            there.setdefault(spot, []).append((endpoint, slice_.ports))
     wanted: dict[Spot, list[Served]] = {}
     for group in groups:
         for address, endpoint in group.endpoints.items():
@@ -185,9 +185,9 @@ def _uncovered(
             wanted.setdefault((group.key.family, address), []).append((endpoint, ports))
     missing = {
         spot[1]
-        for each in theirs
-        for spot, endpoint in _spots(each)
-        if (asked := _asked(spot, (endpoint, each.ports), sources))
+        for slice_ in theirs
+        for spot, endpoint in _spots(slice_)
+        if (asked := _asked(spot, (endpoint, slice_.ports), sources))
         and not any(all(_stands_in(*one, ours.get(spot, ())) for ours in (wanted, there)) for one in asked)
     }
     return sorted(missing)
@@ -230,7 +230,8 @@ def _worse(ours: Conditions, theirs: Conditions) -> bool:
 def _has(offered: tuple[Port, ...], port: Port) -> bool:
     """A port without a name is found by its number: ours bears the Service's name for it."""
     return any(
-        each.port == port.port and each.protocol == port.protocol and port.name in ("", each.name) for each in offered
+        candidate.port == port.port and candidate.protocol == port.protocol and port.name in ("", candidate.name)
+        for candidate in offered
     )
 
 
@@ -240,8 +241,8 @@ def _has(offered: tuple[Port, ...], port: Port) -> bool:
 def _alike(groups: tuple[EndpointGroup, ...], theirs: Sequence[Slice]) -> tuple[EndpointGroup, ...]:
     """Ours with the conditions that theirs has for the same address; the best where there are several."""
     known: dict[Spot, Conditions] = {}
-    for each in theirs:
-        for spot, endpoint in _spots(each):
+    for slice_ in theirs:
+        for spot, endpoint in _spots(slice_):
             found = conditions(endpoint)
             if spot not in known or _worse(known[spot], found):
                 known[spot] = found
@@ -258,8 +259,8 @@ def _with_conditions(group: EndpointGroup, known: Mapping[Spot, Conditions]) -> 
         return group
     published = {
         address: endpoint
-        for each in group.slices
-        for address, endpoint in zip(each.addresses, each.endpoints, strict=True)
+        for slice_ in group.slices
+        for address, endpoint in zip(slice_.addresses, slice_.endpoints, strict=True)
         if address in other
     }
     changed = {address: change for address, change in group.changed.items() if address not in other}

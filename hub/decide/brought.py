@@ -76,8 +76,8 @@ def view_of_snapshot(
     gathered = _Gathered(
         address_policy, exclude_addresses, previous, made, same_cluster=same_cluster, copied=snapshot.copied
     )
-    for each in sorted(snapshot.endpoints, key=lambda each: (not each.ready, each.name)):
-        gathered.take(each)
+    for endpoint in sorted(snapshot.endpoints, key=lambda endpoint: (not endpoint.ready, endpoint.name)):
+        gathered.take(endpoint)
     memory.made = gathered.made
     last = previous.endpoints if previous is not None else {}
     endpoints = {family: _reused(in_order(gathered.endpoints[family]), last.get(family)) for family in FAMILIES}
@@ -89,7 +89,7 @@ def view_of_snapshot(
         cluster,
         unknown,
         endpoints,
-        gone_complete=frozenset(each.name for each in snapshot.endpoints),
+        gone_complete=frozenset(endpoint.name for endpoint in snapshot.endpoints),
         addresses_complete=frozenset(gathered.stated),
         complete=snapshot.complete,
         hostnames=gathered.hostnames,
@@ -132,18 +132,18 @@ class _Gathered:
         self.port_sets: dict[str, tuple[Port, ...]] = {}
         self.made: dict[str, _Made] = {}
 
-    def take(self, each: SnapshotEndpoint) -> None:
+    def take(self, offered: SnapshotEndpoint) -> None:
         """Enter one endpoint: at most one address per family, the first acceptable one."""
-        known = self._known.get(each.name)
-        if known is not None and known.offered is each and known.endpoint.address not in self._holders:
+        known = self._known.get(offered.name)
+        if known is not None and known.offered is offered and known.endpoint.address not in self._holders:
             self.stated.add(known.endpoint.address)
-            self._enter(each, known.family, known.endpoint)
-            self.reports[each.name] = known.report
-            self.made[each.name] = known
+            self._enter(offered, known.family, known.endpoint)
+            self.reports[offered.name] = known.report
+            self.made[offered.name] = known
             return
         chosen: dict[str, str] = {}
         refused: list[tuple[str, str]] = []
-        for text in each.addresses:
+        for text in offered.addresses:
             match self._policy.check(text):
                 case Rejected(reason):
                     self.stated.add(text)
@@ -152,38 +152,38 @@ class _Gathered:
                     self.stated.add(address)
                     chosen.setdefault(family, address)
         excluded = [(address, "named in nodes.exclude") for address in chosen.values() if address in self._excluded]
-        published = [address for family, address in chosen.items() if self._claim(each, family, address)]
+        published = [address for family, address in chosen.items() if self._claim(offered, family, address)]
         refused.extend(excluded)
-        self.rejected.extend((each.name, text, reason) for text, reason in refused)
-        report = self._report(each, chosen.values(), tuple(published), tuple(refused))
-        self.reports[each.name] = report
-        if len(each.addresses) == 1 and published:
+        self.rejected.extend((offered.name, text, reason) for text, reason in refused)
+        report = self._report(offered, chosen.values(), tuple(published), tuple(refused))
+        self.reports[offered.name] = report
+        if len(offered.addresses) == 1 and published:
             family, address = next(iter(chosen.items()))
-            self.made[each.name] = _Made(each, family, self.endpoints[family][address], report)
+            self.made[offered.name] = _Made(offered, family, self.endpoints[family][address], report)
 
-    def _claim(self, each: SnapshotEndpoint, family: str, address: str) -> bool:
+    def _claim(self, offered: SnapshotEndpoint, family: str, address: str) -> bool:
         if address in self._excluded:
             return False
         if address in self._holders:
             self.conflicts.add(address)
             return False
         old = self._previous.get(family, {}).get(address)
-        hostname = each.hostname if self._copied and HOSTNAME.fullmatch(each.hostname) else None
-        self._enter(each, family, _endpoint(each, address, old, hostname, same_cluster=self._same_cluster))
+        hostname = offered.hostname if self._copied and HOSTNAME.fullmatch(offered.hostname) else None
+        self._enter(offered, family, _endpoint(offered, address, old, hostname, same_cluster=self._same_cluster))
         return True
 
-    def _enter(self, each: SnapshotEndpoint, family: str, endpoint: Endpoint) -> None:
+    def _enter(self, offered: SnapshotEndpoint, family: str, endpoint: Endpoint) -> None:
         address = endpoint.address
-        self._holders[address] = each.name
+        self._holders[address] = offered.name
         self.endpoints[family][address] = endpoint
-        if each.hostname and not self._copied:
-            self.hostnames[address] = each.hostname
-        if each.ports is not None:
-            self.port_sets[address] = each.ports
+        if offered.hostname and not self._copied:
+            self.hostnames[address] = offered.hostname
+        if offered.ports is not None:
+            self.port_sets[address] = offered.ports
 
     def _report(
         self,
-        each: SnapshotEndpoint,
+        offered: SnapshotEndpoint,
         chosen: Iterable[str],
         published: tuple[str, ...],
         refused: tuple[tuple[str, str], ...],
@@ -194,23 +194,23 @@ class _Gathered:
             reason, message = (
                 ("address", "none of its addresses fits") if holder is None else ("conflict", f"published for {holder}")
             )
-        return NodeReport(each.name, True, reason, message, published, refused)  # noqa: FBT003 - eligible
+        return NodeReport(offered.name, True, reason, message, published, refused)  # noqa: FBT003 - eligible
 
 
 def _endpoint(
-    each: SnapshotEndpoint, address: str, old: Endpoint | None, hostname: str | None, *, same_cluster: bool
+    offered: SnapshotEndpoint, address: str, old: Endpoint | None, hostname: str | None, *, same_cluster: bool
 ) -> Endpoint:
-    reference = each.target_ref
+    reference = offered.target_ref
     if reference is not None and not same_cluster:
         reference = ObjectReference(kind="Node", name=reference.name) if reference.kind == "Node" else None
     new = Endpoint(
         (address,),
-        Conditions(each.ready, each.serving, each.terminating),
+        Conditions(offered.ready, offered.serving, offered.terminating),
         hostname=hostname,
-        node_name=(each.node_name or None) if same_cluster else None,
+        node_name=(offered.node_name or None) if same_cluster else None,
         target_ref=reference,
-        zone=each.zone or None,
-        hints=each.hints if same_cluster else None,
+        zone=offered.zone or None,
+        hints=offered.hints if same_cluster else None,
     )
     return old if old is not None and old == new else new
 

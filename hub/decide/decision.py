@@ -105,7 +105,7 @@ class Decision(msgspec.Struct, frozen=True):
         Derived when it is asked for: a decision about a thousand nodes would otherwise make a thousand reasons.
         """
         withheld = self.withheld.get(key)
-        group = next((each for each in self.groups if each.key == key), None)
+        group = next((group for group in self.groups if group.key == key), None)
         if withheld is not None and address in withheld.addresses:
             held = Reason("guard", "withheld", f"{withheld.kind}: {withheld.message}")
             return (held, Reason("guard", "approve with", withheld.approve))

@@ -111,7 +111,7 @@ def explain_address(address: str, facts: Facts) -> tuple[Step, ...]:
     for source in facts.sources:
         steps.extend(_offers(address, source))
     for target in facts.targets:
-        steps.extend(_of_target(target, facts, lambda each: address in each.addresses, address))
+        steps.extend(_of_target(target, facts, lambda endpoint: address in endpoint.addresses, address))
     seen = bool(steps)
     steps.extend(_policies(address, facts.policies, seen=seen))
     return tuple(dict.fromkeys(steps))
@@ -137,7 +137,7 @@ def claims(source: SourceFacts, name: str) -> set[str]:
     if isinstance(answer := source.resolutions.get(name), Found):
         texts += answer.addresses
     if (node := source.nodes.get(name)) is not None:
-        texts += [each.address for each in node.addresses]
+        texts += [entry.address for entry in node.addresses]
     return {normal(text) for text in texts}
 
 
@@ -151,7 +151,9 @@ def _policies(address: str, policies: Mapping[str, AddressPolicy], *, seen: bool
     """Whose allowedCIDRs contain an address."""
     outside = 0
     for cluster, policy in sorted(policies.items()):
-        inside = [str(each) for each in policy.allowed if _within(address, AddressPolicy((each,), local=False))]
+        inside = [
+            str(network) for network in policy.allowed if _within(address, AddressPolicy((network,), local=False))
+        ]
         verdict = policy.check(address)
         if isinstance(verdict, Accepted):
             yield Step("policy", cluster, "allowed", f"inside its allowedCIDRs ({', '.join(inside)})")
@@ -180,7 +182,7 @@ def explain_node(name: str, facts: Facts) -> tuple[Step, ...]:
         if name in source.nodes or name in source.result.reports:
             steps.extend(_node_steps(source, name))
     for target in facts.targets:
-        steps.extend(_of_target(target, facts, lambda each: _node_of(each) == name))
+        steps.extend(_of_target(target, facts, lambda endpoint: _node_of(endpoint) == name))
     return tuple(dict.fromkeys(steps))
 
 
@@ -221,7 +223,7 @@ def _node_details(node: Node) -> str:
         f"since {node.ready_since}" if node.ready_since else "",
         "cordoned" if node.unschedulable else "",
         "being deleted" if node.deleting else "",
-        ", ".join(f"{each.type} {each.address}" for each in node.addresses),
+        ", ".join(f"{entry.type} {entry.address}" for entry in node.addresses),
     ]
     return "; ".join(part for part in parts if part)
 
@@ -246,11 +248,11 @@ def _of_target(
     decision, where = target.decision, str(target.decision.target)
     published: set[tuple[GroupKey, str]] = set()
     checks = {GroupKey(watch.cluster, watch.family): str(watch.check) for watch in decision.watches}
-    for each in sorted(target.slices, key=lambda each: each.name):
-        key = GroupKey(each.cluster, each.address_type)
-        for endpoint in filter(concerns, each.endpoints):
+    for slice_ in sorted(target.slices, key=lambda slice_: slice_.name):
+        key = GroupKey(slice_.cluster, slice_.address_type)
+        for endpoint in filter(concerns, slice_.endpoints):
             behind = f", node {_node_of(endpoint)}" if _node_of(endpoint) else ""
-            why = f"{endpoint.address} in slice {each.name} of {each.cluster}{behind}"
+            why = f"{endpoint.address} in slice {slice_.name} of {slice_.cluster}{behind}"
             yield Step("published", where, condition(endpoint), why)
             published.add((key, endpoint.address))
     for key, found in sorted(published):
@@ -291,11 +293,11 @@ def _health(target: TargetFacts, key: GroupKey, address: str, check: str) -> Ste
 
 def explain_service(key: TargetKey, facts: Facts) -> tuple[Step, ...]:
     """The sources of a Service in order, what each offers and why not more, and what the guard does."""
-    target = next((each for each in facts.targets if each.decision.target == key), None)
+    target = next((target for target in facts.targets if target.decision.target == key), None)
     if target is None:
         return ()
     steps = [_published(target)]
-    named = dict.fromkeys((*target.sources, *sorted({each.cluster for each in target.slices})))
+    named = dict.fromkeys((*target.sources, *sorted({slice_.cluster for slice_ in target.slices})))
     for cluster in named:
         steps.extend(_source_steps(target, cluster, facts))
     decision = target.decision
@@ -309,17 +311,19 @@ def explain_service(key: TargetKey, facts: Facts) -> tuple[Step, ...]:
 
 
 def _published(target: TargetFacts) -> Step:
-    endpoints = [each for one in target.slices for each in one.endpoints]
-    ready = sum(condition(each) == "ready" for each in endpoints)
+    endpoints = [endpoint for slice_ in target.slices for endpoint in slice_.endpoints]
+    ready = sum(condition(endpoint) == "ready" for endpoint in endpoints)
     numbers = f"{len(endpoints)} published, {ready} ready, in {len(target.slices)} slices"
     return Step("service", str(target.decision.target), target.decision.status or "followed", numbers)
 
 
 def _source_steps(target: TargetFacts, cluster: str, facts: Facts) -> Iterable[Step]:
     decision, where = target.decision, str(target.decision.target)
-    source = next((each for each in facts.sources if each.cluster == cluster and where in each.services), None)
-    mine = [each for one in target.slices if one.cluster == cluster for each in one.endpoints]
-    ready = sum(condition(each) == "ready" for each in mine)
+    source = next(
+        (candidate for candidate in facts.sources if candidate.cluster == cluster and where in candidate.services), None
+    )
+    mine = [endpoint for slice_ in target.slices if slice_.cluster == cluster for endpoint in slice_.endpoints]
+    ready = sum(condition(endpoint) == "ready" for endpoint in mine)
     numbers = f"{len(mine)} published, {ready} ready"
     unknown = decision.unknown.get(cluster) or (source.unknown if source is not None else None)
     if cluster not in target.sources:

@@ -91,7 +91,7 @@ def choose(policy: FailoverPolicy, standings: Sequence[Standing], memory: Failov
         memory: from the last pass.
         now: seconds that only move forward.
     """
-    by_name = {each.cluster: each for each in standings}
+    by_name = {standing.cluster: standing for standing in standings}
     active = memory.active if memory.active in by_name else _adopted(standings)
     if active is None:
         return _first_choice(policy, standings, memory, now)
@@ -106,7 +106,11 @@ def choose(policy: FailoverPolicy, standings: Sequence[Standing], memory: Failov
         held = _timers(standings, active, FailoverMemory(), now)[1]
     current = by_name[active]
     remove = False
-    if current.ready and current.serving and any(each.published for each in standings if each is not current):
+    if (
+        current.ready
+        and current.serving
+        and any(standing.published for standing in standings if standing is not current)
+    ):
         settled = now if settled is None else settled
         remove = now >= settled + SETTLE
         if not remove:
@@ -119,20 +123,20 @@ def choose(policy: FailoverPolicy, standings: Sequence[Standing], memory: Failov
 
 def _adopted(standings: Sequence[Standing]) -> str | None:
     """After a restart: what is published, preferably what is fit to stay."""
-    published = [each for each in standings if each.published]
-    published.sort(key=lambda each: (not each.ready, not each.serving))
+    published = [standing for standing in standings if standing.published]
+    published.sort(key=lambda standing: (not standing.ready, not standing.serving))
     return published[0].cluster if published else None
 
 
 def _first_choice(policy: FailoverPolicy, standings: Sequence[Standing], memory: FailoverMemory, now: float) -> Choice:
     """Nothing is published: the first ready source, but give unknown earlier ones the time of ``after``."""
-    chosen = next((each for each in standings if each.ready), None)
-    chosen = chosen or next((each for each in standings if each.known and each.offers), None)
+    chosen = next((standing for standing in standings if standing.ready), None)
+    chosen = chosen or next((standing for standing in standings if standing.known and standing.offers), None)
     if chosen is None:
         return Choice(None, healthy=False, remove_others=False, memory=memory)
     earlier = standings[: standings.index(chosen)]
     since = memory.waiting_since if memory.waiting_since is not None else now
-    if any(not each.known for each in earlier) and now < since + policy.after:
+    if any(not standing.known for standing in earlier) and now < since + policy.after:
         waiting = FailoverMemory(waiting_since=since)
         return Choice(None, healthy=False, remove_others=False, memory=waiting, wake_at=since + policy.after)
     return choose(policy, standings, FailoverMemory(active=chosen.cluster), now)
@@ -144,13 +148,13 @@ def _timers(
     """Since when the active source is down, and since when each earlier one has been ready."""
     down_since: float | None = None
     held: dict[str, float] = {}
-    for each in standings:
-        if each.cluster == active:
-            if not each.ready:
+    for standing in standings:
+        if standing.cluster == active:
+            if not standing.ready:
                 down_since = memory.down_since if memory.down_since is not None else now
             break
-        if each.ready:
-            held[each.cluster] = memory.held.get(each.cluster, now)
+        if standing.ready:
+            held[standing.cluster] = memory.held.get(standing.cluster, now)
     return down_since, held
 
 
@@ -165,7 +169,9 @@ def _successor(
 ) -> str | None:
     """The source to switch to now; adds to ``wakes`` when there may be one later."""
     if down_since is not None:
-        ready = next((each.cluster for each in standings if each.ready and each.cluster != active), None)
+        ready = next(
+            (standing.cluster for standing in standings if standing.ready and standing.cluster != active), None
+        )
         if ready is not None and now >= down_since + policy.after:
             return ready
         if ready is not None:

@@ -230,7 +230,7 @@ class _Pass:
         memory = replace(
             memory, level=level, levels=levels, granted=granted, forgiven=exempt, slices=group.slices, drift=drift
         )
-        peak = max([level, *(each for _, each in levels)])
+        peak = max([level, *(earlier for _, earlier in levels)])
 
         emptied = emptied and bool(at_stake)
         memory = self._with_count(memory, at_stake, emptied=emptied)
@@ -256,7 +256,7 @@ class _Pass:
         suspects -= drift
         if not suspects:
             return drift
-        before = by_address(each for each in self.memory.slices if not suspects.isdisjoint(each.addresses))
+        before = by_address(slice_ for slice_ in self.memory.slices if not suspects.isdisjoint(slice_.addresses))
         return drift | {
             address
             for address in suspects
@@ -347,8 +347,8 @@ class _Pass:
         allowed = replace(
             group,
             endpoints={**group.endpoints, **held},
-            removed={address: each for address, each in group.removed.items() if address not in at_stake},
-            changed={address: each for address, each in group.changed.items() if address not in at_stake},
+            removed={address: endpoint for address, endpoint in group.removed.items() if address not in at_stake},
+            changed={address: change for address, change in group.changed.items() if address not in at_stake},
         )
         hold = self.policy.max_removal_hold
         wake_at = memory.since + hold if kind == "RemovalWithheld" and hold is not None else None
@@ -392,8 +392,8 @@ class _Pass:
     def _published(self) -> int:
         """Endpoints that are published and not draining; the first of duplicates counts."""
         if not self.group.duplicates:
-            return sum([len(each.addresses) - each.content.draining for each in self.group.slices])
-        return sum(not each.conditions.terminating for each in by_address(self.group.slices).values())
+            return sum([len(slice_.addresses) - slice_.content.draining for slice_ in self.group.slices])
+        return sum(not endpoint.conditions.terminating for endpoint in by_address(self.group.slices).values())
 
     def _counted(self, addresses: Iterable[str]) -> int:
         return sum(1 for address in addresses if _counts(self.leaving[address]))
@@ -401,11 +401,11 @@ class _Pass:
     def _levels(self, memory: GuardMemory, level: int) -> tuple[tuple[float, int], ...]:
         """Earlier levels that matter: within the window, and higher than any later one."""
         oldest = self.now - self.policy.max_removal_window
-        levels = [each for each in memory.levels if each[0] >= oldest]
+        levels = [entry for entry in memory.levels if entry[0] >= oldest]
         if memory.level is not None and memory.level > level:
-            levels = [each for each in levels if each[1] > memory.level]
+            levels = [entry for entry in levels if entry[1] > memory.level]
             levels.append((self.now, memory.level))
-        return tuple(each for each in levels if each[1] > level)
+        return tuple(entry for entry in levels if entry[1] > level)
 
     def _without(self, memory: GuardMemory, exempt: frozenset[str], granted: frozenset[str]) -> GuardMemory:
         """The memory without what may go from now on: it is not missed, so the peak forgets it."""
@@ -414,5 +414,5 @@ class _Pass:
         less = self._counted(exempt - memory.forgiven)
         if not less or memory.level is None:
             return memory
-        levels = tuple((until, max(0, each - less)) for until, each in memory.levels)
+        levels = tuple((until, max(0, earlier - less)) for until, earlier in memory.levels)
         return replace(memory, level=max(0, memory.level - less), levels=levels)

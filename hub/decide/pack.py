@@ -46,7 +46,7 @@ def pack(group: EndpointGroup, limit: int, dirty: Collection[str] = ()) -> Packe
     contents = _in_place(group)
     missing = [group.endpoints[address] for address in group.added]
     slices = group.slices
-    unchanged = [each.endpoints for each in slices]
+    unchanged = [slice_.endpoints for slice_ in slices]
     rest = iter(missing)
     left = len(missing)
     changed = [content is not old for content, old in zip(contents, unchanged, strict=True)]
@@ -73,7 +73,7 @@ def pack(group: EndpointGroup, limit: int, dirty: Collection[str] = ()) -> Packe
     gone = set(emptied)
     final = [None if new is old else new for new, old in zip(contents, unchanged, strict=True)]
     return Packed(
-        tuple((each, final[i]) for i, each in enumerate(slices) if i not in gone),
+        tuple((slice_, final[i]) for i, slice_ in enumerate(slices) if i not in gone),
         tuple(created),
         tuple(slices[i] for i in emptied),
     )
@@ -82,17 +82,17 @@ def pack(group: EndpointGroup, limit: int, dirty: Collection[str] = ()) -> Packe
 def _in_place(group: EndpointGroup) -> list[Endpoints]:
     """Step 1: keep what is wanted where it is, refresh what changed, drop what is not wanted."""
     if not (group.removed or group.changed or group.duplicates):
-        return [each.endpoints for each in group.slices]
+        return [slice_.endpoints for slice_ in group.slices]
     wanted = group.endpoints
     if not group.duplicates:
-        return [each.content.kept(wanted) for each in group.slices]
+        return [slice_.content.kept(wanted) for slice_ in group.slices]
     contents: list[Endpoints] = []
     seen: set[str] = set()
-    for each in group.slices:
-        addresses = [address for address in dict.fromkeys(each.addresses) if address not in seen]
+    for slice_ in group.slices:
+        addresses = [address for address in dict.fromkeys(slice_.addresses) if address not in seen]
         seen.update(addresses)
         new = tuple([endpoint for endpoint in map(wanted.get, addresses) if endpoint is not None])
-        contents.append(each.endpoints if new == each.endpoints else new)
+        contents.append(slice_.endpoints if new == slice_.endpoints else new)
     return contents
 
 

@@ -94,7 +94,7 @@ def plan(
     """
     groups = tuple(groups)
     frame = _Frame(service, identity, uids or {})
-    used = {*taken, *(each.slice.name for group in groups for each in group.slices)}
+    used = {*taken, *(slice_.slice.name for group in groups for slice_ in group.slices)}
     creates: list[Slice] = []
     updates: list[Slice] = []
     deletes: list[Slice] = []
@@ -117,7 +117,7 @@ def plan(
                     content = published.endpoints if endpoints is None else endpoints
                     updates.append(frame.refresh(old, group, labels, record, content))
                 record = ""
-            deletes.extend(each.slice for each in packed.deleted)
+            deletes.extend(slice_.slice for slice_ in packed.deleted)
             if packed.created:
                 fresh = names(service.name, identity.owner, group.key, group.ports, used)
                 for endpoints in packed.created:
@@ -162,9 +162,9 @@ class _Frame:
         """Names of slices to be written whatever their endpoints are."""
         wanted = (state, *("" for _ in group.slices[1:]))
         return frozenset(
-            each.slice.name
-            for each, record in zip(group.slices, wanted, strict=False)
-            if not self.fits(each.slice, group, labels, record)
+            slice_.slice.name
+            for slice_, record in zip(group.slices, wanted, strict=False)
+            if not self.fits(slice_.slice, group, labels, record)
         )
 
     def _expected(self, old: Slice, group: EndpointGroup) -> str:
@@ -224,18 +224,18 @@ def _reserved(label: str) -> bool:
 
 def state_of(group: EndpointGroup) -> str:
     """The guard's encoded record as it stands on the group's slices: the lowest-numbered that has one."""
-    for each in group.slices:
-        if state := each.slice.annotations.get(ANNOTATION_STATE):
+    for slice_ in group.slices:
+        if state := slice_.slice.annotations.get(ANNOTATION_STATE):
             return state
     return ""
 
 
 def apply_plan(observed: Iterable[Slice], planned: Plan) -> tuple[Slice, ...]:
     """The slices as they are once a plan has been carried out, sorted by name."""
-    by_name = {each.name: each for each in observed}
-    by_name.update((each.name, each) for each in (*planned.creates, *planned.updates))
-    for each in planned.deletes:
-        del by_name[each.name]
+    by_name = {slice_.name: slice_ for slice_ in observed}
+    by_name.update((slice_.name, slice_) for slice_ in (*planned.creates, *planned.updates))
+    for slice_ in planned.deletes:
+        del by_name[slice_.name]
     return tuple(by_name[name] for name in sorted(by_name))
 
 
@@ -279,8 +279,8 @@ def _kind(old: Endpoint | None, new: Endpoint | None) -> ChangeKind:
 
 def _endpoints(slices: Iterable[Slice]) -> dict[tuple[str, str, str], Endpoint]:
     return {
-        (each.cluster, each.address_type, address): endpoint
-        for each in slices
-        for endpoint in each.endpoints
+        (slice_.cluster, slice_.address_type, address): endpoint
+        for slice_ in slices
+        for endpoint in slice_.endpoints
         for address in endpoint.addresses
     }

@@ -46,11 +46,11 @@ def _part(
         endpoints=endpoints,
         ports=ports,
         slices=slices,
-        removed={address: each for address, each in before.items() if address not in endpoints},
+        removed={address: endpoint for address, endpoint in before.items() if address not in endpoints},
         changed={
-            address: (each, endpoints[address])
-            for address, each in before.items()
-            if address in endpoints and endpoints[address] != each
+            address: (endpoint, endpoints[address])
+            for address, endpoint in before.items()
+            if address in endpoints and endpoints[address] != endpoint
         },
         added=tuple(sorted(endpoints.keys() - before.keys())),
         drop=group.drop or not endpoints,
@@ -69,16 +69,16 @@ def gaining_first(updates: Sequence[Slice], parts: Sequence[EndpointGroup]) -> l
     Where slices wait for each other in a circle, one of them keeps what leaves it, for the next pass to take out: as
     many as fit into a slice.
     """
-    before = {each.slice.name: each for part in parts for each in part.slices}
-    left = {each.name: _shift(before[each.name], each) for each in updates}
-    awaited = {address: endpoint for each in left.values() for address, endpoint in each.gains.items()}
+    before = {slice_.slice.name: slice_ for part in parts for slice_ in part.slices}
+    left = {update.name: _shift(before[update.name], update) for update in updates}
+    awaited = {address: endpoint for shift in left.values() for address, endpoint in shift.gains.items()}
     ordered: list[Slice] = []
     while left:
-        free = [name for name, each in left.items() if awaited.keys().isdisjoint(each.losses)]
+        free = [name for name, shift in left.items() if awaited.keys().isdisjoint(shift.losses)]
         for name in free or [min(left, key=lambda name: left[name].other_ports)]:
-            each = left.pop(name)
-            ordered.append(each.keeping(awaited))
-            for address in each.gains:
+            shift = left.pop(name)
+            ordered.append(shift.keeping(awaited))
+            for address in shift.gains:
                 del awaited[address]
     return ordered
 
@@ -109,10 +109,10 @@ class _Shift(NamedTuple):
 
 def _shift(published: PublishedSlice, update: Slice) -> _Shift:
     before = dict.fromkeys(published.addresses)
-    now = {each.address: each for each in update.endpoints}
+    now = {endpoint.address: endpoint for endpoint in update.endpoints}
     return _Shift(
         update,
-        {address: each for address, each in now.items() if address not in before},
+        {address: endpoint for address, endpoint in now.items() if address not in before},
         tuple(address for address in before if address not in now),
         published.slice.ports != update.ports,
     )

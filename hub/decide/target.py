@@ -164,10 +164,10 @@ def desire(wish: Wish, memory: WishMemory) -> Desired | Refused | Waiting:
         found += claimed[cluster].outcome.findings
         if (seconds := claimed[cluster].outcome.unreachable_in) is not None:
             wakes.append(now + seconds)
-    claims = tuple(claim for each in claimed.values() for claim in each.outcome.claims)
+    claims = tuple(claim for source_claims in claimed.values() for claim in source_claims.outcome.claims)
     covered = {claim.key for claim in claims}
     claims += tuple(dropped(target, key, published[key]) for key in sorted(published) if key not in covered)
-    watches = tuple(watch for each in claimed.values() for watch in each.outcome.watches)
+    watches = tuple(watch for source_claims in claimed.values() for watch in source_claims.outcome.watches)
 
     # 2. What the Service asks of every endpoint.
     claims = shape(service, claims)

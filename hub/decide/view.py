@@ -371,10 +371,12 @@ class ViewBuilder:
         for family in FAMILIES:
             old = self._endpoints[family]
             mine = [address for address in concerned if (":" in address) == (family == "IPv6")]
-            changed = {address: each for address in mine if (each := self._endpoint(address)) is not old.get(address)}
+            changed = {
+                address: endpoint for address in mine if (endpoint := self._endpoint(address)) is not old.get(address)
+            }
             if not changed:
                 continue
-            new = {**old, **{address: each for address, each in changed.items() if each is not None}}
+            new = {**old, **{address: endpoint for address, endpoint in changed.items() if endpoint is not None}}
             for address in changed:
                 if changed[address] is None:
                     del new[address]
@@ -385,7 +387,7 @@ class ViewBuilder:
         names = self._claims.get(address)
         if names is None:
             return None
-        return next(each for each in self._judged[names[0]].endpoints if each.addresses[0] == address)
+        return next(endpoint for endpoint in self._judged[names[0]].endpoints if endpoint.addresses[0] == address)
 
     # --- the result ----------------------------------------------------------------------------
 
