@@ -1,6 +1,6 @@
-"""Decides which process may write: electors, their Leases, and shards."""
+"""Decides which process may write: leader election, its Leases, and shards."""
 
 from typing import Final
 
 MOST_SHARDS: Final = 64
-"""Each costs every replica a watch and a request every few seconds."""
+"""Upper limit of ``--shards``: each shard costs every replica a watch and a request every few seconds."""

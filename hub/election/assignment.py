@@ -1,10 +1,10 @@
-"""Which shard a target is in, and which clusters the targets of a shard need. Pure.
+"""Assigns targets to shards, and computes which clusters the targets of a shard need. Pure.
 
-The shard of a target is computed from its first source cluster by name. So one replica writes all targets of a cluster,
-or of the same group of clusters, and each replica follows few clusters. A cluster that very many targets need (such as
-the one they all fail over to) is followed by every replica anyway, so it does not decide the shard. A copy within the
-hub cluster is assigned by its own name: every replica follows the hub cluster, and a change of a Service's annotations
-must not move a target. A key that is no longer a target is assigned by its own name too.
+The shard of a target is a hash of the first of its source clusters in alphabetical order. So one replica writes all
+targets of a cluster, or of the same group of clusters, and each replica follows few clusters. Every replica follows a
+cluster that very many targets need (such as the one they all fail over to), so such a cluster does not decide the
+shard. A copy within the hub cluster is assigned by its own name: every replica follows the hub cluster, and a change of
+a Service's annotations must not move a target. A key that is no longer a target is assigned by its own name too.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from hub.model import LOCAL, TargetKey
 from hub.registry.spec import Registry, TargetSpec
 
 MARK_LENGTH: Final = 16
-"""Characters of the registry's digest."""
+"""Characters of the registry's digest that identify the registry in a Lease's annotation."""
 COMMON: Final = 0.25
-"""A cluster is common when a larger share of all targets than this needs it."""
+"""A cluster is common if more than this share of all targets needs it; copies within the hub cluster do not count."""
 
 
 def shard(name: str, count: int) -> int:
-    """The shard of a name, the same in every process; 0 where there is only one."""
+    """The shard of a name: the same in every process, so not Python's ``hash``; 0 if there is only one shard."""
     if count == 1:
         return 0
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") % count
@@ -41,7 +41,7 @@ class Assignment:
         count: number of shards.
 
     Attributes:
-        mark: equal in all replicas that divide the same file.
+        mark: identifies the registry file; equal in all replicas that loaded the same file.
     """
 
     def __init__(self, registry: Registry, count: int) -> None:
@@ -60,6 +60,7 @@ class Assignment:
         return found
 
     def _anchor(self, key: TargetKey) -> str:
+        """The text whose hash is the target's shard."""
         spec = self.registry.targets.get(key)
         if spec is None or not spec.sources or _copies(spec):
             return f"service {key}"
@@ -69,14 +70,18 @@ class Assignment:
     @cached_property
     def _common(self) -> frozenset[str]:
         """Clusters that so many targets need that those targets must not all be in one shard."""
-        # Copies do not count: replicas learn of annotations at different times, and no Lease mentions them.
+        # Copies do not count: replicas see annotations at different times, and ``mark`` does not cover annotations.
         keys = [key for key, spec in self.registry.targets.items() if not _copies(spec)]
         found: Counter[str] = Counter(name for _, name in self._needs(keys, shared=False))
         most = COMMON * len(keys)
         return frozenset(name for name, number in found.items() if number > most)
 
     def minder(self, cluster: str) -> int:
-        """The shard whose holder acts for a cluster (Events, tokens): the first one that needs the cluster."""
+        """The shard whose holder writes the cluster's Events and renews its token.
+
+        It is the shard of the first target, in the order of keys, that needs the cluster. A cluster that no target
+        needs is assigned by its name.
+        """
         found = self._minders.get(cluster)
         return shard(f"cluster {cluster}", self.count) if found is None else found
 
@@ -90,8 +95,8 @@ class Assignment:
     def part(self, shards: Collection[int]) -> Registry:
         """The part of the registry that these shards need: their targets and the clusters of these targets.
 
-        The part also has the clusters that these shards act for, and those of endpoint views, which every replica
-        serves.
+        The part also contains the clusters that these shards are the :meth:`minder` of, and the clusters of endpoint
+        views, which every replica serves.
         """
         registry = self.registry
         targets = {key: spec for key, spec in registry.targets.items() if self.of(key) in shards}
@@ -102,7 +107,11 @@ class Assignment:
         return replace(registry, targets=targets, clusters=clusters)
 
     def _needs(self, keys: Collection[TargetKey], *, shared: bool = True) -> Iterator[tuple[TargetKey, str]]:
-        """Targets and their source clusters; with ``shared``, sources that targets of one shard share come once."""
+        """Yields pairs of a target and one of its source clusters.
+
+        With ``shared``, a tuple of sources that several targets of one shard share is visited only for the first of
+        these targets: thousands of Services may select the same hundreds of clusters.
+        """
         seen: set[tuple[int, int]] = set()
         for key in keys:
             sources = self.registry.targets[key].sources
@@ -114,11 +123,14 @@ class Assignment:
                 yield key, source.cluster
 
     def moved(self, before: Assignment) -> set[TargetKey]:
-        """Targets that were in another shard; a cluster that became common, or ceased to be, moves targets too."""
+        """Targets that were in another shard before, even if their own entries did not change.
+
+        Targets also move when one of their clusters becomes common or stops being common.
+        """
         keys = before.registry.targets.keys() | self.registry.targets.keys()
         return {key for key in keys if before.of(key) != self.of(key)}
 
 
 def _copies(spec: TargetSpec) -> bool:
-    """Whether any source of a target is the hub cluster: annotations may change such a source at any time."""
+    """Whether the hub cluster is one of the target's sources: annotations may change such a source at any time."""
     return any(source.cluster == LOCAL for source in spec.sources)

@@ -1,9 +1,10 @@
-"""Leader election: one Lease elects one hub, and a clock decides when its right to write ends.
+"""Leader election: one Lease elects one hub process, and the process's own clock ends its right to write.
 
-This is client-go's leader election (tools/leaderelection/leaderelection.go) and a fence, which client-go lacks.
-:meth:`Elector.check` is called before every write and judges by the time of the last renewal, so that a process that
-was paused refuses to write even before its own tasks run again. Another holder's lease has expired when *we* have seen
-it unchanged for long enough; timestamps in it are never trusted. This module does not know how a Lease is stored.
+This is client-go's leader election (tools/leaderelection/leaderelection.go) plus a fence, which client-go lacks.
+:meth:`Elector.check` is called before every write and computes from the time of the last renewal. So a process that was
+paused refuses to write even before its own tasks run again. Another holder's Lease counts as expired when *this
+process* has seen it unchanged for long enough; timestamps in the Lease are never trusted. This module does not know how
+a Lease is stored (see :mod:`hub.election.lease`).
 """
 
 from __future__ import annotations
@@ -39,31 +40,34 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LONGEST_LEASE = 3600
-"""Seconds; a Lease that claims more was not written by a hub, and must not stop every hub from writing for ever."""
+"""Seconds. A hub never writes a longer duration into a Lease; one written by hand must not stop every hub for ever."""
 CONFLICTS = 3
-"""Updates within one attempt: another client that keeps writing to our Lease must not make us lose it."""
+"""Most updates within one attempt. Without retries, a client that keeps annotating the Lease could make us lose it."""
 WATCH_AGAIN = 30.0
-"""Seconds until a refused watch of the Lease is tried again; the Lease is also read every few seconds."""
+"""Seconds before a refused watch of the Lease is retried; this may be long, since standbys also poll the Lease."""
 RELEASE_AGAIN = 0.2
-"""Seconds until a failed release is tried again, unless the server asks for another time."""
+"""Seconds before a failed release is retried; longer if the server asks for it with Retry-After."""
 PASSING = (ClusterUnreachable, TooManyRequests, ServerFault)
-"""Errors after which another try may succeed."""
+"""Transient errors: a retry may succeed."""
 REMEMBERED = 64
-"""Records kept that were sent since the last answer: any of them may be the one that is stored."""
+"""Most unanswered writes that are remembered: the API server may have stored any of them."""
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Seconds; Kubernetes' own defaults (component-base/config/v1alpha1/defaults.go).
+    """The timing of the election, in seconds.
+
+    ``duration``, ``renew_deadline`` and ``retry`` are Kubernetes' defaults
+    (component-base/config/v1alpha1/defaults.go); ``jitter`` is client-go's.
 
     Attributes:
-        duration: how long others wait before they take over a Lease that does not change; whole seconds.
-        renew_deadline: after this long without a renewal the leader steps down by itself.
-        retry: between renewals, and between looks at another holder's Lease (stretched by ``jitter``; sooner if that
-            Lease ends sooner or is seen to be released).
-        jitter: share of ``retry`` that a standby adds at random.
-        call: of one request; a frozen etcd answers after 60 s, long after the Lease has expired (measured).
-        quiet: no write starts within this long of the end.
-        margin: a write must have ended this long before the end.
+        duration: how long standbys wait before they take over a Lease that does not change; whole seconds.
+        renew_deadline: the leader steps down after this long without a renewal.
+        retry: time between two renewals, and between two reads of another holder's Lease. A standby adds ``jitter``;
+            it reads earlier if the Lease expires or is released earlier.
+        jitter: largest share of ``retry`` that a standby adds at random.
+        call: timeout of one request. A frozen etcd answers only after 60 s (measured), long after the Lease expires.
+        quiet: no write starts in the last seconds before the Lease expires; this many.
+        margin: every write must end this many seconds before the Lease expires.
     """
 
     duration: int = 15
@@ -77,16 +81,16 @@ class Timing(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """A Lease as the election sees it.
+    """The fields of a Lease that the election uses.
 
     Attributes:
         holder: identity of the holder; "" = released.
         duration: seconds.
-        acquired: RFC 3339 with microseconds, for readers only.
+        acquired: RFC 3339 with microseconds; written for people, never used for decisions.
         renewed: like ``acquired``.
         transitions: how often the holder has changed.
-        version: resourceVersion; "" before it is created.
-        notes: annotations of the election. They do not say who holds the Lease, and are not compared.
+        version: resourceVersion; "" before the Lease is created.
+        notes: annotations that belong to the election. Not compared, since they do not say who holds the Lease.
     """
 
     holder: str
@@ -99,52 +103,75 @@ class LeaseRecord:
 
 
 class LeaseStore(Protocol):
-    """One named Lease. Each call returns the record as stored; labels and annotations are the store's business."""
+    """Reads and writes one named Lease; methods that return a record return it as stored."""
 
     async def get(self) -> LeaseRecord:
-        """Raises NotFound, or any HubError when there is no answer."""
+        """Read the Lease.
+
+        Raises:
+            NotFound: the Lease does not exist.
+            HubError: the Lease could not be read.
+        """
         ...
 
     async def create(self, record: LeaseRecord) -> LeaseRecord:
-        """Raises AlreadyExists, or any HubError when there is no answer."""
+        """Create the Lease.
+
+        Raises:
+            AlreadyExists: another process created it first.
+            HubError: the request failed; the Lease may have been created all the same.
+        """
         ...
 
     async def update(self, record: LeaseRecord) -> LeaseRecord:
-        """Replace the record of ``record.version``; raises Conflict or NotFound if the Lease has changed or is gone."""
+        """Replace the Lease if its version still is ``record.version``.
+
+        Raises:
+            Conflict: the Lease has changed.
+            NotFound: the Lease does not exist.
+            HubError: the request failed; the Lease may have been updated all the same.
+        """
         ...
 
     async def freed(self) -> None:
-        """Return when the Lease seems to have no holder, possibly too early; raises any HubError if it cannot tell."""
+        """Return when the Lease seems to have no holder. It may return too early: read the Lease afterwards.
+
+        Raises:
+            HubError: the Lease cannot be watched.
+        """
         ...
 
 
 class Terms:
-    """Further conditions for holding a Lease: none here. Shards have some (hub.election.shards)."""
+    """Additional conditions for holding a Lease. This class sets none; :mod:`hub.election.shards` does."""
 
     def notes(self) -> Mapping[str, str]:
-        """The annotations that our writes put on the Lease."""
+        """The annotations to write on the Lease with each create and update."""
         return {}
 
     def noticed(self, record: LeaseRecord) -> None:
-        """The Lease was read."""
+        """Called with the Lease whenever an attempt to take or renew it has read it."""
 
     def admits(self, record: LeaseRecord | None) -> bool:  # noqa: ARG002 - every Lease is admitted
-        """Whether to take a Lease that nobody holds, or that does not exist (None)."""
+        """Whether to take a Lease that is released or expired, or that does not exist (None)."""
         return True
 
 
 class Elector:
-    """Holds, or waits for, one Lease.
+    """Holds one Lease, or waits for it.
 
     Args:
-        store: the Lease.
-        identity: who we are, different for every process ever started (such as the Pod's name and a random part).
-        clock: ``now`` must count through suspend.
-        terms: further conditions for holding the Lease.
-        label: start of each log line, to tell several Leases apart.
+        store: reads and writes the Lease.
+        identity: of this process; unique for every process ever started (such as the Pod's name and a random part).
+        clock: its ``now`` must advance while the machine is suspended.
+        timing: None = the defaults.
+        rng: for the jitter; None = a new generator.
+        terms: additional conditions for holding the Lease; None = none.
+        label: prefix of each log line, to tell several Leases apart.
 
     Attributes:
-        continued: when this process last became the leader, no other had held the Lease since it led before.
+        continued: whether this process, when it last became the leader, took back a Lease that no other process had
+            held since; False when it leads for the first time.
     """
 
     def __init__(
@@ -167,11 +194,11 @@ class Elector:
         self._rng = rng or random.Random()
         self._observed: LeaseRecord | None = None
         self._observed_at = 0.0
-        self._missing: tuple[float, float] | None = None  # first and latest look that found no Lease
+        self._missing: tuple[float, float] | None = None  # times of the first and last read without a Lease
         self._leading = False
         self.continued = False
         self._over_another = False
-        """We have overwritten a record of another process since we began to lead."""
+        """Since this process last became the leader, it created the Lease or overwrote another holder's record."""
         self._renewed_at = float("-inf")
         self._sent: deque[LeaseRecord] = deque(maxlen=REMEMBERED)
         self._kept = False
@@ -179,25 +206,25 @@ class Elector:
 
     @property
     def seen(self) -> LeaseRecord | None:
-        """The Lease as it was last seen; None = never seen."""
+        """The Lease as this process last read or wrote it; None = never."""
         return self._observed
 
     @property
     def taken(self) -> bool:
-        """Whether any process may hold the Lease, as far as was seen."""
+        """Whether some process, this one included, may hold the Lease, as far as this process knows."""
         return self._leading or (self._observed is not None and self._observed.holder != "" and self._seen_fresh())
 
     @property
     def leading(self) -> bool:
-        """Whether this process holds the Lease, as far as its tasks have noticed."""
+        """Whether this process holds the Lease, as far as its tasks have noticed; only :meth:`check` is exact."""
         return self._leading
 
     def nudge(self) -> None:
-        """Have another look at the Lease now."""
+        """Make a standby read the Lease now and try to take it, instead of after the pause."""
         self._freed.set()
 
     async def refresh(self) -> None:
-        """Read the Lease as it is now, without trying to take it.
+        """Read the Lease without trying to take it. Does nothing while this process leads.
 
         Raises:
             HubError: the Lease could not be read.
@@ -208,15 +235,21 @@ class Elector:
             self._glimpse(await self._call(self._store.get()))
 
     def _glimpse(self, record: LeaseRecord) -> None:
-        """Note a Lease that was read outside the election, unless we have begun to lead meanwhile."""
+        """Note a Lease that was read outside the election, unless this process has become the leader meanwhile."""
         if not self._leading and record != self._observed:
             self._observe(record)
 
     async def amend(self, change: Callable[[LeaseRecord], LeaseRecord | None]) -> bool:
-        """Change the notes on a Lease that another process holds; False if ``change`` returns None.
+        """Change the annotations on a Lease that another process holds.
+
+        Args:
+            change: returns the new record for the current one, or None to leave the Lease unchanged.
+
+        Returns:
+            False if ``change`` returned None.
 
         Raises:
-            HubError: the Lease was not changed; a Conflict if other writers were faster each time.
+            HubError: the Lease was not changed; Conflict if other clients wrote to it during every attempt.
         """
         for attempt in range(1, CONFLICTS + 1):
             record = change(await self._call(self._store.get()))
@@ -224,7 +257,7 @@ class Elector:
                 return False
             try:
                 await self._call(self._store.update(record))
-            except Conflict:  # its holder renewed it meanwhile
+            except Conflict:  # most likely its holder renewed it meanwhile
                 if attempt == CONFLICTS:
                     raise
             else:
@@ -232,19 +265,19 @@ class Elector:
         return True
 
     def remaining(self) -> float:
-        """Seconds until another process may take the Lease; 0 for every process but the leader."""
+        """Seconds until another process may take the Lease; 0 if this process does not lead."""
         if not self._leading:
             return 0.0
         return max(0.0, self._renewed_at + self._timing.duration - self._clock.now())
 
     @property
     def problem(self) -> str:
-        """Why the last attempt at the Lease was not answered; "" if it was."""
+        """Why the last attempt to take or renew the Lease failed; "" if it got an answer, whoever leads."""
         return self._problem
 
     @property
     def holder(self) -> str:
-        """Identity of the current leader as far as known here, safe to print; "" = none."""
+        """Identity of the leader as far as this process knows, safe to print; "" = none known."""
         if self._leading:
             return self.identity
         if self._observed is None or not self._seen_fresh():
@@ -255,7 +288,7 @@ class Elector:
         """The fence: call it right before every write.
 
         Returns:
-            Seconds that the write may take; the caller must give it up after that.
+            Seconds that the write may take; the caller must abort it after that.
 
         Raises:
             NotLeader: this process may not write now.
@@ -267,14 +300,14 @@ class Elector:
         return remaining - self._timing.margin
 
     def keep(self) -> None:
-        """Do not release the Lease at the end, since a write may be under way: others wait until it expires."""
+        """Do not release the Lease when :meth:`run` ends, since a write may be under way: let it expire instead."""
         self._kept = True
 
     async def run(self, on_change: Callable[[bool], None]) -> None:
         """Take part in the election until cancelled, then release the Lease.
 
         ``on_change`` is called with True when this process starts to lead and with False when it stops. Let writes end
-        before you cancel: the Lease is free for others at once.
+        before cancelling: other processes may take a released Lease at once.
         """
         try:
             while True:
@@ -295,7 +328,7 @@ class Elector:
             await self._release()
 
     async def _acquire(self) -> None:
-        """Return once the Lease is ours and fresh."""
+        """Return once this process holds the Lease and has renewed it within the deadline."""
         if await self._look():
             return
         self._freed.clear()
@@ -311,6 +344,7 @@ class Elector:
             await asyncio.gather(watch, return_exceptions=True)
 
     async def _look(self) -> bool:
+        """Try to take the Lease; log a change of the leader if another process has it."""
         before = self.holder
         if await self._try() and self._since_renewal() < self._timing.renew_deadline:
             return True
@@ -319,7 +353,7 @@ class Elector:
         return False
 
     async def _watch(self) -> None:
-        """Notice a release of the Lease at once. Nothing depends on it: the Lease is also read every few seconds."""
+        """Notice a release of the Lease at once. This is only faster: standbys also poll the Lease."""
         while True:
             try:
                 await self._store.freed()
@@ -331,10 +365,10 @@ class Elector:
                 await self._clock.sleep(self._timing.retry / 2)
 
     async def _pause(self) -> None:
-        """Wait for the next look: some seconds, or until the Lease that we saw has expired or is released."""
+        """Wait for ``retry`` plus jitter, or until the Lease expires or is released if that is earlier."""
         seconds = self._timing.retry * (1.0 + self._rng.random() * self._timing.jitter)
         if self._missing is not None:
-            seconds = min(seconds, self._timing.duration / 4)  # only frequent looks prove that it stays missing
+            seconds = min(seconds, self._timing.duration / 4)  # only frequent reads prove that it stays missing
         left = self._seen_until() - self._clock.now()
         if 0 < left < seconds:
             seconds = left
@@ -344,12 +378,12 @@ class Elector:
         self._freed.clear()
 
     async def _hold(self) -> None:
-        """Renew until the Lease is lost or was not renewed in time."""
+        """Renew the Lease until it is lost or was not renewed in time."""
         while True:
             left = self._timing.renew_deadline - self._since_renewal()
             if left <= 0:
                 return
-            # Shortly before stepping down, try more often.
+            # Retry more often shortly before the deadline.
             await self._clock.sleep(min(self._timing.retry, left, max(left / 2, 0.25)))
             left = self._timing.renew_deadline - self._since_renewal()
             if left > 0 and not await self._try(left) and self._observed_other():
@@ -359,14 +393,17 @@ class Elector:
         return self._observed is not None and not self._ours(self._observed)
 
     def _ours(self, record: LeaseRecord) -> bool:
-        """Whether this process wrote the record. The name does not tell: two processes may have the same one."""
+        """Whether this process wrote the record. The identity proves nothing: two processes may have the same one."""
         return record.holder == self.identity and replace(record, version="") in self._sent
 
     def _since_renewal(self) -> float:
         return self._clock.now() - self._renewed_at
 
     async def _try(self, within: float = float("inf")) -> bool:
-        """One attempt; False = not ours now. The reason for a failure is kept in ``_problem`` and logged once."""
+        """Try once, for at most ``within`` seconds, to take or renew the Lease; returns whether it is ours.
+
+        The reason for a failure is kept in ``_problem`` and logged once.
+        """
         try:
             async with asyncio.timeout(None if within == float("inf") else within):
                 ours = await self._attempt()
@@ -384,14 +421,15 @@ class Elector:
 
     async def _attempt(self) -> bool:
         if self._leading and self._observed is not None:
-            with contextlib.suppress(Conflict, NotFound):  # our own update whose answer was lost, or another client's
+            with contextlib.suppress(Conflict, NotFound):
+                # A conflict may come from our own update whose answer was lost, or from another client: read the Lease.
                 return await self._write(self._store.update, self._observed)
         for _ in range(CONFLICTS):
             try:
                 record = await self._call(self._store.get())
             except NotFound:
                 if not self._may_create() or not (self._leading or self._terms.admits(None)):
-                    return False  # the Lease was deleted; its holder may not know it yet
+                    return False  # if the Lease was deleted, its holder may not have noticed yet
                 with contextlib.suppress(AlreadyExists):
                     return await self._write(self._store.create, None)
                 return False
@@ -410,7 +448,11 @@ class Elector:
     async def _write(
         self, operation: Callable[[LeaseRecord], Awaitable[LeaseRecord]], before: LeaseRecord | None
     ) -> bool:
-        """Store ourselves as the holder. Our right counts from before the request, others count from after it."""
+        """Store this process as the holder; returns True.
+
+        Our right to write counts from before the request. Other processes count from when they see the new record,
+        which is later, so the two periods never overlap.
+        """
         started = self._clock.now()
         stamp, notes = self._stamp(), self._terms.notes()
         if before is not None and self._ours(before):
@@ -418,7 +460,7 @@ class Elector:
         else:
             transitions, version = (before.transitions + 1, before.version) if before is not None else (0, "")
             record = LeaseRecord(self.identity, self._timing.duration, stamp, stamp, transitions, version, notes)
-            self._over_another = True  # even if the answer is lost
+            self._over_another = True  # set before the request: its answer may be lost
         self._sent.append(replace(record, version=""))
         stored = await self._call(operation(record))
         self._sent.clear()
@@ -429,7 +471,7 @@ class Elector:
         return True
 
     async def _release(self) -> None:
-        """Let the next leader start at once; after a failure it must wait until the Lease expires."""
+        """Release the Lease so that another process can lead at once; after a failure it waits for the expiry."""
         if not self._sent or self._kept:
             return
         problem, record = "no answer", self._observed
@@ -448,8 +490,10 @@ class Elector:
             log.warning("%slease of %s was not released: %s", self._label, self.identity, str(error) or problem)
 
     async def _free(self, record: LeaseRecord | None) -> None:
+        """Clear the holder if it is this process; ``record``: the Lease as last read, None = read it first."""
         for _ in range(CONFLICTS):
-            if record is None or not self._ours(record):  # another process wrote it, or a write of ours was under way
+            if record is None or not self._ours(record):
+                # Read the Lease: another process may have taken it, or a write of ours was not answered.
                 record = await self._store.get()
                 if not self._ours(record):
                     return
@@ -470,13 +514,13 @@ class Elector:
             raise ClusterUnreachable(f"the Lease was not answered within {self._timing.call:g} s", "timeout") from None
 
     def _observe(self, record: LeaseRecord) -> None:
-        """Note the Lease as it is now. A new version of the same record, with another note, is no sign of life."""
+        """Note the Lease as read. If only its version or annotations changed, its holder did not renew it."""
         known, self._observed = self._observed, record
         if known is None or replace(record, version=known.version) != known:
             self._observed_at = self._clock.now()
 
     def _seen_fresh(self) -> bool:
-        """Whether the last seen record may still be held, counted from when we saw it change."""
+        """Whether the last record has not expired yet, counted from when this process saw it change."""
         return self._clock.now() < self._seen_until()
 
     def _seen_until(self) -> float:
@@ -486,15 +530,15 @@ class Elector:
         return self._observed_at + min(duration, LONGEST_LEASE)
 
     def _may_create(self) -> bool:
-        """Whether no other process can hold the Lease that is missing.
+        """Whether no other process can believe that it holds the missing Lease.
 
-        True in a fresh installation, while we hold the Lease ourselves, and after the Lease was missing at every look
-        for so long that its last holder has stopped writing.
+        True if this process never saw the Lease (a fresh installation), while this process leads, and once every read
+        for a whole ``duration`` found no Lease: by then its last holder has stopped writing.
         """
         now = self._clock.now()
         since, last = self._missing or (now, now)
         if now - last > self._timing.duration / 2:
-            since = now  # it may have existed between two looks
+            since = now  # the Lease may have existed between the two reads
         self._missing = (since, now)
         if self._observed is None or self._leading:
             return True

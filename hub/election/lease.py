@@ -1,4 +1,4 @@
-"""A coordination.k8s.io/v1 Lease as the elector's store."""
+"""Stores the election's records in a coordination.k8s.io/v1 Lease."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from hub.errors import BadAnswer
 from hub.kube.client import Client
 
 PREFIX = "endpointslice-hub/"
-"""Prefix of the annotations that belong to the election; other annotations are dropped."""
+"""Prefix of the annotations that belong to the election; updates do not keep other annotations."""
 
 WATCH_SECONDS = (300, 600)
-"""The server ends a standby's watch after a random time in this range."""
+"""A standby's watch ends after a random number of seconds in this range, so that not all end together."""
 REQUEST_SECONDS = 5.0
-"""Upper bound of one request; the elector itself gives up earlier."""
+"""Timeout of one request; the elector's own timeout (``Timing.call``) is shorter."""
 
 
 def lease_of(name: str, shard: int) -> str:
     """The name of a shard's Lease in a hub whose first Lease is called ``name``.
 
-    It differs from the first Lease of every owner, and from every name that ``--leader-elect-resource-name`` accepts:
-    up to the first dot those are ``endpointslice-hub-…``, or they have no dot.
+    It never equals the first Lease of another hub: such names, whether from the owner or from
+    ``--leader-elect-resource-name``, have no dot or begin with ``endpointslice-hub-``.
     """
     return f"shard-{shard}.{name}" if shard else name
 
@@ -66,7 +66,13 @@ _decode_event = msgspec.json.Decoder(_Event).decode
 
 
 class KubeLease:
-    """One Lease of the hub cluster."""
+    """One Lease in the hub cluster.
+
+    Args:
+        client: of the hub cluster.
+        namespace: of the Lease.
+        name: of the Lease.
+    """
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client = client
@@ -75,7 +81,7 @@ class KubeLease:
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
     async def get(self) -> LeaseRecord:
-        """The Lease as it is now.
+        """Read the Lease.
 
         Raises:
             NotFound: the Lease does not exist.
@@ -86,23 +92,23 @@ class KubeLease:
         """Create the Lease.
 
         Raises:
-            AlreadyExists: another process was faster.
+            AlreadyExists: another process created it first.
         """
         body = self._body(record)
         return _record(await self._client.request("POST", self._collection, body=body, timeout=REQUEST_SECONDS))
 
     async def update(self, record: LeaseRecord) -> LeaseRecord:
-        """Replace exactly the version in ``record``.
+        """Replace the Lease if it still has the version in ``record``.
 
         Raises:
-            Conflict: the Lease has changed since.
+            Conflict: the Lease has changed.
         """
         path = f"{self._collection}/{self._name}"
         body = self._body(record)
         return _record(await self._client.request("PUT", path, body=body, timeout=REQUEST_SECONDS))
 
     async def freed(self) -> None:
-        """Follow the Lease until it has no holder; return early if the server ends the watch.
+        """Watch the Lease until it has no holder; return early if the server ends the watch.
 
         Raises:
             ApiError, ClusterUnreachable: the watch was refused or broke off.
@@ -138,7 +144,7 @@ def _record(body: bytes) -> LeaseRecord:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BadAnswer(200, "", f"a Lease that does not decode ({error})") from error
     if lease.kind != "Lease" or not lease.metadata.resource_version:
-        # Without a resourceVersion the next renewal would overwrite another holder.
+        # An update without a resourceVersion would overwrite another holder.
         found = lease.kind or "something without a kind"
         raise BadAnswer(200, "", f"{found} instead of a Lease with a resourceVersion")
     spec = lease.spec

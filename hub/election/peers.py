@@ -1,8 +1,9 @@
-"""What the other replicas say on the Leases that they hold.
+"""Compares this replica with the other replicas, by the annotations on the Leases that they hold.
 
-Annotations on a Lease say how many shards its holder counts and which registry it divides. While a Lease is held that
-says something else than this replica does, this replica takes no shard. Replicas that count more shards hold Leases
-beyond ours: those are followed here as well, for as long as any replica counts them.
+Annotations on a Lease state the number of shards that its holder is configured with (``--shards``) and the registry
+that it divides. While any held Lease states another number or another registry, this replica takes no shard. A replica
+with more shards holds Leases that do not exist for this replica ("Leases beyond ours"). They are read here too, as long
+as any Lease states so many shards.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from hub.model import ANNOTATION_WITHHELD
 from hub.runtime.clock import Clock
 
 SHARDS: Final = "endpointslice-hub/shards"
-"""Annotation: how many Leases there are; absent = one."""
+"""Annotation: the number of shards; absent = 1."""
 REGISTRY: Final = "endpointslice-hub/registry"
-"""Annotation: which registry the holder divides."""
+"""Annotation: the mark of the registry that the holder divides (hub.election.assignment)."""
 WANTED: Final = "endpointslice-hub/wanted-by"
 """Annotation on a Lease that is held: the identity of the replica that asks for it."""
 HANDED: Final = "endpointslice-hub/handed-to"
@@ -29,7 +30,10 @@ HANDED: Final = "endpointslice-hub/handed-to"
 
 
 def count_of(record: LeaseRecord | None) -> int:
-    """How many shards a Lease says there are; 0 = there is no Lease."""
+    """The number of shards that a Lease states; 0 = no Lease.
+
+    MOST_SHARDS if the annotation is not a number or is larger, so that every possible Lease is read.
+    """
     if record is None:
         return 0
     text = record.notes.get(SHARDS, "1")
@@ -37,53 +41,53 @@ def count_of(record: LeaseRecord | None) -> int:
 
 
 class Peers:
-    """The Leases as they were last seen, and what the replicas that hold them say.
+    """The state of all Leases as last read, and the statements of the replicas that hold them.
 
     Args:
-        own: the electors of our own number of shards, by number.
-        make: an elector for the Lease with a number; it only reads the Lease.
+        own: the electors of this replica's shards, by number of the shard.
+        make: returns an elector for the Lease with a number; it is used only to read the Lease.
     """
 
     def __init__(self, own: Sequence[Elector], make: Callable[[int], Elector]) -> None:
         self._own = own
         self._make = make
         self._beyond: dict[int, Elector] = {}
-        """Leases of replicas that count more shards than we do."""
+        """Leases beyond ours, by number: only replicas with more shards hold them."""
         self._unread: dict[int, str] = {}
-        """Those of ``_beyond`` that were not read yet, and why."""
+        """Leases of ``_beyond`` that were not read yet -> the error; "" before the first attempt."""
         self._found = asyncio.Event()
 
     @property
     def count_more(self) -> bool:
-        """Whether some replica counts more shards than we do."""
+        """Whether a Lease states more shards than this replica has."""
         return bool(self._beyond)
 
     @property
     def withholding(self) -> bool:
-        """Whether another replica that writes withholds a removal."""
+        """Whether another replica that holds a shard withholds a removal."""
         return any(ANNOTATION_WITHHELD in record.notes for _, _, record in self._held(enumerate(self._own)))
 
     def holders(self) -> set[str]:
-        """Identities of the replicas that hold any of our own number of shards."""
+        """Identities of the replicas that hold one of our shards, this replica included."""
         return {elector.seen.holder for elector in self._own if elector.taken and elector.seen is not None}
 
     def loads(self) -> Counter[str] | None:
-        """How many shards each other replica holds; None while any shard is free."""
+        """Identity -> number of shards, for all other replicas; None while any shard is free."""
         others = [elector for elector in self._own if not elector.leading]
         if not all(elector.taken for elector in others):
             return None
         return Counter(elector.seen.holder for elector in others if elector.seen is not None)
 
     def load_of(self, identity: str) -> int:
-        """How many shards one other replica holds, as far as is known."""
+        """The number of shards that one other replica holds, as last read."""
         return sum(record.holder == identity for _, _, record in self._held(enumerate(self._own)))
 
     def counts_differ(self) -> bool:
-        """Whether another replica holds a shard and counts another number of them."""
+        """Whether another replica holds a Lease that states a different number of shards."""
         return any(count_of(record) != len(self._own) for _, _, record in self._held(self._all()))
 
     def obstacle(self, mark: str) -> str:
-        """Why no Lease may be taken while we divide the registry ``mark``; "" = nothing prevents it."""
+        """Why this replica may not take a Lease while it divides the registry ``mark``; "" = it may."""
         if self._unread:
             why = next(filter(None, self._unread.values()), "")
             return f"the Leases of a larger --shards were not seen yet{f': {why}' if why else ''}"
@@ -91,14 +95,14 @@ class Peers:
         for number, elector, record in self._held(self._all()):
             if (count := count_of(record)) != own:
                 if own == 1 and number == 0:
-                    continue  # this is the Lease that we stand by for
+                    continue  # the only Lease of a hub without shards: stand by for it as usual
                 return f"{elector.holder} has --shards {count} and holds shard {number}; this replica has {own}"
             if own > 1 and record.notes.get(REGISTRY) != mark:
                 return f"{elector.holder} holds shard {number} with another registry than this replica's"
         return ""
 
     def widen(self, record: LeaseRecord) -> None:
-        """Follow the Leases beyond ours if the holder of this one counts more shards."""
+        """Start to read the Leases beyond ours if this Lease states more shards."""
         for number in range(len(self._own), count_of(record)):
             if number not in self._beyond:
                 self._beyond[number] = self._make(number)
@@ -106,7 +110,7 @@ class Peers:
                 self._found.set()
 
     async def follow(self, clock: Clock, seconds: float) -> None:
-        """Read the Leases beyond ours as soon as there are any, and every ``seconds`` from then on."""
+        """Read the Leases beyond ours every ``seconds``, whenever there are any; runs until cancelled."""
         while True:
             await self._found.wait()
             self._found.clear()
@@ -115,13 +119,13 @@ class Peers:
                 await clock.sleep(seconds)
 
     async def refresh(self) -> None:
-        """Read every Lease that we do not hold.
+        """Read every Lease that this replica does not hold.
 
         Raises:
-            HubError: one of them cannot be read.
+            HubError: a Lease cannot be read.
         """
         beyond = tuple(self._beyond)
-        answers = await asyncio.gather(*(each.refresh() for _, each in self._all()), return_exceptions=True)
+        answers = await asyncio.gather(*(elector.refresh() for _, elector in self._all()), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
@@ -129,7 +133,7 @@ class Peers:
             self._unread.pop(number, None)
 
     async def _read(self, number: int) -> None:
-        """Read one Lease beyond ours; stop following it when nobody counts so many shards any more."""
+        """Read one Lease beyond ours; stop reading it once no Lease states so many shards."""
         try:
             await self._beyond[number].refresh()
         except HubError as error:
@@ -147,7 +151,7 @@ class Peers:
 
     @staticmethod
     def _held(electors: Iterable[tuple[int, Elector]]) -> Iterator[tuple[int, Elector, LeaseRecord]]:
-        """The Leases among these that another replica holds."""
+        """Yields number, elector and record of the Leases that another replica holds."""
         for number, elector in electors:
             if elector.taken and not elector.leading and elector.seen is not None:
                 yield number, elector, elector.seen

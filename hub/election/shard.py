@@ -1,4 +1,4 @@
-"""One of several Leases, as this process holds it, waits for it, or gives it away."""
+"""The state of one shard's Lease in this process: waiting for it, holding it, or giving it away."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from hub.runtime.supervise import supervise
 
 
 class Shard(msgspec.Struct, eq=False):
-    """One Lease.
+    """One shard and its Lease.
 
     Attributes:
-        confirmed: we hold it, and all other Leases say the same as it does.
-        leaving: we give it away once the writes under way have ended.
-        handed_to: identity of the replica that may take it then; "" = any.
-        free: resourceVersion of the Lease while nobody holds it, and when we first saw that.
-        look_at: when to look at the Lease again; None = the elector's own looks suffice.
-        inherited: the previous holder withheld a removal, and nobody here was told yet.
+        number: of the shard.
+        elector: holds the Lease or waits for it.
+        confirmed: this process holds the Lease, and all other held Leases state the same shards and registry.
+        leaving: this process gives the Lease away once the writes under way have ended.
+        handed_to: while leaving, identity of the replica that may take the Lease first; "" = any.
+        free: while the Lease is free, its resourceVersion and the time when this process first saw it free.
+        look_at: when to read the free Lease again; None = when the elector does.
+        inherited: the previous holder withheld a removal, which :meth:`hub.election.shards.Shards.inherit` has not
+            reported yet.
         quit: set to give the Lease back and stand by.
     """
 
@@ -38,14 +41,14 @@ class Shard(msgspec.Struct, eq=False):
 
     @property
     def held(self) -> bool:
-        """Whether its targets may be written now, as far as tasks have noticed."""
+        """Whether this process may write the shard's targets, as far as its tasks have noticed."""
         return self.confirmed and not self.leaving
 
     async def campaign(self, name: str, clock: Clock, led: Callable[[Shard, bool], None]) -> None:
-        """Hold the Lease or wait for it until cancelled; start over whenever it was given away.
+        """Hold the Lease or wait for it, until cancelled; start over whenever it was given away.
 
         Args:
-            name: of the task.
+            name: of the election's task.
             clock: of the election.
             led: called when this process takes the Lease (True) and when it loses it (False).
         """
@@ -61,7 +64,7 @@ class Shard(msgspec.Struct, eq=False):
                 ended = asyncio.gather(run, quit_, return_exceptions=True)
                 try:
                     await asyncio.shield(ended)
-                except asyncio.CancelledError:  # the Lease is being released already: let that finish
+                except asyncio.CancelledError:  # the release of the Lease is under way: let it finish
                     await ended
                     raise
             self.quit.clear()

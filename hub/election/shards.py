@@ -1,18 +1,19 @@
-"""Several Leases instead of one: each replica holds some of them, and writes the targets of these shards.
+"""Divides the targets among several replicas: each shard has a Lease, and its holder writes the shard's targets.
 
-Every Lease is held by an :class:`~hub.election.elector.Elector`. This module adds what several Leases need:
+An :class:`~hub.election.elector.Elector` holds each Lease. This module adds the rules between the Leases:
 
-- *Who may take a Lease.* Annotations on a Lease say how many shards there are and which registry its holder divides. A
-  replica takes a Lease only while every Lease that is held says the same as it does. It writes its own Lease first and
-  reads the others afterwards, and gives its own back if they differ: of two replicas that take at the same time, at
-  least one sees the other.
-- *A new registry.* A replica writes the new registry's mark on its Leases once no write is under way for a target that
-  it lost by it. A target that it gained is written once all Leases say the same (:attr:`Shards.agreed`).
-- *Fair shares.* The replica that holds the fewest takes a free Lease. A replica that holds at least two fewer than
-  another asks for one by an annotation. The holder lets the writes under way end, then releases that Lease for the
+- *Agreement before taking.* Annotations on a Lease state the number of shards and the registry that its holder divides.
+  A replica takes a Lease only if every held Lease states the same number and registry as the replica itself. It writes
+  its own Lease first, then reads the others, and gives its own back if they differ. So if two replicas take Leases at
+  the same time, at least one of them sees the other.
+- *A new registry.* A new registry can move targets between shards. A replica writes the new registry's mark on its
+  Leases once no write is under way for a target that has moved away from it. It writes the targets that have moved to
+  it once all Leases carry the new mark (:attr:`Shards.agreed`).
+- *Fair shares.* The replica that holds the fewest Leases takes a free one. A replica that holds at least two fewer than
+  another asks it for one by an annotation. The holder lets the writes under way end, then releases the Lease for the
   replica that asked.
 
-With one shard none of this costs a request, and the Lease is the one of a hub without shards.
+With one shard none of this costs a request, and the Lease is that of a hub without shards.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from hub.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 WRITE_POLL: Final = 0.02
-"""Seconds between checks whether writes are still under way."""
+"""Seconds between checks whether writes are still under way; writes take milliseconds."""
 
 
 class Holder(Protocol):
-    """The hub whose shards these are."""
+    """The parts of the hub that :class:`Shards` calls."""
 
     def changed(self) -> None:
-        """Other shards are held than before, or the replicas have come to agree."""
+        """Called after a change of :attr:`Shards.held` or :attr:`Shards.agreed`."""
         ...
 
     def busy(self, shard: int) -> bool:
@@ -51,16 +52,16 @@ class Holder(Protocol):
         ...
 
     def leaving(self) -> bool:
-        """Whether a write is under way for a target that this process no longer writes."""
+        """Whether a write is under way for a target that this process may no longer write."""
         ...
 
     def withheld(self) -> str:
-        """Hash of the removal that is withheld here (hub.registry.removals); "" = none."""
+        """Hash of the removal that this process withholds (hub.registry.removals); "" = none."""
         ...
 
 
 class _Terms(Terms):
-    """Hands an elector's questions to :class:`Shards`, with the number of its shard."""
+    """Passes an elector's calls on to :class:`Shards`, with the number of its shard."""
 
     def __init__(self, shards: Shards, number: int) -> None:
         self._shards = shards
@@ -80,13 +81,17 @@ class Shards:
     """All Leases of one hub, of which this process holds some.
 
     Args:
-        store: the store of the Lease with a number; number 0 is the Lease of a hub without shards.
+        store: returns the store of the Lease with a number; number 0 is the Lease of a hub without shards.
         count: number of shards.
-        identity: who we are.
+        identity: of this process (see :class:`~hub.election.elector.Elector`).
+        clock: of the election.
+        timing: None = the defaults.
         mark: identifies the registry in force (:attr:`hub.election.assignment.Assignment.mark`).
+        holder: the hub.
+        rng: for the electors' jitter; None = a new generator for each.
 
     Attributes:
-        agreed: all replicas that hold a shard divide the registry that is in force here.
+        agreed: whether all replicas that hold a shard divide the registry that is in force in this process.
     """
 
     def __init__(
@@ -112,12 +117,12 @@ class Shards:
         self._peers = Peers(self.electors, make)
         self._shares = Shares(self._shards, self._peers, identity, clock, timing.retry)
         self._mark = self._wanted = mark
-        """What our Leases say, and what they are to say."""
+        """The mark that is written on our Leases, and the mark of the registry in force, which replaces it."""
         self._round = 0
-        """Counts the registries that came into force here."""
+        """The number of registries that have come into force; detects a change during an await."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._logged = ""
-        """Why no shard is taken, as it was logged last."""
+        """The last logged reason for taking no shard."""
 
     def _elector(
         self, store: Callable[[int], LeaseStore], rng: random.Random | None, number: int, terms: Terms | None = None
@@ -125,11 +130,11 @@ class Shards:
         label = f"shard {number}: " if self.count > 1 else ""
         return Elector(store(number), self.identity, self._clock, self._timing, rng, terms, label)
 
-    # --- what other modules ask --------------------------------------------------------------------
+    # --- state for other modules -------------------------------------------------------------------
 
     @property
     def electors(self) -> tuple[Elector, ...]:
-        """By number."""
+        """All electors, by number of the shard."""
         return tuple([shard.elector for shard in self._shards])
 
     @property
@@ -139,31 +144,38 @@ class Shards:
 
     @property
     def problem(self) -> str:
-        """Why a Lease was not answered, or why none may be taken; "" = no problem."""
+        """Why a Lease could not be read or written, or why none may be taken; "" = no problem."""
         found = next((elector.problem for elector in self.electors if elector.problem), "")
         return found or (self._obstacle() if self.count > 1 or self._peers.count_more else "")
 
     @property
     def warned(self) -> bool:
-        """Whether another replica that writes withholds a removal: it may have judged before there was more to lose."""
+        """Whether another replica that holds a shard withholds a removal.
+
+        This replica must then withhold too: endpoints that the same file added meanwhile make the removal's share
+        smaller (hub.registry.removals).
+        """
         return self._peers.withholding
 
     def inherit(self) -> bool:
-        """Whether the previous holder of a Lease of ours withheld a removal; True only once for each Lease taken."""
+        """Whether the previous holder of one of our Leases withheld a removal; True only once for each Lease taken."""
         found = [shard for shard in self._shards if shard.inherited and shard.held]
         for shard in found:
             shard.inherited = False
         return bool(found)
 
     def remaining(self) -> float:
-        """Seconds until another replica may hold one of our shards; 0 if we hold none."""
+        """Seconds until another replica may take one of our shards; 0 if this process holds none."""
         return min((shard.elector.remaining() for shard in self._shards if shard.held), default=0.0)
 
     def check(self, number: int) -> float:
-        """The fence of one shard, see :meth:`Elector.check`.
+        """The fence of one shard (see :meth:`Elector.check`): call it right before every write.
+
+        Returns:
+            Seconds that the write may take.
 
         Raises:
-            NotLeader: this process may not write its targets now.
+            NotLeader: this process may not write the shard's targets now.
         """
         shard = self._shards[number]
         seconds = shard.elector.check()
@@ -171,10 +183,10 @@ class Shards:
             raise NotLeader(f"{self.identity} may not write: shard {number} is being taken, or handed over")
         return seconds
 
-    # --- what the hub reports ----------------------------------------------------------------------
+    # --- calls from the hub ------------------------------------------------------------------------
 
     def use(self, mark: str) -> None:
-        """Another registry is in force here. Our Leases say so once no write is under way that it forbids."""
+        """Put another registry in force; our Leases carry its ``mark`` once :meth:`Holder.leaving` is False."""
         if mark == self._wanted or self.count == 1:
             return
         self._wanted = mark
@@ -184,7 +196,7 @@ class Shards:
             self._mark = mark
 
     def keep(self) -> None:
-        """At the end, do not release the Leases of shards for which a write may still be under way."""
+        """Before the end of :meth:`run`: do not release the Leases of shards that may still have a write under way."""
         for shard in self._shards:
             if self._holder.busy(shard.number):
                 shard.elector.keep()
@@ -192,7 +204,7 @@ class Shards:
     # --- running -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Take part until cancelled, then release all Leases at the same time. Let writes end before."""
+        """Take part in all elections until cancelled, then release all Leases at once. Let writes end before."""
         try:
             async with asyncio.TaskGroup() as group:
                 for shard in self._shards:
@@ -228,7 +240,7 @@ class Shards:
             log.error("%s failed", task.get_name(), exc_info=error)
 
     def _led(self, shard: Shard, leading: bool) -> None:
-        """A Lease was taken or lost."""
+        """Called when this process has taken or lost a Lease."""
         shard.free = shard.look_at = None
         if not leading:
             shard.confirmed = False
@@ -242,10 +254,10 @@ class Shards:
             self._spawn(self._confirm(shard), f"confirming shard {shard.number}")
 
     async def _confirm(self, shard: Shard) -> None:
-        """A Lease was taken: keep it if all the others, read after that, say the same as it does."""
+        """Read all other Leases after taking one; keep it if they state the same shards and registry."""
         while shard.elector.leading:
             written = shard.elector.seen
-            # If it does not say yet what it should, it will with its next renewal.
+            # Our own Lease must carry our statement before the others are read; the next renewal writes it.
             if written is not None and written.notes.get(REGISTRY) == (self._mark if self.count > 1 else None):
                 with suppress(HubError):
                     await self._peers.refresh()
@@ -254,7 +266,7 @@ class Shards:
             await self._clock.sleep(self._shares.pace)
 
     def _settle(self, shard: Shard) -> None:
-        """All other Leases were read after we took this one."""
+        """Decide whether to keep a Lease, now that all others were read after it was taken."""
         if not shard.elector.leading:
             return
         if why := self._obstacle():
@@ -265,7 +277,7 @@ class Shards:
         self._holder.changed()
 
     def _leave(self, shard: Shard, to: str, why: str) -> None:
-        """Give a Lease back once the writes under way have ended."""
+        """Give a Lease back once the writes under way have ended; ``to``: who may take it first, "" = any replica."""
         if shard.elector.leading and not shard.leaving:
             log.info("shard %d is given back: %s", shard.number, why)
             shard.leaving, shard.handed_to = True, to
@@ -277,10 +289,10 @@ class Shards:
             await self._clock.sleep(WRITE_POLL)
         shard.quit.set()
 
-    # --- who may take ------------------------------------------------------------------------------
+    # --- calls from the electors -------------------------------------------------------------------
 
     def notes(self, number: int) -> Mapping[str, str]:
-        """The annotations that our writes put on a Lease."""
+        """The annotations to write on a Lease."""
         notes = {SHARDS: str(self.count), REGISTRY: self._mark} if self.count > 1 else {}
         if withheld := self._holder.withheld():
             notes[ANNOTATION_WITHHELD] = withheld
@@ -289,7 +301,7 @@ class Shards:
         return notes
 
     def noticed(self, number: int, record: LeaseRecord) -> None:
-        """A Lease was read."""
+        """Called with a Lease that its elector has read."""
         self._peers.widen(record)
         shard = self._shards[number]
         if not shard.elector.leading:
@@ -298,7 +310,7 @@ class Shards:
             self._asked(shard, who)
 
     def admits(self, number: int, record: LeaseRecord | None) -> bool:
-        """Whether a Lease that nobody holds may be taken now."""
+        """Whether to take a free Lease now."""
         why = self._obstacle()
         if why and why != self._logged:
             log.info("%s takes no shard: %s", self.identity, why)
@@ -313,13 +325,13 @@ class Shards:
     def _obstacle(self) -> str:
         return self._peers.obstacle(self._mark)
 
-    # --- dealing with the other replicas -----------------------------------------------------------
+    # --- agreement and fair shares -----------------------------------------------------------------
 
     async def _look_again(self) -> None:
         self._shares.look_again(self._obstacle)
 
     async def _deal(self) -> None:
-        """Do what follows from what the other replicas hold and say."""
+        """React to the other replicas' Leases: give ours back, agree on a new registry, or ask for a shard."""
         if self._shares.load and self._peers.counts_differ():
             for shard in self._shards:
                 self._leave(shard, "", self._obstacle())
@@ -329,7 +341,7 @@ class Shards:
             await self._shares.ask(self._mark)
 
     async def _agree(self) -> None:
-        """Write the registry in force here on our Leases, and see whether all others say the same."""
+        """Write the mark of the registry in force on our Leases, and set ``agreed`` once all others carry it."""
         if self.agreed:
             return
         if self._mark != self._wanted:
@@ -346,6 +358,6 @@ class Shards:
             self._holder.changed()
 
     def _asked(self, shard: Shard, who: str) -> None:
-        """A replica asks for a shard of ours: it gets the shard while it holds at least two fewer than we do."""
+        """Give a shard to the replica that asks for it, if that replica holds at least two fewer than this one."""
         if shard.held and self._mark == self._wanted and self._shares.grants(who):
             self._leave(shard, who, f"to {who}, which holds fewer")

@@ -1,4 +1,4 @@
-"""Fair shares of the Leases: which free one to take when, and when to ask another replica for one of its own."""
+"""Keeps the replicas' shares of the Leases fair: when to take a free Lease, and when to ask another replica for one."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from hub.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 TAKE_ALL: Final = 3.0
-"""Seconds within which a replica that is alone takes all shards."""
+"""Seconds within which the only replica takes all shards."""
 LONGEST_IDENTITY: Final = 256
-"""Characters; a longer request was not written by a hub."""
+"""Characters; a longer identity in a request was not written by a hub, and is ignored."""
 
 
 class Shares:
-    """What this replica holds, compared with the others.
+    """Compares the number of shards that this replica holds with those of the others.
 
     Args:
-        shards: all of them, by number.
-        peers: what the others hold.
-        identity: who we are.
+        shards: all shards, by number.
+        peers: the Leases of the other replicas.
+        identity: of this process.
         clock: of the election.
         retry: seconds; the retry period of the election.
 
@@ -48,18 +48,18 @@ class Shares:
 
     @property
     def load(self) -> int:
-        """How many Leases are ours."""
+        """The number of Leases that this replica holds and is not giving away."""
         return sum(shard.elector.leading and not shard.leaving for shard in self._shards)
 
     # --- free Leases -------------------------------------------------------------------------------
 
     def take(self, shard: Shard, record: LeaseRecord | None, *, ready: bool) -> bool:
-        """Whether to take a free Lease now; if not, notes when to look at it again.
+        """Whether to take a free Lease now; if not, sets ``shard.look_at`` to the time of the next read.
 
         Args:
-            shard: nobody holds its Lease.
-            record: the Lease; None = there is none.
-            ready: nothing else prevents that this replica takes one.
+            shard: the shard of the free Lease.
+            record: the Lease; None = it does not exist.
+            ready: whether this replica's Leases carry the mark of the registry in force.
         """
         now = self._clock.now()
         version = record.version if record is not None else ""
@@ -75,26 +75,33 @@ class Shares:
         return not wait
 
     def _due(self, since: float, record: LeaseRecord | None) -> float:
-        """When to take a Lease that has been free ``since``."""
+        """The time at which this replica may take a Lease that has been free ``since``."""
         to = record.notes.get(HANDED) if record is not None else None
         if self._identity in (to, record.holder if record is not None else ""):
             return float("-inf")
         fair = -(-len(self._shards) // len(self._peers.holders() | {self._identity}))
-        if to or self.load >= fair:  # it is for another replica, which has one retry period to take it
+        if to or self.load >= fair:
+            # The Lease is meant for another replica, which gets one retry period to take it.
             return max(self._next_take, since + self._retry)
         return self._next_take
 
     def _counted(self) -> bool:
-        """Whether the first Lease says our number of shards: a replica with another number reads it there."""
+        """Whether the first Lease states our number of shards: replicas with a different number read it there."""
         return count_of(self._shards[0].elector.seen) == len(self._shards)
 
     def look_again(self, obstacle: Callable[[], str]) -> None:
-        """Have one free Lease looked at that may be taken by now; each replica starts at another one."""
+        """Make the elector of one free Lease that may be taken by now read it.
+
+        Replicas start at different Leases, so that they do not compete for the same one.
+
+        Args:
+            obstacle: returns why no Lease may be taken; "" = nothing.
+        """
         now, start = self._clock.now(), crc32(self._identity.encode()) % len(self._shards)
         if now < self._next_take:
             return
         if not self._counted() and not obstacle():
-            self._shards[0].elector.nudge()  # another replica has just created it
+            self._shards[0].elector.nudge()  # another replica may have just created it
             return
         for shard in (*self._shards[start:], *self._shards[:start]):
             if shard.look_at is not None and shard.look_at <= now and not shard.elector.leading:
@@ -105,14 +112,14 @@ class Shares:
     # --- Leases that others hold -------------------------------------------------------------------
 
     def hurry(self) -> None:
-        """This replica has one Lease more: it may ask for the next one at once."""
+        """Allow the next request at once, since this replica has just got a Lease."""
         self._next_request = float("-inf")
 
     async def ask(self, mark: str) -> None:
-        """Ask the replica that holds the most for a Lease, while it holds at least two more than we do.
+        """Ask the replica that holds the most Leases for one, if it holds at least two more than this replica.
 
         Args:
-            mark: the registry that the replica and we divide.
+            mark: of the registry that this replica divides; a Lease with another mark is not asked for.
 
         Raises:
             HubError: a Lease could not be read or written.
@@ -120,7 +127,7 @@ class Shares:
         now = self._clock.now()
         loads = self._peers.loads()
         if now < self._next_request or not loads:
-            return  # a free Lease is taken first
+            return  # too early, or a Lease is free: take that one first
         most, rich = max((load, identity) for identity, load in loads.items())
         if most - self.load < 2:
             return
@@ -133,7 +140,11 @@ class Shares:
                 return
 
     def _request(self, rich: str, mark: str, record: LeaseRecord) -> LeaseRecord | None:
-        """A Lease with our request on it; None if another replica holds it or has asked for it."""
+        """The Lease with our request as an annotation.
+
+        None if ``rich`` no longer holds it, another replica has asked for it, or it states another number of shards or
+        registry.
+        """
         notes = record.notes
         other = notes.get(WANTED, self._identity) != self._identity
         if record.holder != rich or other or notes.get(REGISTRY) != mark or count_of(record) != len(self._shards):
@@ -141,7 +152,7 @@ class Shares:
         return replace(record, notes={**notes, WANTED: self._identity})
 
     def grants(self, who: str) -> bool:
-        """Whether a replica that asks for a Lease of ours gets it: it holds at least two fewer than we do."""
+        """Whether to give a Lease to the replica that asks for one: if it holds at least two fewer than this one."""
         if who == self._identity or len(who) > LONGEST_IDENTITY:
             return False
         promised = sum(shard.handed_to == who for shard in self._shards)
