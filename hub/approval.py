@@ -1,4 +1,4 @@
-"""Approvals name a hash of the withheld removal; the hash is the same in every replica.
+"""Approvals of withheld removals: an approval names a hash of the removal, which is the same in every replica.
 
 A withheld removal may grow or shrink before an operator approves it. The most recent withheld sets are therefore kept
 by hash, so that a late approval still applies to the set that the operator saw.
@@ -16,7 +16,7 @@ ISSUED_LIMIT: Final = 8
 """Number of withheld sets that are kept."""
 
 Issued = tuple[tuple[str, frozenset[str]], ...]
-"""Hash and content of the most recent withheld sets, oldest first."""
+"""The most recent withheld sets as (hash, content) pairs, oldest first."""
 
 
 def approval_hash(*what: object) -> str:
@@ -25,11 +25,11 @@ def approval_hash(*what: object) -> str:
 
 
 def issue(issued: Issued, name: str, content: frozenset[str]) -> Issued:
-    """Add a set that is withheld now, as the newest."""
+    """Add a withheld set as the newest entry, and drop the oldest entries beyond :data:`ISSUED_LIMIT`."""
     others = tuple(entry for entry in issued if entry[0] != name)
     return (*others, (name, content))[-ISSUED_LIMIT:]
 
 
 def approved_of(issued: Issued, approvals: Collection[str]) -> frozenset[str]:
-    """The items of all approved sets."""
+    """The union of the contents of all approved sets."""
     return frozenset(item for name, content in issued if name in approvals for item in content)

@@ -1,6 +1,7 @@
-"""Durations as Go writes them: the one grammar of clusters.yaml, of flags and of providers' configurations.
+"""Parse durations in Go's syntax: the same grammar for clusters.yaml, flags and providers' configurations.
 
-Callers choose the words and whether to quote what was written: a provider's configuration is never quoted.
+The errors are fragments such as "must not be negative" and never quote the input, because a provider's configuration
+must not be quoted. Callers turn them into full messages.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from decimal import Decimal
 from typing import Final
 
 PATTERN: Final = r"(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+|0"
-"""For JSON Schemas. A zero needs no unit, as in Go."""
+"""Regular expression of a duration, also used in JSON Schemas. A zero needs no unit, as in Go."""
 MAX_LENGTH: Final = 63
-"""Characters; the longest that Go prints has 25."""
+"""Maximum number of characters; the longest duration that Go prints has 25."""
 MAX_NANOSECONDS: Final = 2**63 - 1
-"""Go's time.Duration ends here (about 292 years)."""
+"""Maximum of Go's time.Duration (about 292 years)."""
 
 _WHOLE: Final = re.compile(PATTERN)
 _PART: Final = re.compile(r"([0-9.]+)(ns|us|µs|ms|s|m|h)")
@@ -26,11 +27,11 @@ class Malformed(ValueError):
 
 
 def parse(text: str) -> float:
-    """Seconds of a duration: ``300ms``, ``1h30m``, ``0s``, ``0``; never negative.
+    """Convert a duration such as ``300ms``, ``1h30m``, ``0s`` or ``0`` to seconds; the result is never negative.
 
     Raises:
-        Malformed: it is something else, such as a number without a unit.
-        ValueError: it is negative or too long.
+        Malformed: the text is not a duration, for example a number without a unit.
+        ValueError: the duration is negative, or longer than :data:`MAX_NANOSECONDS`.
     """
     if text.startswith("-"):
         raise ValueError("must not be negative")

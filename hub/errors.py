@@ -1,7 +1,7 @@
-"""Every error the hub raises on purpose, as one tree.
+"""All errors that the hub raises on purpose, as one tree.
 
     HubError
-    ├── UsageError                 a wrong flag, file, context: one line, exit > 1, never a traceback
+    ├── UsageError                 a wrong flag, file or context: one line, exit code > 1, no traceback
     │   ├── RegistryError          clusters.yaml: carries every Problem of the file at once
     │   └── KubeconfigError        a kubeconfig that cannot or must not be used
     ├── CredentialError            a token, certificate or exec plugin gave no usable credential
@@ -11,8 +11,8 @@
     │   └── BadAnswer              a success status with an unusable body (garbage, cut short, too large)
     ├── ClusterUnreachable         no answer at all: DNS, refused, reset, timed out
     ├── CertificateRejected        a TLS certificate was rejected
-    ├── ProviderError              a provider could not answer: see hub.plugin
-    └── NotLeader                  this process may not write now
+    ├── ProviderError              a provider could not answer; see hub.plugin
+    └── NotLeader                  this process must not write now
 
 A message names the cause, the place and, if there is one, the next step. It never quotes a credential. It quotes an
 HTTP body only if that is a Kubernetes ``Status``, cut to 256 characters.
@@ -29,7 +29,7 @@ REASON_LIMIT = 64
 
 
 def one_line(text: str, limit: int | None = None) -> str:
-    """Escape line breaks and terminal codes in foreign text, and cut it to ``limit`` characters."""
+    """Escape line breaks and terminal codes in untrusted text, and cut it to ``limit`` characters (None: no limit)."""
     text = text[:limit]
     if text.isprintable():
         return text
@@ -37,22 +37,22 @@ def one_line(text: str, limit: int | None = None) -> str:
 
 
 class HubError(Exception):
-    """Base of everything the hub raises on purpose."""
+    """Base class of all errors that the hub raises on purpose."""
 
 
 class UsageError(HubError):
-    """The user's mistake; shown as one line without a traceback."""
+    """A mistake of the user; shown as one line without a traceback."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One finding in a file a user wrote.
+    """One problem in a file that a user wrote.
 
     Attributes:
         file: the path as the user gave it.
-        line: 1-based; 0 if the finding concerns the whole file (such as an unreadable file).
-        column: 1-based; 0 like ``line``.
-        path: the key's path, ``clusters[2].provider.name``; empty for the whole file.
+        line: 1-based; 0 if the problem concerns the whole file, for example if it can't be read.
+        column: 1-based; 0 if ``line`` is 0.
+        path: the key's path, such as ``clusters[2].provider.name``; empty for the whole file.
         message: what is wrong, in one sentence without a full stop.
         hint: the next step, such as a "did you mean"; may be empty.
     """
@@ -72,7 +72,7 @@ class Problem:
 
 
 class RegistryError(UsageError):
-    """clusters.yaml cannot be used; ``problems`` lists everything wrong with it, in file order."""
+    """clusters.yaml cannot be used; ``problems`` lists all problems in it, in file order."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -80,7 +80,7 @@ class RegistryError(UsageError):
 
 
 class KubeconfigError(UsageError):
-    """A kubeconfig cannot be read, lacks a required entry, or uses a forbidden feature."""
+    """A kubeconfig can't be read, lacks a required entry, or uses a forbidden feature."""
 
 
 class CredentialError(HubError):
@@ -92,9 +92,9 @@ class ApiError(HubError):
 
     Attributes:
         status: the HTTP status, or the ``code`` of a Status object inside a watch.
-        reason: the Status' machine-readable reason (cut), or "".
-        message: the Status' message (cut, on one line), or the HTTP reason phrase.
-        retry_after: seconds the server asked to wait, or None.
+        reason: the Status object's machine-readable reason, cut to 64 characters, or "".
+        message: the Status object's message on one line, cut to 256 characters, or the HTTP reason phrase.
+        retry_after: seconds that the server asks the client to wait, or None.
         causes: (field path, message) pairs of a 422.
     """
 
@@ -138,11 +138,11 @@ class AlreadyExists(ApiError):
 
 
 class Expired(ApiError):
-    """410: the resourceVersion or the continue token is too old; a new list is needed."""
+    """410: the resourceVersion or the continue token is too old; the client must list again."""
 
 
 class Invalid(ApiError):
-    """422: the server refused the object; ``causes`` names the fields."""
+    """422: the server refuses the object; ``causes`` names the fields."""
 
 
 class TooManyRequests(ApiError):
@@ -154,7 +154,7 @@ class ServerFault(ApiError):
 
 
 class BadAnswer(ApiError):
-    """A success status with an unusable body: garbage, cut short, of another kind, or too large."""
+    """A success status with an unusable body: garbage, cut short, of an unexpected kind, or too large."""
 
 
 class ClusterUnreachable(HubError):
@@ -166,7 +166,7 @@ class ClusterUnreachable(HubError):
 
 
 class CertificateRejected(HubError):
-    """The server's or the client's certificate was rejected: retrying does not help, replace the certificate."""
+    """The server's or the client's certificate was rejected. Retrying doesn't help; replace the certificate."""
 
 
 class ProviderError(HubError):
@@ -174,4 +174,4 @@ class ProviderError(HubError):
 
 
 class NotLeader(HubError):
-    """A write would start while this process does not hold the lease."""
+    """A write was about to start while this process does not hold the Lease."""

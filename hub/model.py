@@ -1,9 +1,9 @@
-"""The vocabulary: plain frozen values that stages take and return.
+"""The shared data types: plain frozen values that the stages take and return.
 
-Nothing here knows how a value is fetched, stored or written. EndpointSlice parts carry the API's own
-field names on the wire (``rename``), so that an observed slice decodes into the very values that the
-desired one is made of and "equal" means equal bytes. Values are shared, not copied: the thousand
-endpoints of a cluster exist once, however many Services publish them. Never mutate the dicts in here.
+This module does not fetch, store or write anything. The parts of an EndpointSlice use the API's field names on the wire
+(``rename``), so an observed slice decodes into the same types that a desired slice is built from, and equal values
+encode to equal bytes. Values are shared, not copied: the thousand endpoints of a cluster exist once, however many
+Services publish them. The dicts in these values must never be mutated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 MANAGED_BY: Final = "endpointslice-hub"
-"""Value of the managed-by label on everything this product writes."""
+"""Value of the managed-by label on everything that the hub writes."""
 
 LABEL_SERVICE_NAME: Final = "kubernetes.io/service-name"
 LABEL_MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
@@ -29,16 +29,16 @@ ANNOTATION_LEASE: Final = "endpointslice-hub/lease"
 ANNOTATION_STATE: Final = "endpointslice-hub/state"
 ANNOTATION_PAUSED: Final = "endpointslice-hub/paused"
 ANNOTATION_WITHHELD: Final = "endpointslice-hub/removals-withheld"
-"""Of a Lease, and of the last accepted registry: hash of the removal that is withheld; who comes after goes by it."""
+"""Set on a Lease and on the last accepted registry: hash of the withheld removal, read by the next leader."""
 ANNOTATION_CLUSTER_UID: Final = "endpointslice-hub/cluster-uid"
-"""Of the source cluster: its kube-system Namespace's UID."""
+"""UID of the source cluster, which is the UID of its kube-system Namespace."""
 
 LOCAL: Final = "local"
 """Name of the built-in cluster: the hub cluster itself."""
 
 
 class TargetKey(NamedTuple):
-    """A target: the hub Service whose slices we own."""
+    """A target: a hub Service whose slices the hub owns."""
 
     namespace: str
     name: str
@@ -58,7 +58,7 @@ class ObjectKey(NamedTuple):
 
 
 class NodeAddress(msgspec.Struct, frozen=True, gc=False):
-    """One entry of a Node's ``status.addresses``: ``type`` is InternalIP, ExternalIP, Hostname."""
+    """One entry of a Node's ``status.addresses``; ``type`` is, for example, InternalIP, ExternalIP or Hostname."""
 
     type: str
     address: str
@@ -73,19 +73,19 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
-    """What the hub keeps of a remote Node (about 1 KB of the 12 KB on the wire).
+    """The parts of a remote Node that the hub keeps (about 1 KB of the 12 KB on the wire).
 
     Attributes:
         name: the Node's name; unique in its cluster.
-        ready: status of the Ready condition: ``True``, ``False`` or ``Unknown`` (also when absent).
-        ready_since: when ``ready`` last changed, RFC 3339 in the remote cluster's time, or "".
-        created: creationTimestamp, RFC 3339; compares as a string.
+        ready: status of the Ready condition: ``True``, ``False`` or ``Unknown``; ``Unknown`` if there is no condition.
+        ready_since: when ``ready`` last changed, RFC 3339 by the remote cluster's clock, or "".
+        created: creationTimestamp, RFC 3339; can be compared as a string.
         labels: all labels; read-only.
-        addresses: as reported, unchecked: a remote kubelet may report anything.
+        addresses: as reported and unchecked: a remote kubelet may report anything.
         provider_id: ``spec.providerID``, unchecked.
         system_uuid: ``status.nodeInfo.systemUUID``, unchecked.
-        unschedulable: cordoned.
-        deleting: has a deletionTimestamp.
+        unschedulable: whether the node is cordoned.
+        deleting: whether the node has a deletionTimestamp.
     """
 
     name: str
@@ -101,16 +101,16 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     taints: tuple[Taint, ...] = ()
 
 
-# --- resolutions: what a provider says of one node ---------------------------------------------
+# --- resolutions: a provider's answer for one node ---------------------------------------------
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
-    """The provider knows the node; ``addresses`` are IP addresses as strings, any family, unchecked.
+    """The provider knows the node.
 
     Attributes:
-        addresses: all that are the node's own, in order of preference; the first of each family that the cluster
-            allows is published.
-        zone: overrides the node's topology label where set.
+        addresses: all IP addresses of the node, as unchecked strings of any family, in order of preference. The hub
+            publishes the first address of each family that the cluster's policy allows.
+        zone: overrides the node's topology label if set.
     """
 
     addresses: tuple[str, ...]
@@ -118,19 +118,19 @@ class Found(msgspec.Struct, frozen=True, gc=False):
 
 
 class Absent(msgspec.Struct, frozen=True, gc=False):
-    """A complete answer says there is no address for this node."""
+    """The provider gave a complete answer, and it contains no address for this node."""
 
     reason: str
 
 
 class Unknown(msgspec.Struct, frozen=True, gc=False):
-    """No statement: something that was asked was broken or is not ready. Removes nothing."""
+    """The provider could not tell, for example because a backend is down or not ready. Removes nothing."""
 
     reason: str
 
 
 AMBIGUOUS: Final = "ambiguous"
-"""What the reason of an Unknown begins with where there are several candidates: somebody has to tidy up."""
+"""Prefix of the reason of an :class:`Unknown` if a node has several candidates and an operator must remove some."""
 
 Resolution = Found | Absent | Unknown
 
@@ -148,13 +148,16 @@ class Conditions(msgspec.Struct, frozen=True, gc=False):
 
 PUBLISHED: Final = Conditions(ready=True, serving=True, terminating=False)
 DRAINING: Final = Conditions(ready=False, serving=True, terminating=True)
-"""Leaving, cordoned or unreachable with a policy: consumers fall back on it when nothing is ready."""
+"""For endpoints that leave, are cordoned, or are unreachable and drained by policy.
+
+Consumers use them only if no endpoint is ready.
+"""
 FAILED: Final = Conditions(ready=False, serving=False, terminating=False)
-"""The probe says no."""
+"""For endpoints whose health check fails."""
 
 
 class ObjectReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What an endpoint stands for."""
+    """The object that an endpoint stands for, such as a Node or a Pod."""
 
     kind: str = ""
     name: str = ""
@@ -169,7 +172,7 @@ class NamedHint(msgspec.Struct, frozen=True, gc=False):
 
 
 class Hints(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """Topology hints; only a copied endpoint of the same cluster carries them."""
+    """Topology hints; only endpoints that are copied within the hub cluster have them."""
 
     for_zones: tuple[NamedHint, ...] = ()
     for_nodes: tuple[NamedHint, ...] = ()
@@ -202,7 +205,7 @@ class Port(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="ca
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """Owner of a slice: the Service, without blockOwnerDeletion."""
+    """Owner of a slice. The hub sets the Service as the owner, without blockOwnerDeletion."""
 
     api_version: str = ""
     kind: str = ""
@@ -216,13 +219,13 @@ class Slice(msgspec.Struct, frozen=True):
     """An EndpointSlice, observed or desired.
 
     Attributes:
-        resource_version: "" for one that does not exist yet.
-        address_type: ``IPv4`` or ``IPv6`` (an observed one may also be ``FQDN``).
+        resource_version: "" if the slice does not exist yet.
+        address_type: ``IPv4`` or ``IPv6``; an observed slice may also be ``FQDN``.
         labels: read-only.
         annotations: read-only.
-        endpoints: never None; an absent list reads as empty.
-        ports: sorted as published; never None.
-        deleting: has a deletionTimestamp.
+        endpoints: empty if the API object has no list.
+        ports: in the order in which they are published; empty if the API object has no list.
+        deleting: whether the slice has a deletionTimestamp.
     """
 
     namespace: str
@@ -239,17 +242,17 @@ class Slice(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> TargetKey:
-        """The Service this slice is of, by its service-name label."""
+        """The Service that this slice belongs to, by its service-name label."""
         return TargetKey(self.namespace, self.labels.get(LABEL_SERVICE_NAME, ""))
 
     @property
     def cluster(self) -> str:
-        """The source cluster, by label."""
+        """The source cluster, by the source-cluster label; "" if the label is missing."""
         return self.labels.get(LABEL_SOURCE_CLUSTER, "")
 
 
 class ServicePort(msgspec.Struct, frozen=True, gc=False):
-    """A port of a Service. ``target_port`` is an int, or a str where the Service names a port."""
+    """A port of a Service. ``target_port`` is a number, or a port name as a str."""
 
     port: int
     name: str = ""
@@ -260,14 +263,14 @@ class ServicePort(msgspec.Struct, frozen=True, gc=False):
 
 
 class Service(msgspec.Struct, frozen=True):
-    """What the hub keeps of a Service.
+    """The parts of a Service that the hub keeps.
 
     Attributes:
-        families: ``spec.ipFamilies`` in order: ``IPv4``, ``IPv6``; one entry at least.
-        selector: True where the Service selects Pods itself.
+        families: ``spec.ipFamilies`` in order: ``IPv4``, ``IPv6``; at least one entry.
+        selector: whether the Service has a selector.
         kind: ``spec.type``.
-        headless: clusterIP is None.
-        local_policies: of ``externalTrafficPolicy`` and ``internalTrafficPolicy``, those that are Local.
+        headless: whether ``spec.clusterIP`` is "None".
+        local_policies: which of ``externalTrafficPolicy`` and ``internalTrafficPolicy`` are Local.
     """
 
     namespace: str
@@ -294,20 +297,24 @@ class Service(msgspec.Struct, frozen=True):
 
 
 class EndpointView(msgspec.Struct, frozen=True):
-    """One (service, service-port, endpoint) of a cluster, for whoever routes traffic himself.
+    """One (Service, Service port, endpoint) combination of a cluster, for proxies that route traffic themselves.
+
+    Views can be gathered: one view per Service port then lists the addresses of all endpoints.
 
     Attributes:
-        name: of the view, unique in its cluster and namespace; the same for the same Service, port and address.
+        name: the view's name, unique in its cluster and namespace; the same Service, port and address give the same
+            name.
         kind: the Service's ``spec.type``.
         port: the Service's port.
-        port_name: its name; "" where it has none.
-        target_port: as the Service says it: a number or a name.
-        addresses: one; all of them, sorted, where views are gathered per port.
-        resolved_port: where the endpoint listens, as its slice says; None where it does not, or not one for all.
-        serving, terminating: the endpoint's conditions; only endpoints that are ready are shown.
-        node_name: as the slice says; "" where it does not, and where views are gathered.
-        zone: likewise.
-        stale: the cluster gives no answers at present: this is the last known good.
+        port_name: the name of the Service's port; "" if it has none.
+        target_port: the Service's targetPort, a number or a name.
+        addresses: one address; in a gathered view, all addresses, sorted.
+        resolved_port: the port that the endpoint listens on, from its slice; None if the slice has none, or if the
+            endpoints of a gathered view have different ports.
+        serving, terminating: the endpoint's conditions; only ready endpoints have views.
+        node_name: from the slice; "" if the slice has none, and in a gathered view.
+        zone: from the slice; "" if the slice has none, and in a gathered view.
+        stale: whether the cluster gives no answers now, so that the view shows the last known good state.
     """
 
     cluster: str
@@ -329,7 +336,7 @@ class EndpointView(msgspec.Struct, frozen=True):
 
 
 class ConfigMap(msgspec.Struct, frozen=True):
-    """What the hub keeps of a ConfigMap. ``data`` is read-only."""
+    """The parts of a ConfigMap that the hub keeps. ``data`` is read-only."""
 
     namespace: str
     name: str
@@ -340,20 +347,20 @@ class ConfigMap(msgspec.Struct, frozen=True):
 
 
 class SourceView(msgspec.Struct, frozen=True):
-    """What one source cluster offers right now, after eligibility, resolution and address policy.
+    """The endpoints that one source cluster offers now, after eligibility, resolution and address policy.
 
-    One value is shared by every target with the same source and node policy; a change makes a new one.
+    All targets with the same source and node policy share one value. A change produces a new value.
 
     Attributes:
         cluster: the source cluster's name.
-        unknown: None where ``endpoints`` is a complete statement; otherwise why it is not. An unknown
-            view removes and changes nothing; its ``endpoints`` are the last known good, where there are
-            any, and are published where they are missing (a new target, a recreated Service).
-        endpoints: family -> address -> endpoint, both deterministic in order.
-        unknown_nodes: nodes that exist and are eligible but whose address is not known: what is
-            published for them (by targetRef) stays as it is.
-        gone_complete: names of all nodes in the complete list, eligible or not: a published endpoint
-            whose node is not in here is *gone*, any other departure is *filtered*.
+        unknown: None if ``endpoints`` is a complete statement, else the reason why it is not. An unknown view neither
+            removes nor changes published endpoints. Its ``endpoints`` are the last known good ones, if there are any,
+            and are published if they are missing (for a new target or a recreated Service).
+        endpoints: family -> address -> endpoint, both in a deterministic order.
+        unknown_nodes: names of existing, eligible nodes whose address is not known: published endpoints with a
+            targetRef to them stay unchanged.
+        gone_complete: names of all nodes in the complete list, eligible or not. A departing endpoint is *gone* if its
+            node is not among them, and *filtered* otherwise.
     """
 
     cluster: str
@@ -362,32 +369,34 @@ class SourceView(msgspec.Struct, frozen=True):
     unknown_nodes: frozenset[str] = frozenset()
     gone_complete: frozenset[str] = frozenset()
     addresses_complete: frozenset[str] | None = None
-    """For sources without Nodes (a copied Service): every address in the complete answer, whatever the
-    address policy made of it. A departure is *gone* when its address is not in here. None: by Node name."""
+    """For sources without Nodes (such as a copied Service): all addresses in the complete answer, whether or not the
+    address policy accepts them. A departing endpoint is *gone* if its address is not among them. None: departures are
+    judged by ``gone_complete``."""
     complete: bool = True
-    """False: parts are missing; may add and change, removes nothing."""
+    """Whether the answer has all parts. An incomplete view adds and changes endpoints, but removes none."""
     hostnames: Mapping[str, str] = {}
-    """Address -> hostname, where the source brings its own; endpoints in here never carry one."""
+    """Address -> hostname, if the source provides hostnames; the endpoints themselves have none unless ``copied``."""
     ports: tuple[Port, ...] | None = None
-    """Ports a source brings; they resolve a Service's named targetPort."""
+    """Ports that the source provides; they resolve a Service's named targetPort."""
     port_sets: Mapping[str, tuple[Port, ...]] = {}
-    """Address -> ports, for endpoints that serve others than ``ports``."""
+    """Address -> ports, for endpoints whose ports differ from ``ports``."""
     copied: bool = False
-    """The endpoints are another Service's and carry their hostnames themselves."""
+    """Whether the endpoints are copies of another Service's endpoints, which carry their own hostnames."""
     kept_only: frozenset[str] = frozenset()
-    """Addresses in ``endpoints`` whose node is not Ready: a target that publishes one of them keeps it, no target adds
-    it."""
+    """Addresses in ``endpoints`` whose node is not Ready: a target that publishes such an address keeps it, and no
+    target adds it."""
     adopted: bool = False
-    """Unknown, and ``endpoints`` are what a target published, verdicts and all: no word of the source's."""
+    """Whether the source is unknown and ``endpoints`` are what a target published, including conditions set by health
+    verdicts, instead of an answer of the source."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something an operator may want to know, found while deciding; holds as long as it is reported.
+    """A fact about a decision that an operator may want to know; true as long as decisions report it.
 
     Attributes:
-        reason: the Event's reason, CamelCase.
+        reason: the Event's reason, in CamelCase.
         message: one sentence.
-        objects: the nodes, addresses or slices it is about, sorted.
+        objects: the nodes, addresses, slices or clusters that the finding is about, usually sorted.
     """
 
     reason: str
@@ -396,12 +405,12 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def few(names: Sequence[str], most: int) -> str:
-    """The first so many of some names for a message, and how many more there are."""
+    """The first ``most`` names, joined by commas for a message, and the number of the other names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
-# --- what an endpoint provider offers, and what a provider type says of the guard -----------------
+# --- an endpoint provider's answer, and a provider type's guard defaults --------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,11 +418,11 @@ class SnapshotEndpoint:
     """One endpoint as an EndpointProvider knows it.
 
     Attributes:
-        name: what stands behind it (a node, a record), unique in the snapshot.
-        addresses: all of its IP addresses, unchecked, in order of preference; the first of each family that the
-            cluster allows is published.
-        ready, serving, terminating: as in an EndpointSlice.
-        ports: what this one serves, where that differs from the snapshot's ``ports``; None = it does not.
+        name: name of the node or record behind the endpoint, unique in the snapshot.
+        addresses: all of its IP addresses, unchecked, in order of preference. The hub publishes the first address of
+            each family that the cluster's policy allows.
+        ready, serving, terminating: conditions as in an EndpointSlice.
+        ports: the endpoint's ports if they differ from the snapshot's ``ports``, else None.
     """
 
     name: str
@@ -431,15 +440,15 @@ class SnapshotEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything an EndpointProvider offers at one moment.
+    """All endpoints that an EndpointProvider offers at one moment.
 
     Attributes:
-        endpoints: order does not matter.
-        complete: False when parts are missing (rejected rows): may add and change, removes nothing.
-        ports: where the source brings its own ports; None otherwise. A Service's named targetPort is looked
-            up in here, by the port's name.
-        problems: one line for each thing that was left out.
-        copied: the endpoints are another Service's and published as they stand, hostnames included.
+        endpoints: in any order.
+        complete: False if parts are missing, for example rejected rows. An incomplete snapshot adds and changes
+            endpoints, but removes none.
+        ports: the source's own ports, if it has any, else None. They resolve a Service's named targetPort.
+        problems: one line for each part that was left out.
+        copied: whether the endpoints are copies of another Service's endpoints, published with their hostnames.
     """
 
     endpoints: tuple[SnapshotEndpoint, ...]
@@ -451,7 +460,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class GuardDefaults:
-    """A provider type's own guard defaults; None keeps the hub's."""
+    """Guard defaults of a provider type; None keeps the hub's default."""
 
     empty_results: int | None = None
     max_removal: float | Literal["off"] | None = None
