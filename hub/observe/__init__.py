@@ -1,1 +1,1 @@
-"""What the hub knows of the world: remote clusters, providers' answers, health checks, the hub cluster."""
+"""Collects what the hub knows: remote clusters, answers of providers, health checks, and the hub cluster."""

@@ -1,1 +1,1 @@
-"""Health checks: what to probe, how, and the verdicts. Independent of slices and of Kubernetes."""
+"""Health checks: sends the probes and keeps the verdicts. Independent of slices and of Kubernetes."""

@@ -1,8 +1,8 @@
 """The hub's health verdicts: which addresses targets want probed, and the results.
 
-Every pass of a target says with :meth:`Board.follow` what to probe; targets that ask for the same check of an address
-share one probe. Verdicts are read as values, and a changed verdict wakes the targets that asked for it. While no target
-asks, nothing runs, no socket is open and no memory is used.
+Every pass of a target calls :meth:`Board.follow` with the addresses to probe; targets that ask for the same check of an
+address share one probe. A pass reads the verdicts as plain values, and a changed verdict wakes the targets that asked
+for it. While no target wants a probe, nothing runs, no socket is open and no memory is used.
 """
 
 from __future__ import annotations
@@ -32,23 +32,29 @@ log = logging.getLogger(__name__)
 AT_ONCE: Final = 1.0
 """Seconds within which a new address is probed. An address that is published already is probed within its interval."""
 LOOK: Final = 0.1
-"""Seconds between checks whether the prober itself fails, while a healthy address fails. Checking 5,000 addresses
-takes 2 ms."""
+"""Seconds between checks for a failure of the prober itself, while a healthy address fails. One check of 5,000
+addresses takes 2 ms."""
 LOGGED: Final = 10
-"""Most new verdicts that are logged in each round; the others are only counted."""
+"""Maximum number of new verdicts that are logged in each round; the others are only counted."""
 ROUND: Final = 0.5
-"""Seconds between rounds while no healthy address fails."""
+"""Seconds between rounds of :meth:`Board.run` while no healthy address fails; else they are LOOK seconds apart."""
 
 
 class _Wanted(NamedTuple):
-    """A target that wants an address probed, and the source: a target may have it from two sources."""
+    """A target that wants an address probed, and the source cluster; two of its sources may have the same address."""
 
     target: TargetKey
     cluster: str
 
 
 class _Followed(NamedTuple):
-    """A watch being carried out."""
+    """A watch in progress.
+
+    Attributes:
+        addresses: those of the watch.
+        policy: that of the source cluster; None = no address may be contacted.
+        probed: the addresses that the policy accepts.
+    """
 
     addresses: Mapping[str, Endpoint]
     policy: Policy | None
@@ -56,7 +62,12 @@ class _Followed(NamedTuple):
 
 
 class _Checked(msgspec.Struct, eq=False):
-    """All addresses under one check."""
+    """All addresses under one check.
+
+    Attributes:
+        probes: address -> its probe.
+        wanted: address -> the targets that want it probed.
+    """
 
     check: Check
     opener: Opener
@@ -76,11 +87,11 @@ class Board:
 
     Args:
         on_change: called with the targets whose verdicts, or findings, have changed.
-        folder: of files with certificates (``--credentials-dir``).
+        folder: the folder that files with certificates must be in (``--credentials-dir``).
 
     Attributes:
-        suspected: whether failures are ignored, since the prober itself probably fails.
-        probes: answers since the start: ``passed``, ``timeout``, ``failed``.
+        suspected: whether failures are ignored because the prober itself probably fails.
+        probes: ``passed``, ``timeout`` or ``failed`` -> number of such answers since the start.
     """
 
     def __init__(self, clock: Clock, on_change: Callable[[Iterable[TargetKey]], None], folder: str = ".") -> None:
@@ -96,16 +107,16 @@ class Board:
         self._verdicts: Verdicts = NO_VERDICTS
         self._outdated = False
         self._failing = False
-        """Whether an address with the verdict healthy fails."""
+        """Whether a probe of an address with the verdict healthy has failed; the next check of all addresses resets it."""
         self._looked_at = float("-inf")
         self._changes = 0
-        """New verdicts in this round."""
+        """Number of new verdicts in this round, to limit the log."""
         self._needed = asyncio.Event()
 
     # --- what targets want ------------------------------------------------------------------------
 
     def verdicts(self) -> Verdicts:
-        """The verdicts of this moment."""
+        """The current verdicts."""
         if self._outdated:
             self._outdated = False
             self._verdicts = {check: checked.snapshot() for check, checked in self._checked.items()}
@@ -117,7 +128,7 @@ class Board:
         Args:
             target: the target that asks.
             watches: what to probe, at most one for each source, family and check.
-            policies: by cluster, which addresses may be contacted; without one, none.
+            policies: cluster -> which addresses may be contacted; without a policy, none of the cluster is probed.
         """
         old = self._followed.get(target)
         if not watches and old is None:
@@ -140,7 +151,7 @@ class Board:
             del self._followed[target]
 
     def clear(self) -> None:
-        """Stop all probes, since this hub does not write any more."""
+        """Stop all probes; called when this process no longer writes."""
         for target in list(self._followed):
             self.follow(target, (), {})
         self.suspected = False
@@ -253,7 +264,7 @@ class Board:
         self._on_change({wanted.target for wanted in checked.wanted[address]})
 
     def standing(self) -> Mapping[tuple[str, str], int]:
-        """How many addresses are probed: (cluster, ``healthy``, ``unhealthy`` or ``unknown``) -> number."""
+        """The number of probed addresses, by (cluster, ``healthy``, ``unhealthy`` or ``unknown``)."""
         found: dict[tuple[str, str], int] = {}
         for probe in self._probes():
             verdict = {True: "healthy", False: "unhealthy", None: "unknown"}[probe.verdict]
@@ -277,7 +288,7 @@ class Board:
             )
         for trust in {trust_of(watch.check) for watch in watches if watch.check.mode == "https"}:
             if problem := self._trusts.problem(trust):
-                yield Finding("ProbeCertificates", f"https checks rest: {problem}")
+                yield Finding("ProbeCertificates", f"the certificates of https checks cannot be loaded: {problem}")
 
     # --- suspicion --------------------------------------------------------------------------------
 
@@ -293,7 +304,7 @@ class Board:
                 yield Seen(probe.lane.cluster, probe.passing, probe.at, probe.since, probe.check.interval)
 
     def _look(self, now: float) -> bool:
-        """Update ``suspected``, and return it."""
+        """Update ``suspected`` and return it; False at once if the last check was less than LOOK seconds ago."""
         if now - self._looked_at < LOOK and not self.suspected:
             return False
         self._looked_at = now
@@ -325,7 +336,7 @@ class Board:
     # --- running ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Probe while targets ask; until cancelled."""
+        """Probe while any target wants it; runs until cancelled."""
         while True:
             await self._needed.wait()
             probing = asyncio.create_task(self._prober.run(), name="prober")
@@ -346,13 +357,13 @@ class Board:
                     await probing
 
     async def _trust(self) -> None:
-        """Keep the certificates current, in a task of its own, so that verdicts never wait for a file."""
+        """Keep the certificates current. Runs in its own task, so that verdicts never wait for a file."""
         while True:
             await self._trusts.refresh(self._clock.now())
             await self._clock.sleep(ROUND)
 
     async def judge(self, ask: Callable[[], object], seconds: float) -> None:
-        """Probe what ``ask`` has followed until there is a verdict on every address, at most ``seconds``."""
+        """Call ``ask``, which calls :meth:`follow`; probe until every address has a verdict, at most ``seconds``."""
         running = asyncio.create_task(self.run(), name="health checks")
         try:
             ask()

@@ -1,6 +1,6 @@
 """Probes under way, one class per protocol: each handles the events of its socket.
 
-Sockets never block, and are watched edge-triggered: every ``step`` goes on until the kernel has no more.
+Sockets are non-blocking and watched edge-triggered, so every ``step`` must continue until the kernel would block.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ PASSED: Final = ""
 
 _FLAGS: Final = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
-"""Probes close their connection with a reset, since 1,000 regularly closed connections a second would leave 60,000 in
-TIME_WAIT, here or in every NAT on the way."""
+"""Probes close their connection with a reset: 1,000 regularly closed connections a second would leave 60,000 of them in
+TIME_WAIT, on this machine or in a NAT on the way."""
 
 
 class Flight(Protocol):
@@ -34,14 +34,14 @@ class Flight(Protocol):
 
 
 Opener = Callable[[socket.socket, str], Flight | None]
-"""Makes a flight of a connecting socket and its address; None if the check is not possible at the moment."""
+"""Makes a flight from a connecting socket and its address; None if the check is not possible at the moment."""
 
 
 def connection(address: str, port: int) -> tuple[socket.socket, int]:
     """A socket that connects to an IP address, and the error number of the attempt (usually EINPROGRESS).
 
     Raises:
-        OSError: this machine has no socket to give.
+        OSError: the system cannot open another socket.
     """
     sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, _FLAGS, 0)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
@@ -62,7 +62,7 @@ class TcpFlight:
         self.sock = sock
 
     def step(self) -> str | None:
-        """The first event of a connecting socket is its result."""
+        """Return the result of the connection attempt, which the first event of the socket announces."""
         error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         return in_words(error) if error else PASSED
 
@@ -80,7 +80,7 @@ class HttpFlight:
         self._received = b""
 
     def step(self) -> str | None:
-        """Send the rest of the request, read the available bytes."""
+        """Send the rest of the request and read the available bytes."""
         try:
             if not self._connected:
                 error = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -114,7 +114,7 @@ class HttpFlight:
 
 
 class HttpsFlight(HttpFlight):
-    """An https check: the same inside TLS."""
+    """An https check: an http check inside TLS."""
 
     __slots__ = ("_context", "_name", "_shaken", "_wrapped")
 

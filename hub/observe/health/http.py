@@ -1,7 +1,7 @@
-"""The bytes of an HTTP probe: the request, and as much of the answer as decides. Pure.
+"""Builds the request of an HTTP probe, and reads the status of the answer. Pure.
 
-The status line and a complete head of at most :data:`HEAD_LIMIT` bytes make an answer. The body is not read:
-one that never ends costs nothing, and a head that never ends meets the probe's timeout or the limit.
+An answer is complete with its head: the status line and headers, at most :data:`HEAD_LIMIT` bytes. The body is not
+read, so an endless body costs nothing; an endless head ends at the limit or at the probe's timeout.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Final
 from hub.decide.checks import Check
 
 HEAD_LIMIT: Final = 16_384
-"""Most bytes that are read of an answer; proxies accept 8 to 16 KiB by default."""
+"""Maximum bytes that are read of an answer; proxies accept 8 to 16 KiB by default."""
 
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 _INTERIM: Final = (100, 102, 103)
-"""Statuses that a final answer follows (RFC 9110 15.2); not 101, since the request asks for no other protocol."""
+"""Interim statuses: a final answer follows (RFC 9110 15.2). Without 101, since the request asks for no upgrade."""
 
 
 def request(check: Check, address: str) -> bytes:
-    """The request to one address."""
+    """The request to one address; headers of the check replace the hub's own."""
     host = check.host or (f"[{address}]" if ":" in address else address) + f":{check.port}"
     lines = [f"{check.method} {check.path} HTTP/1.1", f"Host: {host}"]
     written = {name.lower() for name, _ in check.headers}
@@ -40,7 +40,7 @@ def status_of(received: bytes | bytearray) -> int | None:
     """The status of an answer; None while its head is not complete.
 
     Raises:
-        ValueError: it is no HTTP/1 answer, or its head is too long.
+        ValueError: the answer is not HTTP/1, or its head is too long.
     """
     start = 0
     while True:
@@ -63,5 +63,5 @@ def status_of(received: bytes | bytearray) -> int | None:
 
 
 def accepted(check: Check, status: int) -> bool:
-    """Whether a status passes."""
+    """Whether the check accepts a status."""
     return any(first <= status <= last for first, last in check.status)

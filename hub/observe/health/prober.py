@@ -2,8 +2,8 @@
 
 A probe takes a few system calls and a few microseconds of Python; asyncio sees one readable descriptor (the epoll) and
 one task. The number of sockets is limited, in the hub and per cluster. Failing addresses have a smaller limit, so that
-sockets are left for those that answer: an address that does not answer holds its socket for the whole timeout, which is
-a thousand times as long.
+sockets are left for addresses that answer: one that does not answer holds its socket for the whole timeout, about a
+thousand times as long.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from hub.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 SOCKETS: Final = 512
-"""Sockets of all clusters together."""
+"""Maximum sockets of all clusters together."""
 PER_CLUSTER: Final = 64
+"""Maximum sockets of one cluster, so that one cluster cannot use them all."""
 JITTER: Final = 0.05
-"""Share by which each interval is longer or shorter, at random, so that probes spread over time."""
+"""Maximum share by which an interval is longer or shorter, at random, so that probes spread over time."""
 TIMED_OUT: Final = "timed out"
 EVENTS: Final = 512
-"""Events that are handled at once, 20 µs each, so that other work on the loop waits 10 ms at most."""
+"""Maximum events that are handled at once. Each takes 20 µs, so other work on the loop waits 10 ms at most."""
 
 STALL: Final = 0.25
-"""Seconds a tick may be late. If it is later, the hub was busy: probes under way get that time again."""
+"""Seconds that a tick may be late. After a later tick, the hub was busy: overdue probes get that time added once."""
 
 _EVENTS: Final = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 _OWN_FAULT: Final = frozenset(
@@ -58,15 +59,21 @@ class Kind(IntEnum):
 
 
 TOTAL: Final = (SOCKETS, 384, 128)
-"""Sockets that this kind and the ones below it may hold together. What is left to LIVE alone, 128, is
-enough for 5,000 addresses every 5 s that answer within 100 ms; 384 are enough for 600 that stop answering at
-once (3 s out of every 5 each)."""
+"""By kind, the maximum sockets of this kind and all worse kinds together. The 128 that are left to LIVE alone serve
+5,000 addresses that are probed every 5 s and answer within 100 ms. 384 serve 600 addresses that stop answering at
+once, each of which holds a socket for 3 s out of every 5 s."""
 CLUSTER: Final = (PER_CLUSTER, 48, 16)
-"""The same for one cluster."""
+"""As TOTAL, for one cluster."""
 
 
 class Lane(msgspec.Struct, eq=False, weakref=True):
-    """The sockets of one cluster, and the probes that wait for one."""
+    """The sockets of one cluster, and the probes that wait for one.
+
+    Attributes:
+        held: by kind, the sockets of this kind and all worse kinds.
+        waiting: by kind, the probes that wait for a socket.
+        hungry: whether the prober knows that probes wait.
+    """
 
     cluster: str
     held: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0])
@@ -77,15 +84,15 @@ class Lane(msgspec.Struct, eq=False, weakref=True):
 
 
 class Probe(msgspec.Struct, eq=False):
-    """One address under one check; the engine's and the board's common record.
+    """One address under one check; the prober and the board share this record.
 
     Attributes:
-        open: what to do with a connection: a flight, or None where the check cannot be carried out now.
+        open: makes a flight from the connecting socket.
         verdict, run, passing: see :class:`hub.observe.health.verdicts.Standing`.
         at: when the last answer came.
-        since: when the run of answers like it began.
-        reason: why it failed last; "" if it passed.
-        fallen: its verdict was healthy before the run of failures that ended it.
+        since: when the current run of passes or failures began.
+        reason: why the last probe failed; "" if it passed.
+        fallen: whether the last change of its verdict was from healthy to unhealthy.
         started: when the probe under way, or the last one, began.
         active: False once no target asks for it.
     """
@@ -125,7 +132,8 @@ class _Flying:
         self.descriptor = descriptor
         self.over = False
         self.excused = False
-        """It got its time again. That happens once, or nothing would ever time out on a machine that is always late."""
+        """Whether its deadline was extended after a late tick. This happens only once: otherwise no probe would ever
+        time out on a machine that is always late."""
 
 
 class Prober:
@@ -164,7 +172,7 @@ class Prober:
 
     @property
     def sockets(self) -> int:
-        """How many sockets are open."""
+        """The number of open sockets."""
         return len(self._flying)
 
     # --- running --------------------------------------------------------------------------------
@@ -188,7 +196,7 @@ class Prober:
             self._epoll = None
 
     def tick(self) -> None:
-        """End probes that are overdue, start those that are due."""
+        """End overdue probes and start due ones."""
         now = self._clock.now()
         late, self._ticked = now - self._ticked - TICK, now
         for flying in self._deadlines.due(now):
@@ -246,7 +254,7 @@ class Prober:
             self._on_answer(probe, in_words(error), now)
 
     def _room(self, lane: Lane, kind: Kind) -> bool:
-        """Whether a socket is free: sockets of a kind count against its limit and against those of the kinds above."""
+        """Whether a socket is free for a kind. It counts against the limits of this kind and of all better kinds."""
         held, of_lane = self._held, lane.held
         return all(held[level] < TOTAL[level] and of_lane[level] < CLUSTER[level] for level in range(kind + 1))
 
@@ -276,11 +284,12 @@ class Prober:
             self._feed(now)
 
     def _close(self, flying: _Flying) -> None:
-        assert self._epoll is not None  # noqa: S101 - nothing flies without
+        assert self._epoll is not None  # noqa: S101 - no probe is under way without it
         flying.over = True
         del self._flying[flying.descriptor]
-        # By hand: between fork and exec a child holds the descriptor too, and closing alone would not take it out.
-        with suppress(OSError):  # ssl closes a socket itself that was reset just before it is wrapped
+        # Unregister it explicitly: between fork and exec a child process holds the descriptor too, so that closing it
+        # here would not remove it from the epoll.
+        with suppress(OSError):  # ssl itself closes a socket that was reset just before wrapping
             self._epoll.unregister(flying.descriptor)
         flying.flight.sock.close()
         held, of_lane = self._held, flying.probe.lane.held
@@ -294,7 +303,7 @@ class Prober:
         self._due.put(probe, max(now, probe.started + pause))
 
     def _feed(self, now: float) -> None:
-        """Give a free socket to a waiting probe: live ones first, clusters in turn."""
+        """Give a free socket to a waiting probe: first kind first, clusters in turn."""
         for kind in Kind:
             for _ in range(len(self._hungry)):
                 lane = self._hungry[0]
@@ -309,7 +318,7 @@ class Prober:
             self._hungry.remove(lane)
 
     def _complain(self, error: int, now: float) -> None:
-        if now - self._complained >= 60.0:
+        if now - self._complained >= 60.0:  # at most once a minute, since every probe may fail
             self._complained = now
             log.warning("no sockets for health checks: %s; verdicts stay as they are", in_words(error))
 

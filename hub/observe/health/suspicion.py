@@ -11,20 +11,23 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 SUSPECT: Final = 0.5
+"""The prober is suspected if more than this share of the addresses stop answering at once."""
 CALM: Final = 0.3
+"""A suspicion ends if less than this share fails; smaller than SUSPECT, so that the result does not alternate."""
 CLUSTERS: Final = 2
+"""Minimum number of clusters with such addresses: in a single cluster, the cluster itself probably fails."""
 SLACK: Final = 1.1
-"""Number of intervals after which the next probe has certainly been sent, since intervals are jittered."""
+"""Number of intervals within which the next probe has certainly been sent; more than 1, since they are jittered."""
 
 
 class Seen(NamedTuple):
-    """The last answer of one address whose verdict is healthy.
+    """The last answer of one address whose verdict is healthy, or was until recently.
 
     Attributes:
-        passing: whether it was a pass.
+        passing: whether the answer was a pass.
         at: when it came.
-        since: when the run of answers like it began.
-        interval: seconds between probes of it.
+        since: when the current run of passes or failures began.
+        interval: seconds between probes of the address.
     """
 
     cluster: str
@@ -37,7 +40,8 @@ class Seen(NamedTuple):
 def suspicious(seen: Iterable[Seen], now: float) -> bool:
     """Whether so many addresses stopped answering at once that the prober itself probably fails.
 
-    Only addresses with an answer within their last interval count, so that late probes do not change the result.
+    An answering address counts if its last answer came within its last interval, a failing address if it began to fail
+    within it. Late probes therefore do not change the result.
     """
     stopped: dict[str, int] = {}
     answering = 0
@@ -52,7 +56,7 @@ def suspicious(seen: Iterable[Seen], now: float) -> bool:
 
 
 def calm(seen: Iterable[Seen]) -> bool:
-    """Whether a suspicion is over: few enough of the addresses that should be healthy fail."""
+    """Whether a suspicion is over: less than :data:`CALM` of the addresses fail, or there are none."""
     total = failing = 0
     for address in seen:
         total += 1

@@ -20,13 +20,13 @@ from hub.runtime.threads import NoAnswer, Reader
 log = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 1_048_576
-"""A file of certificates; the system's own bundle has 220 KB."""
+"""Maximum size of a file of certificates; the bundle of a Linux system has 220 KB."""
 
 LOOK_AGAIN: Final = 10.0
 """Seconds between checks of the files."""
 
 READ_TIMEOUT: Final = 5.0
-"""Seconds until a file counts as unreadable: its mount does not answer."""
+"""Seconds to read a file. A longer read means that the file's mount hangs."""
 
 
 class TrustError(HubError):
@@ -37,7 +37,8 @@ class Trust(msgspec.Struct, frozen=True):
     """How a check verifies certificates.
 
     Attributes:
-        ca: path of a file; "" = the system's.
+        ca: path of a file with CA certificates; "" = the system's.
+        insecure: whether certificates are not verified.
     """
 
     ca: str = ""
@@ -50,11 +51,12 @@ def trust_of(check: Check) -> Trust:
 
 
 class Trusted:
-    """The context of some checks, once there is one.
+    """The TLS context of all checks with the same :class:`Trust`.
 
     Attributes:
+        context: None until it could be made for the first time.
         problem: why it could not be made or replaced; "" if it could.
-        stamp: of its file; None if the file must be read.
+        stamp: the result of :func:`stamp` when the file was last read; None if the file must be read.
     """
 
     __slots__ = ("__weakref__", "context", "problem", "reader", "stamp")
@@ -70,7 +72,7 @@ class Trusts:
     """All contexts in use; a context is dropped with the last check that uses it.
 
     Args:
-        folder: ``--credentials-dir``.
+        folder: the folder that the files must be in (``--credentials-dir``).
     """
 
     def __init__(self, folder: str) -> None:
@@ -79,7 +81,7 @@ class Trusts:
         self._looked_at = float("-inf")
 
     def get(self, trust: Trust) -> Trusted:
-        """The context for one way to verify; filled by the next :meth:`refresh`."""
+        """The context for one way to verify; the next :meth:`refresh` makes it if it is new."""
         known = self._known.get(trust)
         if known is None:
             known = self._known[trust] = Trusted()
@@ -115,13 +117,13 @@ class Trusts:
 def _changed(
     trust: Trust, folder: str, before: tuple[int, ...] | None
 ) -> tuple[tuple[int, ...], ssl.SSLContext | None]:
-    """The present stamp, and a new context if the stamp has changed."""
+    """The present stamp, and a new context if the stamp has changed. Runs in a thread."""
     found = stamp(trust)
     return found, context(trust, folder) if found != before else None
 
 
 def stamp(trust: Trust) -> tuple[int, ...]:
-    """Equal as long as the file is the same; () if there is none, or it cannot be read."""
+    """A value that changes when the CA file changes; () if there is no file, or it cannot be read."""
     if not trust.ca:
         return ()
     try:
@@ -131,14 +133,14 @@ def stamp(trust: Trust) -> tuple[int, ...]:
 
 
 def context(trust: Trust, folder: str) -> ssl.SSLContext:
-    """A client context; takes milliseconds, so not in the event loop.
+    """Make a client context. This takes milliseconds: do not call it in the event loop.
 
     Args:
         trust: what to trust.
-        folder: ``--credentials-dir``, which the file must lie in.
+        folder: the folder that the file must be in (``--credentials-dir``).
 
     Raises:
-        TrustError: there is no such file inside, or no certificate in it.
+        TrustError: the file is outside the folder, unreadable, or holds no certificate.
     """
     if trust.insecure:
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

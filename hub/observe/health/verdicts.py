@@ -1,4 +1,4 @@
-"""Rise and fall: the verdict after a run of answers. Pure."""
+"""Computes the verdict after a run of answers, by the check's ``rise`` and ``fall``. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from hub.decide.checks import Verdict
 
 
 class Standing(NamedTuple):
-    """One address under one check.
+    """The state of one address under one check.
 
     Attributes:
-        verdict: in force.
-        run: answers in a row that contradict it (for a verdict of None: that agree with each other).
+        verdict: the verdict in force.
+        run: number of answers in a row that contradict the verdict; if it is None, number of equal answers in a row.
         passing: whether the last answer was a pass; None if there was none.
     """
 
@@ -25,11 +25,11 @@ def advance(standing: Standing, *, passed: bool, rise: int, fall: int, frozen: b
     """The standing after one more answer.
 
     Args:
-        standing: before.
+        standing: the standing before this answer.
         passed: whether the answer was a pass.
         rise: passes in a row that make an address healthy.
         fall: failures in a row that make it unhealthy.
-        frozen: the prober itself probably fails: failures are ignored, and runs of failures start again at zero.
+        frozen: whether the prober itself probably fails; failures are then ignored, and runs of them restart at zero.
     """
     verdict, run, passing = standing
     if passed is verdict:

@@ -9,11 +9,11 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 TICK: Final = 0.02
-"""Seconds of one slot. The shortest interval is five of them; fifty wake-ups a second cost 0.1 % of a core."""
+"""Seconds of one slot. The shortest interval of a check has five slots; 50 wake-ups a second cost 0.1 % of a core."""
 
 
 class Wheel(Generic[T]):
-    """Items by the slot in which they are due. Items are not removed early: callers ignore outdated ones."""
+    """Items by the slot in which they are due. An item cannot be removed: callers ignore outdated ones."""
 
     def __init__(self) -> None:
         self._slots: dict[int, list[T]] = {}
@@ -32,7 +32,7 @@ class Wheel(Generic[T]):
             content.append(item)
 
     def due(self, now: float) -> Iterable[T]:
-        """The items that are due, earliest first; each once."""
+        """Remove and return the items that are due, earliest first."""
         last = math.floor(now / TICK)
         if self._done is None or last - self._done > len(self._slots):
             slots: Iterable[int] = sorted(slot for slot in self._slots if slot <= last)
@@ -45,5 +45,5 @@ class Wheel(Generic[T]):
         return found
 
     def __len__(self) -> int:
-        """Items still to come."""
+        """The number of items that are not handed out yet."""
         return sum(map(len, self._slots.values()))
