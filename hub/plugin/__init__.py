@@ -1,4 +1,4 @@
-"""The public plugin API of EndpointSlice Hub. Providers import from here and from nowhere else."""
+"""The public plugin API of EndpointSlice Hub. Providers import only from here and from :mod:`hub.plugin.fields`."""
 
 from hub.errors import CredentialError, ProviderError
 from hub.model import (

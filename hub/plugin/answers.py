@@ -1,11 +1,11 @@
-"""What makes an answer of a provider acceptable; used by the hub and by the conformance suite alike.
+"""Checks the answers of providers, in the hub and in the conformance suite.
 
-A wrong type anywhere makes the whole answer an error: a defect in one row of foreign code is no ground to
-believe the others, and an error loses nothing.
+A wrong type anywhere makes the whole answer an error: if one row of a plugin's answer is defective, the others are not
+trustworthy either, and an error removes no endpoints.
 """
 
 # pyright: reportUnnecessaryIsInstance=false
-# Annotations say what a provider should return; this module is where it is checked.
+# The annotations say what a provider should return; this module checks what it did return.
 
 from __future__ import annotations
 
@@ -27,23 +27,27 @@ from hub.model import (
 )
 
 MAX_ADDRESSES: Final = 100
-"""Addresses one node or endpoint may have; a NIC of the larger clouds has at most 50 of a family."""
+"""Most addresses of a node or endpoint; a NIC of the larger clouds has at most 50 in each family."""
 
 MAX_ENDPOINTS: Final = 50_000
-"""Endpoints of one snapshot; a registry's ``maxEndpoints`` is far below, this only bounds the work of checking."""
+"""Most endpoints of a snapshot. It only limits the time of the checks: ``maxEndpoints`` of a registry is far lower."""
 
 MAX_TEXT: Final = 253
-"""Characters of a name or zone: as many as a name in Kubernetes may have. Each is written with every endpoint."""
+"""Most characters of a name or zone, as for names in Kubernetes: they are written with every endpoint."""
 
 
 def read_answer(names: Iterable[str], answer: object) -> tuple[dict[str, Resolution], int]:
-    """The part of a provider's answer that was asked for, and how many names in it were not.
+    """The checked resolutions of the requested nodes, and the number of other names in the answer.
 
-    Looks up the names asked for instead of walking the answer, so that its size costs nothing.
+    Only the requested names are looked up, so that a huge answer takes no time.
+
+    Args:
+        names: of the nodes that were passed to ``resolve``.
+        answer: the value that ``resolve`` returned.
 
     Raises:
-        TypeError: not a mapping, or a value that is no resolution.
-        Exception: what a hostile mapping raises.
+        TypeError: the answer is not a mapping, or a value is not a resolution.
+        Exception: anything that the plugin's mapping raises.
     """
     if not isinstance(answer, Mapping):
         raise TypeError(f"resolve() returned {type(answer).__name__}, not a mapping")
@@ -62,39 +66,43 @@ def _checked(name: str, value: object) -> Resolution:
     if isinstance(value, Found):
         addresses: object = value.addresses
         if not _texts(addresses):
-            raise TypeError(f"resolve() answered Found for {name!r} whose addresses are no tuple of strings")
+            raise TypeError(f"resolve() answered Found for {name!r} whose addresses are not a tuple of strings")
         if not 0 < len(value.addresses) <= MAX_ADDRESSES:
             raise TypeError(
                 f"resolve() answered Found for {name!r} with {len(value.addresses)} addresses (1 to {MAX_ADDRESSES})"
             )
         if not _is_name(value.zone):
-            raise TypeError(f"resolve() answered Found for {name!r} whose zone is no text of {MAX_TEXT} characters")
+            raise TypeError(
+                f"resolve() answered Found for {name!r} whose zone is not a string of at most {MAX_TEXT} characters"
+            )
         return value
     if isinstance(value, Absent | Unknown):
         if not _is_text(value.reason):
-            raise TypeError(f"resolve() answered {type(value).__name__} for {name!r} whose reason is no text")
+            raise TypeError(f"resolve() answered {type(value).__name__} for {name!r} whose reason is not a string")
         return value
     raise TypeError(f"resolve() answered {type(value).__name__} for {name!r}, not Found, Absent or Unknown")
 
 
 def read_snapshot(snapshot: object, checked: Mapping[str, SnapshotEndpoint] | None = None) -> Snapshot:
-    """``snapshot``, where it is what the plugin API asks for.
+    """Check a provider's snapshot, and return it.
 
     Args:
-        snapshot: what a provider gave.
-        checked: endpoints by name that were checked before: what is the same object is not looked at again.
+        snapshot: the value that ``watch`` yielded.
+        checked: endpoints that were checked before, by name; if the snapshot has the same object, it is not checked
+            again.
 
     Raises:
-        TypeError: it is not, and why.
+        TypeError: a value is not of the type that the plugin API requires, or a limit is exceeded.
     """
     if not isinstance(snapshot, Snapshot):
         raise TypeError(f"watch() gave {type(snapshot).__name__}, not Snapshot")
-    _require(isinstance(snapshot.complete, bool), "a Snapshot whose complete is no bool")
-    _require(_texts(snapshot.problems), "a Snapshot whose problems are no tuple of strings")
-    _require(isinstance(snapshot.copied, bool), "a Snapshot whose copied is no bool")
-    _require(snapshot.ports is None or _are_ports(snapshot.ports), "a Snapshot whose ports are no tuple of Port")
+    _require(isinstance(snapshot.complete, bool), "a Snapshot whose complete is not a bool")
+    _require(_texts(snapshot.problems), "a Snapshot whose problems are not a tuple of strings")
+    _require(isinstance(snapshot.copied, bool), "a Snapshot whose copied is not a bool")
+    _require(snapshot.ports is None or _are_ports(snapshot.ports), "a Snapshot whose ports are not a tuple of Port")
     _require(
-        _tuple_of(snapshot.endpoints, SnapshotEndpoint), "a Snapshot whose endpoints are no tuple of SnapshotEndpoints"
+        _tuple_of(snapshot.endpoints, SnapshotEndpoint),
+        "a Snapshot whose endpoints are not a tuple of SnapshotEndpoint",
     )
     count = len(snapshot.endpoints)
     if count > MAX_ENDPOINTS:
@@ -112,20 +120,22 @@ def read_snapshot(snapshot: object, checked: Mapping[str, SnapshotEndpoint] | No
 
 def _check_endpoint(endpoint: SnapshotEndpoint) -> None:
     texts = (endpoint.name, endpoint.zone, endpoint.hostname, endpoint.node_name)
-    _require(all(map(_is_name, texts)), f"an endpoint with a text that is no string of up to {MAX_TEXT} characters")
+    _require(all(map(_is_name, texts)), f"an endpoint with a field that is not a string of up to {MAX_TEXT} characters")
     _require(bool(endpoint.name), "an endpoint without a name")
-    _require(_texts(endpoint.addresses), f"endpoint {endpoint.name!r} whose addresses are no tuple of strings")
+    _require(_texts(endpoint.addresses), f"endpoint {endpoint.name!r} whose addresses are not a tuple of strings")
     _require(
         0 < len(endpoint.addresses) <= MAX_ADDRESSES,
         f"endpoint {endpoint.name!r} with {len(endpoint.addresses)} addresses (1 to {MAX_ADDRESSES})",
     )
     flags = (endpoint.ready, endpoint.serving, endpoint.terminating)
-    _require(all(isinstance(flag, bool) for flag in flags), f"endpoint {endpoint.name!r} whose conditions are no bools")
+    _require(
+        all(isinstance(flag, bool) for flag in flags), f"endpoint {endpoint.name!r} whose conditions are not bools"
+    )
     _require(_is_reference(endpoint.target_ref), f"endpoint {endpoint.name!r} with a wrong target_ref")
     _require(_are_hints(endpoint.hints), f"endpoint {endpoint.name!r} with wrong hints")
     _require(
         endpoint.ports is None or _are_ports(endpoint.ports),
-        f"endpoint {endpoint.name!r} whose ports are no tuple of Port",
+        f"endpoint {endpoint.name!r} whose ports are not a tuple of Port",
     )
 
 
@@ -144,8 +154,8 @@ def _are_hints(value: object) -> bool:
     return value is None or (
         isinstance(value, Hints)
         and all(
-            _tuple_of(named, NamedHint) and len(named) <= MAX_ADDRESSES and all(_is_name(each.name) for each in named)
-            for named in (value.for_zones, value.for_nodes)
+            _tuple_of(hints, NamedHint) and len(hints) <= MAX_ADDRESSES and all(_is_name(hint.name) for hint in hints)
+            for hints in (value.for_zones, value.for_nodes)
         )
     )
 
@@ -155,7 +165,7 @@ def _are_ports(value: object) -> bool:
 
 
 def _is_port(port: Port) -> bool:
-    """Its fields are of their types; which numbers may be published is not decided here."""
+    """Whether the fields have the right types; which port numbers may be published is decided elsewhere."""
     number: object = port.port
     texts = (port.name, port.protocol, "" if port.app_protocol is None else port.app_protocol)
     return all(map(_is_name, texts)) and (number is None or type(number) is int)
@@ -166,9 +176,9 @@ def _is_name(value: object) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    """A string that can be written: neither half a surrogate pair, as JSON may spell it, nor of a class of its own.
+    """Whether a value is a string that can be encoded: a str or a str Enum, without lone surrogates.
 
-    What is not would fail where a slice or a page is encoded, and with it everything else in there.
+    JSON can contain lone surrogates. They would fail later, when a slice or a page that contains them is encoded.
     """
     if type(value) is not str and not (isinstance(value, str) and isinstance(value, Enum)):
         return False

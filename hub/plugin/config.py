@@ -1,4 +1,4 @@
-"""Configuration models of providers: pydantic models and msgspec structs alike."""
+"""Handles the configuration models of providers, which are pydantic models or msgspec structs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def is_model(model: object) -> bool:
 
 
 def validate(model: type[BaseModel | msgspec.Struct], values: Mapping[str, Any]) -> Any:
-    """``values`` as the model.
+    """Return an instance of the model with these values.
 
     Raises:
-        pydantic.ValidationError, msgspec.ValidationError: they do not fit.
+        pydantic.ValidationError, msgspec.ValidationError: the values do not fit the model.
     """
     if issubclass(model, msgspec.Struct):
         return msgspec.convert(dict(values), model)

@@ -1,4 +1,4 @@
-"""Field types for a provider's configuration, so that all providers write alike.
+"""Field types for configurations, so that durations and secrets are written alike for all providers.
 
 from hub.plugin.fields import Duration, SecretRef
 
@@ -20,12 +20,11 @@ from hub.plugin.references import FORMS, source_of
 
 
 def parse_duration(value: object) -> float:
-    """Seconds of a duration such as ``300ms``, ``1h30m`` or ``0``, as everywhere in clusters.yaml.
-
-    A number has no unit and is refused, and so is a negative duration. What was written is never quoted.
+    """The seconds of a duration such as ``300ms``, ``1h30m`` or ``0``, written as everywhere in clusters.yaml.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the value is not a duration. Numbers without a unit and negative durations are refused, too. The
+            message does not quote the value.
     """
     if isinstance(value, str):
         with suppress(ValueError):
@@ -38,11 +37,11 @@ Duration = Annotated[
     BeforeValidator(parse_duration),
     WithJsonSchema({"type": "string", "pattern": f"^({durations.PATTERN})$", "examples": ["15s", "1h30m"]}),
 ]
-"""Seconds, written as a Go-style string."""
+"""A field in seconds, written as a string in Go's syntax."""
 
 
 class SecretRef(BaseModel):
-    """Where a credential comes from: exactly one source, never the credential itself."""
+    """A reference to a credential: exactly one source, never the credential itself."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,7 +54,7 @@ class SecretRef(BaseModel):
     @classmethod
     def _no_secret(cls, value: Any) -> Any:
         if isinstance(value, str):
-            raise ValueError(f"must be {FORMS}: where the secret is, never the secret itself")  # noqa: TRY004 - pydantic takes this one
+            raise ValueError(f"must be {FORMS}: where the secret is, never the secret itself")  # noqa: TRY004 - pydantic reports only ValueErrors
         return value
 
     @model_validator(mode="after")
@@ -64,6 +63,6 @@ class SecretRef(BaseModel):
         return self
 
     def ref(self) -> dict[str, str]:
-        """What :meth:`hub.plugin.HubContext.secret` takes."""
+        """The reference as the argument of :meth:`hub.plugin.HubContext.secret`."""
         values = {"env": self.env, "file": self.file, "secret": self.secret, "key": self.key}
         return {name: value for name, value in values.items() if value is not None}

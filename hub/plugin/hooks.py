@@ -1,4 +1,4 @@
-"""The plugin manager that knows every hook: used to load providers, to load consumers, and by the test kit."""
+"""The pluggy manager with all hooks of the hub, for loading providers and consumers, and for the test kit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hub.plugin import spec, views
 
 
 def plugin_manager() -> pluggy.PluginManager:
-    """A manager without plugins. Its ``check_pending`` refuses a hook that the hub would never call."""
+    """Return a manager without plugins. Its ``check_pending`` raises for a misspelt hook."""
     manager = pluggy.PluginManager(spec.NAMESPACE)
     manager.add_hookspecs(spec)
     manager.add_hookspecs(views)

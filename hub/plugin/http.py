@@ -1,4 +1,4 @@
-"""The aiohttp session that providers get: the hub's and the test kit's are one."""
+"""The aiohttp session that providers use, with the same settings in the hub and in the test kit."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
 
 TIMEOUT: Final = 25.0
-"""Seconds one request may take: less than the 30 s of a whole resolve, so that the error names the request."""
+"""Seconds for one request: less than the 30 s that ``resolve`` may take, so that the error names the request."""
 
 
 class SharedHttp:
-    """One session for all who share it, made when the first one asks: no cookie, no proxy, no redirect."""
+    """A session without cookies, proxies and redirects, created at the first use."""
 
     def __init__(self) -> None:
         self._session: ClientSession | None = None
 
     def session(self) -> ClientSession:
-        """The session; must be called inside the event loop."""
+        """The session. Call this inside the event loop."""
         if self._session is None or self._session.closed:
             import aiohttp
 
@@ -33,13 +33,13 @@ class SharedHttp:
         return self._session
 
     async def close(self) -> None:
-        """Close it, if it was ever made."""
+        """Close the session if it exists."""
         if self._session is not None:
             await self._session.close()
 
 
 async def _refuse_redirect(_session: object, _context: object, params: Any) -> None:
-    """A redirect may lead to a host the flags do not allow, with the credential in the header."""
+    """Fail: a redirect could carry the credential in the headers to a host that the hub's flags do not allow."""
     from aiohttp import ClientError
 
     response: ClientResponse = params.response

@@ -1,4 +1,4 @@
-"""Where a credential comes from: the one grammar of secret references, for configurations, the hub and the test kit."""
+"""The syntax of secret references, shared by configuration models, the hub and the test kit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ FORMS: Final = "{env: NAME}, {file: PATH} or {secret: NAME, key: KEY}"
 
 
 def source_of(ref: Mapping[str, object]) -> Literal["env", "file", "secret"]:
-    """The kind of place that a reference names.
+    """The kind of source that a reference names.
 
     Raises:
-        ValueError: it names no place, several, or half of one. The message quotes nothing: it may be a credential.
+        ValueError: the reference does not have exactly one of :data:`FORMS`. The message does not quote the reference,
+            since someone may have written the credential itself there.
     """
     if all(isinstance(value, str) and value for value in ref.values()):
         match sorted(ref):

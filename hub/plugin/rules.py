@@ -1,6 +1,6 @@
-"""What flags let a provider contact and run, and what it may measure: one set of rules for the hub and the test kit.
+"""The rules for providers: which hosts and programs the hub's flags allow, and how measures may be named.
 
-Not public: a provider meets these rules through its :class:`HubContext`.
+The hub and the test kit share these rules. They are not public: a provider meets them through its :class:`HubContext`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ MEASURE: Final = re.compile(r"[a-z](?:_?[a-z0-9]){0,39}")
 TAKEN: Final = frozenset(
     ("calls_total", "call_duration_seconds", "stalls_total", "stall_seconds_total", "suspended", "blocked_threads")
 )
-"""What the hub itself measures of every provider."""
+"""Names of the hub's own measures of every provider."""
 ENDINGS: Final = ("_bucket", "_count", "_sum", "_created", "_info")
-"""Of names that mean something else to Prometheus."""
+"""Suffixes to which Prometheus gives a meaning of its own."""
 MEASURES: Final = 20
-"""Numbers one provider may show."""
+"""Most measures of one provider, which limits the number of metrics."""
 
 
 def check_api_host(host: str, default: str, allowed: frozenset[str]) -> None:
-    """Allow ``default`` and what ``--allow-api-host`` names: ``host``, or ``host:port``.
+    """Raise unless ``host`` is the default or named by ``--allow-api-host``, with or without its port.
 
     Raises:
         TerminalProviderError: the host is not allowed.
     """
-    asked, named = _host(host), {_host(each) for each in allowed}
+    asked, named = _host(host), {_host(name) for name in allowed}
     if asked != _host(default) and asked not in named and asked.rpartition(":")[0] not in named:
         raise TerminalProviderError(
             f"the hub may not contact {host!r}; start it with --allow-api-host {host} (default: {default})"
@@ -42,10 +42,14 @@ def _host(text: str) -> str:
 
 
 def check_program(program: str, allowed: frozenset[str]) -> str:
-    """The absolute path to run for ``program``: named as it is by ``--allow-exec``, or by its last part.
+    """Return the absolute path of a program that ``--allow-exec`` names.
+
+    Args:
+        program: an allowed path, or only the file name of an allowed path.
+        allowed: the paths of ``--allow-exec``.
 
     Raises:
-        TerminalProviderError: it is not allowed.
+        TerminalProviderError: the program is not allowed.
     """
     if program.startswith("/") and program in allowed:
         return program
@@ -57,17 +61,17 @@ def check_program(program: str, allowed: frozenset[str]) -> str:
 
 
 def check_measure(name: str, known: Collection[str]) -> None:
-    """Allow a name for a number in the metrics, beside the ``known`` ones.
+    """Raise unless a provider may add a measure of this name to its ``known`` ones.
 
     Raises:
-        TerminalProviderError: it is no name, or one too many.
+        TerminalProviderError: the name is not valid, or the provider has too many measures.
     """
     if MEASURE.fullmatch(name) is None or len(name) > 40 or name in TAKEN or name.endswith(ENDINGS):
         raise TerminalProviderError(
-            f"{name!r} is no name of a measure: lower case, digits and _, up to 40, not one of the hub's own"
+            f"{name!r} is not a valid name of a measure: lower case, digits and _, up to 40, not one of the hub's own"
         )
     if name not in known and len(known) >= MEASURES:
-        raise TerminalProviderError(f"measure {name!r} is one too many: a provider shows {MEASURES}")
+        raise TerminalProviderError(f"measure {name!r} is one too many: a provider may have {MEASURES}")
 
 
 async def run_program(
@@ -76,7 +80,7 @@ async def run_program(
     *,
     stdin: bytes | None,
     env: Mapping[str, str] | None,
-    timeout: float,  # noqa: ASYNC109 - about a process group, see hub.runtime.process
+    timeout: float,  # noqa: ASYNC109 - for a process group, see hub.runtime.process
     stdout_limit: int,
     stderr_limit: int,
 ) -> Completed:

@@ -1,10 +1,9 @@
-"""The plugin API: what a provider author implements. Public, typed, and all there is.
+"""The plugin API: the types that authors of providers use. Import them from :mod:`hub.plugin`.
 
-A distribution exposes a module through the entry point group ``hub.providers``; the entry point's name
-is the provider's name in clusters.yaml. The module implements one synchronous pluggy hook,
-:func:`hub_register_providers`, and returns :class:`NodeProviderType` and :class:`EndpointProviderType` values.
-:mod:`hub.plugin.views` has the hooks for consumers of endpoint views. This module must not import anything of
-the hub but its values.
+A distribution exposes a module through the entry point group ``hub.providers``; the entry point's name is the
+provider's name in clusters.yaml. The module implements one synchronous pluggy hook, :func:`hub_register_providers`,
+which returns :class:`NodeProviderType` and :class:`EndpointProviderType` values. :mod:`hub.plugin.views` has the hooks
+for consumers of endpoint views. Of the hub itself, this module may import only values, errors and the clock's type.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 API_VERSION = 1
-"""Raised when a change could break a provider; the deprecation policy is in docs/plugins."""
+"""Increased by a change that could break a provider; docs/plugins has the deprecation policy."""
 
 ENTRY_POINT_GROUP = "hub.providers"
 NAMESPACE = "hub"
@@ -42,11 +41,11 @@ P = TypeVar("P")
 
 
 class TransientProviderError(ProviderError):
-    """The provider could not answer now; the hub asks again with backoff.
+    """The provider cannot answer now; the hub calls it again with backoff.
 
     Args:
         message: what failed, in words for an operator; never a credential.
-        retry_after: seconds to wait at least, where the other side said so.
+        retry_after: shortest time before the next call in seconds, if the provider's API gave one.
     """
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -62,36 +61,41 @@ class NodeProvider(Protocol):
     """Resolves remote Nodes to addresses."""
 
     async def resolve(self, nodes: Sequence[Node], /) -> Mapping[str, Resolution]:
-        """Answer for a batch of nodes of one cluster, by node name; a node left out is Unknown.
+        """Resolve a batch of nodes of one cluster: node name -> resolution. A missing node counts as Unknown.
 
-        Called with the nodes whose record changed (in the fields the type reads), or with all of them
-        on a poll. The hub cancels it after 30 s. Raising makes the whole answer unknown.
+        The hub calls this with the nodes that changed in a field of ``ProviderType.reads``, or with all nodes on a
+        poll, and cancels a call after 30 s. If it raises, all nodes of the batch count as Unknown.
 
         Raises:
-            TransientProviderError: try again.
-            TerminalProviderError: do not, until the configuration changes.
+            TransientProviderError: the hub calls again with backoff.
+            TerminalProviderError: the hub calls again when the configuration or a credential changes, or after
+                :meth:`ClusterContext.changed`.
         """
         ...
 
 
 class EndpointProvider(Protocol):
-    """Brings endpoints of its own instead of resolving Nodes."""
+    """Provides endpoints itself instead of resolving Nodes."""
 
     def watch(self, /) -> AsyncIterator[Snapshot]:
-        """Yield a whole snapshot at first and after each change, for ever.
+        """Yield a whole snapshot first and after each change, without end.
 
         Raises:
-            TransientProviderError: the last snapshot becomes stale; the hub calls ``watch`` again.
-            TerminalProviderError: likewise, once the configuration changes.
+            TransientProviderError: the last snapshot becomes stale, and the hub calls ``watch`` again with backoff.
+            TerminalProviderError: the last snapshot becomes stale, and the hub calls ``watch`` again when the
+                configuration or a credential changes.
         """
         ...
 
 
 class SecretValue(Protocol):
-    """A credential by reference; its text is re-read when the source changes."""
+    """A credential given by reference; it is read again when its source changes."""
 
     async def get(self, *, reload: bool = False) -> str:
-        """The current text; ``reload`` after a 401.
+        """The current text of the credential.
+
+        Args:
+            reload: read the source now, for example after a 401.
 
         Raises:
             CredentialError: the source is missing or unreadable.
@@ -100,90 +104,94 @@ class SecretValue(Protocol):
 
 
 class ReadOnlyCluster(Protocol):
-    """What a provider may read of a cluster's API."""
+    """The part of a cluster's API that a provider may read."""
 
     def services(self, namespace: str, name: str) -> AsyncIterator[Service | None]:
-        """Follow one Service: its state now, then each change; None while it does not exist."""
+        """Follow one Service: yields its present state, then each change; None while it does not exist."""
         ...
 
     def slices(self, namespace: str, service: str) -> AsyncIterator[tuple[Slice, ...]]:
-        """Follow all EndpointSlices of one Service: complete state now, then after each change."""
+        """Follow all EndpointSlices of one Service: yields all of them at once, and again after each change."""
         ...
 
 
 class Completed(Protocol):
-    """A program that ended by itself."""
+    """The result of a program that ended by itself."""
 
     @property
     def exit_code(self) -> int:
-        """Minus the signal's number where a signal ended it."""
+        """The exit code; if a signal ended the program, minus the signal's number."""
         ...
 
     @property
     def stdout(self) -> bytes:
-        """Everything it wrote."""
+        """The program's standard output."""
         ...
 
     @property
     def stderr(self) -> bytes:
-        """May hold secrets: quote it only through :meth:`HubContext.redact`."""
+        """The program's standard error. It may contain secrets: quote it only through :meth:`HubContext.redact`."""
         ...
 
 
 class HubContext(Protocol):
-    """What a provider type gets for its event loop: all its clusters share it."""
+    """The hub's services for one provider type; all clusters of the type share them and one event loop."""
 
     @property
     def clock(self) -> Clock:
-        """Where time comes from."""
+        """The clock for intervals, deadlines and sleeping; tests replace it."""
         ...
 
     @property
     def logger(self) -> logging.Logger:
-        """A logger of the provider's own name."""
+        """The provider's logger, ``hub.provider.NAME``."""
         ...
 
     @property
     def http(self) -> ClientSession:
-        """A session all clusters of the provider type share: no environment proxy, no cookies, total timeout 25 s.
+        """The session that all clusters of the type share: no proxy, no cookies, a total timeout of 25 s.
 
-        Following a redirect raises ``aiohttp.ClientError``; ``allow_redirects=False`` shows it.
+        A redirect raises ``aiohttp.ClientError``; with ``allow_redirects=False`` it is returned as a response.
         """
         ...
 
     async def run_sync(self, function: Callable[..., T], /, *args: Any) -> T:
-        """Run a blocking call in the provider's own bounded thread pool."""
+        """Run a blocking call in a thread; the number of threads is limited for each provider type."""
         ...
 
     def secret(self, ref: Mapping[str, str]) -> SecretValue:
-        """A credential from ``{"env": NAME}``, ``{"file": PATH}`` or ``{"secret": NAME, "key": KEY}``.
+        """The credential of ``{"env": NAME}``, ``{"file": PATH}`` or ``{"secret": NAME, "key": KEY}``.
 
         Raises:
-            TerminalProviderError: the reference points outside what the hub's flags allow.
+            TerminalProviderError: the hub's flags do not allow this reference.
         """
         ...
 
     def redact(self, text: str) -> str:
-        """``text`` as one short line that may appear in an error: no secret this provider read, nothing like one."""
+        """Shorten a text to one line for an error, without the secrets that this provider read and similar text."""
         ...
 
     def measure(self, name: str, read: Callable[[], Mapping[str, float]], /) -> None:
-        """Show numbers in the hub's metrics, as ``endpointslice_hub_provider_NAME{provider, scope}``.
+        """Add numbers to the hub's metrics, as ``endpointslice_hub_provider_NAME{provider, scope}``.
 
         Args:
-            name: lower case, digits and ``_``, at most 40 characters, with the unit at its end (``_seconds``,
-                ``_bytes``). One that ends in ``_total`` only grows, and is a counter; any other is a gauge.
-                A second call with a name replaces the first; at most 20 names are shown.
-            read: the numbers of this moment by scope (a data center, an account; "" for the whole provider),
-                at most 1,000. Called in the provider's event loop at every scrape: no I/O, no awaiting.
+            name: lower case letters, digits and ``_``, at most 40 characters, ending in the unit (``_seconds``,
+                ``_bytes``). A name that ends in ``_total`` is a counter, whose numbers only grow; any other is a gauge.
+                A second call with a name replaces the first. A provider may use at most 20 names.
+            read: returns the present numbers by scope (a data center, an account; "" for the whole provider), at most
+                1,000. The hub calls it in the provider's event loop at every scrape, so it must not do I/O.
 
         Raises:
-            TerminalProviderError: the name is not one, or one too many.
+            TerminalProviderError: the name is not valid, or the provider has too many measures.
         """
         ...
 
     def check_api_host(self, host: str, default: str) -> None:
-        """Allow ``default``, or a host named by ``--allow-api-host``.
+        """Raise unless ``host`` is the default or named by ``--allow-api-host``.
+
+        Args:
+            host: the host that the configuration names, with or without a port.
+            default: the provider's own host, which is always allowed.
 
         Raises:
             TerminalProviderError: the host is not allowed.
@@ -191,12 +199,13 @@ class HubContext(Protocol):
         ...
 
     def check_program(self, program: str) -> str:
-        """The absolute path to run for ``program``, where ``--allow-exec`` names it.
+        """The absolute path of a program that ``--allow-exec`` names.
 
-        An absolute path must be named as it is; a bare name stands for a named path that ends in it.
+        Args:
+            program: an allowed path, or only the file name of an allowed path.
 
         Raises:
-            TerminalProviderError: it is not allowed.
+            TerminalProviderError: the program is not allowed.
         """
         ...
 
@@ -210,29 +219,29 @@ class HubContext(Protocol):
         stdout_limit: int = 1 << 20,
         stderr_limit: int = 4096,
     ) -> Completed:
-        """Run a program that :meth:`check_program` allows: no shell, own process group, killed when it is late.
+        """Run a program that :meth:`check_program` allows, without a shell and in a process group of its own.
 
         Args:
             argv: the program and its arguments.
-            stdin: bytes for its standard input; None = nothing to read.
+            stdin: bytes for its standard input; None = empty.
             env: its whole environment; None = empty.
-            timeout: seconds until it is killed with everything it started.
-            stdout_limit: bytes; one more and it is killed.
-            stderr_limit: likewise.
+            timeout: seconds after which the process group is killed.
+            stdout_limit: most bytes of standard output; the process group is killed if the program writes more.
+            stderr_limit: the same for standard error.
 
         Raises:
-            TerminalProviderError: it is not allowed.
-            TransientProviderError: it could not be started, was late or wrote too much.
+            TerminalProviderError: the program is not allowed.
+            TransientProviderError: the program could not be started, took too long or wrote too much.
         """
         ...
 
 
 class ClusterContext(Protocol):
-    """What a provider gets per (cluster, configuration)."""
+    """The hub's services for one (cluster, configuration)."""
 
     @property
     def hub(self) -> HubContext:
-        """The context of the whole hub."""
+        """The context of the provider type."""
         ...
 
     @property
@@ -242,7 +251,7 @@ class ClusterContext(Protocol):
 
     @property
     def folder(self) -> str:
-        """The registry's folder, absolute: relative paths in a configuration start there."""
+        """The absolute path of the registry's folder, to which relative paths in a configuration refer."""
         ...
 
     @property
@@ -251,20 +260,20 @@ class ClusterContext(Protocol):
         ...
 
     async def read_file(self, path: str, /, *, limit: int) -> bytes:
-        """The content of a file in the registry's folder or ``--credentials-dir``, symlinks followed.
+        """The content of a file in the registry's folder or ``--credentials-dir``.
 
         Args:
             path: absolute, or relative to the registry's folder.
-            limit: bytes; a larger file is refused unread.
+            limit: most bytes; a larger file is not read.
 
         Raises:
-            TerminalProviderError: it lies elsewhere.
-            TransientProviderError: it is missing, unreadable, no regular file, or too large.
+            TerminalProviderError: the file, after following symlinks, is in neither folder.
+            TransientProviderError: the file is missing, unreadable, too large, or not a regular file.
         """
         ...
 
     def changed(self) -> None:
-        """Ask for a new pass: all nodes are resolved again soon."""
+        """Make the hub resolve all nodes again soon."""
         ...
 
 
@@ -275,30 +284,31 @@ ALL_FIELDS: frozenset[NodeField] = frozenset(
 
 
 class NoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``ProviderType.config`` of a type that has nothing to configure."""
+    """The ``ProviderType.config`` of a type without configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderType:
-    """A kind of provider, as the hub sees it: a :class:`NodeProviderType` or an :class:`EndpointProviderType`.
+    """A provider type: a :class:`NodeProviderType` or an :class:`EndpointProviderType`.
 
-    Make one of those two. Their constructors tie the types of ``open``, ``config`` and ``shared`` together, so that a
-    type checker refuses an ``open`` that does not fit; the hub handles types of all configurations alike.
+    Plugins construct one of these two. Their constructors relate the types of ``open``, ``config`` and ``shared``, so
+    that a type checker refuses an ``open`` that does not fit.
 
     Attributes:
-        name: equals the entry point's name.
-        open: called once per (cluster, configuration) with the context, the validated configuration
-            and what ``shared`` yielded (None without it); an async context manager around the provider.
-        config: pydantic model, or msgspec struct (0.15 s and 15 MB cheaper to import), of ``provider.config``;
-            :class:`NoConfig` where there is nothing to configure.
-        shared: opened once before the first ``open``, and again after the type's event loop was replaced; None where
-            nothing is shared.
-        poll_interval: seconds between polls; None = only when nodes change.
-        reads: Node fields an answer depends on; the name always counts. Means nothing for endpoint providers.
-        guard: defaults for sources of this type.
-        scope: what of the world outside a configuration depends on, such as a data center: alerts come once for
-            each (provider, scope), not for each cluster; None = there is one for the whole provider.
-        api_version: the plugin API it was written for.
+        name: the same as the entry point's name.
+        open: called once for each (cluster, configuration) with the context, the validated configuration and the value
+            that ``shared`` yielded (None without it); returns an async context manager that yields the provider.
+        config: the model of ``provider.config``: a pydantic model, or a msgspec struct, which imports 0.15 s faster and
+            takes 15 MB less memory; :class:`NoConfig` if there is nothing to configure.
+        shared: opened once before the first ``open``, and again after the type's event loop was replaced; None = the
+            clusters share nothing.
+        poll_interval: seconds between polls of all nodes, or a function of the configuration; None = no polls, only
+            calls for changed nodes.
+        reads: Node fields that an answer depends on, besides the name. Without effect for endpoint providers.
+        guard: defaults of the guard for sources of this type.
+        scope: returns the external system that a configuration depends on, such as a data center: alerts come once for
+            each (provider, scope) instead of once for each cluster; None = one scope for the whole provider.
+        api_version: the version of the plugin API that the type was written for.
     """
 
     name: str
@@ -313,7 +323,7 @@ class ProviderType:
 
 
 class _Typed(ProviderType, Generic[C, P]):
-    """The constructor that both kinds have: ``C`` is the configuration, ``P`` the provider that ``open`` yields."""
+    """The constructor of both kinds: ``C`` is the type of the configuration, ``P`` of the provider."""
 
     __slots__ = ()
 
@@ -351,18 +361,18 @@ class _Typed(ProviderType, Generic[C, P]):
 
 
 class NodeProviderType(_Typed[C, NodeProvider]):
-    """Its providers resolve Nodes to addresses. See :class:`ProviderType` for the parameters."""
+    """A type whose providers resolve Nodes to addresses. See :class:`ProviderType` for the parameters."""
 
     __slots__ = ()
 
 
 class EndpointProviderType(_Typed[C, EndpointProvider]):
-    """Its providers bring endpoints of their own. See :class:`ProviderType` for the parameters."""
+    """A type whose providers provide endpoints themselves. See :class:`ProviderType` for the parameters."""
 
     __slots__ = ()
 
 
 @hookspec
 def hub_register_providers() -> Iterable[ProviderType]:
-    """Declare the provider types of this distribution. Called once, right after import; do no I/O."""
+    """Return the provider types of this module. The hub calls this once, right after import; it must not do I/O."""
     return ()

@@ -1,7 +1,7 @@
-"""The hooks that a consumer of endpoint views implements: an entry point of group ``hub.views``.
+"""The hooks of a consumer of endpoint views, which is an entry point of group ``hub.views``.
 
-They are called in the consumer's own thread, for the views that ``views:`` of clusters.yaml makes. docs/plugins says
-when, how often and in which order.
+The hub calls them in the consumer's own thread, for the views that the ``views`` block of clusters.yaml selects.
+docs/plugins says when, how often and in which order.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from hub.model import EndpointView
 from hub.plugin.spec import hookspec
 
 VIEWS_ENTRY_POINT_GROUP = "hub.views"
-"""Consumers of endpoint views; the entry point's name is the one in ``views.hooks`` of clusters.yaml."""
+"""Group of the consumers; ``views.hooks`` of clusters.yaml lists the names of their entry points."""
 
 
 @hookspec
 def hub_endpoint_upserted(view: EndpointView) -> None:
-    """A view is new, or differs from the one before. In order for each view, in the consumer's own thread; may block.
+    """A view is new, or differs from its last state. May block.
 
-    The hub calls it again with backoff until it returns, and calls it for every view when a replica starts to write.
+    Calls for one view are in order. The hub repeats a call with backoff until it returns without an exception. When a
+    replica starts to write, it calls this for every view.
     """
 
 
 @hookspec
 def hub_endpoint_deleted(view: EndpointView) -> None:
-    """A view that this consumer knows is gone; ``view`` is its last state. Called like an upsert."""
+    """A view was deleted; ``view`` is the last state that the consumer got. Repeated like an upsert."""
 
 
 @hookspec
 def hub_endpoints_listed(cluster: str, views: Sequence[EndpointView]) -> None:
-    """Called once after each start, for each cluster: ``views`` are all of its views, and all were upserted.
+    """``views`` are all views of a cluster, and all were upserted. Called once for each cluster after each start.
 
-    The consumer removes anything else that it keeps of this cluster from an earlier run.
+    The consumer removes all other views of this cluster, which it may have kept from an earlier run.
     """

@@ -44,7 +44,7 @@ def test_a_record_that_cannot_be_written_is_rejected_alone(key: str, text: str) 
 @pytest.mark.parametrize("text", [HALF, Text("a"), "x" * (MAX_TEXT + 1)])
 def test_an_answer_with_a_zone_that_cannot_be_written_is_an_error(text: str) -> None:
     """The whole answer is unknown, as with any other wrong type."""
-    with pytest.raises(TypeError, match="whose zone is no text"):
+    with pytest.raises(TypeError, match="whose zone is not a string"):
         read_answer(["a"], {"a": Found(("10.0.0.1",), text)})
 
 

@@ -155,7 +155,7 @@ BAD_NAMES = [
 def test_measure_refuses_names_that_are_none(name: str) -> None:
     """A provider cannot break the page, or take a name of the hub's."""
     for hub in (ProviderHub("acme", clock=SystemClock()), LocalHub()):
-        with pytest.raises(TerminalProviderError, match="no name of a measure"):
+        with pytest.raises(TerminalProviderError, match="not a valid name of a measure"):
             hub.measure(name, dict)
 
 

@@ -97,9 +97,12 @@ async def test_every_empty_answer_is_announced() -> None:
         (SystemExit(1), "raised SystemExit"),
         ("not a snapshot", "TypeError: watch() gave str, not Snapshot"),
         (Snapshot((A, A)), "TypeError: watch() gave two endpoints called 'a'"),
-        (Snapshot((endpoint("x", 7),)), "TypeError: watch() gave endpoint 'x' whose addresses are no tuple of strings"),  # type: ignore[arg-type]
+        (
+            Snapshot((endpoint("x", 7),)),
+            "TypeError: watch() gave endpoint 'x' whose addresses are not a tuple of strings",
+        ),  # type: ignore[arg-type]
         (Snapshot((SnapshotEndpoint("x", ()),)), "TypeError: watch() gave endpoint 'x' with 0 addresses (1 to 100)"),
-        (Snapshot([A]), "TypeError: watch() gave a Snapshot whose endpoints are no tuple of SnapshotEndpoints"),  # type: ignore[arg-type]
+        (Snapshot([A]), "TypeError: watch() gave a Snapshot whose endpoints are not a tuple of SnapshotEndpoint"),  # type: ignore[arg-type]
     ],
 )
 async def test_a_failing_watch_keeps_the_snapshot_and_is_started_again(broken: Any, says: str) -> None:

@@ -160,7 +160,7 @@ async def test_a_recreated_node_does_not_inherit_an_address(make: Make) -> None:
         ),
         (
             {"a": Found(["10.0.0.1"])},  # type: ignore[arg-type]
-            "TypeError: resolve() answered Found for 'a' whose addresses are no tuple of strings",
+            "TypeError: resolve() answered Found for 'a' whose addresses are not a tuple of strings",
         ),
     ],
 )
