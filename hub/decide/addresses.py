@@ -1,8 +1,8 @@
-"""Which addresses may be published.
+"""Decide which addresses may be published.
 
-The API server takes ClusterIPs, broadcast, cloud metadata in disguise and leading zeros, and a rooted
-node reports whatever it likes: this is the place where that ends. Called before probing and before
-publishing, so the answer is memorised per policy. It must never repair an address into another one.
+The API server accepts ClusterIPs, broadcast addresses and disguised cloud metadata addresses in slices, and a
+compromised node can report any address. This module rejects them. It is called before probing and before publishing,
+so each policy caches its results. It must never turn an invalid address into a valid one.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ IPV4: Final = "IPv4"
 IPV6: Final = "IPv6"
 
 REMEMBERED: Final = 10_000
-"""Addresses whose decision is remembered: both families of the largest cluster that is tested. Others cost 5 µs."""
+"""Cached results per policy: as many as the largest tested cluster has addresses in both families. A miss costs 5 µs."""
 
 LONGEST_ADDRESS: Final = 45
-"""Characters of the longest textual IP address (an IPv6 one that ends in dotted decimal)."""
+"""Characters of the longest textual IP address, an IPv6 address that ends in dotted decimal."""
 
 _METADATA: Final[tuple[Network, ...]] = tuple(
     ip_network(text)
@@ -38,7 +38,7 @@ _METADATA: Final[tuple[Network, ...]] = tuple(
 )
 
 OwnNetwork = tuple[Network, str]
-"""A network of the hub cluster itself, and what is to be said of an address inside, as in :class:`Rejected`."""
+"""A network of the hub cluster itself, and the :class:`Rejected` reason for addresses inside it."""
 
 _LOCAL_TOO: Final[tuple[tuple[Network, str], ...]] = (
     *((network, "cloud metadata") for network in _METADATA),
@@ -48,10 +48,10 @@ _LOCAL_TOO: Final[tuple[tuple[Network, str], ...]] = (
     (ip_network("fe80::/10"), "link-local"),
     (ip_network("224.0.0.0/4"), "multicast"),
     (ip_network("ff00::/8"), "multicast"),
-    # An address of this family in disguise: the API server refuses it, so no copy can need it.
+    # An IPv4 address in disguise. The API server refuses these, so copies never contain one.
     (ip_network("::ffff:0:0/96"), "IPv4-mapped"),
 )
-"""Denied everywhere, also for copies within the hub cluster."""
+"""Denied for all sources, including copies within the hub cluster."""
 
 _REMOTE: Final[tuple[tuple[Network, str], ...]] = (
     (ip_network("0.0.0.0/32"), "unspecified"),
@@ -65,14 +65,14 @@ _REMOTE: Final[tuple[tuple[Network, str], ...]] = (
     (ip_network("64:ff9b:1::/48"), "NAT64"),
     (ip_network("2001::/32"), "Teredo"),
 )
-"""Denied for remote clusters as well."""
+"""Denied only for remote clusters."""
 
 
 _Table = tuple[tuple[int, int, str], ...]
 
 
 def _compiled(table: Sequence[tuple[Network, str]]) -> Mapping[int, _Table]:
-    """(mask, network, reason) as numbers, by IP version: ten times as fast as asking each network."""
+    """(mask, network, reason) with integers, by IP version: ten times as fast as ``address in network``."""
     return {
         version: tuple(
             (int(network.netmask), int(network.network_address), reason)
@@ -89,7 +89,7 @@ _BY_VERSION_LOCAL: Final = _compiled(_LOCAL_TOO)
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """May be published. ``address`` is the normal form, ``family`` ``IPv4`` or ``IPv6``."""
+    """An address that may be published. ``address`` is its normal form, ``family`` is ``IPv4`` or ``IPv6``."""
 
     address: str
     family: str
@@ -97,21 +97,21 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Must not be published; ``reason`` completes "it is …" and never quotes the address."""
+    """An address that must not be published; ``reason`` completes "it is …" and never quotes the address."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
-    """What one source may publish.
+    """The addresses that one source may publish.
 
     Attributes:
-        allowed: the cluster's allowedCIDRs; not looked at where ``local``.
-        denied: never published although otherwise fine: the registry's deniedCIDRs.
-        own: the hub cluster's own networks, which are denied to remote clusters.
-        local: a copy within the hub cluster: no allow-list, and only loopback, link-local, multicast
-            and metadata are denied beside ``denied``.
+        allowed: the cluster's allowedCIDRs; ignored if ``local``.
+        denied: the registry's deniedCIDRs.
+        local: whether the source is a copy within the hub cluster. Such a source has no allow-list, and besides
+            ``denied`` only loopback, link-local, multicast, cloud metadata and IPv4-mapped addresses are denied.
+        own: the hub cluster's own networks, denied for remote clusters; empty for copies.
     """
 
     allowed: tuple[Network, ...] = ()
@@ -123,14 +123,14 @@ class AddressPolicy:
     )
 
     def check(self, text: str) -> Accepted | Rejected:
-        """Normalise ``text`` and decide; never raises, whatever a remote cluster put there."""
+        """Normalise ``text`` and decide; never raises, whatever the text is."""
         known = self._memo.get(text)
         if known is None:
             known = self._memo.put(text, self._decide(text))
         return known
 
     def accepts(self, text: str) -> bool:
-        """Whether ``text`` may be published exactly as it is written."""
+        """Whether ``text`` may be published and is in normal form."""
         found = self.check(text)
         return isinstance(found, Accepted) and found.address == text
 
@@ -156,7 +156,7 @@ class AddressPolicy:
 
 
 def parse(text: str) -> IPv4Address | IPv6Address | Rejected:
-    """Read one address strictly: no zone, no leading zeros, no surrounding space, no prefix length."""
+    """Parse one address strictly: without zone, leading zeros, surrounding space or prefix length."""
     if len(text) > LONGEST_ADDRESS:
         return Rejected("not an IP address")
     if "%" in text:
@@ -185,7 +185,7 @@ def _named(address: IPv4Address | IPv6Address, tables: Mapping[int, _Table]) -> 
 
 
 def _embedded(address: IPv4Address | IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that a transition address leads to, where there is one."""
+    """The IPv4 address inside a 6to4, Teredo or NAT64 address; None for other addresses."""
     if isinstance(address, IPv4Address):
         return None
     if address.sixtofour is not None:

@@ -1,9 +1,12 @@
-"""Taking over from another controller: when its slices of a target may go. Pure.
+"""Adoption: decide when the slices of another controller, which the hub replaces for a target, may be deleted. Pure.
 
-Ours are published beside theirs, with equal conditions, so that no consumer sees a difference. Theirs go
-when every address in them has been covered by ours for :data:`SETTLE` seconds; one that the source of both has let
-go of needs no cover. Whoever wrote them may still run: a slice that changes meanwhile is left alone until it has been
-quiet, and one that comes back after it was deleted is left alone for good. An old writer is reported, never fought.
+"Ours" are the hub's slices, "theirs" are the slices of the other controller. The hub publishes its slices next to
+theirs with equal conditions, so consumers see no difference. It deletes theirs once every address in them has been
+covered by ours for :data:`SETTLE` seconds. Addresses that the common source has dropped need not be covered.
+
+The other controller may still be running. If it changes a slice, the hub deletes nothing until there has been no change
+for :data:`QUIET` seconds. If it writes new slices after the hub deleted some, the hub leaves them all alone. The hub
+reports an active old writer and never fights it.
 """
 
 from __future__ import annotations
@@ -19,16 +22,16 @@ from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, Conditions, Endpoint, Findi
 from hub.registry.spec import ENDPOINT_COPIER, LABEL_COPIER_SOURCE
 
 SETTLE: Final = 5.0
-"""Seconds for which both are published: consumers have seen ours by then, as with every move (DESIGN.md)."""
+"""Seconds for which both are published, so that consumers have seen ours; the same as for every move (DESIGN.md)."""
 
 QUIET: Final = 60.0
-"""Seconds without a change after which an old writer that was seen at work counts as stopped."""
+"""Seconds without a change after which an active old writer counts as stopped."""
 
 LISTED: Final = 20
-"""Objects in a finding."""
+"""Maximum number of objects in a finding."""
 
 EPSILON: Final = 1e-6
-"""Seconds by which sums of floats may be off."""
+"""Seconds by which sums of floats may be off: without it, a timer could fire just before its deadline."""
 
 Spot = tuple[str, str]
 """Address family and address."""
@@ -38,15 +41,15 @@ Served = tuple[Endpoint, tuple[Port, ...]]
 
 
 class AdoptMemory(msgspec.Struct, frozen=True):
-    """What a target remembers of its adoption between two passes; a new one after a restart.
+    """The state of a target's adoption between two passes; empty after a restart.
 
     Attributes:
-        managed_by: whose slices it is about.
-        seen: uid -> resourceVersion of theirs at the last pass; None before the first.
-        covered_since: since when every address of theirs is covered by ours.
-        written_at: when their writer was last seen at work.
-        deleted: uids of theirs that this process deleted.
-        returned: their writer wrote a new slice after that.
+        managed_by: managed-by value of the other controller.
+        seen: uid -> resourceVersion of their slices at the last pass; None before the first pass.
+        covered_since: since when ours cover every address of theirs; None if they do not.
+        written_at: when the other controller was last seen to write; None if it never was.
+        deleted: uids of their slices that this process deleted.
+        returned: whether the other controller wrote a new slice after that.
     """
 
     managed_by: str = ""
@@ -61,14 +64,14 @@ NEW: Final = AdoptMemory()
 
 
 class Adoption(msgspec.Struct, frozen=True):
-    """What follows for one target.
+    """The result for one target.
 
     Attributes:
-        groups: what is wanted of ours, with the conditions theirs have.
-        deletes: slices of theirs that go, exactly as observed.
+        groups: the wanted groups, with the conditions that their slices have for the same addresses.
+        deletes: their slices to delete, exactly as observed.
         findings: for an operator.
         memory: for the next pass.
-        wake_at: when to look again at the latest, by the clock of ``now``.
+        wake_at: latest time of the next pass, by the clock of ``now``; None if no timer is running.
     """
 
     groups: tuple[EndpointGroup, ...]
@@ -91,15 +94,16 @@ def adopt(
     """Decide about the slices of another controller.
 
     Args:
-        managed_by: the value of the managed-by label they must carry.
-        theirs: slices of this target as observed; those that are not exactly theirs are left out here.
-        published: ours, as observed.
-        groups: what is wanted of ours, after the guard.
+        managed_by: value of the managed-by label of the other controller's slices.
+        theirs: observed slices of this target; slices that do not belong to the other controller are ignored.
+        published: our slices as observed.
+        groups: the wanted groups, after the guard.
         memory: from the last pass.
-        now: seconds that only move forward.
-        sources: what theirs was made from, as ours is; none where that is something else. While each makes a complete
-            statement and something of ours is ready, their word counts, not theirs: what none of them states is
-            gone and need not be covered, and ours need be no better than they say.
+        now: seconds of a monotonic clock.
+        sources: the views of the target's sources if the other controller builds its slices from the same sources, else
+            empty. If all of them are complete and any of our endpoints is ready, ours are compared with the sources
+            instead of with their slices: an address that no source offers need not be covered, and our endpoints need
+            not have better conditions than the sources state.
     """
     if memory.managed_by != managed_by:
         memory = AdoptMemory(managed_by)
@@ -136,27 +140,30 @@ def adopt(
 
 
 def deleted(memory: AdoptMemory, uids: Iterable[str]) -> AdoptMemory:
-    """These slices of theirs are gone, by our hand."""
+    """The memory after this process deleted some of their slices."""
     return replace(memory, deleted=memory.deleted | frozenset(uids), covered_since=None)
 
 
 def _watched(memory: AdoptMemory, present: Sequence[Slice], now: float) -> AdoptMemory:
-    """Whether their writer was at work since the last pass."""
+    """The memory with the slices of this pass; notes whether the other controller wrote since the last pass."""
     versions = {slice_.uid: slice_.resource_version for slice_ in present}
     before = memory.seen
     if before is None or versions == before:
         return memory if before is not None else replace(memory, seen=versions)
-    if all(before.get(uid) == version for uid, version in versions.items()):  # some were deleted, by whomever
+    if all(before.get(uid) == version for uid, version in versions.items()):  # slices were only deleted, none written
         return replace(memory, seen=versions)
     returned = memory.returned or (bool(memory.deleted) and any(uid not in before for uid in versions))
     return replace(memory, seen=versions, written_at=now, returned=returned)
 
 
-# --- what covers what -----------------------------------------------------------------------------
+# --- coverage -------------------------------------------------------------------------------------
 
 
 def _complete(view: SourceView) -> bool:
-    """Whether what a source does not state is gone there; one that states nothing may be another than is meant."""
+    """Whether an address that the view does not contain is gone at the source.
+
+    A view without any endpoint does not count: the registry may name a wrong source.
+    """
     return view.unknown is None and view.complete and not view.unknown_nodes and any(view.endpoints.values())
 
 
@@ -170,9 +177,10 @@ def _uncovered(
     groups: Sequence[EndpointGroup],
     sources: Sequence[SourceView],
 ) -> list[str]:
-    """Addresses of theirs that ours do not stand in for, sorted.
+    """Addresses of theirs that ours do not cover, sorted.
 
-    Ours does where it is published and wanted, with the same ports, both times with conditions that are not worse.
+    Ours cover an address if it is both published and wanted, each time with the same ports and with conditions that are
+    no worse.
     """
     there: dict[Spot, list[Served]] = {}
     for slice_ in published:
@@ -194,7 +202,10 @@ def _uncovered(
 
 
 def _asked(spot: Spot, theirs: Served, sources: Sequence[SourceView]) -> list[Served]:
-    """What ours must be no worse than: what a source says of it, whatever the ports are; without sources, theirs."""
+    """The endpoints, with ports, of which ours must cover at least one; empty if the address need not be covered.
+
+    With sources, these are the sources' endpoints for the address, without ports. Without sources, it is theirs.
+    """
     if not sources:
         return [theirs]
     family, address = spot
@@ -216,7 +227,7 @@ def _stands_in(theirs: Endpoint, ports: tuple[Port, ...], candidates: Iterable[S
 
 
 def conditions(endpoint: Endpoint) -> Conditions:
-    """An endpoint's conditions as the API defines unset ones: ready, serving as ready, not terminating."""
+    """An endpoint's conditions with the API's defaults for unset ones: ready, serving like ready, not terminating."""
     known = endpoint.conditions
     ready = known.ready is not False
     serving = ready if known.serving is None else known.serving
@@ -228,7 +239,7 @@ def _worse(ours: Conditions, theirs: Conditions) -> bool:
 
 
 def _has(offered: tuple[Port, ...], port: Port) -> bool:
-    """A port without a name is found by its number: ours bears the Service's name for it."""
+    """Whether a port is offered. An unnamed port is compared by number only: ours has the name from the Service."""
     return any(
         candidate.port == port.port and candidate.protocol == port.protocol and port.name in ("", candidate.name)
         for candidate in offered
@@ -239,7 +250,7 @@ def _has(offered: tuple[Port, ...], port: Port) -> bool:
 
 
 def _alike(groups: tuple[EndpointGroup, ...], theirs: Sequence[Slice]) -> tuple[EndpointGroup, ...]:
-    """Ours with the conditions that theirs has for the same address; the best where there are several."""
+    """Our groups with the conditions of theirs for the same address; the best of them if there are several."""
     known: dict[Spot, Conditions] = {}
     for slice_ in theirs:
         for spot, endpoint in _spots(slice_):

@@ -1,7 +1,7 @@
-"""From what an EndpointProvider brings (an inventory, a copied Service) to a SourceView.
+"""Build a SourceView from the snapshot of an EndpointProvider, such as an inventory or a copied Service.
 
-The sibling of :mod:`hub.decide.view` for sources without Nodes. An address that the policy refuses is
-left out and reported; a snapshot that is not complete adds and changes, but removes nothing.
+The counterpart of :mod:`hub.decide.view` for sources without Nodes. Addresses that the policy rejects are left out and
+reported. An incomplete snapshot adds and changes endpoints, but removes none.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from hub.model import Conditions, Endpoint, Finding, ObjectReference, Port, Snap
 
 
 class SnapshotMemory:
-    """What was made of each endpoint of the last snapshot, for those that stay the same object.
+    """Results for the endpoints of the last snapshot, reused for endpoints that are still the same object.
 
-    It makes the next view cheap, and never another one: under other rules nothing in it counts.
+    The memory only saves work and never changes the result: if the rules change, it is emptied.
     """
 
     __slots__ = ("made", "rules")
@@ -29,14 +29,14 @@ class SnapshotMemory:
         self.made: dict[str, _Made] = {}
 
     def under(self, *rules: object) -> Mapping[str, _Made]:
-        """What may be used again under these rules."""
+        """The results that may be reused under these rules, by endpoint name."""
         if rules != self.rules:
             self.rules, self.made = rules, {}
         return self.made
 
 
 class _Made(NamedTuple):
-    """One endpoint with one address that is published."""
+    """The result for an endpoint with a single address, which is published."""
 
     offered: SnapshotEndpoint
     family: str
@@ -57,19 +57,20 @@ def view_of_snapshot(
 ) -> ViewResult:
     """The view of one snapshot.
 
+    If two endpoints have the same address, a ready one takes precedence, then the first by name; the others are
+    reported as AddressConflict.
+
     Args:
         cluster: the source cluster's name.
-        snapshot: what the provider brings.
-        previous: the last view, whose equal endpoints and mappings are used again; None at first.
-        address_policy: which addresses.
-        max_endpoints: more than this is not believed.
-        same_cluster: the endpoints live in the hub cluster itself: nodeName, hints and any targetRef
-            are kept. Otherwise only a reference to a Node is, and no nodeName: kube-proxy would take a
-            local node of the same name for it.
-        exclude_addresses: break-glass, in normal form.
+        snapshot: the provider's snapshot.
+        previous: the last view, whose equal endpoints and mappings are reused; None at first.
+        address_policy: which addresses may be published.
+        max_endpoints: a snapshot with more endpoints than this makes the view unknown.
+        same_cluster: whether the endpoints are in the hub cluster itself. If so, nodeName, hints and any targetRef are
+            kept. Otherwise only a targetRef to a Node is kept, and no nodeName, because kube-proxy would mistake it for
+            a node of the hub cluster.
+        exclude_addresses: addresses in ``nodes.exclude``, in normal form.
         memory: of the last view; updated.
-
-    Two endpoints with one address: ready first, then by name; the rest is reported as AddressConflict.
     """
     memory = memory or SnapshotMemory()
     made = memory.under(address_policy, exclude_addresses, same_cluster, snapshot.copied)
@@ -104,7 +105,7 @@ def view_of_snapshot(
 
 
 class _Gathered:
-    """Endpoints taken one by one, best first: the first claim on an address is the one that counts."""
+    """Collects endpoints one by one, best first: the first endpoint that claims an address gets it."""
 
     def __init__(
         self,
@@ -133,7 +134,7 @@ class _Gathered:
         self.made: dict[str, _Made] = {}
 
     def take(self, offered: SnapshotEndpoint) -> None:
-        """Enter one endpoint: at most one address per family, the first acceptable one."""
+        """Add one endpoint with at most one address per family, the first acceptable one."""
         known = self._known.get(offered.name)
         if known is not None and known.offered is offered and known.endpoint.address not in self._holders:
             self.stated.add(known.endpoint.address)

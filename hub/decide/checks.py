@@ -19,7 +19,10 @@ Verdict = bool | None
 
 
 class Check(msgspec.Struct, frozen=True):
-    """How an address is probed: the keys of :class:`HealthPolicy`, with a resolved ``port``."""
+    """How an address is probed: the keys of :class:`HealthPolicy`, with a resolved ``port``.
+
+    Times are in seconds.
+    """
 
     mode: Literal["tcp", "http", "https"]
     port: int
@@ -64,7 +67,8 @@ class Watch(msgspec.Struct, frozen=True):
 
     Attributes:
         cluster, family: the source and family of the addresses.
-        addresses: address -> endpoint; only the keys are used. The same object while nothing changed.
+        check: how the addresses are probed.
+        addresses: address -> endpoint; only the keys are used. The same object as long as nothing changes.
         published: address -> published endpoint, for the starting verdict of a new address.
     """
 
@@ -76,7 +80,7 @@ class Watch(msgspec.Struct, frozen=True):
 
 
 Verdicts = Mapping[Check, Mapping[str, Verdict]]
-"""By check and address, at one moment; an inner mapping is the same object until one of its verdicts changes."""
+"""Check -> address -> verdict, at one moment. An inner mapping is the same object until one of its verdicts changes."""
 
 NO_VERDICTS: Final[Verdicts] = {}
 

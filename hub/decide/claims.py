@@ -1,4 +1,4 @@
-"""What each source of a target lays claim to, as a frozen value that one stage hands to the next."""
+"""Claims: the endpoints that each source wants a target to publish, as frozen values passed from stage to stage."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from hub.decide.ports import Ports
 from hub.model import Endpoint, SourceView
 
 Role = Literal["claims", "aside", "dropped", "untouched"]
+"""See ``Claim.role``."""
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """What the verdicts of health checks say of a claim.
+    """The effect of health check verdicts on a claim.
 
     Attributes:
-        unchecked: what it would want if nothing were checked.
+        unchecked: the wanted endpoints before the verdicts were applied.
         failing: unhealthy addresses, sorted.
-        pending: addresses never seen before and not judged yet, sorted.
+        pending: new addresses without a verdict, sorted.
     """
 
     unchecked: EndpointSet
@@ -32,20 +33,20 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What one source lays claim to in one family.
+    """The endpoints of one source and family that a target should publish.
 
     Attributes:
         key: cluster and family.
-        published: what is published of it.
-        wanted: what it wants to have published.
-        ports: for its slices.
-        view: what its source offers; None where it is not a source of the target any more.
-        known: False where ``wanted`` is what is published, since the source makes no statement.
-        role: ``claims`` in the ordinary case. ``aside``: what it publishes is on its way out, and whatever another
-            source claims goes to that one. ``dropped``: likewise, and no empty slice stays. ``untouched``: its slices
-            must not be written at all, and it keeps what it publishes.
-        exempt: addresses that the guard is not to look at; None = it is not to look at any.
-        judged: what the verdicts say; None where nothing is checked.
+        published: the published endpoints of the source.
+        wanted: the endpoints that should be published.
+        ports: the ports for the source's slices.
+        view: the endpoints that the source offers; None if it is no longer a source of the target.
+        known: False if the source is unknown, so that ``wanted`` starts from the published endpoints.
+        role: ``claims`` in the normal case. ``aside``: the published endpoints are on their way out, and an address
+            that another source claims moves there. ``dropped``: the same, and no empty slice remains. ``untouched``:
+            the slices must not be written, and their endpoints stay published.
+        exempt: addresses whose removal or change the guard ignores; None = all addresses.
+        judged: the effect of the verdicts; None if the addresses are not checked.
     """
 
     key: GroupKey
@@ -60,21 +61,21 @@ class Claim(msgspec.Struct, frozen=True):
 
     @property
     def yielding(self) -> bool:
-        """Whether what it publishes is on its way out."""
+        """Whether its published endpoints are on their way out."""
         return self.role in ("aside", "dropped")
 
     @property
     def current(self) -> EndpointSet:
-        """What is published of it, by address."""
+        """The published endpoints, by address."""
         return self.published.endpoints
 
     @property
     def difference(self) -> Difference:
-        """From what is published to what is wanted."""
+        """The difference between the published and the wanted endpoints."""
         return self.published.difference(self.wanted)
 
     def excusing(self, addresses: Iterable[str]) -> Claim:
-        """The claim with further addresses that the guard is not to look at."""
+        """The claim with further addresses that the guard ignores."""
         if self.exempt is None:
             return self
         exempt = self.exempt.union(addresses)
@@ -82,7 +83,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 def standing(cluster: str, claims: Sequence[Claim], min_ready: int) -> Standing:
-    """How a source stands, over its families: ready where any of them is."""
+    """The standing of a source for failover, from the claims of its families: ready if any family is ready."""
     return Standing(
         cluster,
         known=all(
@@ -96,7 +97,7 @@ def standing(cluster: str, claims: Sequence[Claim], min_ready: int) -> Standing:
 
 
 def _published(claim: Claim) -> Iterable[Endpoint]:
-    """What is published of it, each address once."""
+    """The published endpoints, each address once."""
     published = claim.published
     if published.duplicates:
         return claim.current.values()
@@ -104,26 +105,31 @@ def _published(claim: Claim) -> Iterable[Endpoint]:
 
 
 def _unresolved(claim: Claim) -> bool:
-    """Nodes are there, and where they are is not known yet: with nothing to offer, that is no statement."""
+    """Whether there are nodes whose address is not known: without any wanted endpoint, the source is then unknown."""
     return claim.view is not None and bool(claim.view.unknown_nodes)
 
 
 def _unproven(claim: Claim) -> bool:
-    """Its addresses are new, and no check has said yet which of them are ready."""
+    """Whether new addresses wait for their first verdict and no endpoint is ready."""
     judged = claim.judged
     return judged is not None and bool(judged.pending) and not ready(claim.wanted.values(), 1)
 
 
 def ready(endpoints: Iterable[Endpoint], count: int) -> bool:
-    """Whether at least ``count`` are ready; looks at no more than it must."""
+    """Whether at least ``count`` endpoints are ready; stops counting at ``count``."""
     ready = (None for endpoint in endpoints if endpoint.conditions.ready)
     return sum(1 for _ in islice(ready, count)) >= count
 
 
 def step_aside(claim: Claim, *, healthy: bool, remove: bool) -> Claim:
-    """The claim of a source that is not the active one: published no more than it is, no longer than it must be.
+    """The claim of a source that is not active: it adds no endpoints, and loses all of them once ``remove`` is set.
 
-    Until it may go the guard judges it like any other: the active one may not be published yet.
+    Until then the guard judges the claim like any other, because the active source may not be published yet.
+
+    Args:
+        claim: of a source that is not active.
+        healthy: whether the active source is ready, so that the guard need not judge the removal.
+        remove: whether the endpoints may be removed now.
     """
     if claim.role == "untouched":
         return claim
@@ -141,7 +147,7 @@ def node_of(endpoint: Endpoint) -> str | None:
 
 
 def filtered(claim: Claim) -> frozenset[str]:
-    """The departures whose node, or record, still exists; and those that cannot be told."""
+    """The removed addresses whose node or record still exists, or may still exist."""
     view, removed = claim.view, claim.difference.removed
     if view is None or not removed:
         return frozenset()
