@@ -107,7 +107,7 @@ class Board:
         self._verdicts: Verdicts = NO_VERDICTS
         self._outdated = False
         self._failing = False
-        """Whether a probe of an address with the verdict healthy has failed; the next check of all addresses resets it."""
+        """Whether a probe of a healthy address has failed since the last check of all addresses."""
         self._looked_at = float("-inf")
         self._changes = 0
         """Number of new verdicts in this round, to limit the log."""

@@ -1,1 +1,1 @@
-"""The hub cluster: what is watched in it, and what is kept in it."""
+"""The hub cluster: the objects that the hub watches there, and those that it stores there."""

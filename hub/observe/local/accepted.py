@@ -1,7 +1,7 @@
-"""The last accepted registry, kept in the hub cluster for a start with a file that is rejected.
+"""Keeps the last accepted registry in the hub cluster, so that the hub can start while its file is rejected.
 
-The leader writes the accepted file's bytes into one ConfigMap for each owner, in the hub's namespace. They are checked
-again before they are used, and relative paths in them start at the folder of the rejected file. A registry never
+The leader writes the accepted file's bytes into one ConfigMap for each owner, in the hub's namespace. The hub checks
+them again before it uses them, and resolves relative paths from the folder of the rejected file. A registry never
 contains secrets, so the ConfigMap contains none.
 """
 
@@ -39,9 +39,9 @@ PLAIN: Final = "clusters.yaml"
 PACKED: Final = "clusters.yaml.gz"
 ACCEPTED_AT: Final = "endpointslice-hub/accepted-at"
 ROOM: Final = 1_000_000
-"""Most bytes of content: a ConfigMap holds 1 MiB, keys included (k8s.io/api/core/v1 MaxSecretSize)."""
+"""Maximum bytes of content: a ConfigMap holds 1 MiB, keys included (k8s.io/api/core/v1 MaxSecretSize)."""
 LEGIBLE: Final = 500_000
-"""Up to this many bytes the content is kept as readable text."""
+"""Maximum bytes of content that is kept as readable text; longer content is compressed."""
 OWNER_LINE: Final = re.compile(
     rb"""^owner:[ \t]*["']?([A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)["']?[ \t]*(?:#.*)?\r?$""", re.MULTILINE
 )
@@ -49,7 +49,7 @@ OWNER_LINE: Final = re.compile(
 
 
 def config_map(owner: str) -> str:
-    """The ConfigMap with the last accepted registry of an owner."""
+    """The name of the ConfigMap with the last accepted registry of an owner."""
     return f"endpointslice-hub-registry-{owner}"
 
 
@@ -60,11 +60,11 @@ def owner_in(content: bytes) -> str:
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The content of the ConfigMap.
+    """A registry as the ConfigMap holds it.
 
     Attributes:
         content: the file's bytes.
-        at: when the file was accepted, RFC 3339, or "".
+        at: when the file was accepted, RFC 3339; "" if the ConfigMap does not say it.
     """
 
     content: bytes
@@ -72,10 +72,10 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 async def withheld(client: Client, namespace: str, owner: str) -> bool:
-    """Whether a removal was withheld when the last hub of this owner ended; True if that cannot be read."""
+    """Whether a removal was withheld when the last hub of this owner ended; True if the ConfigMap cannot be read."""
     try:
         found = await _get(client, namespace, owner)
-    except (NotFound, Forbidden):  # an account that may not read it has not written it either
+    except (NotFound, Forbidden):  # without the right to read it, the hub has not written it either
         return False
     except HubError as error:
         log.warning("cannot read whether a removal was withheld before: %s; assuming that one was", error)
@@ -99,7 +99,7 @@ async def _get(client: Client, namespace: str, owner: str) -> _ConfigMap:
 
 
 async def read(client: Client, namespace: str, owner: str) -> Kept:
-    """The last accepted registry of an owner.
+    """Read the last accepted registry of an owner.
 
     Raises:
         NotFound: none is kept.
@@ -124,7 +124,7 @@ def _content(found: _ConfigMap) -> bytes:
 
 
 def packed(content: bytes) -> dict[str, dict[str, str]] | None:
-    """The ConfigMap's data with the content, compressed if necessary; None if it is too large even then."""
+    """The content as fields of the ConfigMap, compressed if necessary; None if it is too large even then."""
     if len(content) <= LEGIBLE:
         return {"data": {PLAIN: content.decode()}}
     small = gzip.compress(content, mtime=0)
@@ -134,13 +134,16 @@ def packed(content: bytes) -> dict[str, dict[str, str]] | None:
 
 
 async def stand_in(client: Client, namespace: str, path: str, owner: str) -> tuple[Loaded | None, str]:
-    """The kept registry to use instead of a rejected file, and when it was accepted; None if there is none.
+    """Load the kept registry, to be used instead of a rejected file.
 
     Args:
-        client: the hub cluster's.
-        namespace: the hub's.
-        path: the rejected file's.
-        owner: whose registry to use, if the file does not say it.
+        client: client of the hub cluster.
+        namespace: the hub's namespace.
+        path: path of the rejected file.
+        owner: owner of the registry, if the rejected file names none.
+
+    Returns:
+        The registry and when it was accepted ("?" = not known); (None, "") if none can be used, which is logged.
     """
     content = b""
     with suppress(RegistryError):
@@ -169,10 +172,10 @@ class Keeper:
     """Writes each accepted registry once, while this process leads.
 
     Args:
-        client: the hub cluster's.
-        namespace: the hub's.
-        owner: whose registry.
-        leading: whether this process leads.
+        client: client of the hub cluster.
+        namespace: the hub's namespace.
+        owner: owner of the registry.
+        leading: returns whether this process leads.
 
     Attributes:
         problem: why the last accepted registry was not kept; "" if it was.
@@ -191,18 +194,18 @@ class Keeper:
         self.problem = ""
 
     def accepted(self, content: bytes) -> None:
-        """A file with this content is in force."""
+        """Note that a file with this content is in force, and write it if this process leads."""
         self._content, self._at = content, self._clock.wall()
         self._news.set()
 
     def withhold(self, name: str) -> None:
-        """Note the hash of the removal that is withheld now; "" = none. Until the first call the kept note stays."""
+        """Note the hash of the removal that is withheld now; "" = none. Until the first call, the annotation stays."""
         if name != self._withheld:
             self._withheld = name
             self._news.set()
 
     def led(self) -> None:
-        """This process begins to lead: another one may have written another registry."""
+        """Note that this process begins to lead: the previous leader may have written another registry."""
         self._news.set()
 
     async def run(self) -> None:
@@ -224,6 +227,7 @@ class Keeper:
                 self.problem = ""
 
     async def _keep(self, content: bytes) -> None:
+        """Write the ConfigMap, unless it has this content and the right annotation already."""
         try:
             known = await _get(self._client, self._namespace, self._owner)
         except NotFound:
@@ -246,7 +250,7 @@ class Keeper:
         if known is None:
             await self._write("POST", where, self._body(body, notes, ""))
         else:
-            # The PUT has the resourceVersion of the GET: another leader may have written since.
+            # The PUT has the resourceVersion of the GET, so that it fails if another leader has written since.
             version = known.metadata.resource_version
             await self._write("PUT", f"{where}/{name}", self._body(body, notes, version))
         log.info("the registry is kept in ConfigMap %s/%s", self._namespace, name)
@@ -266,11 +270,12 @@ class Keeper:
         await self._client.request(method, path, body=encoded, timeout=TIMEOUT, admit=self._still_leads)
 
     def _still_leads(self) -> None:
+        """Refuse a write that is about to be sent after this process has lost the Lease."""
         if not self._leading():
             raise HubError("this process no longer leads")
 
     def _say(self, error: HubError) -> None:
-        """Log each kind of failure once."""
+        """Log a failure: an API error that differs from the last one as a warning, others for debugging."""
         text = str(error)
         if isinstance(error, Forbidden):
             where = f"the ConfigMap {config_map(self._owner)} in namespace {self._namespace}"

@@ -29,21 +29,21 @@ log = logging.getLogger(__name__)
 GOOD_FOR: Final = 3600.0
 """Seconds that an approval is valid: long enough to outlast a restart of the hub, and not much longer."""
 TRIES: Final = 5
-"""Attempts to write the ConfigMap while other clients write it too."""
+"""Maximum attempts to write the ConfigMap while other clients write it too."""
 DEFAULT_OWNER: Final = "default"
 DEFAULT_NAMESPACE: Final = "default"
-"""Defaults of ``hub approve``."""
+"""Defaults of the options of ``hub approve``."""
 NOTHING: Final[frozenset[str]] = frozenset()
 
 
 class Approval(msgspec.Struct, frozen=True):
-    """One entry.
+    """One entry of the ConfigMap.
 
     Attributes:
-        kind: service, cluster or registry.
-        target: ``namespace/name``, the cluster's name, or "".
-        by: who approved.
-        expires: when it ends.
+        kind: ``service``, ``cluster`` or ``registry``.
+        target: ``namespace/name`` of the Service, the cluster's name, or "".
+        by: name of the operator who approved.
+        expires: when the approval ends.
     """
 
     kind: str
@@ -53,12 +53,12 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 def config_map(owner: str) -> str:
-    """The ConfigMap with the approvals of an owner."""
+    """The name of the ConfigMap with the approvals of an owner."""
     return f"endpointslice-hub-approvals-{owner}"
 
 
 def read(data: Mapping[str, str]) -> dict[str, Approval]:
-    """The entries of a ConfigMap that can be read, by hash."""
+    """The entries of a ConfigMap by hash, without those that cannot be read, which are logged."""
     found: dict[str, Approval] = {}
     for key, text in data.items():
         try:
@@ -69,7 +69,7 @@ def read(data: Mapping[str, str]) -> dict[str, Approval]:
 
 
 def merged(data: Mapping[str, str], name: str, approval: Approval, wall: float) -> dict[str, str]:
-    """A ConfigMap's data with one more entry and without expired ones; entries that cannot be read stay."""
+    """A ConfigMap's data with the new entry and without expired ones; entries that cannot be read stay."""
     ended = {key for key, found in read(data).items() if found.expires.timestamp() <= wall}
     kept = {key: text for key, text in data.items() if key not in ended}
     return {**kept, name: msgspec.json.encode(approval).decode()}
@@ -95,13 +95,13 @@ async def approve(
     """Write an approval that is valid for an hour.
 
     Args:
-        client: the hub cluster's.
-        namespace: the hub's.
-        owner: of the hub.
-        name: the hash.
+        client: client of the hub cluster.
+        namespace: the hub's namespace.
+        owner: the hub's owner.
+        name: hash of the withheld change.
         what: kind and target, as :func:`subject` returns them.
         by: name of the operator.
-        wall: Unix time.
+        wall: Unix time now.
 
     Raises:
         HubError: the approval could not be written.
@@ -124,7 +124,7 @@ async def approve(
                 }
                 await client.request("POST", where, body=msgspec.json.encode(body), timeout=TIMEOUT)
             else:
-                # The PUT has the resourceVersion of the GET, so that it overwrites no other client's entry.
+                # The PUT has the resourceVersion of the GET, so that it does not overwrite an entry of another client.
                 found["data"] = merged(found.get("data") or {}, name, approval, wall)
                 await client.request("PUT", path, body=msgspec.json.encode(found), timeout=TIMEOUT)
         except (AlreadyExists, Conflict):
@@ -143,12 +143,12 @@ async def _find(client: Client, path: str) -> dict[str, Any] | None:
 
 
 class Approvals:
-    """Follows the ConfigMap. If the hub's account may not read it, there are no approvals, which is logged once.
+    """Follows the ConfigMap. If the hub's account may not read it, there are no approvals; a warning is logged once.
 
     Args:
-        client: the hub cluster's.
-        namespace: the hub's.
-        owner: of the hub.
+        client: client of the hub cluster.
+        namespace: the hub's namespace.
+        owner: the hub's owner.
         on_change: called when the approvals have changed.
 
     Attributes:
@@ -162,7 +162,7 @@ class Approvals:
         self._name = config_map(owner)
         self._on_change = on_change
         self._until: dict[str, float] = {}
-        """Hash -> when it expires, Unix time."""
+        """Hash -> Unix time at which its approval expires."""
         self.problem = ""
         self._starting = StartingServer()
 
@@ -174,7 +174,7 @@ class Approvals:
         return frozenset(name for name, until in self._until.items() if now < until)
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow the ConfigMap until cancelled."""
         await Reflector(
             "approvals",
             self._client,
@@ -187,7 +187,7 @@ class Approvals:
         ).run()
 
     async def look(self) -> None:
-        """Read the ConfigMap once; if it cannot be read, nothing is approved."""
+        """Read the ConfigMap once; used instead of :meth:`run` by commands that run one pass."""
         path = f"{collection(self._namespace)}/{self._name}"
         try:
             self._take([decode_config_map(await self._client.request("GET", path, timeout=TIMEOUT))])
@@ -211,15 +211,16 @@ class Approvals:
         self._take([])
 
     def _take(self, found: Iterable[ConfigMap]) -> None:
-        approvals = {name: each for value in found for name, each in read(value.data).items()}
-        until = {name: each.expires.timestamp() for name, each in approvals.items()}
+        approvals = {name: approval for value in found for name, approval in read(value.data).items()}
+        until = {name: approval.expires.timestamp() for name, approval in approvals.items()}
         news = sorted(until.items() - self._until.items())
         if until == self._until:
             return
         self._until = until
         for name, _ in news:
-            each = approvals[name]
-            log.info("approved by %s: %s", each.by, f"{each.kind} {each.target} {name}".replace("  ", " "))
+            approval = approvals[name]
+            # replace: an approval of the registry has no target
+            log.info("approved by %s: %s", approval.by, f"{approval.kind} {approval.target} {name}".replace("  ", " "))
         self._on_change()
 
     # --- the reflector's observer ------------------------------------------------------------------------
@@ -235,7 +236,7 @@ class Approvals:
         self.problem = ""
 
     def failed(self, error: HubError) -> None:
-        """Log each kind of failure once."""
+        """Log a failure, unless it is the same as the last one; without the right to read, nothing is approved."""
         text = str(error)
         if isinstance(error, Forbidden):
             where = f"the ConfigMap {self._name} in namespace {self._namespace}"

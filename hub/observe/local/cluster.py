@@ -1,7 +1,8 @@
-"""The hub cluster as observed: its Services and our EndpointSlices, and the writes to those slices.
+"""Follows the Services and our EndpointSlices of the hub cluster, and writes those slices.
 
-Two watches run for as long as the hub does. A write enters the store with the server's answer, so that the next pass
-sees its own writes; the watch event of such a write is recognised by its resourceVersion and dropped.
+Two watches run for as long as the hub does (two for each namespace if only some are followed). A write enters the store
+with the server's answer, so that the next pass sees it; the watch event of that write is recognised by its
+resourceVersion and dropped.
 """
 
 from __future__ import annotations
@@ -33,11 +34,16 @@ READ_SECONDS: Final = 10.0
 PAGE_SIZE: Final = 100
 """Slices per page of a list: 2 MB in JSON with 100 endpoints each."""
 ALL: Final = ""
-"""Key for all namespaces, when one watch follows them all."""
+"""Key of the stores if one watch follows all namespaces."""
 
 
 class Follower:
-    """Observer of a reflector of the hub cluster."""
+    """Observer of a reflector of the hub cluster.
+
+    Attributes:
+        error: why the objects are not current; "" if they are.
+        heard: whether a list has been answered or has failed once.
+    """
 
     def __init__(self, what: str, rule: str, namespace: str = "") -> None:
         self.what = f"{what} of namespace {namespace}" if namespace else what
@@ -60,7 +66,7 @@ class Follower:
         self.error = self._warned = ""
 
     def failed(self, error: HubError) -> None:
-        """Log each kind of failure once."""
+        """Log a failure, unless it is the same as the last one."""
         self.heard = True
         text = in_words(error, "local", self._rule)
         if isinstance(error, Forbidden):
@@ -79,9 +85,9 @@ class LocalCluster:
     """The hub cluster.
 
     Args:
-        owners: values of the owner label that are ours: the owner and the previous ones.
+        owners: values of the owner label that make a slice ours: the owner and the previous owners.
         on_change: called with a target whose Service or slices changed.
-        namespaces: the only ones that are followed; empty = all, with one watch.
+        namespaces: the only namespaces that are followed; empty = all, with one watch.
         admit: called with a target right before a write of its slices is sent, which may be long after the write began;
             raises if the write is no longer allowed.
         whole: whether the slices of a target are kept whole, see :class:`hub.observe.local.stores.SliceStore`.
@@ -99,14 +105,18 @@ class LocalCluster:
     ) -> None:
         self._admit = admit
         self.client = client
-        self._service_stores = {each: ServiceStore(on_change) for each in namespaces or (ALL,)}
-        self._slice_stores = {each: SliceStore(on_change, whole) for each in namespaces or (ALL,)}
+        self._service_stores = {namespace: ServiceStore(on_change) for namespace in namespaces or (ALL,)}
+        self._slice_stores = {namespace: SliceStore(on_change, whole) for namespace in namespaces or (ALL,)}
         self.services = ServiceStores(self._service_stores) if namespaces else self._service_stores[ALL]
         self.slices = SliceStores(self._slice_stores, SliceStore(on_change)) if namespaces else self._slice_stores[ALL]
         self._clock = clock
         self._owners = owners
-        self._service_followers = {each: Follower("Services", SERVICES.rule, each) for each in self._service_stores}
-        self._slice_followers = {each: Follower("EndpointSlices", SLICES.rule, each) for each in self._slice_stores}
+        self._service_followers = {
+            namespace: Follower("Services", SERVICES.rule, namespace) for namespace in self._service_stores
+        }
+        self._slice_followers = {
+            namespace: Follower("EndpointSlices", SLICES.rule, namespace) for namespace in self._slice_stores
+        }
         self._restart = asyncio.Event()
         self._encoder = protobuf.SliceEncoder()
         self._protobuf = True
@@ -134,7 +144,7 @@ class LocalCluster:
         return ALL in self._service_stores or namespace in self._service_stores
 
     def own(self, owners: tuple[str, ...]) -> None:
-        """Follow the slices of other owners from now on."""
+        """Follow the slices of these owners from now on; they replace the present ones."""
         if owners != self._owners:
             self._owners = owners
             self._restart.set()
@@ -177,11 +187,11 @@ class LocalCluster:
         ).run()
 
     async def wait_synced(self, poll: float = 0.01) -> None:
-        """Wait until Services and slices are complete."""
+        """Wait until Services and slices have been listed; checks every ``poll`` seconds."""
         while not self.synced:
             await self._clock.sleep(poll)
 
-    # --- writes; each enters its result into the store ---------------------------------------------
+    # --- writes; every write enters its result into the store ---------------------------------------
 
     def _path(self, namespace: str, name: str = "") -> str:
         return f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices" + (f"/{name}" if name else "")
@@ -253,10 +263,10 @@ class LocalCluster:
         self.slices.deleted(value)
 
     async def complete(self, target: TargetKey) -> None:
-        """Read the slices of a target that are only known in part; another replica has written them until now.
+        """Read the slices of a target that are known only in part, since another replica wrote them until now.
 
         Raises:
-            NotLeader: another replica writes them again.
+            NotLeader: another replica has taken them over again.
             HubError: the slices cannot be read.
         """
         for key in self.slices.thin(target):

@@ -1,7 +1,7 @@
 """Presents the stores of several namespaces of the hub cluster as one store.
 
 Each namespace has its own watch and its own lists, so it has its own store: the content and resourceVersion of a list
-are valid only for its namespace. Objects of other namespaces are unknown here and look as if they did not exist.
+are valid only for its namespace. Objects of other namespaces are treated as if they did not exist.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class SliceStores:
     """Slices of several namespaces, with the methods of :class:`.stores.SliceStore` for readers and writers.
 
     Args:
-        stores: by namespace.
+        stores: namespace -> store.
         elsewhere: store for all other namespaces; it stays empty.
     """
 
@@ -36,7 +36,7 @@ class SliceStores:
         return self._in(target.namespace).of(target)
 
     def targets(self) -> Iterable[TargetKey]:
-        """Every target that has slices of ours."""
+        """All targets that have slices of ours."""
         return list(chain.from_iterable(store.targets() for store in self._stores.values()))
 
     def thin(self, target: TargetKey) -> list[ObjectKey]:
@@ -91,7 +91,7 @@ class ServiceStores:
     """Services of several namespaces, with the methods of :class:`hub.observe.local.stores.ServiceStore` for readers.
 
     Args:
-        stores: by namespace.
+        stores: namespace -> store.
     """
 
     def __init__(self, stores: Mapping[str, ServiceStore]) -> None:

@@ -1,7 +1,7 @@
-"""Secrets of one namespace of the hub cluster: kubeconfigs and credentials of providers.
+"""Reads Secrets of one namespace of the hub cluster: kubeconfigs, and credentials of providers.
 
-Each Secret that is read gets a watch of its own, so that the hub's account needs rights only for Secrets by name. If
-the account may not watch a Secret, its users read it again every half minute. Values are never logged.
+Every Secret that is read gets its own watch, so that the hub's account needs rights only for Secrets by name. If
+the account may not watch a Secret, callers read it again every half minute. Values are never logged.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from hub.runtime.supervise import supervise
 log = logging.getLogger(__name__)
 
 TIMEOUT: Final = 10.0
+"""Seconds to read a Secret."""
 FORGET: Final = 600.0
-"""Seconds after the last read until a Secret is no longer followed; its cluster has left the registry."""
+"""Seconds after the last read until the watch of a Secret ends: its cluster has left the registry."""
 SWEEP: Final = 60.0
+"""Seconds between searches for such Secrets."""
 GONE: Final = "-"
 """The version of a Secret that does not exist."""
 
@@ -32,9 +34,9 @@ class Secrets:
     """Reads Secrets, and follows them while :meth:`run` runs.
 
     Args:
-        client: the hub cluster's.
+        client: client of the hub cluster.
         clock: source of time.
-        namespace: of the Secrets.
+        namespace: namespace of the Secrets.
     """
 
     def __init__(self, client: Client, clock: Clock, namespace: str) -> None:
@@ -62,7 +64,7 @@ class Secrets:
         return followed.found.data
 
     def version(self, name: str) -> str | None:
-        """Changes with the Secret; None if the Secret is not followed (yet), so that only reading shows a change."""
+        """The Secret's version, which changes with it; None if it is not followed (yet): only a read shows a change."""
         followed = self._wanted(name)
         return followed.version if followed is not None else None
 
@@ -88,6 +90,7 @@ class Secrets:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _wanted(self, name: str) -> _Followed | None:
+        """Note that a Secret is in use, and follow it; None unless :meth:`run` runs."""
         self._asked[name] = self._clock.now()
         if self._running and name not in self._followed:
             self._follow(name)
@@ -125,7 +128,7 @@ class _Followed:
 
     Attributes:
         found: the Secret; None if it does not exist or is not known.
-        version: of the Secret; None while it is not known for certain.
+        version: the Secret's version; None while it may be outdated.
     """
 
     def __init__(self, name: str) -> None:

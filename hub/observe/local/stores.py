@@ -1,6 +1,6 @@
-"""Services and slices of the hub cluster, as lists, watch events and our own writes show them.
+"""Stores of the hub cluster's Services and slices, updated from lists, watch events and our own writes.
 
-Updates come from a reflector and from the writer in any order; the newest one counts. No I/O.
+Updates of a slice come from a reflector and from the writer in any order; the newest one counts. No I/O.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ from hub.runtime.recent import Recent
 log = logging.getLogger(__name__)
 
 POOLED = 50_000
-"""Endpoints that equal ones are looked for among: those of the largest fleet that is measured."""
+"""Recently used endpoints that new ones are compared with, to share equal ones: as many as the largest fleet in the
+benchmarks has."""
 
 NO_SLICES: Mapping[str, Slice] = {}
 
 
 def newer(version: str, than: str) -> bool:
-    """Whether a resourceVersion is newer; versions of one API server compare as numbers (KEP-5504)."""
+    """Whether a resourceVersion is newer; versions of one API server compare as numbers (KEP-5504).
+
+    A version that is not a number counts as newer than every other one.
+    """
     try:
         return int(version) > int(than)
     except ValueError:
@@ -32,15 +36,15 @@ def newer(version: str, than: str) -> bool:
 
 
 def _is_thin(value: Slice) -> bool:
-    """Whether only number and conditions of the endpoints are kept; in the API every endpoint has an address."""
+    """Whether a slice is thin: its endpoints have no address, which the API requires of every endpoint."""
     return bool(value.endpoints) and not value.endpoints[0].addresses
 
 
 class Reading(NamedTuple):
-    """What was known when a GET of a slice began.
+    """The state of the store when a GET of a slice began.
 
     Attributes:
-        known: the slice.
+        known: the slice; None if it was not known.
         seen: the newest resourceVersion from list and watch.
     """
 
@@ -49,12 +53,15 @@ class Reading(NamedTuple):
 
 
 class SliceStore:
-    """Our slices by target. Equal endpoints exist once, however many slices hold them.
+    """Our slices by target. Slices share equal endpoints, to save memory.
 
     Args:
         on_change: called with a target whose slices changed.
-        whole: whether the slices of a target are kept whole. Of the others, which another replica writes, only number
-            and conditions of the endpoints are kept. None = all are kept whole.
+        whole: returns whether the slices of a target are kept whole. The others, which another replica writes, are
+            thin: only number and conditions of their endpoints are kept. None = all are kept whole.
+
+    Attributes:
+        lists: complete lists so far.
     """
 
     def __init__(
@@ -63,8 +70,9 @@ class SliceStore:
         self._on_change = on_change
         self._whole = whole
         self._thin: set[ObjectKey] = set()
-        """Slices of which only number and conditions of the endpoints are kept."""
+        """Keys of the thin slices."""
         self._blank: dict[Conditions, Endpoint] = {}
+        """The shared endpoints of thin slices, by their conditions."""
         self._by_target: dict[TargetKey, dict[str, Slice]] = {}
         self._by_key: dict[ObjectKey, Slice] = {}
         self._buried: set[str] = set()
@@ -83,11 +91,11 @@ class SliceStore:
         return self._by_target.get(target, NO_SLICES)
 
     def targets(self) -> Iterable[TargetKey]:
-        """Every target that has slices of ours."""
+        """All targets that have slices of ours."""
         return self._by_target.keys()
 
     def thin(self, target: TargetKey) -> list[ObjectKey]:
-        """Slices of a target that must be read before a decision about it."""
+        """Keys of the thin slices of a target, which must be read before a decision about it."""
         if not self._thin:
             return []
         keys = (ObjectKey(slice_.namespace, slice_.name) for slice_ in self.of(target).values())
@@ -105,15 +113,15 @@ class SliceStore:
     def lean(self, page: dict[Any, Slice]) -> dict[Any, Slice]:
         """Prepare a page of a list for ``replace``: thin out other replicas' slices, and share equal endpoints.
 
-        Done page by page, since a whole list is the largest object of the hub and would take longest to process.
+        The reflector calls this for every page: a whole list is the hub's largest object and would take longest.
         """
         return {key: value if value is self._by_key.get(key) else self._leaned(value) for key, value in page.items()}
 
     def in_state(self, key: ObjectKey, resource_version: str, listed: str) -> Slice | None:
         """The slice if it is stored with this resourceVersion; ``listed`` is the resourceVersion of the list.
 
-        Also None if the list is older than what the watch has brought: a restored etcd uses versions a second time. May
-        be called in a thread, where large pages are decoded.
+        Also None if the list is older than the last watch event: a restored etcd uses versions a second time. May be
+        called in a thread, where large pages are decoded.
         """
         known = self._by_key.get(key)
         if known is None or known.resource_version != resource_version or self._ahead_of(listed):
@@ -138,10 +146,10 @@ class SliceStore:
     # --- the reflector's side --------------------------------------------------------------------
 
     def replace(self, objects: dict[Any, Slice], resource_version: str) -> None:
-        """A complete list of pages prepared by ``lean``; slices that this process wrote after the list was taken stay.
+        """Apply a complete list, prepared by ``lean``; slices that this process wrote after the list was taken stay.
 
-        A list that is older than what the watch has brought comes from an etcd restored from a backup: then only the
-        list counts, whatever the versions say.
+        A list that is older than the last watch event comes from an etcd that was restored from a backup. Then the
+        list replaces everything, regardless of versions.
         """
         self.lists += 1
         old = self._by_key
@@ -178,7 +186,12 @@ class SliceStore:
         return known is not None and known.resource_version == resource_version
 
     def defers(self, key: Any, again: Callable[[], None]) -> bool:
-        """Whether the event must wait: while a write is under way, its echo may come before its answer."""
+        """Whether a watch event must wait for a write under way, since its echo may come before its answer.
+
+        Args:
+            key: key of the slice.
+            again: handles the event; called when the write has ended.
+        """
         waiting = self._deferred.get(key)
         if waiting is None:
             return False
@@ -186,11 +199,11 @@ class SliceStore:
         return True
 
     def upsert(self, key: Any, value: Slice, resource_version: str) -> None:
-        """A slice is new or changed, by this process or another writer."""
+        """Apply a watch event: a slice is new or changed, by this process or by another client."""
         self._note(resource_version)
         known = self._by_key.get(key)
         if self._listed and not newer(resource_version, self._listed):
-            return  # the event waited for a write, and a newer list came meanwhile
+            return  # the event waited for a write, and a newer list arrived meanwhile
         if value.uid in self._buried or (known is not None and not newer(resource_version, known.resource_version)):
             return
         value = self._pooled(value)
@@ -198,11 +211,11 @@ class SliceStore:
         self._notify({value.target} if known is None else {value.target, known.target})
 
     def delete(self, key: Any, value: Slice, resource_version: str) -> None:
-        """A slice is gone."""
+        """Apply a watch event: a slice was deleted."""
         self._note(resource_version)
         self._buried.discard(value.uid)
         if self._listed and not newer(resource_version, self._listed):
-            return  # as in upsert: a newer list came meanwhile
+            return  # as in upsert: a newer list arrived meanwhile
         known = self._by_key.get(key)
         if known is not None and known.uid == value.uid:
             self._drop(key)
@@ -212,7 +225,7 @@ class SliceStore:
 
     @contextmanager
     def writing(self, key: ObjectKey) -> Iterator[None]:
-        """Defer watch events on this slice until its write has ended, successful or not."""
+        """Defer watch events on this slice until its write has succeeded or failed."""
         self._deferred[key] = []
         try:
             yield
@@ -221,18 +234,19 @@ class SliceStore:
                 again()
 
     def wrote(self, value: Slice) -> None:
-        """The server accepted a write; ``value`` has its uid and resourceVersion."""
+        """Store a slice that the server has accepted; ``value`` has the uid and resourceVersion of the answer."""
         key = ObjectKey(value.namespace, value.name)
         known = self._by_key.get(key)
-        # The version is unchanged if a webhook or the server undid the write: then the hub must not plan it again.
+        # The version is unchanged if a webhook or the server undid the write. The slice is stored nevertheless, so that
+        # the hub does not plan the write again.
         stays = known is not None and (known.uid, known.resource_version) == (value.uid, value.resource_version)
         if not stays and self._listed and not newer(value.resource_version, self._listed):
-            return  # a newer list came meanwhile and shows the result
+            return  # a newer list arrived meanwhile and shows the result
         self._thin.discard(key)
         self._put(key, value)
 
     def deleted(self, value: Slice) -> None:
-        """This process deleted a slice; if it is no longer known, the watch was faster."""
+        """Remove a slice that this process has deleted; the watch may have removed it already."""
         key = ObjectKey(value.namespace, value.name)
         known = self._by_key.get(key)
         if known is not None and known.uid == value.uid:
@@ -240,14 +254,14 @@ class SliceStore:
             self._drop(key)
 
     def reading(self, key: ObjectKey) -> Reading:
-        """A GET of a slice begins."""
+        """The present state, for :meth:`read`; call it before the GET of a slice."""
         return Reading(self._by_key.get(key), self._seen)
 
     def read(self, key: ObjectKey, value: Slice | None, before: Reading) -> None:
-        """A slice was read by a GET, after a conflict.
+        """Store the result of a GET, unless a watch event that came meanwhile is newer.
 
         Args:
-            key: which.
+            key: key of the slice.
             value: the slice; None = it does not exist.
             before: the result of :meth:`reading` when the GET began.
         """
@@ -256,9 +270,10 @@ class SliceStore:
             if value is None or not newer(value.resource_version, known.resource_version):
                 return  # the watch was faster
         elif known is None and value is not None and value.uid not in self._buried:
-            told = before.known is not None or (bool(before.seen) and newer(value.resource_version, before.seen))
-            if told and self._ahead_of(value.resource_version):
-                return  # the watch has shown its creation and deletion meanwhile
+            # Whether the watch reports this version, or a later one, after the GET began.
+            reported = before.known is not None or (bool(before.seen) and newer(value.resource_version, before.seen))
+            if reported and self._ahead_of(value.resource_version):
+                return  # the watch has shown the deletion of the slice meanwhile
         if value is None:
             if known is not None:
                 self._drop(key)
@@ -268,6 +283,7 @@ class SliceStore:
     # --- inside ----------------------------------------------------------------------------------
 
     def _ahead_of(self, listed: str) -> bool:
+        """Whether a newer version than this one has been seen."""
         return bool(self._seen) and newer(self._seen, listed)
 
     def _note(self, version: str) -> None:
@@ -293,7 +309,7 @@ class SliceStore:
         return self._marked(ObjectKey(value.namespace, value.name), self._leaned(value))
 
     def _leaned(self, value: Slice) -> Slice:
-        """The slice thinned out, or with shared endpoints."""
+        """The slice as it is kept: thin, or with shared endpoints."""
         if _is_thin(value) or not self._keeps(value):
             return self._thinned(value)
         pool = self._pool
@@ -302,7 +318,7 @@ class SliceStore:
         )
 
     def _marked(self, key: ObjectKey, value: Slice) -> Slice:
-        """Note whether the whole slice is kept."""
+        """Note whether the slice is thin, and return it as it is kept."""
         if _is_thin(value) or not self._keeps(value):
             self._thin.add(key)
             return value if _is_thin(value) else self._thinned(value)
@@ -315,7 +331,9 @@ class SliceStore:
     def _thinned(self, value: Slice) -> Slice:
         """The slice with number and conditions of its endpoints only; reading an address raises IndexError."""
         blank = self._blank
-        plain = [blank.setdefault(each.conditions, Endpoint((), each.conditions)) for each in value.endpoints]
+        plain = [
+            blank.setdefault(endpoint.conditions, Endpoint((), endpoint.conditions)) for endpoint in value.endpoints
+        ]
         return msgspec.structs.replace(value, endpoints=tuple(plain))
 
     def _notify(self, targets: Iterable[TargetKey]) -> None:
@@ -324,7 +342,14 @@ class SliceStore:
 
 
 class ServiceStore:
-    """Services of the hub cluster by key."""
+    """Services of the hub cluster by key.
+
+    Args:
+        on_change: called with the key of a Service that is new, changed or deleted.
+
+    Attributes:
+        lists: complete lists so far.
+    """
 
     def __init__(self, on_change: Callable[[TargetKey], None]) -> None:
         self._on_change = on_change
@@ -336,7 +361,7 @@ class ServiceStore:
         return self._services.get(target)
 
     def replace(self, objects: dict[Any, Service], resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """A complete list."""
+        """Apply a complete list."""
         self.lists += 1
         old = self._services
         self._services = {
@@ -348,7 +373,7 @@ class ServiceStore:
                 self._on_change(key)
 
     def upsert(self, key: Any, value: Service, resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """New or changed."""
+        """Apply a watch event: a Service is new or changed."""
         target = TargetKey(*key)
         old = self._services.get(target)
         self._services[target] = value
@@ -358,6 +383,6 @@ class ServiceStore:
             self._on_change(target)
 
     def delete(self, key: Any, value: Service, resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """Gone."""
+        """Apply a watch event: a Service was deleted."""
         if self._services.pop(TargetKey(*key), None) is not None:
             self._on_change(TargetKey(*key))
