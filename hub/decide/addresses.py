@@ -19,7 +19,7 @@ IPV4: Final = "IPv4"
 IPV6: Final = "IPv6"
 
 REMEMBERED: Final = 10_000
-"""Cached results per policy: as many as the largest tested cluster has addresses in both families. A miss costs 5 µs."""
+"""Cached results per policy: the addresses of the largest tested cluster in both families. A miss costs 5 µs."""
 
 LONGEST_ADDRESS: Final = 45
 """Characters of the longest textual IP address, an IPv6 address that ends in dotted decimal."""

@@ -22,7 +22,7 @@ class Judged(msgspec.Struct, frozen=True):
     """The effect of health check verdicts on a claim.
 
     Attributes:
-        unchecked: the wanted endpoints before the verdicts were applied.
+        unchecked: the endpoints that would be wanted without health checks.
         failing: unhealthy addresses, sorted.
         pending: new addresses without a verdict, sorted.
     """
