@@ -1,8 +1,8 @@
-"""Decides about one target: from a snapshot and the state of the last decision to a decision and the next state.
+"""Decide about one target: from a snapshot and the state of the last decision to a decision and the next state.
 
-    sources ─▶ what is wanted ─▶ what the guard lets through ─▶ which slices of others go ─▶ the writes
+    sources ─▶ wanted endpoints ─▶ guard ─▶ adoption of another controller's slices ─▶ writes
 
-Pure and level-based: a decision depends on nothing but its arguments, whatever caused it.
+Pure and level-based: a decision depends only on its arguments, not on the event that triggered it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ NOT_WATCHED: Final = "namespace not watched; add --target-namespace"
 
 
 class TargetState(msgspec.Struct, frozen=True):
-    """What a target remembers between decisions; empty after a restart.
+    """The state of a target between decisions; empty after a restart.
 
     Attributes:
-        sources: of its sources.
-        wish: of addresses that move, of failover and of panic mode.
-        guards: of the guard, by group.
-        adoption: of the controller that it takes over from; None if there is none.
-        orphan_since: when its registry entry was first seen missing.
+        sources: memory of its sources.
+        wish: memory of moving addresses, failover and panic mode.
+        guards: memory of the guard, by group.
+        adoption: memory of the adoption of another controller's slices; None if there is none.
+        orphan_since: when the target's registry entry was first seen missing; None if the target has one.
     """
 
     sources: SourceMemory = SourceMemory()
@@ -50,9 +50,9 @@ class Reason(NamedTuple):
     """Why an address is or is not published.
 
     Attributes:
-        stage: guard or service.
+        stage: ``guard`` or ``service``.
         outcome: one or two words.
-        why: in words.
+        why: the explanation.
     """
 
     stage: str
@@ -61,20 +61,21 @@ class Reason(NamedTuple):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What should happen to a target, and why.
+    """The decision about a target, and the reasons for it.
 
     Attributes:
         target: the target.
-        plan: the writes; None if nothing is decided (see ``status``).
-        status: why nothing is decided; "" if something is.
-        desired: what is wanted, before the guard.
-        observed: its slices that the decision is about.
-        unknown: source without a statement -> why.
-        findings: what an operator may want to know.
+        plan: the writes; None if the slices stay unchanged for the reason in ``status``.
+        status: why the target is not published normally, for example "paused" or "removing"; "" if it is.
+        desired: the wanted endpoints before the guard; None if ``status`` is set.
+        observed: the slices that the decision is about.
+        unknown: unknown source -> why it is unknown.
+        findings: facts that an operator may want to know.
         again_after: seconds until the next decision; None = when something changes.
-        withheld: removals that the guard holds back, by source cluster and family.
-        list_again: clusters whose Nodes are to be listed again.
-        held: the last decision stays in force, probes included: the Service is paused, or its entry is broken.
+        withheld: removals that the guard withholds, by source cluster and family.
+        list_again: clusters whose Nodes should be listed again.
+        held: whether the last decision stays in force, probes included, because the Service is paused or its registry
+            entry is broken.
     """
 
     target: TargetKey
@@ -91,18 +92,18 @@ class Decision(msgspec.Struct, frozen=True):
 
     @property
     def watches(self) -> tuple[Watch, ...]:
-        """What should be probed."""
+        """The addresses to probe."""
         return self.desired.watches if self.desired is not None else ()
 
     @property
     def groups(self) -> tuple[EndpointGroup, ...]:
-        """What is wanted, before the guard."""
+        """The wanted endpoints, before the guard."""
         return self.desired.groups if self.desired is not None else ()
 
     def published(self, key: GroupKey, address: str) -> tuple[Reason, ...]:
-        """Why a published address that is not simply wanted stays, or leaves; nothing for one that is wanted.
+        """Why a published address that is not wanted stays or leaves; empty if the address is simply wanted.
 
-        Derived when it is asked for: a decision about a thousand nodes would otherwise make a thousand reasons.
+        Computed on demand, so that a decision about a thousand nodes need not build a thousand reasons.
         """
         withheld = self.withheld.get(key)
         group = next((group for group in self.groups if group.key == key), None)
@@ -124,7 +125,7 @@ class Decision(msgspec.Struct, frozen=True):
         Args:
             key: the source and the family.
             address: the address.
-            kept_only: its node is not Ready.
+            kept_only: whether its node is not Ready, so that the address is only kept where it is published.
         """
         name = f"{address} of {key.cluster}"
         if self.status:
@@ -140,10 +141,11 @@ class Decision(msgspec.Struct, frozen=True):
 
     @property
     def waits_for_own_writes(self) -> bool:
-        """Whether a write of this plan allows the next step; a hub's own writes cause no decision by themselves.
+        """Whether the target must be decided again after its own writes, which normally trigger no decision.
 
-        An address that moves leaves the old source some seconds after it was seen at the new one, and so do the
-        sources that failover has left. Endpoints that exchange their ports may be in both slices for a moment.
+        A moving address leaves the old source some seconds after it was observed at the new one, and after a failover
+        the endpoints of the other sources leave in the same way. Endpoints that exchange their ports may be in two
+        slices for a moment.
         """
         return self.desired is not None and (
             self.desired.memory.failover.active != ""
@@ -155,8 +157,8 @@ def decide(snapshot: TargetSnapshot, state: TargetState) -> tuple[Decision, Targ
     """Decide what should happen to a target.
 
     Args:
-        snapshot: everything observed.
-        state: of the last decision about this target.
+        snapshot: everything that the hub observed for the target.
+        state: from the last decision about this target.
 
     Returns:
         The decision, and the state for the next one.
@@ -183,7 +185,11 @@ def decide(snapshot: TargetSnapshot, state: TargetState) -> tuple[Decision, Targ
 
 
 def is_ours(slice_: Slice, owner: str, hub: HubIdentity) -> bool:
-    """Whether this hub writes a slice: slices of previous owners are adopted, those of another Lease are not."""
+    """Whether this hub may write a slice.
+
+    Slices of previous owners are adopted. Slices that another hub with the same owner wrote under another Lease are
+    not, unless the target is in ``take_over``.
+    """
     return (
         slice_.annotations.get(ANNOTATION_LEASE, hub.lease) == hub.lease
         or slice_.labels.get(LABEL_OWNER) != owner
@@ -192,7 +198,7 @@ def is_ours(slice_: Slice, owner: str, hub: HubIdentity) -> bool:
 
 
 def _orphan(snapshot: TargetSnapshot, state: TargetState, ours: tuple[Slice, ...]) -> tuple[Decision, TargetState]:
-    """The registry has no entry for the target: its slices are deleted after the removal grace."""
+    """Decide about a target without a registry entry: its slices are deleted after the removal grace."""
     key, now = snapshot.key, snapshot.now
     ours = tuple(slice_ for slice_ in ours if slice_.cluster not in snapshot.registry.frozen_names)
     if not ours:
@@ -212,13 +218,13 @@ def _orphan(snapshot: TargetSnapshot, state: TargetState, ours: tuple[Slice, ...
 def _wanted(
     snapshot: TargetSnapshot, state: TargetState, target: TargetSpec, ours: tuple[Slice, ...]
 ) -> tuple[Decision, TargetState]:
-    """The stages, in their order."""
+    """Decide about a target with a registry entry: all stages in order."""
     key, service, now, writes = snapshot.key, snapshot.service, snapshot.now, snapshot.writes
 
-    # 1. What the sources say.
+    # 1. Read the sources.
     inputs = inputs_of(snapshot, target, ours, state.sources, state.wish.failover.active)
 
-    # 2. What is wanted.
+    # 2. Decide which endpoints are wanted.
     wish = Wish(target, service, inputs.sources, ours, now, writes.refused, snapshot.verdicts)
     desired = desire(wish, state.wish)
     if isinstance(desired, Refused | Waiting) or service is None:
@@ -228,19 +234,19 @@ def _wanted(
         waiting = Decision(key, None, message, None, snapshot.observed, inputs.unknown, (finding,))
         return waiting, replace(state, sources=inputs.memory)
 
-    # 3. What the guard lets through.
+    # 3. Let the guard withhold removals.
     guarded = guard_groups(snapshot, desired.groups, state.guards, desired.untouched)
 
-    # 4. Which slices of another controller are replaced.
+    # 4. Choose the slices of another controller that are replaced.
     adoption, adopting = _adoption(snapshot, state.adoption, target, ours, guarded.groups, inputs)
     state = TargetState(inputs.memory, desired.memory, guarded.memories, adopting)
 
-    # 5. The writes.
+    # 5. Plan the writes.
     theirs: list[str] = []
     if len(ours) < len(snapshot.observed):
         theirs = sorted({slice_.name for slice_ in snapshot.observed} - {slice_.name for slice_ in ours})
     taken = {*writes.foreign, *(slice_.name for slice_ in desired.untouched), *theirs}
-    taken.update([slice_.name for slice_ in ours if slice_.deleting])  # a finalizer holds it
+    taken.update([slice_.name for slice_ in ours if slice_.deleting])  # a finalizer delays the deletion
     planned = plan(
         service,
         adoption.groups,
@@ -279,12 +285,12 @@ def _adoption(
     groups: tuple[EndpointGroup, ...],
     inputs: Inputs,
 ) -> tuple[Adoption, AdoptMemory | None]:
-    """Which slices of another controller are replaced; none before they were listed."""
+    """Choose the slices of another controller that are replaced; none until they have been listed."""
     if not target.adopt:
         return Adoption(groups), None
     if snapshot.theirs is None:
         return Adoption(groups), memory
-    # endpoint-copier made its slices from the same source: an address that the source dropped need not stay.
+    # endpoint-copier builds its slices from the same source: an address that the source dropped need not stay.
     same_source = target.adopt == ENDPOINT_COPIER and not inputs.unknown
     views = tuple(source.view for source in inputs.sources) if same_source else ()
     memory = memory if memory is not None else AdoptMemory()

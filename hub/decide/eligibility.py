@@ -1,7 +1,7 @@
-"""Which nodes of a remote cluster are eligible, and in which condition they are published.
+"""Decide which nodes of a remote cluster are eligible, and with which conditions they are published.
 
-The rules of DESIGN.md's "Which nodes", one function, in the order in which they are explained to an
-operator. Readiness comes last: what it takes out is counted against ``maxNotReady`` by the view.
+Implements the rules of "Which nodes" in DESIGN.md, in the order in which they are explained to an operator. Readiness
+comes last, because the view counts the nodes that only readiness excludes against ``maxNotReady``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hub.model import DRAINING, LABEL_CONTROL_PLANE, LABEL_EXCLUDE_LB, PUBLISHED
 from hub.registry.spec import NodePolicy, SelectorTerm
 
 LABEL_MASTER: Final = "node-role.kubernetes.io/master"
-"""What control planes were labelled before Kubernetes 1.20; kubeadm dropped it in 1.24."""
+"""Label of control planes before Kubernetes 1.20; kubeadm dropped it in 1.24."""
 
 LEAVING_TAINTS: Final = frozenset(
     {
@@ -26,23 +26,23 @@ LEAVING_TAINTS: Final = frozenset(
         "karpenter.sh/disrupted",
     }
 )
-"""Taints of nodes that are about to go, or not yet there."""
+"""Taints of nodes that are about to be removed, or are not initialised yet."""
 
 NOT_READY: Final = "not-ready"
 
 
 class Eligible(msgspec.Struct, frozen=True):
-    """May be published, in these conditions."""
+    """The node may be published with these conditions."""
 
     conditions: Conditions
 
 
 class Excluded(msgspec.Struct, frozen=True):
-    """Is not published.
+    """The node is not published.
 
     Attributes:
-        reason: one of a fixed set of words, fit for a metric's label.
-        message: the same for an operator.
+        reason: one of a fixed set of words, suitable as a metric label.
+        message: the reason in words for an operator.
     """
 
     reason: str
@@ -67,7 +67,8 @@ def eligibility(node: Node, policy: NodePolicy, not_ready_for: float | None) -> 
     Args:
         node: the node.
         policy: the source's ``nodes:``.
-        not_ready_for: seconds since the Ready condition left True; None where it is True.
+        not_ready_for: seconds since the Ready condition stopped being True; None if readiness should not be considered
+            or the condition is True.
     """
     if (excluded := _standing(node, policy)) is not None:
         return excluded
@@ -79,7 +80,7 @@ def eligibility(node: Node, policy: NodePolicy, not_ready_for: float | None) -> 
 
 
 def _standing(node: Node, policy: NodePolicy) -> Excluded | None:
-    """Everything but readiness."""
+    """Apply all rules except readiness; None if the node passes."""
     labels = node.labels
     if node.name in policy.exclude_nodes:
         return _EXCLUDED_NAME
@@ -100,9 +101,9 @@ def _standing(node: Node, policy: NodePolicy) -> Excluded | None:
 
 
 def matches(selector: Sequence[SelectorTerm], labels: Mapping[str, str]) -> bool:
-    """Whether labels satisfy every term, as the API server's label selectors do.
+    """Whether labels satisfy all terms, with the semantics of the API server's label selectors.
 
-    ``notin`` and ``!=`` also match where the label is missing.
+    ``notin`` and ``!=`` also match if the label is missing.
     """
     return all(_holds(term, labels) for term in selector)
 
