@@ -1,7 +1,7 @@
-"""``hub cluster add``: from a given kubeconfig to an account, a token, a Secret and a registry entry.
+"""``hub cluster add``: with a given kubeconfig, creates an account, a token, a Secret and a registry entry.
 
-It checks before it writes: first the registry and the hub cluster, then the remote cluster. Every step continues from
-what an earlier run has done, and a second run changes nothing.
+All checks come before the first write: first of the registry and the hub cluster, then of the remote cluster. The
+command is idempotent: it continues an earlier run that failed, and a run after a successful one changes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hub.onboarding.wish import HubSide, Wish, connected, hub_side, remote_acces
 from hub.runtime.clock import Clock
 
 FRESH = 0.5
-"""Share of its life after which a token is replaced; a running hub renews it at that age."""
+"""A token older than this share of its life is replaced, as by a running hub (:data:`hub.onboarding.renewal.HALF`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Added:
     """What the user still has to do.
 
     Attributes:
-        secret: to be applied to the hub cluster; None if it was written.
-        entry: for the registry, not indented; "" if the registry has it.
+        secret: the Secret to apply to the hub cluster; None if there is nothing to apply.
+        entry: the entry to add to the registry, not indented; "" if there is nothing to add.
         notes: hints for the user.
     """
 
@@ -52,12 +52,12 @@ async def add(wish: Wish, clock: Clock, steps: list[Step]) -> Added:
 
     Args:
         wish: what to do.
-        clock: for the lives of tokens.
-        steps: gets a line for everything created, changed or found, also if this fails.
+        clock: source of time.
+        steps: receives a step for every object created, changed or found, even if a later step fails.
 
     Raises:
         Refused: a name is taken; nothing was changed.
-        HubError: something is missing or forbidden, or a cluster does not answer; completed steps stay.
+        HubError: something is missing or forbidden, or a cluster does not answer; completed steps are not undone.
     """
     registered = await asyncio.to_thread(Registered.read, wish.registry, wish.name) if wish.registry else None
     if registered is not None:
@@ -78,10 +78,10 @@ async def add(wish: Wish, clock: Clock, steps: list[Step]) -> Added:
 
 
 def _same_cluster(wish: Wish, side: HubSide, found: Manifest, access: ClusterAccess) -> ClusterAccess | None:
-    """The access in the Secret; None if it holds no usable one.
+    """The access in the Secret; None if the Secret holds no usable kubeconfig.
 
     Raises:
-        Refused: it leads to another cluster.
+        Refused: the kubeconfig in the Secret leads to another cluster.
     """
     try:
         kept = _kept(found, side.where)
@@ -96,10 +96,10 @@ def _same_cluster(wish: Wish, side: HubSide, found: Manifest, access: ClusterAcc
 
 
 def _own_access(side: HubSide | None, found: Manifest | None) -> ClusterAccess:
-    """The access in the Secret, with which the account requests tokens for itself.
+    """The access in the Secret; with it the account requests a token for itself.
 
     Raises:
-        KubeconfigError: there is none.
+        KubeconfigError: the Secret does not exist or holds no usable kubeconfig.
     """
     where = side.where if side is not None else "the Secret"
     if found is None:
@@ -108,7 +108,11 @@ def _own_access(side: HubSide | None, found: Manifest | None) -> ClusterAccess:
 
 
 def _kept(found: Manifest, where: str) -> ClusterAccess:
-    """The access in a Secret; raises KubeconfigError."""
+    """The access in a Secret.
+
+    Raises:
+        KubeconfigError: the Secret holds no usable kubeconfig.
+    """
     content = content_of(found)
     if content is None:
         raise KubeconfigError(f"{where} holds no kubeconfig; give --from-kubeconfig FILE and --rotate")
@@ -117,6 +121,14 @@ def _kept(found: Manifest, where: str) -> ClusterAccess:
 
 @dataclass(slots=True)
 class _Adding:
+    """One run of :func:`add`.
+
+    Attributes:
+        side: the hub cluster; None if nothing is read from or written to it.
+        found: the cluster's Secret; None if it does not exist.
+        kept: the access in the Secret, if its token may be kept; None = request a new token.
+    """
+
     wish: Wish
     clock: Clock
     steps: list[Step]
@@ -151,7 +163,7 @@ class _Adding:
         return f"Secret {self.wish.secrets_namespace}/{self.wish.name}"
 
     async def _account(self, access: ClusterAccess) -> list[str]:
-        """Make sure that the account exists; returns hints about it."""
+        """Create or complete the account, if ``access`` is an administrator's; returns hints for the user."""
         wanted = self.wish.access
         if account_of(token_of(access)) == wanted.account:
             self.steps.append(Step("ServiceAccount {}/{}".format(*wanted.account), "kept"))
@@ -165,7 +177,7 @@ class _Adding:
         return [f"the account may also read Services in {rest}, from an earlier run"] if more else []
 
     async def _usable(self) -> list[Node] | None:
-        """The Nodes, read with the credential in the Secret; None if a new credential is needed."""
+        """The Nodes, read with the token in the Secret; None if a new token is needed."""
         kept = self.kept
         if kept is None:
             return None
@@ -181,7 +193,7 @@ class _Adding:
             return None
 
     async def _credential(self, access: ClusterAccess, notes: list[str]) -> tuple[str, list[Node]]:
-        """A new kubeconfig, and the Nodes that were read with it to test it."""
+        """Make a kubeconfig with a new token and test it by reading the Nodes; returns both."""
         account = account_of(token_of(access)) if self.wish.kubeconfig is None else self.wish.access.account
         if account is None:
             raise KubeconfigError(f"{access.origin}: no token of a ServiceAccount: give --from-kubeconfig FILE")
@@ -198,6 +210,7 @@ class _Adding:
             return content, await remote.nodes(client, self.wish.access, self.clock)
 
     async def _token(self, access: ClusterAccess, account: tuple[str, str]) -> Secret:
+        """Request a token for the account; its errors say what the user should do."""
         try:
             async with connected(access, self.clock) as client:
                 return await request_token(client, account, self.wish.lifetime)
@@ -212,7 +225,10 @@ class _Adding:
             raise remote.in_remote(self.wish.access, error) from error
 
     def _entry(self, nodes: list[Node], notes: list[str]) -> str:
-        """The entry's text; "" if the registry has it, or must have it since there is a token to rotate."""
+        """The text of the registry entry; "" if the registry has the entry.
+
+        If the registry is not read, a rotation of an existing Secret implies that the registry has the entry.
+        """
         if self.registered.there if self.registered is not None else self.wish.rotate and self.found is not None:
             return ""
         known = remote.addresses(nodes)

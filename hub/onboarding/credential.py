@@ -1,4 +1,4 @@
-"""The kubeconfig the hub uses for a remote cluster, and the Secret it is kept in. Pure."""
+"""Builds and reads the kubeconfig for a remote cluster and the Secret that holds it. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hub.kube.secret import Secret
 from hub.onboarding.manifests import ACCOUNT, Manifest, labels
 
 KEY: Final = "kubeconfig"
-"""The key of the Secret, as `kubeconfig: {secret: …}` has it by default."""
+"""The kubeconfig's key in the Secret: the default of ``kubeconfig.key`` in clusters.yaml."""
 
 
 def kubeconfig(cluster: str, access: ClusterAccess, ca: bytes | None, token: Secret) -> str:
-    """A kubeconfig that needs no file: the server of ``access``, its CA, and a token."""
+    """A kubeconfig without references to files: the server of ``access``, a CA (None = the system's), and a token."""
     server: dict[str, Any] = {"server": access.server}
     if ca is not None:
         server["certificate-authority-data"] = base64.b64encode(ca).decode()
@@ -31,11 +31,11 @@ def kubeconfig(cluster: str, access: ClusterAccess, ca: bytes | None, token: Sec
         "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": ACCOUNT}}],
         "current-context": cluster,
     }
-    return str(yaml.safe_dump(content, sort_keys=False, width=1 << 20))  # a token stays in one piece
+    return str(yaml.safe_dump(content, sort_keys=False, width=1 << 20))  # wide, so that tokens are not wrapped
 
 
 def secret(cluster: str, namespace: str, content: str) -> Manifest:
-    """The Secret of a cluster, named as the cluster is."""
+    """The Secret of a cluster; it has the cluster's name."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -54,17 +54,17 @@ def content_of(found: Manifest, key: str = KEY) -> bytes | None:
 
 
 def token_of(access: ClusterAccess) -> Secret | None:
-    """The token written in a kubeconfig; None if it has another kind of credential."""
+    """The token of a kubeconfig; None if the kubeconfig has another kind of credential."""
     return access.auth.value if isinstance(access.auth, Token) else None
 
 
 def with_token(content: bytes, old: Secret, new: Secret) -> bytes | None:
-    """A kubeconfig with its token replaced and everything else unchanged; None if the old token is not found in it."""
+    """The kubeconfig with the old token replaced and all else unchanged; None if it does not contain the old token."""
     before = old.reveal().encode()
     return content.replace(before, new.reveal().encode()) if before in content else None
 
 
 def replace_content(found: Manifest, key: str, content: bytes) -> Manifest:
-    """A Secret with one key replaced; it keeps its resourceVersion, so that only this state is overwritten."""
+    """The Secret with one key replaced. It keeps its resourceVersion, so the write fails if the Secret has changed."""
     meta = {name: value for name, value in found["metadata"].items() if name != "managedFields"}
     return {**found, "metadata": meta, "data": {**found["data"], key: base64.b64encode(content).decode()}}

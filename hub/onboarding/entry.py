@@ -1,4 +1,4 @@
-"""Adds a cluster's entry to the text of clusters.yaml, or removes it; comments and order stay. Pure."""
+"""Adds a cluster's entry to the text of clusters.yaml or removes it; keeps comments and order. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hub.errors import UsageError
 
 
 class NotHere(UsageError):
-    """The text must be edited by hand; the message says where."""
+    """The layout of the text is not supported, so the user must edit it; the message says where."""
 
 
 def entry(name: str, networks: Sequence[str], provider: str, services: Sequence[str] = ()) -> str:
@@ -29,16 +29,16 @@ def entry(name: str, networks: Sequence[str], provider: str, services: Sequence[
 
 
 def _scalar(text: str) -> str:
-    """Text as YAML, in quotes if it would be read as something else: ``on``, ``null``, ``1e3``."""
+    """Text as YAML; quoted if a YAML parser would read anything but this text (``on``, ``null``, ``1e3``)."""
     return text if ":" not in text and yaml.safe_load(text) == text else json.dumps(text)
 
 
 def names(text: str) -> dict[str, dict[str, Any]]:
     """The clusters of a registry by name, as written; entries that are not mappings are left out.
 
-    Every value is its text: ``no`` is one for the hub, and what looks like a date need not be one.
+    All scalars are text. A YAML 1.1 parser would turn ``no`` into a boolean and some texts into dates.
     """
-    data = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - only texts, lists, mappings  # nosec B506
+    data = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes only texts, lists and mappings  # nosec B506
     clusters = data.get("clusters") if isinstance(data, dict) else None
     found = [cluster for cluster in clusters if isinstance(cluster, dict)] if isinstance(clusters, list) else []
     return {str(cluster.get("name")): cluster for cluster in found}
@@ -52,10 +52,10 @@ def line_of(text: str, name: str) -> int:
 
 
 def added(text: str, item: str) -> str:
-    """The text with one more cluster, behind the last one.
+    """The text with one more cluster, after the last one.
 
     Raises:
-        NotHere: the list of clusters is not written one to a line.
+        NotHere: ``clusters`` is not a block list (one ``-`` entry below the other).
     """
     lines = text.splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
@@ -70,10 +70,12 @@ def added(text: str, item: str) -> str:
 
 
 def removed(text: str, name: str) -> str:
-    """The text without a cluster, and without the list if it was the only one; comments above it stay.
+    """The text without a cluster; if it was the only one, also without the key ``clusters``.
+
+    Comments above the entry stay.
 
     Raises:
-        NotHere: it is not there, or not in lines of its own.
+        NotHere: the cluster is not in the text, or its entry shares lines with something else.
     """
     line, sequence = _clusters(text)
     if not isinstance(sequence, yaml.SequenceNode) or sequence.flow_style:
@@ -84,18 +86,19 @@ def removed(text: str, name: str) -> str:
         raise NotHere(f"cluster {name} has no lines of its own")
     rest = [*lines[: item.start_mark.line], *lines[_last_line(item) + 1 :]]
     if len(sequence.value) == 1:
-        del rest[line]  # a key without a value costs the whole file
+        del rest[line]  # the hub rejects a file with a key without a value
     return "".join(rest)
 
 
 def _clusters(text: str) -> tuple[int, yaml.Node | None]:
-    """The line of the key, 0-based, and its value; None if there is none."""
+    """The 0-based line of the key ``clusters``, and its value; (0, None) if the text lacks the key."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     pairs = root.value if isinstance(root, yaml.MappingNode) else ()
     return next(((key.start_mark.line, value) for key, value in pairs if key.value == "clusters"), (0, None))
 
 
 def _item(sequence: yaml.SequenceNode, name: str) -> yaml.MappingNode | None:
+    """The entry of the cluster with this name; None if there is none."""
     for item in sequence.value:
         if isinstance(item, yaml.MappingNode):
             for key, value in item.value:
@@ -105,7 +108,7 @@ def _item(sequence: yaml.SequenceNode, name: str) -> yaml.MappingNode | None:
 
 
 def _last_line(node: yaml.Node) -> int:
-    """The last line with content of a node, 0-based; YAML reports the start of the next node as its end."""
+    """The 0-based last line with content of a node; PyYAML reports the start of the next node as the end of a block."""
     while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         node = last[1] if isinstance(last, tuple) else last

@@ -1,4 +1,4 @@
-"""Adds an entry to the file clusters.yaml or removes it, but never leaves a file with more problems than before."""
+"""Adds an entry to the file clusters.yaml or removes it; refuses a change that would add problems to the file."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ BY_HAND: Final = "add the entry by hand: without --registry it is printed"
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A registry file, and the entry of one cluster, if there is one.
+    """A registry file, and the entry of one cluster if the file has it.
 
     Attributes:
         path: as the user gave it.
-        name: the cluster's.
-        text: the file's.
-        problems: what is wrong with it already.
+        name: of the cluster.
+        text: of the file.
+        problems: the problems that the file already has.
         line: of the cluster's entry, 1-based; 0 if there is none.
-        kubeconfig: the entry's, as written.
+        kubeconfig: the value of the entry's key ``kubeconfig``, of any type; None if it is not written.
     """
 
     path: str
@@ -45,7 +45,7 @@ class Registered:
         """Read a file. Blocking.
 
         Raises:
-            RegistryError: it cannot be used as it is.
+            RegistryError: the file cannot be used at all.
         """
         content = read(path)
         problems = isolated.loads(content, path).problems
@@ -55,11 +55,15 @@ class Registered:
 
     @property
     def there(self) -> bool:
-        """The cluster is in the file."""
+        """Whether the file has an entry for the cluster."""
         return self.line > 0
 
     def check_free(self) -> None:
-        """Raises Refused if the name belongs to another cluster, whose kubeconfig is not in the Secret of that name."""
+        """Check that the name is not used for another cluster.
+
+        Raises:
+            Refused: the file has an entry of this name whose kubeconfig is not in the Secret of this name.
+        """
         if self.there and not (isinstance(self.kubeconfig, dict) and self.kubeconfig.get("secret") == self.name):
             raise Refused(
                 f"{self.path}:{self.line}: there is a cluster {self.name}, with another kubeconfig than "
@@ -70,7 +74,7 @@ class Registered:
         """The text with the entry. Blocking.
 
         Raises:
-            Refused: it cannot be written safely; the message says what to do instead.
+            Refused: the entry cannot be added safely; the message says what to do instead.
         """
         if self.there:
             return self.text
@@ -85,7 +89,7 @@ class Registered:
         """Write the entry into the file; returns what was done. Blocking.
 
         Raises:
-            Refused: as of :meth:`with_entry`, or it has changed since it was read, or cannot be written.
+            Refused: as for :meth:`with_entry`, or the file has changed since it was read, or cannot be written.
         """
         if self.there:
             return "unchanged"
@@ -96,7 +100,7 @@ class Registered:
         """The text without the entry. Blocking.
 
         Raises:
-            Refused: it cannot be taken out, as where a Service names it.
+            Refused: the entry cannot be removed safely, for example since a Service names the cluster.
         """
         if not self.there:
             return self.text
@@ -112,7 +116,7 @@ class Registered:
         """Remove the entry from the file; returns what was done. Blocking.
 
         Raises:
-            Refused: as of :meth:`without`, or it has changed since it was read, or cannot be written.
+            Refused: as for :meth:`without`, or the file has changed since it was read, or cannot be written.
         """
         if not self.there:
             return "absent"
@@ -120,15 +124,15 @@ class Registered:
         return "deleted"
 
     def _write(self, text: str, hint: str) -> None:
-        if read(self.path).decode("utf-8-sig", "replace") != self.text:  # asking clusters takes time
+        if read(self.path).decode("utf-8-sig", "replace") != self.text:  # requests to the clusters took a while
             raise Refused(f"{self.path} changed meanwhile and was not written: run the command again")
         try:
-            _replace(Path(os.path.realpath(self.path)), text)  # a symlink stays one
+            _replace(Path(os.path.realpath(self.path)), text)  # keep a symlink: replace the file it leads to
         except OSError as error:
             raise Refused(f"{self.path} cannot be written: {error.strerror}; {hint}") from error
 
     def _checked(self, text: str, hint: str) -> None:
-        """Raises Refused if the new text has more problems than the old one."""
+        """Raise Refused if the new text has a problem that the old one has not."""
         try:
             problems = isolated.loads(text.encode(), self.path).problems
         except RegistryError as error:
@@ -143,7 +147,7 @@ class Registered:
 
 
 def _kind(problem: Problem) -> str:
-    """The problem without list indexes, since removing an entry moves those below it."""
+    """The problem's text without list indexes, since removing an entry changes the indexes of those below it."""
     return re.sub(r"\[[0-9]+\]", "[]", f"{problem.path}: {problem.message}")
 
 

@@ -1,7 +1,8 @@
-"""The objects that the hub needs in a remote cluster: an account that may read Nodes, and nothing more. Pure.
+"""The objects that the hub needs in a remote cluster: an account that may read Nodes, and its RBAC. Pure.
 
-The account renews its own token, so it may create tokens of itself. Everything carries the label managed-by, by which
-it is known again, and the name the cluster has in the registry.
+The account renews its own token, so it may create tokens for itself. With ``--allow-services`` it may also read the
+Services and EndpointSlices of some namespaces. All objects carry the label managed-by, which identifies them as the
+hub's, and a label with the cluster's name in the registry.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Manifest = dict[str, Any]
 LABEL: Final = "app.kubernetes.io/managed-by"
 SELECTOR: Final = f"{LABEL}={MANAGED_BY}"
 CLUSTER: Final = "endpointslice-hub/cluster"
-"""Label: the name the cluster has in the registry."""
+"""Label: the cluster's name in the registry."""
 ACCOUNT: Final = "endpointslice-hub"
 DEFAULT_NAMESPACE: Final = "endpointslice-hub"
 
@@ -29,21 +30,21 @@ NODE_RULES: Final = (
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]},
 )
-"""Nodes; and the UID of kube-system, which identifies the cluster."""
+"""Permission to read Nodes, and the Namespace kube-system, whose UID identifies the cluster."""
 SERVICE_RULES: Final = (
     {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
 )
-"""For copies of Services, and for ports that are read from them."""
+"""Permission to read Services and their endpoints: to copy Services, and to read ports from them."""
 
 
 class Access(msgspec.Struct, frozen=True):
     """The account and its permissions in a remote cluster.
 
     Attributes:
-        cluster: its name in the registry.
-        namespace: where the account lives.
-        services: namespaces whose Services and EndpointSlices it may read.
+        cluster: the cluster's name in the registry.
+        namespace: of the account.
+        services: namespaces whose Services and EndpointSlices the account may read.
     """
 
     cluster: str
@@ -59,7 +60,7 @@ class Access(msgspec.Struct, frozen=True):
     def role(self) -> str:
         """The name of the ClusterRole, of its binding, and of the Roles in ``services``.
 
-        With the namespace in it: two hubs that read one cluster have two namespaces there.
+        It contains the namespace, so that two hubs that read one cluster, each with its own namespace, do not collide.
         """
         return f"{self.namespace}-remote"
 
@@ -87,7 +88,7 @@ def manifests(access: Access) -> list[Manifest]:
 def _granted(
     access: Access, scope: str, name: str, namespace: str, rules: Sequence[Manifest], subjects: Sequence[Manifest]
 ) -> list[Manifest]:
-    """A role and its binding."""
+    """A role and its binding; ``scope`` is "Cluster", or "" for those in ``namespace``."""
     version = f"{_RBAC}/v1"
     reference = {"apiGroup": _RBAC, "kind": f"{scope}Role", "name": name}
     return [
@@ -108,17 +109,17 @@ def labels(cluster: str) -> dict[str, str]:
 
 
 def is_ours(found: Manifest) -> bool:
-    """Whether an object carries the label."""
+    """Whether an object carries the label managed-by with the hub's value."""
     return (found["metadata"].get("labels") or {}).get(LABEL) == MANAGED_BY
 
 
 def cluster_of(found: Manifest) -> str:
-    """The registry's name for the cluster that an object of ours was made for."""
+    """The name of the cluster that an object of ours was made for; "" if it lacks the label."""
     return str((found["metadata"].get("labels") or {}).get(CLUSTER, ""))
 
 
 def place(found: Manifest) -> str:
-    """``Role ingress/endpointslice-hub-remote``."""
+    """Kind, namespace and name of an object for messages, such as ``Role ingress/endpointslice-hub-remote``."""
     meta = found["metadata"]
     namespace = meta.get("namespace", "")
     return f"{found['kind']} {namespace}/{meta['name']}" if namespace else f"{found['kind']} {meta['name']}"
@@ -132,7 +133,7 @@ def agrees(found: Manifest, wanted: Manifest) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Without empty values, which some clients fill in."""
+    """A value without empty fields, which some clients fill in."""
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items() if inner not in (None, "")}
     return [_plain(inner) for inner in value] if isinstance(value, list) else value
@@ -141,8 +142,8 @@ def _plain(value: Any) -> Any:
 def handed_over(access: Access, lifetime: str) -> str:
     """The objects as YAML for the owners of a remote cluster, with a script that writes the kubeconfig to send back.
 
-    The lines that begin with ``#|`` are a shell script; the heredoc is YAML in one line each, since its indentation
-    would be easy to lose.
+    Lines that begin with ``#|`` are a shell script. The kubeconfig in its heredoc is YAML in flow style, which survives
+    a loss of indentation.
     """
     namespace, account = access.account
     name = access.cluster

@@ -1,4 +1,4 @@
-"""From the addresses of nodes to a proposal for ``allowedCIDRs``. Pure."""
+"""Proposes ``allowedCIDRs`` for a cluster from the addresses of its nodes. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from itertools import chain
 from typing import Final
 
 WIDTHS: Final = {4: (24, 20, 16), 6: (64, 56, 48)}
-"""Prefix lengths by family, narrow to wide: new nodes mostly come from the same subnet."""
+"""Prefix lengths by IP version, narrow to wide. A whole subnet is proposed, since new nodes mostly come from it."""
 FEW: Final = 8
-"""Most networks of a proposal, so that a person can review it."""
+"""A proposal of more networks per IP version is hard to review; the next wider prefix is tried."""
 
 
 def proposed(addresses: Iterable[str]) -> list[str]:
-    """Networks that contain all of these addresses, with the narrowest width that gives at most FEW per family.
+    """Networks that contain all of these addresses, for the user to review.
 
-    What is no address is passed over. A proposal, for somebody to look at: the widest width may make more.
+    For each IP version they have the narrowest of WIDTHS that gives at most FEW networks, or the widest one, which may
+    give more. Texts that are not addresses, and loopback, link-local and multicast addresses are ignored.
     """
     found = sorted({address for text in addresses if (address := _address(text)) is not None}, key=str)
     return list(

@@ -1,4 +1,4 @@
-"""The steps in a remote cluster: create the account and its permissions, test its token, and delete all of it."""
+"""The steps in a remote cluster: creates the account and its permissions, tests its token, and deletes all of it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ from hub.registry.spec import Network
 from hub.runtime.clock import Clock
 
 PAGE = "500"
+"""Nodes per list request; the page size of client-go and kubectl."""
 SETTLE = 10.0
-"""Seconds until all replicas of an API server apply a new role."""
+"""Seconds within which all replicas of an API server apply a new role."""
 AGAIN = 0.25
+"""Seconds between attempts while a new role may not be applied yet."""
 
 
 class Refused(HubError):
@@ -39,14 +41,14 @@ class Refused(HubError):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What was done with one object, as it is printed, such as ``created`` or ``kept``."""
+    """An object and what was done with it, as printed, such as ``created`` or ``kept``."""
 
     what: str
     done: str
 
 
 def in_remote(access: Access, error: HubError) -> HubError:
-    """The error with the next step."""
+    """The error with the cluster's name and the next step for the user; a Refused is returned unchanged."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, ClusterUnreachable):
@@ -60,18 +62,18 @@ def in_remote(access: Access, error: HubError) -> HubError:
 
 
 async def grant(admin: Admin, access: Access, steps: list[Step]) -> None:
-    """Create or complete everything of :func:`~hub.onboarding.manifests.manifests`; unchanged if everything exists.
+    """Create or complete all objects of :func:`~hub.onboarding.manifests.manifests`.
 
-    Looks at everything before the first write.
+    All checks come before the first write. If everything exists already, nothing is written.
 
     Args:
         admin: of the remote cluster.
-        access: what is granted.
-        steps: what was done is entered here, one by one.
+        access: the account and its permissions.
+        steps: receives a step for each object as soon as it is done.
 
     Raises:
-        Refused: a name is taken, or a namespace is missing.
-        HubError: the cluster refuses, or is not there.
+        Refused: a name is taken, or a namespace is missing; nothing was written.
+        HubError: the cluster refuses or does not answer.
     """
     wanted = manifests(access)
     try:
@@ -86,12 +88,14 @@ async def grant(admin: Admin, access: Access, steps: list[Step]) -> None:
 
 
 async def _find(admin: Admin, manifest: Manifest) -> Manifest | None:
+    """The existing object with the kind and name of a manifest; None if there is none."""
     meta = manifest["metadata"]
     found = await admin.find(manifest["kind"], meta["name"], meta.get("namespace", ""))
     return {**found, "kind": manifest["kind"], "apiVersion": manifest["apiVersion"]} if found is not None else None
 
 
 async def _namespaces(admin: Admin, access: Access) -> None:
+    """Raise Refused if a namespace of ``access.services`` does not exist."""
     for name in access.services:
         if name != access.namespace and await admin.find("Namespace", name) is None:
             raise Refused(
@@ -100,12 +104,12 @@ async def _namespaces(admin: Admin, access: Access) -> None:
 
 
 def _check(found: Manifest | None, access: Access) -> None:
-    """Raises: Refused."""
+    """Raise Refused if an existing object is not ours, was made for another cluster, or is being deleted."""
     if found is None or (found["kind"] == "Namespace" and not is_ours(found)):
         return
     where = f"cluster {access.cluster}: {place(found)}"
     if not is_ours(found):
-        raise Refused(f"{where} exists and is not of 'hub cluster add'; delete it, or choose another --namespace")
+        raise Refused(f"{where} exists and was not made by 'hub cluster add'; delete it, or choose another --namespace")
     if cluster_of(found) != access.cluster:
         raise Refused(
             f"{where} was made for the name {cluster_of(found) or '(none)'}: this is that cluster; "
@@ -116,6 +120,7 @@ def _check(found: Manifest | None, access: Access) -> None:
 
 
 async def _put(admin: Admin, wanted: Manifest, found: Manifest | None) -> Step:
+    """Create or update one object as needed. A namespace that is not ours stays unchanged."""
     if found is None:
         await admin.create(wanted)
         return Step(place(wanted), "created")
@@ -129,7 +134,10 @@ async def _put(admin: Admin, wanted: Manifest, found: Manifest | None) -> Step:
 
 
 async def more_rights(admin: Admin, access: Access) -> list[str]:
-    """Namespaces whose Services the account may also read, from an earlier run, as far as Roles may be listed."""
+    """Namespaces not in ``access`` whose Services the account may read since an earlier run.
+
+    Empty if Roles may not be listed.
+    """
     try:
         roles = await admin.labelled("Role", SELECTOR)
     except Forbidden:
@@ -141,16 +149,16 @@ async def more_rights(admin: Admin, access: Access) -> list[str]:
 
 
 async def nodes(client: Client, access: Access, clock: Clock, patience: float = SETTLE) -> list[Node]:
-    """All Nodes, read as the hub reads them: the proof that the account works.
+    """Read all Nodes as the hub reads them, which proves that the account works.
 
     Args:
         client: of the account.
-        access: what it was given.
-        clock: where time comes from.
-        patience: seconds during which a refusal may mean that the rights are too new.
+        access: the account and its permissions.
+        clock: source of time.
+        patience: seconds during which a 403 is retried, since the permissions may be too new.
 
     Raises:
-        HubError: it does not work.
+        HubError: the Nodes cannot be read.
     """
     until = clock.now() + patience
     while True:
@@ -177,7 +185,7 @@ async def _nodes(client: Client) -> list[Node]:
 
 
 def addresses(found: Sequence[Node]) -> list[str]:
-    """The internal addresses that the Nodes report."""
+    """The addresses of type InternalIP of the Nodes."""
     return [address.address for node in found for address in node.addresses if address.type == "InternalIP"]
 
 
@@ -194,26 +202,29 @@ def _inside(address: str, network: Network) -> bool:
 
 
 async def withdraw(admin: Admin, access: Access, steps: list[Step], *, apply: bool) -> None:
-    """Delete what ``grant`` made, in every namespace; objects of others stay, and so does a namespace that they use.
+    """Delete all objects that ``grant`` made. Objects of others stay, and so does a namespace that they use.
 
     Args:
         admin: of the remote cluster.
-        access: what is withdrawn.
-        steps: what was done is entered here, one by one.
-        apply: do it; else only look.
+        access: the account and its permissions.
+        steps: receives a step for each object as soon as it is done.
+        apply: False = only report what would be deleted.
 
     Raises:
-        HubError: the cluster refuses, or is not there.
+        HubError: the cluster refuses or does not answer.
     """
     try:
         for leftover in await leftovers(admin, access):
-            steps.append(await _remove(admin, leftover, apply=apply))  # noqa: PERF401 - likewise
+            steps.append(await _remove(admin, leftover, apply=apply))  # noqa: PERF401 - as in grant
     except HubError as error:
         raise in_remote(access, error) from error
 
 
 async def leftovers(admin: Admin, access: Access) -> list[Manifest]:
-    """The existing objects of ``grant``, permissions first, the namespace last."""
+    """The objects of ``grant`` that exist, in the order of deletion: permissions first, the namespace last.
+
+    Roles that an earlier run made in other namespaces are included.
+    """
     namespaces = {
         role["metadata"]["namespace"]
         for role in await admin.labelled("Role", SELECTOR)
@@ -239,9 +250,9 @@ async def _remove(admin: Admin, found: Manifest, *, apply: bool) -> Step:
 
 
 async def _lived_in(admin: Admin, namespace: str) -> bool:
-    """Whether others use a namespace that was made for the account, as a hub of that cluster's own may by default.
+    """Whether others use the account's namespace: a hub in that cluster, for example, has the same default namespace.
 
-    What nobody lets us see counts as there.
+    True if Pods or ServiceAccounts may not be listed.
     """
     try:
         others = {*await admin.some("ServiceAccount", namespace)} - {ACCOUNT, "default"}
@@ -251,7 +262,7 @@ async def _lived_in(admin: Admin, namespace: str) -> bool:
 
 
 def by_hand(access: Access) -> list[str]:
-    """The commands that delete everything, for a user with access."""
+    """The commands with which an administrator of the remote cluster deletes all objects of ``grant``."""
     namespace, account = access.account
     return [
         f"kubectl delete clusterrolebinding,clusterrole {access.role}",

@@ -1,7 +1,7 @@
 """``hub cluster remove``: deletes the registry entry, then the Secret, then the objects in the remote cluster.
 
-In this order the hub never misses a kubeconfig that its registry names. The hub's side needs no remote cluster: one
-that is gone for good can be removed, and what is left in one that is merely away is said.
+In this order the registry never names a Secret that is already deleted. The entry and the Secret can be removed without
+access to the remote cluster. The command then prints what the user still has to delete there.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Removed:
     """What the user still has to delete.
 
     Attributes:
-        left: commands for what is left in the remote cluster.
-        problem: why that could not be removed; "" where nobody tried.
+        left: commands that delete the objects left in the remote cluster.
+        problem: why they could not be deleted; "" if that was not tried.
     """
 
     left: tuple[str, ...] = ()
@@ -37,12 +37,13 @@ async def remove(wish: Wish, clock: Clock, steps: list[Step]) -> Removed:
     """Remove the cluster; without ``apply``, only report what would be removed.
 
     Args:
-        wish: what.
-        clock: where time comes from.
-        steps: what was deleted, would be, or was not there is entered here, however this ends.
+        wish: what to do.
+        clock: source of time.
+        steps: receives a step for each object that was deleted, would be deleted, or was absent, even if a later step
+            fails.
 
     Raises:
-        HubError: the hub's side cannot be removed; the remote cluster was not touched.
+        HubError: the entry or the Secret cannot be removed; the remote cluster was not touched.
     """
     registered = await asyncio.to_thread(Registered.read, wish.registry, wish.name) if wish.registry else None
     if registered is not None:

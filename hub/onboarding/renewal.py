@@ -1,9 +1,9 @@
-"""The leader renews the tokens that ``hub cluster add`` made, at half their life.
+"""The leader renews the tokens that ``hub cluster add`` created, at half of their life.
 
-Only in Secrets that carry our label: what somebody else writes, somebody else renews. The new
-token comes from the old one, and is written with the resourceVersion that was read, so that a Secret somebody changes
-meanwhile stays as it is; every replica sees the new Secret and connects anew. A renewal that fails is tried again and
-again, and said, from half of the token's life on.
+It renews only tokens in Secrets with our label managed-by: tokens that other tools write are not renewed. It requests
+the new token with the old one. It writes the Secret with the resourceVersion that it read, so that a concurrent change
+is not overwritten. Every replica sees the new Secret and reconnects. A failed renewal is reported and retried for the
+rest of the token's life.
 """
 
 from __future__ import annotations
@@ -32,18 +32,20 @@ from hub.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 INTERVAL: Final = 5.0
-"""Seconds between checks of the tokens' dates, which take no request."""
+"""Seconds between checks whether tokens are due; a check needs no request."""
 HALF: Final = 0.5
 """Share of its life after which a token is renewed; the rest is left for retries."""
 RETRY: Final = (10.0, 600.0)
-"""Seconds between attempts, at first and at most."""
+"""Seconds between attempts: after the first failure, and at most."""
 TIMEOUT: Final = 15.0
+"""Seconds for one request to the hub cluster."""
 AT_ONCE: Final = 8
+"""Most renewals at the same time."""
 OUTCOMES: Final = ("succeeded", "failed")
 
 
 class Remote(Protocol):
-    """The part of a remote cluster that renewal needs."""
+    """The part of :class:`hub.observe.remote.cluster.RemoteCluster` that renewal needs."""
 
     @property
     def spec(self) -> ClusterSpec: ...  # noqa: D102
@@ -54,7 +56,7 @@ class Remote(Protocol):
 
 
 def due(token: Secret | None, wall: float) -> bool:
-    """Whether half of a token's life is over; False if the token does not say when it begins or ends."""
+    """Whether half of a token's life is over at Unix time ``wall``; False if the token lacks its begin or end."""
     life = token_life(token)
     return life is not None and life[0] is not None and wall >= life[0] + HALF * (life[1] - life[0])
 
@@ -63,15 +65,15 @@ class Renewal:
     """Renews the tokens that are due.
 
     Args:
-        secrets: where the kubeconfigs are.
-        client: the hub cluster's, to write them.
-        remotes: the clusters by name, now.
-        clock: where time comes from.
-        leading: whether this process is the one that writes.
+        secrets: the Secrets that hold the kubeconfigs.
+        client: of the hub cluster; reads and writes the Secrets.
+        remotes: returns the current clusters by name.
+        clock: source of time.
+        leading: returns whether this process is the leader.
 
     Attributes:
-        problems: cluster -> why its token could not be renewed; empty when all is well.
-        counts: (cluster, outcome) -> attempts since the start.
+        problems: cluster -> why its last renewal failed; clusters without a problem are not in it.
+        counts: (cluster, outcome) -> number of attempts since the start.
     """
 
     def __init__(
@@ -94,14 +96,14 @@ class Renewal:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def run(self) -> None:
-        """Check every few seconds until cancelled."""
+        """Check and renew every few seconds until cancelled; does nothing while this process is not the leader."""
         while True:
             if self._leading():
                 await self.look()
             await self._clock.sleep(INTERVAL)
 
     async def look(self) -> None:
-        """Renew the tokens that are due, a few at a time: tokens that were added on one day are due together."""
+        """Renew the tokens that are due, AT_ONCE at a time: clusters added on the same day are due together."""
         remotes = dict(self._remotes())
         for name in (self.problems.keys() | self._not_before.keys()) - remotes.keys():
             self._forget(name)
@@ -131,7 +133,8 @@ class Renewal:
             self._failed(name, source, error)
             return
         self._backoffs.pop(name, None)
-        # The connection has the new one soon; that the Secret is somebody else's need not be asked often.
+        # Renewed: wait a little, since the connection still uses the old token for some seconds. Not renewed: the Secret
+        # is probably not ours, so read it again only after a long time.
         self._not_before[name] = self._clock.now() + RETRY[0 if renewed else 1]
         self.problems.pop(name, None)
         if renewed:
@@ -148,10 +151,14 @@ class Renewal:
         self.problems[name] = text
 
     async def _renew(self, name: str, source: KubeconfigSecret, client: Client, token: Secret) -> bool:
-        """True where a new token was written; False where the Secret is not ours, or another than in use by now.
+        """Replace the token in the Secret.
+
+        Returns:
+            False if nothing was written: the Secret is not ours, or no longer contains the token in use.
 
         Raises:
-            HubError: it did not work.
+            HubError: the renewal failed.
+            NotLeader: this process stopped leading.
         """
         found = await self._get(source.secret)
         if not is_ours(found):
@@ -188,7 +195,10 @@ class Renewal:
 
 
 def _in_words(name: str, source: KubeconfigSecret, error: HubError) -> str:
-    """The problem, its place and the next step; the path shows which of the two clusters refuses."""
+    """The problem and the next step for the user.
+
+    A URL path in the error shows which cluster refuses: only requests to the remote cluster contain "serviceaccounts".
+    """
     remote = "serviceaccounts" in str(error)
     match error:
         case Forbidden() if remote:

@@ -23,25 +23,27 @@ from hub.registry.spec import Network
 from hub.runtime.clock import Clock
 
 MONTH: Final = 30 * 86_400
-"""Default life of a token, seconds: it is renewed at half of it, so that a hub may be down for two weeks."""
+"""Default life of a token in seconds. It is renewed at half of its life, so a hub may be down for two weeks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the command line asks for.
+    """The options of the command line.
 
     Attributes:
-        access: the cluster's name, and what its account may do.
-        kubeconfig: of the remote cluster: an administrator's, or the one that its owners sent back; None = none.
-        context: the context in that file.
-        hub_kubeconfig: of the hub cluster; None = in-cluster, then KUBECONFIG.
-        secrets_namespace: where the hub reads Secrets.
-        registry: path of clusters.yaml; None = it is not read.
-        apply: write into the hub cluster and the registry; otherwise print what to write.
-        rotate: request a new token even if the present one works.
-        lifetime: seconds of a token.
-        networks: for ``allowedCIDRs``; none = those of the nodes.
-        provider: of the registry entry.
+        access: the cluster's name, and its account and permissions.
+        kubeconfig: path of a kubeconfig of the remote cluster: an administrator's, or the one that the cluster's owners
+            sent back; None = the user gave none.
+        context: the context in that file; None = its current one.
+        hub_kubeconfig: path of a kubeconfig of the hub cluster; None = in-cluster, then KUBECONFIG.
+        secrets_namespace: the namespace in which the hub reads Secrets.
+        registry: path of clusters.yaml; None = do not read or change it.
+        apply: write to the hub cluster and the registry; False = ``add`` prints what to write, ``remove`` what it
+            would delete.
+        rotate: request a new token even if the current one works.
+        lifetime: seconds for which a token is requested.
+        networks: value of ``allowedCIDRs``; empty = propose networks from the nodes' addresses.
+        provider: name of the provider in the registry entry.
     """
 
     access: Access
@@ -58,15 +60,15 @@ class Wish:
 
     @property
     def name(self) -> str:
-        """The cluster's name in the registry, and its Secret's."""
+        """The name of the cluster in the registry, and of its Secret."""
         return self.access.cluster
 
 
 async def remote_access(wish: Wish, path: str) -> ClusterAccess:
-    """Access to the remote cluster by the kubeconfig that the user gives.
+    """Access to the remote cluster, from the kubeconfig file that the user gave.
 
     Raises:
-        KubeconfigError: it cannot be used.
+        KubeconfigError: the file cannot be used.
     """
     policy = KubeconfigPolicy(trusted=True)
     return await asyncio.to_thread(load_kubeconfig, path, policy=policy, context=wish.context)
@@ -84,7 +86,12 @@ async def connected(access: ClusterAccess, clock: Clock) -> AsyncIterator[Client
 
 
 class HubSide:
-    """The Secret of a cluster in the hub cluster; made by :func:`hub_side`."""
+    """Reads and writes a cluster's Secret in the hub cluster; made by :func:`hub_side`.
+
+    Attributes:
+        server: URL of the hub cluster's API server.
+        where: the Secret's place, for messages.
+    """
 
     def __init__(self, admin: Admin, wish: Wish) -> None:
         self.server = admin.server
@@ -93,11 +100,11 @@ class HubSide:
         self.where = f"Secret {wish.secrets_namespace}/{wish.name} of the hub cluster"
 
     async def find(self) -> Manifest | None:
-        """The cluster's Secret.
+        """The cluster's Secret; None if it does not exist.
 
         Raises:
-            Refused: it belongs to another tool.
-            HubError: it cannot be read.
+            Refused: ``hub cluster add`` did not make the Secret, or made it for another cluster.
+            HubError: the Secret cannot be read.
         """
         try:
             found = await self._admin.find("Secret", self._wish.name, self._wish.secrets_namespace)
@@ -105,16 +112,16 @@ class HubSide:
             raise self._explained(error) from error
         if found is not None and not (is_ours(found) and cluster_of(found) == self._wish.name):
             raise Refused(
-                f"{self.where} exists and is not of 'hub cluster add'; "
+                f"{self.where} exists and was not made by 'hub cluster add'; "
                 "delete it, or choose another NAME or --secrets-namespace"
             )
         return found
 
     async def write(self, content: str, found: Manifest | None) -> str:
-        """Create the Secret, or replace exactly the state that was found; returns what was done.
+        """Create the Secret, or replace the one that :meth:`find` returned; returns what was done.
 
         Raises:
-            HubError: it cannot be written.
+            HubError: the Secret cannot be written, or has changed since it was found.
         """
         manifest = secret(self._wish.name, self._wish.secrets_namespace, content)
         try:
@@ -131,7 +138,7 @@ class HubSide:
         """Delete the Secret; returns what was done.
 
         Raises:
-            HubError: it cannot be deleted.
+            HubError: the Secret cannot be deleted.
         """
         try:
             gone = await self._admin.delete("Secret", self._wish.name, self._wish.secrets_namespace)
@@ -140,6 +147,7 @@ class HubSide:
         return "deleted" if gone else "absent"
 
     def _explained(self, error: HubError) -> HubError:
+        """The error with the Secret's place and a hint."""
         namespace = self._wish.secrets_namespace
         match error:
             case Forbidden():
@@ -157,10 +165,10 @@ class HubSide:
 
 @asynccontextmanager
 async def hub_side(wish: Wish, clock: Clock) -> AsyncIterator[HubSide]:
-    """The hub cluster's side of a cluster.
+    """Connects to the hub cluster for the Secret of ``wish.name``.
 
     Raises:
-        KubeconfigError: there is no access to the hub cluster.
+        KubeconfigError: there is no usable kubeconfig of the hub cluster.
     """
     access = await asyncio.to_thread(load_hub_access, wish.hub_kubeconfig)
     async with administer(Credentials(access, clock)) as admin:

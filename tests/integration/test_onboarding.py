@@ -427,7 +427,9 @@ def test_a_secret_of_somebody_else_is_left_alone(world: World, hub: Hub) -> None
     world.hub_cluster.api.post(SECRETS, {"metadata": {"name": "eu"}, "stringData": {"kubeconfig": "mine"}})
     said = hub(*APPLY)
     assert said.code == 3
-    assert "Secret hub-secrets/eu of the hub cluster exists and is not of 'hub cluster add'; delete it" in said.err
+    assert (
+        "Secret hub-secrets/eu of the hub cluster exists and was not made by 'hub cluster add'; delete it" in said.err
+    )
     assert kubeconfig_of(world.hub_cluster.api.get(f"{SECRETS}/eu")) == b"mine"
     assert not world.remotes["eu"].api.exists(ACCOUNT)
 
@@ -469,7 +471,7 @@ def test_a_role_of_somebody_else_is_left_alone(world: World, hub: Hub) -> None:
     world.remotes["eu"].api.post(f"{RBAC}/clusterroles", {"metadata": {"name": "endpointslice-hub-remote"}})
     said = hub(*APPLY)
     assert said.code == 3
-    assert "ClusterRole endpointslice-hub-remote exists and is not of 'hub cluster add'" in said.err
+    assert "ClusterRole endpointslice-hub-remote exists and was not made by 'hub cluster add'" in said.err
     assert not world.remotes["eu"].api.exists("/api/v1/namespaces/endpointslice-hub")
 
 
