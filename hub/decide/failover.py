@@ -1,8 +1,8 @@
-"""Which source of a failover target is active. A function of standings, a small memory and the time.
+"""Choose the active source of a failover target, from the sources' standings, a small memory and the time.
 
-A switch is three steps that each pass looks at anew: publish the new source, see it published for
-:data:`SETTLE` seconds, remove the others. A hub that restarts in the middle adopts what it finds published
-and waits again.
+A switch has three steps, which each pass evaluates from scratch: publish the new source, observe it published for
+:data:`SETTLE` seconds, remove the others. A hub that restarts during a switch adopts a published source and waits
+again.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from hub.model import Finding
 from hub.registry.spec import FailoverPolicy
 
 SETTLE: Final = 5.0
-"""Seconds between publishing at the new place and removing at the old: kube-proxy syncs once a second, and
-the watch that tells it takes its time (RELIABILITY.md 1.6)."""
+"""Seconds between publishing endpoints at the new source and removing them at the old one: kube-proxy syncs once a
+second, and its watch adds a delay (RELIABILITY.md 1.6)."""
 
 
 FAILED_OVER: Final = "FailedOver"
-"""Reason of the finding of a switch: of the pass that decided it, and of no other."""
+"""Reason of the finding about a switch; only the pass that decides the switch reports it."""
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """How one source stands.
+    """The state of one source, as far as it matters for failover.
 
     Attributes:
-        cluster: its name.
-        known: it made a complete statement.
-        offers: it has endpoints at all.
-        ready: at least ``minReady`` of its endpoints would be ready; as published where it is unknown.
-        published: some of its endpoints are published.
-        serving: at least ``minReady`` published ones are ready.
+        cluster: name of the source cluster.
+        known: whether the source made a complete statement.
+        offers: whether it has any endpoints.
+        ready: whether at least ``minReady`` of its wanted endpoints are ready; for an unknown source these are the
+            published ones.
+        published: whether any of its endpoints is published.
+        serving: whether at least ``minReady`` of its published endpoints are ready.
     """
 
     cluster: str
@@ -45,14 +46,14 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class FailoverMemory(msgspec.Struct, frozen=True):
-    """What must be remembered between two passes; empty after a restart.
+    """The state of failover between two passes; empty after a restart.
 
     Attributes:
-        active: the active source, "" where none is chosen yet.
-        waiting_since: since when an unknown earlier source delays the first choice.
+        active: the active source; "" if none is chosen yet.
+        waiting_since: since when an unknown source earlier in the order delays the first choice.
         down_since: since when the active source is not ready.
-        held: earlier sources that are ready -> since when.
-        settled_since: since when the active source was seen published beside others.
+        held: ready source earlier in the order than the active one -> since when it has been ready.
+        settled_since: since when the active source has been observed published next to other sources.
     """
 
     active: str = ""
@@ -67,11 +68,11 @@ class Choice(msgspec.Struct, frozen=True):
 
     Attributes:
         active: the source to publish; None = nothing to publish yet.
-        healthy: the active source is ready, so that leaving the others is no loss.
-        remove_others: the others may go now.
+        healthy: whether the active source is ready, so that the other sources are not needed.
+        remove_others: whether the endpoints of the other sources may be removed now.
         memory: for the next pass.
-        wake_at: when to decide again at the latest.
-        findings: a switch, where one happened.
+        wake_at: latest time of the next pass, by the clock of ``now``; None if no timer is running.
+        findings: a finding about the switch, if this pass decided one.
     """
 
     active: str | None
@@ -86,10 +87,10 @@ def choose(policy: FailoverPolicy, standings: Sequence[Standing], memory: Failov
     """Choose the active source.
 
     Args:
-        policy: ``failover:``.
+        policy: the target's ``failover:``.
         standings: the sources in the registry's order, without those on standby.
         memory: from the last pass.
-        now: seconds that only move forward.
+        now: seconds of a monotonic clock.
     """
     by_name = {standing.cluster: standing for standing in standings}
     active = memory.active if memory.active in by_name else _adopted(standings)
@@ -122,14 +123,17 @@ def choose(policy: FailoverPolicy, standings: Sequence[Standing], memory: Failov
 
 
 def _adopted(standings: Sequence[Standing]) -> str | None:
-    """After a restart: what is published, preferably what is fit to stay."""
+    """The active source after a restart: a published source, preferably one that is ready; None if there is none."""
     published = [standing for standing in standings if standing.published]
     published.sort(key=lambda standing: (not standing.ready, not standing.serving))
     return published[0].cluster if published else None
 
 
 def _first_choice(policy: FailoverPolicy, standings: Sequence[Standing], memory: FailoverMemory, now: float) -> Choice:
-    """Nothing is published: the first ready source, but give unknown earlier ones the time of ``after``."""
+    """The choice while nothing is published: the first ready source, else the first known one that has endpoints.
+
+    Unknown sources earlier in the order get ``failover.after`` seconds to become known.
+    """
     chosen = next((standing for standing in standings if standing.ready), None)
     chosen = chosen or next((standing for standing in standings if standing.known and standing.offers), None)
     if chosen is None:
@@ -145,7 +149,7 @@ def _first_choice(policy: FailoverPolicy, standings: Sequence[Standing], memory:
 def _timers(
     standings: Sequence[Standing], active: str, memory: FailoverMemory, now: float
 ) -> tuple[float | None, Mapping[str, float]]:
-    """Since when the active source is down, and since when each earlier one has been ready."""
+    """Since when the active source is not ready, and since when each source earlier in the order has been ready."""
     down_since: float | None = None
     held: dict[str, float] = {}
     for standing in standings:
@@ -167,7 +171,7 @@ def _successor(
     now: float,
     wakes: list[float],
 ) -> str | None:
-    """The source to switch to now; adds to ``wakes`` when there may be one later."""
+    """The source to switch to now, or None; adds to ``wakes`` the times at which a switch may become due."""
     if down_since is not None:
         ready = next(
             (standing.cluster for standing in standings if standing.ready and standing.cluster != active), None
