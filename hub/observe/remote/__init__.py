@@ -1,1 +1,1 @@
-"""Remote clusters: connections, Nodes, sources and the ports of their Services."""
+"""Remote clusters: their connections, Nodes, sources, and the ports of their Services."""

@@ -1,4 +1,4 @@
-"""Loads a registry entry's kubeconfig, detects changes of it, and makes clients from it."""
+"""Loads the kubeconfig of a registry entry, detects its changes, and makes clients from it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ READ_TIMEOUT: Final = 10.0
 """Seconds to read a kubeconfig file. A longer read means that the file's mount hangs."""
 
 ReadSecretData = Callable[[str], Awaitable[Mapping[str, str]]]
-"""Name -> base64 values of a Secret in the hub's --secrets-namespace; raises NotFound and the like."""
+"""Name -> base64 values of a Secret in ``--secrets-namespace``; raises HubError, such as NotFound."""
 
 
 def _no_version(_: str) -> None:
@@ -40,14 +40,14 @@ class Connector:
     """Loads kubeconfigs and makes clients, within the limits of the hub's flags.
 
     Attributes:
-        clock: for the credentials.
+        clock: clock of the clients' credentials.
         pool: resolves the host names of API servers.
         allow_exec: programs that kubeconfigs may run.
         denied_servers: API servers, as (host, port), that no kubeconfig may name.
         secrets_namespace: the namespace that ``read_secret`` reads from, for messages.
         read_secret: None if the hub cluster is not contacted (``hub check`` without --online).
         secret_version: name -> resourceVersion of a watched Secret; None if the Secret is not watched.
-        folders: kubeconfigs given by path, and the files that they name, must be in one of these folders.
+        folders: a kubeconfig given by path, and the files that it names, must be in one of these folders.
     """
 
     clock: Clock
@@ -61,13 +61,13 @@ class Connector:
     _readers: WeakValueDictionary[str, Reader] = field(
         default_factory=WeakValueDictionary, init=False, repr=False, compare=False
     )
-    """Readers in use, by path. They are shared, so that a hanging file occupies one thread only."""
+    """Readers in use, by path. Calls for one path share a reader, so that a hanging file occupies only one thread."""
 
     async def access(self, spec: ClusterSpec) -> ClusterAccess:
         """Read the entry's kubeconfig.
 
         Raises:
-            KubeconfigError: it is missing, unreadable, invalid or not allowed.
+            KubeconfigError: the kubeconfig is missing, unreadable, invalid or not allowed.
         """
         source = spec.kubeconfig
         if source is None:
@@ -83,7 +83,11 @@ class Connector:
         return parse_kubeconfig(content, origin=f"Secret {source.secret}", policy=policy, context=source.context)
 
     async def _secret(self, cluster: str, source: KubeconfigSecret) -> bytes:
-        """The content of a Secret's key. Every failure is a KubeconfigError: the remote cluster was not contacted."""
+        """The content of a Secret's key.
+
+        Raises:
+            KubeconfigError: for every failure, since it says nothing about the remote cluster.
+        """
         if self.read_secret is None:
             raise KubeconfigError(f"cluster {cluster}: its kubeconfig is in Secret {source.secret}, not read here")
         where = f"cluster {cluster}: Secret {source.secret} of the hub cluster"
@@ -92,7 +96,7 @@ class Connector:
         except NotFound as error:
             raise KubeconfigError(
                 f"{where} does not exist; create it in namespace {self.secrets_namespace} "
-                "(the hub reads no other one, see --secrets-namespace)"
+                "(the only one that the hub reads, see --secrets-namespace)"
             ) from error
         except Forbidden as error:
             raise KubeconfigError(

@@ -32,12 +32,12 @@ ACCESS_CHECK = 5.0
 SECRET_CHECK = 30.0
 """Seconds between reads of a kubeconfig's Secret that is not watched, while the cluster is Ready."""
 LONGEST_PAUSE = 60.0
-"""Most seconds between two requested lists while no list arrives."""
+"""Maximum seconds between two requested lists while no list arrives."""
 REFUSALS = 3
 """403s in a row, while the Nodes cannot be listed either, after which the RBAC rule counts as missing. An API server
 that has just started answers 403 to everything for some seconds."""
 ACCESS_RETRY = 5.0
-"""Most seconds between attempts to read an unusable kubeconfig. An operator is probably repairing it, and reading is
+"""Maximum seconds between attempts to read an unusable kubeconfig. An operator is probably fixing it, and reading is
 cheap."""
 
 
@@ -48,12 +48,14 @@ class RemoteCluster:
         spec: the cluster's registry entry; ``kubeconfig`` must be set.
         on_nodes: called with (changed nodes, names of deleted nodes).
         on_state: called when ``status`` changed.
-        check_identity: (name, UID) -> ``mismatch``, as of :meth:`.identity.Identities.check`.
+        check_identity: (name, UID) -> ``mismatch``, see :meth:`.identity.Identities.check`.
 
     Attributes:
         answered_at: Clock.now() of the last complete answer; None before the first.
-        uid: of the kube-system Namespace, as last read; "" if it cannot be read.
-        mismatch: why this is not the cluster that the name stood for; "" if it is, None while that is not known.
+        started_at: Clock.now() at which this object was made.
+        client: None while there is no connection.
+        uid: UID of the kube-system Namespace, as last read; "" if it cannot be read.
+        mismatch: why this is not the cluster that had this name before; "" if it is, None while that is not known.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class RemoteCluster:
         self.client: Client | None = None
         self._reflector: Reflector[Node] | None = None
         self._told_at = self.started_at
-        """``told_at`` of the previous reflector: a new kubeconfig does not change when the Nodes were current."""
+        """``told_at`` of the previous reflector: a new kubeconfig does not change when the Nodes were last current."""
         self._requested_at = clock.now()
         self._failed_requests = 0
         self._lists_at_request = 0
@@ -88,22 +90,22 @@ class RemoteCluster:
         self.mismatch: str | None = ""
         self._check_identity = check_identity
         self._identified = True
-        """The UID was read after the last new connection, failure or new list."""
+        """Whether the UID was read after the last new connection, failure or new list."""
         self._round = 0
         """Number of times that the UID became outdated; a UID read in an earlier round is ignored."""
         self._identify = asyncio.Event()
         self._unreadable_logged = False
-        """The log says that the UID cannot be read."""
+        """Whether the log says that the UID cannot be read."""
         self._refused_early = False
-        """A 403 for the UID came before the first Nodes; the UID is read again once the Nodes are listed."""
+        """Whether the UID was refused or missing before the Nodes were listed; it is read again after the list."""
         self._current = False
-        """The Nodes are complete and current."""
+        """Whether the Nodes are complete and current."""
         self._unusable = ""
-        """Why the changed kubeconfig cannot be used; the previous one stays in use."""
+        """Why the changed kubeconfig cannot be used; "" if it can. The previous one stays in use meanwhile."""
 
     @property
     def nodes(self) -> dict[str, Node]:
-        """All Nodes by name, as of the last answer; do not modify."""
+        """All Nodes by name, as the last answer had them; do not modify."""
         return self._store.nodes
 
     @property
@@ -157,7 +159,7 @@ class RemoteCluster:
             self._reflector.list_again()
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow the cluster until cancelled."""
         backoff = Backoff(cap=ACCESS_RETRY, jitter=0.2)
         while True:
             try:
@@ -216,7 +218,7 @@ class RemoteCluster:
     # --- the cluster's identity --------------------------------------------------------------------
 
     def _forget_identity(self) -> None:
-        """Another cluster may answer from now on: ignore answers until its UID has been read."""
+        """Ignore answers until the UID has been read again, since another cluster may answer from now on."""
         if self.client is not None:
             self._identified, self.mismatch = False, None
             self._connected.clear()
@@ -316,7 +318,7 @@ class RemoteCluster:
         if not isinstance(error, Forbidden):
             self._forget_identity()
         if not self._identified and isinstance(error, ApiError):
-            self._identify.set()  # the API server answers, though not with Nodes: the UID may be readable
+            self._identify.set()  # the API server answers, but not with Nodes: the UID may be readable
         if not self.mismatch:
             why = in_words(error, self.spec.name, NODES.rule)
             self._set(

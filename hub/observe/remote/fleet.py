@@ -63,11 +63,11 @@ class Fleet:
     Args:
         on_change: called with a cluster's name when its views may have changed.
         on_copy: called instead for sources of the hub cluster, with the source's key; None = ``on_change``.
-        local: the hub cluster's client, for providers that read the hub cluster; None = they cannot.
+        local: client of the hub cluster, for providers that read it; None = they cannot.
         check_identity: see :class:`RemoteCluster`.
 
     Attributes:
-        twins: name -> all names of the same cluster, for clusters that the registry has under several names.
+        twins: cluster name -> all names of that cluster, if the registry has it under several names.
         suspended: whether ``unreachable`` policies are suspended, see ``SUSPECT_SHARE``.
     """
 
@@ -94,7 +94,7 @@ class Fleet:
         self._check_identity = check_identity
         self.twins: dict[str, tuple[str, ...]] = {}
         self._uids: dict[str, str] = {}
-        """Cluster UIDs at the last duplicate check."""
+        """Cluster UIDs at the last check for twins."""
         self._unreachable: set[str] = set()
         self._by_cluster: dict[str, dict[SourceKey, Source]] = {}
         self._slots = RelistSlots()
@@ -121,7 +121,7 @@ class Fleet:
         self._drop_services(self.services.keys() - services)
         for name, spec in specs.items():
             if name in self.clusters:
-                self.clusters[name].spec = spec  # another entry with the same kubeconfig
+                self.clusters[name].spec = spec  # a changed entry with the same kubeconfig
             elif spec.kubeconfig is not None:
                 self._drop_sources(list(self._by_cluster.get(name, ())))  # they were started without a RemoteCluster
                 self._start_cluster(spec)
@@ -197,12 +197,12 @@ class Fleet:
             del self.services[key]
 
     def problem(self, cluster: str) -> str | None:
-        """The first problem of a cluster's sources; "" if they have none, None if the cluster has no source."""
+        """The first problem of a cluster's sources; "" if there is none, None if the cluster has no source."""
         sources = self._by_cluster.get(cluster)
         return next((source.problem for source in sources.values() if source.problem), "") if sources else None
 
     def node_port(self, cluster: str, ref: NodePortRef) -> PortReading:
-        """The nodePort, or healthCheckNodePort, of a Service in a source cluster."""
+        """The nodePort, or healthCheckNodePort, of a Service in a source cluster; NOT_READ until it can be trusted."""
         unit, remote = self.services.get(ServiceKey(cluster, ref.service)), self.clusters.get(cluster)
         if unit is None or (remote is not None and remote.mismatch != ""):
             return NOT_READ
@@ -223,7 +223,7 @@ class Fleet:
         self, key: str | SourceKey | ServiceKey, name: str, work: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
         async def begin() -> None:
-            await own_round()  # hundreds start together: each in a round of the loop of its own
+            await own_round()  # hundreds start together: one in each round of the event loop, so that none blocks it
             await work()
 
         self._tasks[key] = asyncio.create_task(supervise(name, begin, self._clock), name=name)
@@ -249,7 +249,7 @@ class Fleet:
             self._on_change(key.cluster)
 
     def _state_changed(self, name: str) -> None:
-        """A cluster's state changed: update duplicates and the suspension of policies too."""
+        """Handle a changed state of a cluster: update ``twins`` and ``suspended`` too."""
         cluster = self.clusters.get(name)
         if cluster is None:  # it has been dropped and is still ending
             return
@@ -267,7 +267,8 @@ class Fleet:
     def _note_twins(self) -> None:
         """Find clusters with the same UID under several names.
 
-        Their nodes would be published twice, or a kubeconfig leads to the wrong cluster and another is missing.
+        Either the nodes of such a cluster are published twice, or a kubeconfig leads to the wrong cluster and the nodes
+        of the right one are missing.
         """
         self._uids = {name: cluster.uid for name, cluster in self.clusters.items()}
         by_uid: dict[str, list[str]] = {}
@@ -321,7 +322,7 @@ class Fleet:
             await service.settled()
 
     async def close(self) -> None:
-        """Stop everything."""
+        """Stop all clusters, sources and Services, and wait until they have ended."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         for task in tasks:
@@ -336,7 +337,7 @@ def _same_access(old: ClusterSpec, new: ClusterSpec | None) -> bool:
 def _wanted(
     registry: Registry, specs: Mapping[str, ClusterSpec]
 ) -> dict[SourceKey, tuple[ClusterSpec, set[NodePolicy]]]:
-    """Every source of the registry with its node policies: of the cluster entries and of the targets."""
+    """Every source that a cluster entry or a target names, with the node policies that targets use with it."""
     wanted: dict[SourceKey, tuple[ClusterSpec, set[NodePolicy]]] = {}
     for name, spec in specs.items():
         if spec.provider is not None:
@@ -355,7 +356,7 @@ def _wanted_services(registry: Registry, specs: Mapping[str, ClusterSpec]) -> se
     seen: set[int] = set()
     for target in registry.targets.values():
         if not any(port.node_port for port in target.ports or ()):
-            if id(target.sources) in seen:  # targets share lists of sources: a large registry would repeat a million
+            if id(target.sources) in seen:  # targets share lists: a large registry would visit a million sources
                 continue
             seen.add(id(target.sources))
         for source in target.sources:
@@ -365,7 +366,7 @@ def _wanted_services(registry: Registry, specs: Mapping[str, ClusterSpec]) -> se
 
 
 def node_ports(target: TargetSpec, source: SourceSpec) -> list[NodePortRef]:
-    """The ports of Services of one source cluster that a target uses: for its own ports, and for its health checks."""
+    """The ports of one source cluster's Services that a target uses, for its own ports and for its health checks."""
     refs = [port.node_port for port in target.ports or () if port.node_port is not None]
     if source.health.service is not None:
         refs.append(NodePortRef(source.health.service, HEALTH_CHECK))

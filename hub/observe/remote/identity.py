@@ -26,7 +26,7 @@ PATH: Final = "/api/v1/namespaces/kube-system"
 RULE: Final = "namespaces kube-system: get"
 TIMEOUT: Final = 10.0
 LONGEST: Final = 64
-"""Most characters of a valid UID; Kubernetes writes 36."""
+"""Maximum length of a valid UID; Kubernetes writes 36 characters."""
 
 
 class _Meta(msgspec.Struct):
@@ -45,7 +45,7 @@ async def read_uid(client: Client) -> str:
 
     Raises:
         Forbidden, NotFound: the account may not read it, or it does not exist.
-        HubError: there was no valid answer.
+        HubError: the request failed, or its answer is invalid.
     """
     body = await client.request("GET", PATH, timeout=TIMEOUT)
     try:
@@ -63,13 +63,13 @@ def digest(name: str, uid: str) -> str:
 
 
 class Identities:
-    """Remembers the UIDs by cluster name.
+    """Remembers the UIDs of clusters by name.
 
     Args:
         registry: returns the registry in force.
         slices: returns all slices of this hub; None while they are not known.
         approvals: returns the hashes that are approved now.
-        flags: options of ``hub approve`` for this hub, with a leading space.
+        flags: the options that ``hub approve`` needs for this hub, with a leading space.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Identities:
         self._accepted: dict[str, str] = {}
         """Cluster name -> the UID that this process has accepted."""
         self._removed: set[str] = set()
-        """Names that left the registry at some time: any UID may use them once their slices are gone."""
+        """Names that left the registry at some time: once their slices are gone, any UID fits them."""
         self._published: Mapping[str, frozenset[str]] | None = None
         """Cluster name -> the UIDs on its slices; read once, since later changes are this process's own writes."""
 
@@ -97,7 +97,7 @@ class Identities:
             self._accepted.pop(name, None)
 
     def keep(self, names: Collection[str]) -> None:
-        """Forget the UIDs of clusters that left the registry; their slices keep them until they are deleted."""
+        """Forget the UIDs of clusters that left the registry; the slices of such a cluster keep its UID."""
         removed = self._accepted.keys() - names
         self._removed |= removed
         for name in removed:
@@ -106,7 +106,7 @@ class Identities:
             self._published = None
 
     def uid(self, name: str) -> str:
-        """The UID to write on a cluster's slices; "" = leave the annotation as it is."""
+        """The UID to write on a cluster's slices; "" = leave the annotation unchanged."""
         if name in self._accepted:
             return self._accepted[name]
         found = (self._on_slices() or {}).get(name, frozenset())
@@ -151,6 +151,7 @@ class Identities:
         return known
 
     def _on_slices(self) -> Mapping[str, frozenset[str]] | None:
+        """Cluster name -> the UIDs on its slices; None while the slices are not known."""
         if self._published is None:
             slices = self._slices()
             if slices is None:

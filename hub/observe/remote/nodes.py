@@ -1,4 +1,4 @@
-"""The Nodes of one remote cluster."""
+"""Stores the Nodes of one remote cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from hub.runtime.clock import rfc3339
 LATE_AFTER: Final = 5.0
 """Seconds by which a watch event may lag without being late. The API's timestamps are whole seconds."""
 LATEST: Final = SILENCE_TIMEOUT + 10.0
-"""Most seconds by which a watch event can lag: the hub ends a watch that is silent for longer, and lists the Nodes."""
+"""Maximum seconds by which a watch event can lag: the hub ends a watch that is silent for longer, and lists the
+Nodes."""
 
 
 class NodeStore:
@@ -27,11 +28,11 @@ class NodeStore:
 
     A watch that hung delivers its backlog in order: "not Ready" may arrive long after the node became Ready again,
     followed at once by "Ready". If an event with "not Ready" is late, ``ready_since`` is therefore set to its arrival,
-    so that the grace period starts then. A list is current; its ``ready_since`` is used as it is.
+    so that the grace period starts then. A list is current, so its ``ready_since`` is used unchanged.
 
     Args:
         on_change: called with (new or changed nodes, names of deleted nodes), at least one of them not empty.
-        wall: Unix time now.
+        wall: returns the Unix time.
 
     Attributes:
         lists: complete lists so far.
@@ -50,7 +51,7 @@ class NodeStore:
         """Node name -> ``ready_since`` of a late event, and the time of arrival that replaces it."""
 
     def replace(self, objects: dict[Any, Node], resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """A complete list."""
+        """Apply a complete list."""
         self.lists += 1
         self._late.clear()
         old = self.nodes
@@ -62,7 +63,7 @@ class NodeStore:
             self._on_change(changed, gone)
 
     def upsert(self, key: Any, value: Node, resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """One node is new or changed."""
+        """Apply a watch event: a node is new or changed."""
         before = self.nodes.get(key)
         value = _kept(before, self._corrected(key, value))
         if value is not before:
@@ -71,14 +72,14 @@ class NodeStore:
             self._on_change((value,), ())
 
     def delete(self, key: Any, value: Node, resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """One node is gone."""
+        """Apply a watch event: a node was deleted."""
         self._late.pop(key, None)
         if self.nodes.pop(key, None) is not None:
             self.version += 1
             self._on_change((), (key,))
 
     def _corrected(self, key: str, node: Node) -> Node:
-        """A Node of a watch event, with its arrival as ``ready_since`` if the event was late."""
+        """The Node of a watch event; if the event was late, ``ready_since`` is the time of its arrival."""
         if node.ready == "True":
             self._late.pop(key, None)
             return node

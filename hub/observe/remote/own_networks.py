@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 PERIOD = 600.0
 """Seconds between reads: Service CIDRs and the addresses of API servers change rarely."""
 TIMEOUT = 5.0
+"""Seconds for one list."""
 
 
 class _Spec(msgspec.Struct):
@@ -81,11 +82,11 @@ class _List(NamedTuple):
     """An API list that networks are read from.
 
     Attributes:
-        what: the networks' name in messages.
-        right: the resources that a missing RBAC rule is about, for messages.
-        namespace: of the objects; "" = they have none.
-        reason: why an address in these networks is not published, as of :class:`Rejected`.
-        read: body -> networks.
+        what: name of the networks, for messages.
+        right: resources that the hub's account must be allowed to list, for messages.
+        namespace: namespace of the objects; "" = they have none.
+        reason: why an address in these networks is not published; see :class:`Rejected`.
+        read: body of the answer -> networks.
     """
 
     what: str
@@ -110,7 +111,7 @@ LISTS = (
     _List(
         "API servers' addresses",
         "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
-        # Without the hub's own slices: a registry may have this Service as a target, too.
+        # Without the hub's own slices: this Service may also be a target.
         {"labelSelector": f"{LABEL_SERVICE_NAME}=kubernetes,{LABEL_MANAGED_BY}!={MANAGED_BY}"},
         "endpointslices in the namespace default",
         "default",
@@ -126,10 +127,10 @@ class OwnNetworks:
     Args:
         on_change: called when ``networks`` changed.
         pod_ips: the addresses of the hub's own Pod, separated by commas; "" = not known.
-        namespaces: the only namespaces that may be read; empty = all.
+        namespaces: the only namespaces that the hub follows, so that it may read no others; empty = all.
 
     Attributes:
-        networks: the known networks, each with the reason why its addresses are not published; kept if a read fails.
+        networks: the known networks with the reason why their addresses are not published; kept if a read fails.
         asked: set once the API has answered every list, even with 403 or 404.
     """
 
@@ -149,6 +150,7 @@ class OwnNetworks:
         self._known: dict[str, set[Network]] = {"the hub's own Pod": _hosts(pod_ips.split(","))}
         """Reason why the addresses are not published -> networks."""
         self._refused: dict[str, str] = {}
+        """Name of the networks -> why they cannot be read, as last logged."""
         self.networks = self._sorted()
 
     async def run(self) -> None:
@@ -159,7 +161,7 @@ class OwnNetworks:
             await self._clock.sleep(PERIOD if answered else backoff.next(self._clock.now()))
 
     async def look(self) -> bool:
-        """Read all lists once; False = the API did not answer one of them."""
+        """Read all lists once; returns False if the API did not answer one of them."""
         answered = all(await asyncio.gather(*map(self._read, LISTS)))
         found = self._sorted()
         if found != self.networks:
@@ -170,6 +172,7 @@ class OwnNetworks:
         return answered
 
     async def _read(self, source: _List) -> bool:
+        """Read one list; returns False if the API did not answer. 403 and 404 are answers."""
         what, found, reason = source.what, set[Network](), "the API has none"
         try:
             if source.namespace and self._namespaces and source.namespace not in self._namespaces:

@@ -1,6 +1,7 @@
 """Follows one Service of a source cluster, for targets that take port numbers from it.
 
-While the Service does not exist or cannot be read, its ports are unknown, and targets keep the last known numbers.
+While the Service cannot be read, its last known state counts. While it does not exist, or before it was read, its ports
+are unknown, and targets keep the last known numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ class RemoteService:
     """Follows one Service of a source cluster.
 
     Args:
-        on_change: called when the ports, or the problem, may have changed.
+        on_change: called when the ports or ``problem`` may have changed.
+
+    Attributes:
+        service: the Service as last read; None if it does not exist, or was not read yet.
+        problem: why ``service`` is None or not current; "" if it is current.
     """
 
     def __init__(
@@ -39,9 +44,10 @@ class RemoteService:
         self._on_change = on_change
         self._answered = asyncio.Event()
         self._checked_at: int | None = None
+        """The last known healthCheckNodePort."""
 
     async def run(self) -> None:
-        """Follow it until cancelled."""
+        """Follow the Service until cancelled."""
         backoff = Backoff(base=1.0)
         while True:
             try:
@@ -58,7 +64,7 @@ class RemoteService:
         await self._answered.wait()
 
     def node_port(self, port: int | str) -> PortReading:
-        """The nodePort of one of its ports, by name or number."""
+        """The nodePort of one of the Service's ports, given by name or number."""
         if self.service is None:
             return PortReading(None, self.problem)
         for found in self.service.ports:

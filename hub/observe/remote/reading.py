@@ -1,7 +1,7 @@
 """Read access to a cluster's API for providers: single Services, and the EndpointSlices of single Services.
 
-Every iterator has a list and a watch of its own, which end with it. Both are limited to one namespace and to a
-selector, so that a Role is enough.
+Every iterator has its own list and watch, which end with it. Both are limited to one namespace and to a selector, so
+that a Role is enough.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ClusterReader:
     """Read access to one cluster.
 
     Args:
-        cluster: its name in the registry.
+        cluster: name of the cluster in the registry.
         client: waits for the cluster's client and returns it.
     """
 
@@ -66,7 +66,7 @@ class ClusterReader:
     ) -> AsyncGenerator[tuple[T, ...], None]:
         what = f"{resource.name} of {namespace}/{name} in {self._cluster}"
         feed: _Feed[T] = _Feed()
-        plain = resource._replace(peek=None)  # peek is for slices that this process writes
+        plain = resource._replace(peek=None)  # peek serves slices that this process writes
         reflector = Reflector(
             what, await self._client(), plain, feed, feed, self._clock, params=params, namespace=namespace
         )
@@ -103,24 +103,24 @@ class _Feed(Generic[T]):
         return tuple(self._objects[key] for key in sorted(self._objects))
 
     def ended(self, _: object) -> None:
-        """The reflector ended, which happens only after an unexpected error."""
+        """Wake the reader: the reflector ended, which happens only after an unexpected error."""
         self.news.set()
 
     # --- the store -----------------------------------------------------------------------------------
 
     def replace(self, objects: dict[Any, T], resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """A complete list."""
+        """Apply a complete list."""
         self.lists += 1
         self._objects = objects
         self.news.set()
 
     def upsert(self, key: Any, value: T, resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """New or changed."""
+        """Apply a watch event: an object is new or changed."""
         self._objects[key] = value
         self.news.set()
 
     def delete(self, key: Any, value: T, resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """Gone."""
+        """Apply a watch event: an object was deleted."""
         self._objects.pop(key, None)
         self.news.set()
 
@@ -133,6 +133,6 @@ class _Feed(Generic[T]):
         """The objects are complete and current."""
 
     def failed(self, error: HubError) -> None:
-        """An attempt failed."""
+        """An attempt failed: the reader raises the error."""
         self.error = error
         self.news.set()

@@ -1,7 +1,7 @@
 """One source: a cluster and one provider with one configuration.
 
-Builds views, which are what targets publish, from the cluster's nodes and the provider's answers. There is one view for
-each node policy, shared by all targets with that policy.
+Builds views, whose endpoints targets publish, from the cluster's nodes and the provider's answers. There is one view
+for each node policy, shared by all targets with that policy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 NOT_LOADED: Final = "its provider is not ready yet"
 LOOK_AGAIN: Final = 1.0
-"""Seconds until a view is built again after a list was requested for it."""
+"""Seconds until a view is built again after it has requested a list of the Nodes."""
 
 
 class Source:
@@ -42,7 +42,13 @@ class Source:
 
     Args:
         remote: the cluster's Nodes; None if the cluster has no kubeconfig.
+        denied: the registry's deniedCIDRs.
+        own: the hub cluster's own networks.
         on_change: called when a view may have changed.
+        api: read access to the cluster for the provider.
+
+    Attributes:
+        guard: the guard defaults of the provider type, once it is loaded.
     """
 
     def __init__(
@@ -77,7 +83,7 @@ class Source:
         self._built: dict[NodePolicy, tuple[int, int]] = {}
         """Versions of the nodes and resolutions that the last view was built from."""
         self._good: dict[NodePolicy, SourceView] = {}
-        """The last known good views."""
+        """The last known good views, which are published while the source is unknown."""
         self._was_known = False
         """Whether the source was known at the last call of ``noted``."""
         self._loaded = asyncio.Event()
@@ -123,7 +129,7 @@ class Source:
         self.spec = spec
 
     def keep(self, policies: Collection[NodePolicy]) -> None:
-        """Forget the views of other policies, which no registry entry uses; a view holds every node."""
+        """Forget the views of other policies. No target uses them any more, and every view refers to all nodes."""
         by_policy: tuple[dict[NodePolicy, Any], ...] = (
             self._builders,
             self._memories,
@@ -136,9 +142,11 @@ class Source:
                 values.pop(policy, None)
 
     def nodes_changed(self, changed: Iterable[Node], gone: Iterable[str]) -> bool:
-        """The cluster's nodes changed; whether targets must be decided about before the provider has answered.
+        """Handle changed and deleted nodes of the cluster.
 
-        Another number of nodes may also end the state in which too many are not Ready.
+        Returns:
+            Whether targets must be decided before the provider has answered. That is also the case while too many nodes
+            are not Ready, since another number of nodes may end this state.
         """
         if self._resolver is None:
             return True
@@ -146,9 +154,9 @@ class Source:
         return news or any(builder.disrupted for builder in self._builders.values())
 
     def noted(self) -> None:
-        """The state of the cluster or provider changed: when the source becomes unknown, update last known good views.
+        """Handle a changed state of the cluster or provider: if the source became unknown, update the last good views.
 
-        They are built here because no pass may have built them: a paused Service, or a replica that does not lead.
+        They are built here because no pass may have built them: the Service is paused, or the replica does not lead.
         """
         was_known, self._was_known = self._was_known, not self._unknown()
         if was_known and not self._was_known:
@@ -190,7 +198,7 @@ class Source:
 
     @property
     def scope(self) -> str:
-        """What the provider's configuration depends on, see :class:`ProviderType`; "" if the type does not say."""
+        """The ``scope`` of the provider's configuration, see :class:`ProviderType`; "" if the type has none."""
         feed = self._watch or self._resolver
         return feed.scope if feed is not None else ""
 
@@ -201,15 +209,15 @@ class Source:
 
     @property
     def addresses(self) -> AddressPolicy:
-        """Which addresses may be published and probed."""
+        """The policy that says which addresses may be published and probed."""
         return self._addresses
 
     @property
     def answers(self) -> int:
-        """Number of complete answers: of the provider if it is polled, else lists of Nodes.
+        """Number of complete answers of the provider if it is polled, else of complete lists of Nodes.
 
-        A provider is not called while the cluster has no Node, so lists count then. The number may become smaller when
-        that changes; it only distinguishes answers.
+        A polled provider is not called while the cluster has no Node, so lists count then. The number may become
+        smaller when that changes: use it only to distinguish answers.
         """
         if self._watch is not None:
             return self._watch.answers
@@ -235,7 +243,7 @@ class Source:
         result = self._build(policy, last, now)
         # A grace period has ended by the clock, but the Nodes were last confirmed before its end: list them again.
         if result.wake_at is not None and result.wake_at <= now:
-            assert self._remote is not None  # noqa: S101 - only Nodes have a grace
+            assert self._remote is not None  # noqa: S101 - only views of Nodes wake by the clock
             self._remote.list_again(STEADY)
             result = replace(result, wake_at=now + LOOK_AGAIN)
         good = self._good.get(policy)

@@ -18,17 +18,18 @@ from hub.errors import (
 
 
 class State(StrEnum):
-    """State of a remote cluster. Its nodes are known in READY only."""
+    """State of a remote cluster. Its nodes are current only in READY."""
 
     PENDING = "Pending"
     """Not contacted yet, or never (state frozen, no kubeconfig)."""
     SYNCING = "Syncing"
     """Contacted; the list of nodes is not complete, or is being read again."""
     READY = "Ready"
+    """The list of nodes is complete and current."""
     DEGRADED = "Degraded"
     """An operator must act: 401, 403, a rejected certificate, an unusable kubeconfig, an undecodable answer."""
     UNREACHABLE = "Unreachable"
-    """No connection."""
+    """The API server does not answer."""
     WRONG_CLUSTER = "WrongCluster"
     """Another cluster than before answers under this name; its answers are ignored until an operator approves it."""
 
@@ -62,13 +63,13 @@ class StartingServer:
         self._refusals = 0
 
     def over(self, error: HubError | None) -> bool:
-        """Whether to warn about the outcome of an attempt; None = success."""
+        """Note the outcome of an attempt (None = success), and return whether to warn about it."""
         self._refusals = self._refusals + 1 if isinstance(error, Forbidden) else 0
         return error is not None and not 0 < self._refusals < self.PATIENCE
 
 
 def in_words(error: HubError, cluster: str, rule: str) -> str:
-    """The error's text, with advice if there is any.
+    """The error's text, with advice for the operator where possible.
 
     Args:
         error: the error.
