@@ -20,15 +20,15 @@ class Reason(msgspec.Struct, frozen=True):
     Attributes:
         name: the Event's reason, CamelCase.
         type: Normal or Warning.
-        action: what the hub was doing.
+        action: the hub's action that caused the Event, for the Event's ``action`` field.
         on: the object of the Event: the Service, or the hub itself if a cluster or the registry is concerned.
-        meaning: for the reference page.
-        remedy: for the reference page: what to do; "" = nothing.
-        after: seconds that a finding must last before it makes an Event; some findings come and go with each new node.
+        meaning: explanation on the reference page.
+        remedy: what to do, on the reference page; "" = nothing.
+        after: seconds that a finding must last before it makes an Event, since some appear briefly with each new node.
         every: shortest time between two Events of this reason on one object, seconds; occurrences in between are
             merged.
-        momentary: the reason is an occurrence; otherwise it is a state that lasts until it ends.
-        by_source: one Event for each source cluster, whose name begins the message.
+        momentary: whether the reason is an occurrence; otherwise it is a state that lasts until it ends.
+        by_source: whether each source cluster has an Event of its own; its name begins the message.
     """
 
     name: str
@@ -160,7 +160,7 @@ _warning(
     "NodeAmbiguous",
     "Resolve",
     "Service",
-    "the provider finds more than one candidate for a node; the node's endpoint stays as it is",
+    "the provider finds more than one candidate for a node; the node's endpoint stays unchanged",
     "the message names the candidates: remove or rename duplicates",
 )
 _warning(
@@ -215,14 +215,14 @@ _warning(
     "PortMismatch",
     "Publish",
     "Service",
-    "the ports to publish cannot be derived from the Service's; the source's endpoints stay as they are",
+    "the ports to publish cannot be derived from the Service's; the source's endpoints stay unchanged",
     "write `ports` in the registry, or number the Service's targetPorts",
 )
 _warning(
     "PortNotAllowed",
     "Publish",
     "Service",
-    "a port taken from the Service is not in the cluster's `allowedPorts`; the source's endpoints stay as they are",
+    "a port taken from the Service is not in the cluster's `allowedPorts`; the source's endpoints stay unchanged",
     "extend `allowedPorts`, or write the port in the registry",
 )
 _warning(

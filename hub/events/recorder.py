@@ -1,8 +1,8 @@
-"""Sends Events; nothing else waits for them.
+"""Sends Events, without making any other part of the hub wait.
 
 :mod:`hub.events.series` decides which Events to send. This module sends the requests, one at a time and only while this
 process leads. The election's fence does not apply to them, since a late Event does no harm. If the API server refuses
-Events, that is logged once for each namespace, and the hub goes on without them.
+Events, this is logged once for each namespace, and the hub continues without them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ from hub.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 RULE: Final = "events.events.k8s.io: create, patch"
+"""The RBAC rule that sending needs."""
 TICK: Final = 5.0
 """Seconds between checks for Events that have become due."""
 PACE: Final = 0.05
 """Seconds between two requests, so that Events of a whole fleet do not flood the API server."""
 TIMEOUT: Final = 5.0
+"""Seconds for a request."""
 TRIES: Final = 12
 """Attempts for one Event while the API is unreachable (client-go's maxTriesPerEvent)."""
 NAME_ROOM: Final = 253 - 18
+"""Most characters of the object's name in an Event's name, which has at most 253 and ends in a dot and a hex number."""
 
 
 def hub_object(lease: str, environ: Mapping[str, str] = os.environ) -> Regarding:
@@ -49,17 +52,17 @@ def hub_object(lease: str, environ: Mapping[str, str] = os.environ) -> Regarding
 
 
 class Recorder:
-    """Takes findings and occurrences, and sends their Events.
+    """Accepts findings and occurrences, and sends their Events.
 
     Args:
-        client: the hub cluster's.
-        leading: whether this process is the one that writes.
-        instance: of this process, for ``reportingInstance``.
+        client: the client of the hub cluster.
+        leading: returns whether this process leads.
+        instance: name of this process, for ``reportingInstance``; "" = the host name.
         enabled: ``--events``; False = send nothing.
 
     Attributes:
         written: Events created and updated since the start.
-        refused: Events that the API server did not accept.
+        refused: Events that were given up: the API server refused them or could not be reached.
     """
 
     def __init__(
@@ -85,20 +88,20 @@ class Recorder:
 
     @property
     def problem(self) -> str:
-        """Why Events are refused; "" if they are not, as far as is known."""
+        """Why the API server refuses Events; "" if it does not, or if this process does not lead."""
         if not self._forbidden or not self._leading():
             return ""
         rest = len(self._forbidden) - 1
         return min(self._forbidden.values()) + (f" (and in {rest} more namespaces)" if rest else "")
 
     def happened(self, reason: Reason, regarding: Regarding, message: str) -> None:
-        """Note one occurrence."""
+        """Record one occurrence."""
         if self.enabled and self._leading():
             self._series.happened(Held(reason, regarding, "", message), self._clock.now())
             self._wake()
 
     def standing(self, subject: Hashable, found: Iterable[Held]) -> None:
-        """Note all current findings of a subject; those that it no longer names have ended."""
+        """Record all current findings of a subject. Earlier findings that are missing have ended."""
         if self.enabled and self._leading():
             self._series.standing(subject, found, self._clock.now())
             self._wake()
@@ -108,7 +111,7 @@ class Recorder:
         return self._series.reports(subject)
 
     def clear(self) -> None:
-        """This process no longer leads."""
+        """Forget all findings, when this process no longer leads."""
         self._series.clear()
 
     def _wake(self) -> None:
@@ -129,7 +132,7 @@ class Recorder:
                     await self._news.wait()
 
     async def _deliver(self, series: Series) -> None:
-        """Send one Event; try again while the API is unreachable, give up if it refuses the Event."""
+        """Send one Event: try again while the API is unreachable or overloaded, give up if it refuses the Event."""
         backoff = Backoff()
         name = self._name(series.key.regarding)
         for _ in range(TRIES):
@@ -149,7 +152,7 @@ class Recorder:
             except ApiError as error:
                 self._say(series, error)
                 break
-            except HubError:  # no answer at all
+            except HubError:  # the API is unreachable
                 await self._clock.sleep(backoff.next(self._clock.now()))
                 continue
             self.written += 1
@@ -170,7 +173,10 @@ class Recorder:
             log.info("an Event %s on %s was refused: %s", series.key.reason, series.key.regarding.name, error)
 
     async def _send(self, series: Series, name: str) -> None:
-        """Create or update the Event. Every try sends the same request, since the answer to the last may be lost."""
+        """Create or update the Event.
+
+        Every try uses the same name, so that a second create after a lost answer fails with AlreadyExists.
+        """
         path = f"/apis/events.k8s.io/v1/namespaces/{series.key.regarding.namespace}/events"
         if series.name:
             body = msgspec.json.encode({"series": self._repeated(series)})
@@ -216,6 +222,6 @@ class Recorder:
         return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     def _name(self, regarding: Regarding) -> str:
-        """Named as in client-go: the object's name and a time that no other Event has."""
+        """A new name, as in client-go: the object's name and the time in nanoseconds, made unique."""
         self._last_name = max(self._last_name + 1, int(self._clock.wall() * 1e9))
         return f"{regarding.name[:NAME_ROOM]}.{self._last_name:x}"

@@ -23,13 +23,14 @@ REFRESH: Final = 1800.0
 LIFETIME: Final = 3300.0
 """Seconds after a write in which an Event can be updated; less than kube-apiserver's --event-ttl of 1 h."""
 UPDATE: Final = 10.0
-"""Seconds between two updates of one Event: a flapping finding is counted, not sent each time."""
+"""Seconds between two updates of one Event, so that a flapping finding does not send an update each time."""
 SIMILAR: Final = 10
 SIMILAR_WITHIN: Final = 600.0
-"""More than ``SIMILAR`` messages of one reason on one object in this many seconds are combined (client-go)."""
+"""After ``SIMILAR`` different messages of one reason on one object within this many seconds, further messages are
+combined into one Event (client-go)."""
 BURST: Final = 25.0
 RATE: Final = 1 / 300
-"""Requests for one object and type: ``BURST`` in a row, then ``RATE`` per second (client-go)."""
+"""Most requests for one object and type: ``BURST`` in a row, then ``RATE`` per second (client-go)."""
 PENDING: Final = 1000
 """Most Events of each type that wait to be sent; then the oldest are dropped."""
 KNOWN: Final = 4096
@@ -70,13 +71,13 @@ class Series(msgspec.Struct):
     """One Event.
 
     Attributes:
-        note: the first message; the API does not allow to change it.
+        note: the message of the first occurrence; the API does not allow changing it.
         count: how often it occurred.
         seen_at: when it last occurred.
         sent_at: when it was last put into the queue.
         name: the Event's name; "" until it is created.
-        queued: whether it waits to be sent.
-        news: whether it occurred since it was sent.
+        queued: whether the Event waits to be sent.
+        news: whether it occurred since it was last taken from the queue.
     """
 
     key: Key
@@ -91,7 +92,13 @@ class Series(msgspec.Struct):
 
 
 class _Standing(msgspec.Struct):
-    """A current finding, and the subjects that report it."""
+    """A current finding.
+
+    Attributes:
+        since: when it was first reported.
+        holders: the subjects that report it.
+        said_at: when it was last counted in an Event; None = not yet.
+    """
 
     held: Held
     since: float
@@ -124,8 +131,9 @@ class EventSeries:
         self._standing: dict[Key, _Standing] = {}
         self._reported: dict[Hashable, frozenset[Key]] = {}
         self._unsaid: set[Key] = set()
+        """Current findings without an Event so far."""
         self._later: dict[Key, tuple[Held | None, float]] = {}
-        """Frequent occurrences: the last one not sent yet (None = all are sent), and when the next may be sent."""
+        """Occurrences of reasons with ``every``: the last one that is not sent (None = all are), and when it may be."""
         self._series: dict[Key, Series] = {}
         self._similar: dict[tuple[Regarding, str], dict[str, float]] = {}
         self._buckets: dict[tuple[Regarding, str], _Bucket] = {}
@@ -135,7 +143,7 @@ class EventSeries:
     # --- findings and occurrences -----------------------------------------------------------------------
 
     def happened(self, held: Held, now: float) -> None:
-        """Note one occurrence."""
+        """Record one occurrence."""
         if not held.reason.every:
             self._happen(held, now)
             return
@@ -148,7 +156,7 @@ class EventSeries:
             self._later[key] = (held, known[1])
 
     def standing(self, subject: Hashable, found: Iterable[Held], now: float) -> None:
-        """Note all current findings of a subject; those that it no longer reports have ended."""
+        """Record all current findings of a subject. Earlier findings that are missing have ended."""
         before = self._reported.get(subject, _NONE)
         keys: set[Key] = set()
         for held in found:
@@ -177,11 +185,11 @@ class EventSeries:
         return subject in self._reported
 
     def tick(self, now: float) -> None:
-        """Queue the Events that have become due. Call it every few seconds."""
+        """Queue the Events that have become due. The recorder calls this every few seconds."""
         for key in list(self._unsaid):
             self._say(key, self._standing[key], now)
         self._say_due(now)
-        for series in list(self._series.values()):  # a copy: a full queue drops its oldest here too
+        for series in list(self._series.values()):  # a copy: if the queue is full, _send removes the oldest series
             if series.news and not series.queued and now - series.sent_at >= UPDATE:
                 self._send(series, now)
         if now - self._swept_at >= 60.0:
@@ -189,14 +197,14 @@ class EventSeries:
             self._sweep(now)
 
     def clear(self) -> None:
-        """Another process leads from now on. Should this one lead again, all current findings count as new."""
+        """Forget all current findings, when another process leads. They count as new if this process leads again."""
         self._standing.clear()
         self._reported.clear()
         self._unsaid.clear()
         self._later.clear()
         for queue in self._queues.values():
             queue.clear()
-        self._series = {key: each for key, each in self._series.items() if each.name}
+        self._series = {key: series for key, series in self._series.items() if series.name}
         for series in self._series.values():
             series.queued = series.news = False
 
@@ -220,12 +228,14 @@ class EventSeries:
             self.suppressed += 1
 
     def _sweep(self, now: float) -> None:
-        """Repeat findings that last, forget those that have ended."""
+        """Count findings that last, and forget series, similar messages and token buckets that are no longer needed."""
         for known in self._standing.values():
             if known.said_at is not None and now - known.said_at >= REFRESH:
                 known.said_at = now
                 self._occur(known.held, now, stays=True)
-        for key in [key for key, each in self._series.items() if not each.queued and self._is_over(key, each, now)]:
+        for key in [
+            key for key, series in self._series.items() if not series.queued and self._is_over(key, series, now)
+        ]:
             del self._series[key]
         for name, seen in list(self._similar.items()):
             fresh = {scope: at for scope, at in seen.items() if now - at < SIMILAR_WITHIN}
@@ -233,17 +243,28 @@ class EventSeries:
                 self._similar[name] = fresh
             else:
                 del self._similar[name]
-        for owner in [owner for owner, each in self._buckets.items() if each.tokens + (now - each.at) * RATE >= BURST]:
+        for owner in [
+            owner for owner, bucket in self._buckets.items() if bucket.tokens + (now - bucket.at) * RATE >= BURST
+        ]:
             del self._buckets[owner]
 
     def _is_over(self, key: Key, series: Series, now: float) -> bool:
-        """Whether the series has ended: a finding that comes back later makes a new Event."""
+        """Whether the series has ended, so that the next occurrence makes a new Event."""
         return now - series.seen_at > (LIFETIME if key in self._standing else QUIET)
 
     # --- one Event ----------------------------------------------------------------------------------------
 
     def _occur(self, held: Held, now: float, *, stays: bool = False) -> bool:
-        """Count one occurrence; False if the Event cannot be sent yet."""
+        """Count one occurrence.
+
+        Args:
+            held: the finding.
+            now: the time.
+            stays: whether the finding lasts, rather than having come back.
+
+        Returns:
+            False if the object's token bucket is empty, so that a new Event cannot be sent yet.
+        """
         key = _key(held)
         series = self._series.get(key)
         if series is None:
@@ -263,7 +284,7 @@ class EventSeries:
             if now - series.sent_at >= UPDATE:
                 self._send(series, now)
             return True
-        if series is not None and series.queued:  # it still waits in the queue, and says the same
+        if series is not None and series.queued:  # the series has ended, but its Event still waits in the queue
             return True
         series = Series(key, held.reason, note(held.note), now)
         if not self._send(series, now):
@@ -297,7 +318,7 @@ class EventSeries:
         return sum(map(len, self._queues.values()))
 
     def take(self) -> Series | None:
-        """The next Event to send, Warnings first. Its count has all occurrences until now."""
+        """Remove and return the next Event to send, Warnings first. Its count includes all occurrences until now."""
         for queue in self._queues.values():
             if queue:
                 series = queue.popleft()
@@ -306,7 +327,7 @@ class EventSeries:
         return None
 
     def gone(self, series: Series) -> None:
-        """The Event does not exist: the next occurrence makes a new one."""
+        """Forget a series whose Event does not exist, so that the next occurrence makes a new Event."""
         series.queued = False
         if self._series.get(series.key) is series:
             del self._series[series.key]
@@ -320,10 +341,10 @@ def _key(held: Held) -> Key:
 
 
 def note(text: str) -> str:
-    """A message fit for an Event: one line of printable text, at most 1,024 bytes.
+    """A message as one line of printable text, at most 1,024 bytes, as an Event allows.
 
-    It may contain text of a remote cluster, whose control and format characters could colour a terminal, break the line
-    or reverse the direction of the text.
+    A message may contain text of a remote cluster. Its control and format characters could colour a terminal, break the
+    line or reverse the direction of the text.
     """
     clean = text[: 2 * NOTE]
     if not clean.isprintable():

@@ -1,7 +1,7 @@
 """Turns the hub's state into Events: findings of each pass, and the state of clusters, sources and the registry.
 
-A pass hands over its findings and goes on. Clusters and the registry are checked every few seconds, so that a state
-that lasts only a moment makes no Event. Only the process that leads does either.
+Each pass over a target hands over its findings without waiting. Clusters and the registry are checked every few
+seconds, so that a state that lasts only a moment makes no Event. Only the process that leads reports findings.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STATES: Final[Mapping[State, Reason]] = {
 
 
 class Rights(Protocol):
-    """What this process is responsible for, if several replicas write."""
+    """Whether this process reports the findings of the hub itself (``first``) and of a cluster (``minds``)."""
 
     @property
     def first(self) -> bool: ...  # noqa: D102
@@ -74,9 +74,9 @@ class EventWatch:
     """Reports the hub's state to a :class:`Recorder`.
 
     Args:
-        hub: the hub.
-        recorder: gets the findings.
-        itself: the object that stands for the hub.
+        hub: the running hub.
+        recorder: sends the Events.
+        itself: the object of Events about the hub, see :func:`~hub.events.recorder.hub_object`.
     """
 
     def __init__(self, hub: Watched, recorder: Recorder, itself: Regarding) -> None:
@@ -119,17 +119,17 @@ class EventWatch:
         """Report the slices that a pass over a target wrote."""
         if result.plan is None or not self._recorder.enabled:
             return
-        slices = {each.name: each for each in result.observed}
+        slices = {slice_.name: slice_ for slice_ in result.observed}
         operations: Counter[str] = Counter()
-        for operation, each in done:
+        for operation, slice_ in done:
             operations[operation] += 1
             if operation == "delete":
-                slices.pop(each.name, None)
+                slices.pop(slice_.name, None)
             else:
-                slices[each.name] = each
+                slices[slice_.name] = slice_
         endpoints: Counter[str] = Counter()
-        for each in slices.values():
-            endpoints[each.cluster] += len(each.endpoints)
+        for slice_ in slices.values():
+            endpoints[slice_.cluster] += len(slice_.endpoints)
         of = ", ".join(f"{number} of {cluster}" for cluster, number in sorted(endpoints.items()))
         writes = ", ".join(f"{number} {operation}d" for operation, number in sorted(operations.items()))
         message = f"endpoints: {of or 'none'}; slices: {writes}"
@@ -172,7 +172,7 @@ class EventWatch:
                 yield Held(reasons.PROVIDER, self._itself, f"{key.cluster} {key.provider.name}", text)
 
     def _credentials(self) -> Iterable[Held]:
-        clients = {name: each.client for name, each in self._hub.fleet.clusters.items()}
+        clients = {name: cluster.client for name, cluster in self._hub.fleet.clusters.items()}
         for name, client in (*clients.items(), (LOCAL, self._hub.client)):
             if not (self._hub.leading.first if name == LOCAL else self._hub.leading.minds(name)):
                 continue
@@ -204,7 +204,7 @@ class EventWatch:
 
 
 def _scope(reason: Reason, finding: Finding) -> str:
-    """The source cluster of a finding, if its reason makes one Event for each; else ""."""
+    """The source cluster of a finding, if its reason makes one Event for each cluster; else ""."""
     if not reason.by_source:
         return ""
     cluster, colon, _ = finding.message.partition(":")

@@ -40,7 +40,7 @@ class Content:
         namespaces: the only namespaces that are followed, each with its own watch; empty = all, with one watch.
 
     Attributes:
-        stale: whether the cluster gives no answers at present.
+        stale: whether the cluster does not answer at present.
     """
 
     def __init__(self, on_change: Callable[[Iterable[ObjectKey]], None], namespaces: Iterable[str] = ()) -> None:
@@ -73,33 +73,33 @@ class Content:
 
 
 class ServicesStore:
-    """Services by key."""
+    """The Services of one watch, by key; a store of a reflector."""
 
     def __init__(self, on_change: Callable[[Iterable[ObjectKey]], None]) -> None:
         self._on_change = on_change
         self.by_key: dict[ObjectKey, Service] = {}
         self.lists = 0
 
-    def replace(self, objects: dict[Any, Service], resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """A complete list."""
+    def replace(self, objects: dict[Any, Service], resource_version: str) -> None:  # noqa: ARG002 - the Store protocol
+        """Replace all objects by those of a complete list."""
         concerned = self.by_key.keys() | objects.keys()
         self.lists += 1
         self.by_key = objects
         self._on_change(concerned)
 
-    def upsert(self, key: Any, value: Service, resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """New or changed."""
+    def upsert(self, key: Any, value: Service, resource_version: str) -> None:  # noqa: ARG002 - the Store protocol
+        """Add or replace a Service."""
         self.by_key[key] = value
         self._on_change((key,))
 
-    def delete(self, key: Any, value: Service, resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """Gone."""
+    def delete(self, key: Any, value: Service, resource_version: str) -> None:  # noqa: ARG002 - the Store protocol
+        """Remove an object."""
         if self.by_key.pop(key, None) is not None:
             self._on_change((key,))
 
 
 class SlicesStore:
-    """Slices by their Service's key and their own."""
+    """The slices of one watch, by their Service; a store of a reflector."""
 
     def __init__(self, on_change: Callable[[Iterable[ObjectKey]], None]) -> None:
         self._on_change = on_change
@@ -111,8 +111,8 @@ class SlicesStore:
         """The slices of one Service."""
         return self._of.get(service, {}).values()
 
-    def replace(self, objects: dict[Any, Slice], resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """A complete list."""
+    def replace(self, objects: dict[Any, Slice], resource_version: str) -> None:  # noqa: ARG002 - the Store protocol
+        """Replace all objects by those of a complete list."""
         before = self._of.keys()
         self.lists += 1
         self._by_key, self._of = {}, {}
@@ -120,16 +120,16 @@ class SlicesStore:
             self._put(key, value)
         self._on_change(before | self._of.keys())
 
-    def upsert(self, key: Any, value: Slice, resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """New or changed; it may belong to another Service than before."""
+    def upsert(self, key: Any, value: Slice, resource_version: str) -> None:  # noqa: ARG002 - the Store protocol
+        """Add or replace a slice, which may have belonged to another Service before."""
         concerned = {ObjectKey(*value.target)}
         if (dropped := self._drop(key)) is not None:
             concerned.add(dropped)
         self._put(key, value)
         self._on_change(concerned)
 
-    def delete(self, key: Any, value: Slice, resource_version: str) -> None:  # noqa: ARG002 - a Store
-        """Gone."""
+    def delete(self, key: Any, value: Slice, resource_version: str) -> None:  # noqa: ARG002 - the Store protocol
+        """Remove an object."""
         if (dropped := self._drop(key)) is not None:
             self._on_change((dropped,))
 
@@ -150,11 +150,11 @@ class SlicesStore:
 
 
 class Board:
-    """All views.
+    """Computes and keeps all views.
 
     Args:
-        chooses: whether a Service of a cluster has views.
-        namespaces: cluster -> the only namespaces that are followed; all namespaces of a cluster that is not a key.
+        chooses: returns whether a Service of a cluster has views.
+        namespaces: cluster -> the only namespaces that are followed. All namespaces of other clusters are followed.
     """
 
     def __init__(self, chooses: Chooses, namespaces: Mapping[str, Iterable[str]] | None = None) -> None:
@@ -189,7 +189,7 @@ class Board:
             self._touch(name, content.keys())
 
     def mark_stale(self, name: str, *, stale: bool) -> None:
-        """Note whether a cluster gives no answers at present."""
+        """Record whether a cluster does not answer at present; its views change accordingly."""
         content = self._clusters.get(name)
         if content is not None and content.stale != stale:
             content.stale = stale
@@ -211,7 +211,7 @@ class Board:
         return not self._dirty
 
     def _touch(self, cluster: str, keys: Iterable[ObjectKey]) -> None:
-        content = self._clusters.get(cluster)  # None for a cluster that was removed and whose watch is still ending
+        content = self._clusters.get(cluster)  # None if the cluster was removed and its watch has not ended yet
         if content is not None and content.complete:
             everything = () if content.joined else content.keys()
             content.joined = True

@@ -26,12 +26,12 @@ FRAMED: Final = 8
 """Most encoded deltas that are cached. Readers that are up to date share one or two positions; a reader that resumes
 with an old token has a position of its own and a large delta."""
 FRESH: Final = 1.0
-"""Seconds for which an encoded snapshot is reused; a reader gets the later events after it."""
-
+"""Seconds for which an encoded snapshot is reused; the reader then gets the events since that snapshot."""
 SHARE: Final = 0.0005
-"""Seconds between two rounds, for each reader; serving one takes 60 µs, so all take at most an eighth of a core."""
+"""Seconds of pause after a round, for each of its readers. Serving a reader takes 60 µs, so that all readers take at
+most an eighth of a core."""
 TURNS: Final = 32
-"""Readers that are served in one round of the event loop: they block it for 2 ms."""
+"""Readers that are served without giving the event loop to other tasks, which takes 2 ms."""
 
 Framing = Literal["ndjson", "sse"]
 
@@ -48,7 +48,7 @@ class Event(NamedTuple):
 
 
 class _Snapshot(NamedTuple):
-    """An encoded snapshot: the time and position of it, the clusters that its bookmark names, and the text."""
+    """An encoded snapshot: its time and position, the unknown clusters in its bookmark, and the text."""
 
     made: float
     position: int
@@ -57,9 +57,11 @@ class _Snapshot(NamedTuple):
 
 
 class Channel:
-    """One stream; a listener of the board.
+    """One stream; :meth:`changed` is a listener of the board.
 
     Args:
+        shape: the form of the objects.
+        clock: for the age of cached snapshots.
         unknown: returns the names of clusters that have not answered yet, for bookmarks.
 
     Attributes:
@@ -132,7 +134,7 @@ class Channel:
         return [body for _, body in sorted(named)]
 
     def snapshot(self, framing: Framing) -> tuple[int, bytes]:
-        """A position, and the encoded objects at that position with a bookmark; cached for :data:`FRESH` seconds."""
+        """A position, and the encoded objects at that position, followed by a bookmark; cached for :data:`FRESH`."""
         known, unknown = self._snapshots.get(framing), tuple(self._unknown())
         fresh = known is not None and (known.position == self._last or self._clock.now() - known.made < FRESH)
         if known is None or not fresh or known.unknown != unknown or not self._reaches(known.position):

@@ -35,7 +35,7 @@ def load(name: str, find: Find = installed) -> Any:
     """The hooks of a consumer; imports it, which may block or raise anything.
 
     Raises:
-        ConsumerUnavailable: no or several distributions provide it, it implements no hook, or a hook is async.
+        ConsumerUnavailable: no distribution or several provide the consumer, it implements no hook, or a hook is async.
     """
     points = list(find())
     mine = [point for point in points if point.name == name]

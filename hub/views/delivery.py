@@ -33,7 +33,7 @@ Key = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _Wanted:
-    """A state of one view that must be delivered; ``view`` None = deleted."""
+    """A state of one view that must be delivered; ``view`` is None if the view was deleted."""
 
     view: EndpointView | None
     not_before: float = 0.0
@@ -44,9 +44,9 @@ class Delivery:
     """One consumer.
 
     Args:
-        name: of its entry point.
-        load: returns its hooks; called in the thread, may block or raise anything.
-        after: an earlier delivery to the same consumer, whose last call must end first.
+        name: name of the consumer's entry point.
+        load: returns the consumer's hooks; called in the thread, may block or raise anything.
+        after: an earlier delivery to the same consumer; its last call must end before the first one of this delivery.
 
     Attributes:
         problem: why the consumer cannot be called, or the error of its last call; "" if there is none.
@@ -63,7 +63,7 @@ class Delivery:
         self._owners: dict[Owner, Views] = {}
         self._wanted: dict[Key, _Wanted] = {}
         self._told: dict[Key, EndpointView] = {}
-        """The last state passed to the consumer; while the view is in ``_wanted``, that call may have failed."""
+        """The last state passed to the consumer; if the view is in ``_wanted``, that call may have failed."""
         self._unlisted: dict[str, float] = {}
         """Clusters whose complete list must be announced -> earliest time."""
         self._changed = threading.Condition()
@@ -119,11 +119,11 @@ class Delivery:
         known = self._wanted.get(key)
         if known is None:
             self._wanted[key] = _Wanted(view)
-        else:  # keeps its place in the queue and its retry time
+        else:  # the view keeps its place in the queue and its retry time
             known.view = view
 
     def look(self) -> None:
-        """Log a call that hangs. Call it every few seconds."""
+        """Log a call that hangs. The event loop calls this every few seconds."""
         calling = self._calling
         if calling is None or time.monotonic() - calling[1] < HANGS:
             self._reported = False

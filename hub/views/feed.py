@@ -44,9 +44,10 @@ class Feed:
     Args:
         connection: waits for a usable client of the cluster and returns it, or raises HubError.
         on_stale: called with whether the views are stale.
+        slots: limits concurrent relists of all feeds.
 
     Attributes:
-        error: why the cluster gives no answers; "" while it does.
+        error: why the cluster does not answer; "" while it does.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Feed:
         self._aging: asyncio.Task[None] | None = None
 
     async def settled(self) -> None:
-        """Wait until the first complete answer or failure."""
+        """Wait for the first complete answer or failure."""
         await self._settled.wait()
 
     async def run(self) -> None:
@@ -103,7 +104,7 @@ class Feed:
             Reflector(
                 f"{resource.name} of {self._cluster} for views",
                 client,
-                resource._replace(peek=None),  # peek is for slices that this process writes
+                resource._replace(peek=None),  # peek is only for slices that this process writes
                 store,
                 watched.observer((resource.name, namespace)),
                 self._clock,
@@ -149,7 +150,7 @@ class Feed:
 
 
 class _Watched:
-    """Collects the results of a feed's reflectors: all must answer, and the first failure ends all of them."""
+    """Collects the results of a feed's reflectors: it is current when all have answered, and fails when one fails."""
 
     def __init__(self, on_answer: Callable[[], None], wanted: int) -> None:
         self.wanted = wanted

@@ -35,7 +35,7 @@ def views_of(cluster: str, service: Service, slices: Iterable[Slice], *, stale: 
         cluster: name of the cluster.
         service: a Service of the cluster.
         slices: of the Service.
-        stale: whether the cluster gives no answers at present.
+        stale: whether the cluster does not answer at present.
     """
     found: dict[str, EndpointView] = {}
     for slice_ in sorted(slices, key=lambda slice_: slice_.name):
@@ -123,7 +123,7 @@ def _gather(name: str, group: list[EndpointView]) -> EndpointView:
 def diff(old: Mapping[K, V], new: Mapping[K, V]) -> list[Change]:
     """The changes from ``old`` to ``new``: new and changed objects, then deleted objects, both sorted by key.
 
-    In this order a reader has an endpoint at all times while one replaces another.
+    In this order a reader always has an endpoint while one replaces another.
     """
     changes = [Change(key, old.get(key), new[key]) for key in sorted(new) if old.get(key) != new[key]]  # type: ignore[type-var]
     return changes + [Change(key, old[key], None) for key in sorted(old.keys() - new.keys())]  # type: ignore[type-var]

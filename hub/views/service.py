@@ -51,6 +51,7 @@ class EndpointViews:
         self.feeds: dict[str, Feed] = {}
         self.deliveries: dict[str, Delivery] = {}
         self._before: dict[str, Delivery] = {}
+        """The last delivery to each consumer; after a change of leaders, its thread may still be in a call."""
         self._connect = connect
         self._clock = clock
         self._load = load

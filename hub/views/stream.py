@@ -1,7 +1,7 @@
 """``/api/v1/endpoints``: views as a list, or as a stream of NDJSON or server-sent events.
 
-Serves the readers of :mod:`hub.views.channel`. :func:`answer` depends on a query and headers only; :func:`handler`
-makes it an aiohttp handler. The listener checks permissions before.
+The events come from :mod:`hub.views.channel`. :func:`answer` depends only on a query and headers; :func:`handler` makes
+an aiohttp handler of it. The listener has checked the caller's permission before.
 
     GET ?gather=true&compat=dcontroller     a snapshot, a bookmark, then deltas, for ten minutes
         &resume=TOKEN                       deltas after the token only (server-sent events: Last-Event-ID)
@@ -35,9 +35,11 @@ SETTLE: Final = 5.0
 LONGEST: Final = 600.0
 """Seconds after which a stream ends; the reader must connect again, and its bearer token is checked again."""
 EARLIER: Final = 0.1
-"""Random share by which a stream ends earlier, so that readers that connected together do not return together."""
+"""Largest random share by which a stream ends earlier, so that readers that connected together return at different
+times."""
 KEEP_ALIVE: Final = 30.0
-"""Seconds without an event after which a bookmark is sent: proxies keep the connection, and the resume token is new."""
+"""Seconds without an event after which a bookmark is sent, so that proxies keep the connection and the reader's resume
+token stays new."""
 PATIENCE: Final = 30.0
 """Seconds for a reader to receive one piece; then its connection is closed."""
 PIECE: Final = 1 << 18
@@ -90,7 +92,7 @@ class Subscription:
     """A stream for one reader.
 
     Attributes:
-        position: the events after it are sent; None = a snapshot is sent first.
+        position: only the events after this position are sent; None = a snapshot is sent first.
     """
 
     channel: Channel
