@@ -1,7 +1,7 @@
-"""CEL expressions over Services: compiled once, bounded at every evaluation, answering yes or no.
+"""CEL expressions that select Services: each is compiled once and returns a bool.
 
-The library is imported with the first expression, so a hub without one does not pay for it. It counts the
-steps of comprehensions and refuses after 10,000: an expression cannot hold up whoever evaluates it.
+The CEL library is imported when the first expression is compiled, so a hub without expressions does not load it. The
+library counts the steps of comprehensions and fails after 10,000, so no expression can block the event loop.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from hub.errors import UsageError
 from hub.model import Service, ServicePort
 
 LONGEST: Final = 4096
-"""Characters; the longest one in use that we know of has 600."""
+"""The longest expression accepted, in characters. The longest one known in use has 600."""
 MESSAGE: Final = 200
-"""Characters of a message of the library that are shown."""
+"""The number of characters shown of an error message of the CEL library."""
 _PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
 
 
 class CelError(UsageError):
-    """An expression cannot be used, or gives no answer for one Service."""
+    """An expression is not usable, or its evaluation for one Service failed."""
 
 
 class Expression:
-    """One expression.
+    """A compiled expression.
 
     Args:
         text: CEL over ``service`` (as in the API: ``metadata`` and ``spec``) and ``cluster`` (a name).
 
     Raises:
-        CelError: it does not parse, names something unknown, returns no bool, or costs too much whatever the Service.
+        CelError: the text is too long, does not parse, uses an unknown variable, cannot return a bool, or exceeds
+            the step budget even for a minimal Service.
     """
 
     def __init__(self, text: str) -> None:
@@ -55,21 +56,21 @@ class Expression:
         except CelError as error:
             if "budget" in str(error):
                 raise
-            # Anything else is about the sample, such as a label that it lacks.
+            # Any other error is specific to the sample, such as a missing label.
 
     def matches(self, service: Service, cluster: str) -> bool:
-        """Whether it holds for a Service of a cluster.
+        """Whether the expression is true for a Service of a cluster.
 
         Raises:
-            CelError: it gives no answer.
+            CelError: the evaluation fails or does not return a bool.
         """
         return self.holds({"service": as_api(service), "cluster": cluster})
 
     def holds(self, variables: Mapping[str, Any]) -> bool:
-        """Whether it holds.
+        """Whether the expression is true for these values of its variables.
 
         Raises:
-            CelError: it gives no answer.
+            CelError: the evaluation fails or does not return a bool.
         """
         try:
             found = self._compiled.eval(data=variables)
@@ -90,7 +91,7 @@ def _environment() -> Any:
 
 
 def as_api(service: Service) -> dict[str, Any]:
-    """What an expression sees of a Service: the API's own names."""
+    """The parts of a Service that an expression can read, under the API's field names."""
     return {
         "metadata": {
             "name": service.name,
@@ -100,7 +101,7 @@ def as_api(service: Service) -> dict[str, Any]:
         },
         "spec": {
             "type": service.kind,
-            "ports": [_port(each) for each in service.ports],
+            "ports": [_port(port) for port in service.ports],
             "ipFamilies": list(service.families),
             "clusterIPs": list(service.cluster_ips),
             "publishNotReadyAddresses": service.publish_not_ready,
@@ -120,7 +121,7 @@ def _port(port: ServicePort) -> dict[str, Any]:
 
 
 def _in_words(message: str) -> str:
-    """The first problem, with its place in the expression where there is one."""
+    """The first problem in a message of the library, with its position in the expression if the message has one."""
     place = _PLACE.search(message)
     if place is not None:
         line, column, what = place.groups()
@@ -132,4 +133,4 @@ def _in_words(message: str) -> str:
 
 
 SAMPLE: Final = Service("default", "sample", ports=(ServicePort(80, "http", target_port=80),))
-"""What a new expression is tried with."""
+"""The Service that every new expression is evaluated for, to find those that always exceed the budget."""

@@ -1,1 +1,1 @@
-"""Building blocks that know nothing of Kubernetes: clock, supervision, keyed queue, backoff, bounded files."""
+"""Building blocks that do not depend on Kubernetes, such as the clock, supervised tasks, keyed queue and backoff."""

@@ -7,17 +7,21 @@ import random
 import msgspec
 
 _RANDOM = random.Random()
-"""Shared by all backoffs: a generator takes 2.5 KB and is seeded from the system."""
+"""Shared by all backoffs, since each generator takes 2.5 KB and is seeded by a system call."""
 
 
 class Backoff(msgspec.Struct):
-    """Delay after each failure in a row; client-go's reflector values are the default.
+    """The delay after each failure in a row; client-go's reflector values are the default.
 
     The delay is ``base * 2**n`` capped at ``cap``, then stretched by up to ``jitter`` of itself.
     Source: client-go tools/cache/reflector.go (0.8 s, factor 2, cap 30 s, jitter 1.0, reset after 2 min).
 
     Attributes:
+        base: seconds of the first delay.
+        cap: the longest delay before jitter, in seconds.
+        jitter: the largest share by which a delay is stretched at random.
         reset_after: seconds without a failure after which the count starts over.
+        rng: the source of the jitter.
     """
 
     base: float = 0.8
@@ -29,7 +33,7 @@ class Backoff(msgspec.Struct):
     _last: float | None = None
 
     def next(self, now: float) -> float:
-        """Seconds to wait after a failure at ``now``."""
+        """Count a failure at ``now`` and return the seconds to wait after it."""
         if self._last is not None and now - self._last > self.reset_after:
             self._failures = 0
         delay = min(self.cap, self.base * 2.0 ** min(self._failures, 32))

@@ -12,7 +12,7 @@ class Clock(Protocol):
     """Source of time."""
 
     def now(self) -> float:
-        """Seconds that only move forward, for intervals and deadlines."""
+        """Seconds since an arbitrary start, for intervals and deadlines. Never goes back."""
         ...
 
     def wall(self) -> float:

@@ -1,14 +1,14 @@
 """Keeps the garbage collector from stopping the event loop.
 
 A full collection examines all live objects and blocks the event loop meanwhile: a third of a second for 50,000 Nodes.
-It finds next to nothing, since reference counts free almost all objects. So:
+It frees next to nothing, since reference counting already frees almost all objects. Therefore:
 
-- there are no collections while the hub starts and reads its fleet;
-- objects that exist then are frozen (:func:`gc.freeze`): later collections skip them;
+- no collection runs while the hub starts and reads its fleet;
+- objects that exist at the end of the start are frozen (:func:`gc.freeze`): later collections skip them;
 - full collections run often, so that each examines few objects;
-- after a full collection that takes long, the objects that exist are frozen too.
+- after a full collection that takes long, all objects that exist are frozen too.
 
-The price: garbage in cycles among frozen objects stays in memory until the daily collection of everything.
+The price: garbage in cycles among frozen objects stays in memory until the daily collection of all objects.
 
 https://docs.python.org/3/library/gc.html#gc.freeze
 """
@@ -26,25 +26,27 @@ from typing import Any, Final
 log = logging.getLogger(__name__)
 
 LONG: Final = 0.01
-"""Seconds; a longer full collection freezes what it leaves. A tenth of what may block the loop."""
+"""Seconds; after a full collection that takes longer, all remaining objects are frozen. A tenth of the time that
+anything may block the event loop."""
 THRESHOLDS: Final = (700, 3, 1)
-"""Thresholds of the three generations. With Python's own (700, 10, 10) up to 70,000 objects pile up between full
-collections, and each of them may refer to a hundred endpoints."""
+"""Thresholds of the three generations. With Python's defaults (700, 10, 10), up to 70,000 objects accumulate between
+full collections, and each of them may refer to a hundred endpoints."""
 DAY: Final = 86400.0
-"""Seconds between collections of everything, which take a third of a second of CPU for 50,000 Nodes."""
+"""Seconds between collections of all objects, which take a third of a second of CPU for 50,000 Nodes."""
 PATIENCE: Final = 300.0
-"""Longest time without collections; a start with hundreds of clusters takes that long on a tenth of a core."""
+"""The longest time without collections, in seconds; a start with hundreds of clusters takes that long on a tenth of a
+core."""
 LOOK: Final = 0.5
-"""Seconds between checks whether the start is over."""
+"""Seconds between two checks whether the start is over."""
 
 
 @asynccontextmanager
 async def sparing(known: Callable[[], bool], patience: float = PATIENCE) -> AsyncIterator[None]:
-    """Avoid long collections while the context is open. It changes settings of the whole process.
+    """Avoid long collections while the context is open. This changes settings of the whole process.
 
     Args:
-        known: whether the start is over; called now and then.
-        patience: seconds after which it counts as over.
+        known: returns whether the start is over; polled every ``LOOK`` seconds.
+        patience: seconds after which the start counts as over.
     """
     watch, thresholds = _Watch(), gc.get_threshold()
     gc.disable()
@@ -62,7 +64,7 @@ async def sparing(known: Callable[[], bool], patience: float = PATIENCE) -> Asyn
 
 
 async def _settle(known: Callable[[], bool], patience: float) -> None:
-    """Wait until the start is over, then freeze and enable collections; once a day collect everything."""
+    """Wait until the start is over, then freeze all objects and enable collections; once a day collect all objects."""
     end = time.monotonic() + patience
     while not known() and time.monotonic() < end:  # noqa: ASYNC110 - a state, not an event
         await asyncio.sleep(LOOK)
@@ -74,11 +76,13 @@ async def _settle(known: Callable[[], bool], patience: float) -> None:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-        gc.collect()  # sets the base for the next: Python waits until a quarter more objects exist
+        # Python runs a full collection once the objects have grown by a quarter since the last one. This call sets that
+        # base to the few objects that are not frozen.
+        gc.collect()
 
 
 class _Watch:
-    """One of ``gc.callbacks``: freezes the objects that exist after a long full collection."""
+    """A member of ``gc.callbacks`` that freezes all objects after a long full collection."""
 
     def __init__(self) -> None:
         self._began = 0.0

@@ -1,4 +1,7 @@
-"""Reads files that others write, such as registries and credentials: bounded in time, size and place."""
+"""Reads files that other programs write, such as registries and credentials.
+
+Reads are safe: they do not block on FIFOs or devices, have a size limit, and can be confined to folders.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ class Content(NamedTuple):
 
 
 class TooLarge(OSError):
-    """EFBIG: a file has more bytes than may be read.
+    """A file is larger than the limit (EFBIG).
 
     Attributes:
-        size: its bytes; a file that grows while it is read may have more.
+        size: the bytes of the file; a file that grows while it is read may have more.
     """
 
     def __init__(self, path: str, limit: int, size: int) -> None:
@@ -33,11 +36,11 @@ def read_regular(path: str | os.PathLike[str], limit: int, *, follow: bool = Tru
 
     Args:
         path: the file.
-        limit: the most bytes that the file may have; at most one more is read.
+        limit: the largest size of the file, in bytes; at most one byte more is read.
         follow: whether the path may end in a symlink.
 
     Raises:
-        TooLarge: the file has more bytes.
+        TooLarge: the file is larger than ``limit``.
         OSError: the file cannot be read or is not a regular file (EINVAL); ``strerror`` says which.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
@@ -45,7 +48,7 @@ def read_regular(path: str | os.PathLike[str], limit: int, *, follow: bool = Tru
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        if status.st_size <= limit:  # a larger file is not read at all
+        if status.st_size <= limit:
             with open(descriptor, "rb", closefd=False) as file:
                 data = file.read(limit + 1)
             if len(data) <= limit:
@@ -56,7 +59,7 @@ def read_regular(path: str | os.PathLike[str], limit: int, *, follow: bool = Tru
 
 
 class OutsideFolders(OSError):
-    """EACCES: a path leads out of the folders that it must stay in; ``strerror`` says what to do."""
+    """A path leads out of the folders that it must stay in (EACCES); ``strerror`` says how to fix it."""
 
     def __init__(self, path: str, folders: tuple[Path, ...]) -> None:
         allowed = " and ".join(str(folder) for folder in dict.fromkeys(folders))
@@ -64,13 +67,14 @@ class OutsideFolders(OSError):
 
 
 class ConfinedPath:
-    """A path that must end inside one of some folders whenever it is used, since symlinks may change at any time.
+    """A path whose target must be inside one of the given folders.
 
-    Only where the path ends counts: a mounted Secret is a chain of symlinks inside its folder.
+    The target is checked at every use, since symlinks may change at any time. Only the final target counts, not the
+    symlinks on the way: a mounted Secret is a chain of symlinks inside its folder.
 
     Args:
         path: absolute, or relative to the first folder.
-        folders: where it may end; none = nowhere.
+        folders: the folders that may contain the target; without any, every path is refused.
     """
 
     def __init__(self, path: str | os.PathLike[str], *folders: Path) -> None:
@@ -78,10 +82,10 @@ class ConfinedPath:
         self.path = Path(*folders[:1], path)
 
     def real(self) -> str:
-        """Where the path ends now, without symlinks.
+        """The current target of the path, with all symlinks resolved.
 
         Raises:
-            OutsideFolders: outside of all folders.
+            OutsideFolders: the target is outside all folders.
             OSError: the path holds a NUL character (EINVAL).
         """
         if "\0" in str(self.path):
@@ -93,15 +97,15 @@ class ConfinedPath:
         raise OutsideFolders(str(self.path), self._folders)
 
     def read(self, limit: int) -> Content:
-        """As :func:`read_regular`.
+        """Read the target with :func:`read_regular`.
 
         Raises:
-            OutsideFolders: outside of all folders.
-            OSError: as :func:`read_regular`.
+            OutsideFolders: the target is outside all folders.
+            TooLarge, OSError: see :func:`read_regular`.
         """
         return read_regular(self.real(), limit, follow=False)
 
 
 def signature(status: os.stat_result) -> tuple[int, ...]:
-    """Differs once a file was replaced or written, even by a writer that sets the modification time back."""
+    """A value that changes when the file is replaced or written, even if the writer resets the modification time."""
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size

@@ -1,12 +1,12 @@
 """Returns free memory from malloc to the system.
 
-glibc by itself returns only free memory at the end of its heap. Memory that was needed to read a long list lies in
-between, so the hub would keep its largest size for ever. ``malloc_trim`` takes some milliseconds in a thread; memory
-that is needed again later costs page faults.
+By itself, glibc returns only the free memory at the end of its heap. Memory that is freed after a long list was read
+lies in the middle, so the hub would keep its peak size for ever. ``malloc_trim`` takes some milliseconds in a thread;
+memory that is needed again later costs page faults.
 
-glibc also gives each thread an arena of its own, so that threads do not wait for one another; Python's threads wait
-anyway, for the interpreter lock. Memory freed in one arena is of no use to another thread, and every arena grows by
-itself. So all threads share one arena.
+glibc also gives each thread its own arena, so that threads do not wait for one another. Python's threads wait for the
+interpreter lock anyway, memory freed in one arena is of no use to another thread, and every arena grows separately.
+Therefore all threads share one arena.
 
 https://man7.org/linux/man-pages/man3/malloc_trim.3.html, https://man7.org/linux/man-pages/man3/mallopt.3.html
 """
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     import ctypes
 
 EVERY: Final = 60.0
-"""Seconds."""
+"""Seconds between two calls of ``malloc_trim``."""
 M_ARENA_MAX: Final = -8
-"""From glibc's malloc.h."""
+"""Option number from glibc's malloc.h."""
 
 
 @asynccontextmanager
 async def trimming(every: float = EVERY) -> AsyncIterator[None]:
-    """Return free memory every ``every`` seconds while the context is open. It changes settings of the whole process.
+    """Return free memory every ``every`` seconds while the context is open. This changes settings of the whole process.
 
     Threads that start from now on share the existing arenas, even after the context is closed.
     """
@@ -56,9 +56,9 @@ def _give_back() -> None:
 
 @cache
 def _libc() -> ctypes.CDLL:
-    """The C library; musl and macOS have neither function.
+    """The C library; the ones of musl and macOS lack both functions.
 
-    It is opened once, since every ``CDLL`` is a reference cycle.
+    It is opened only once, since every ``CDLL`` object is a reference cycle.
     """
     import ctypes  # takes 7 ms, which would delay the start
 

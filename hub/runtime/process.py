@@ -1,9 +1,9 @@
 """Runs another program so that it cannot harm the hub.
 
-There is no shell, only the given environment is passed on, output is limited, and no program is left behind: it runs in
-a session of its own, and the whole process group is killed on timeout, on too much output and on cancellation. When a
-program ends and leaves processes in its group, it counts as ended and those are killed too. Credential plugins and
-inventory commands are run here.
+Programs run without a shell, with the given environment only, and with limited output. No process is left behind: a
+program runs in a session of its own, and the whole process group is killed on timeout, on too much output and on
+cancellation. Processes that an ended program leaves in its group are killed too. Credential plugins and inventory
+commands run this way.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ QUOTE_LIMIT = 256
 """Characters of a program's stderr that may appear in an error, after redaction."""
 
 LINGER = 1.0
-"""Seconds that a pipe may stay open after the program has ended; one of its children may hold it."""
+"""Seconds that a pipe may stay open after the program has ended, since a child of the program may hold it."""
 
 REAP_TIMEOUT = 5.0
-"""Seconds to wait for a killed program; only one in uninterruptible sleep takes longer than an instant."""
+"""Seconds to wait for a killed program; only a program in uninterruptible sleep takes longer than an instant."""
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
@@ -61,9 +61,9 @@ class Completed(msgspec.Struct, frozen=True):
     """The result of a program that ended by itself. Output may hold secrets, so ``repr`` leaves it out.
 
     Attributes:
-        exit_code: negative = killed by that signal.
-        stdout: everything that it wrote there.
-        stderr: the same; quote it only through :func:`redact`.
+        exit_code: the exit code; -N if signal N killed the program.
+        stdout: the whole standard output.
+        stderr: the whole standard error; quote it only through :func:`redact`.
     """
 
     exit_code: int
@@ -77,8 +77,8 @@ class Completed(msgspec.Struct, frozen=True):
 def redact(output: bytes, known: Iterable[str] = ()) -> str:
     """One printable line of at most 256 characters without anything that looks like a secret.
 
-    It masks ``known`` values (of 4 characters or more), what follows words like "token" or "password", and every
-    unbroken run of 16 characters or more. That includes long paths: losing a path is cheaper than showing a key.
+    Masks ``known`` values of 4 characters or more, the word after a word like "token" or "password", and every unbroken
+    run of 16 characters or more. Such runs include long paths: losing a path is cheaper than showing a key.
     """
     text = output.decode("utf-8", "replace")
     for value in sorted({v for v in known if len(v) >= 4}, key=lambda v: (-len(v), v)):
@@ -103,11 +103,11 @@ async def run_program(
 
     Args:
         argv: the absolute path of the program and its arguments, passed unchanged.
-        stdin: its standard input; None = /dev/null.
-        env: its whole environment.
-        timeout: seconds after which it is killed.
-        stdout_limit: bytes; the program is killed when it writes more.
-        stderr_limit: the same for stderr.
+        stdin: the program's standard input; None = /dev/null.
+        env: the program's whole environment.
+        timeout: seconds after which the program is killed.
+        stdout_limit: bytes of stdout above which the program is killed.
+        stderr_limit: bytes of stderr above which the program is killed.
 
     Raises:
         ProcessFailedToStart: the program could not be started.
@@ -133,8 +133,8 @@ async def run_program(
     try:
         transport, _ = await asyncio.shield(starting)
     except asyncio.CancelledError:
-        # If the start were cancelled, asyncio would kill only the program, and wait for ever for pipes that its
-        # children hold.
+        # The start is shielded: if it were cancelled, asyncio would kill only the program itself and then wait for
+        # ever for pipes that its children hold.
         with contextlib.suppress(OSError, ValueError):
             transport, _ = await starting
             await _end(transport, watcher)
@@ -158,7 +158,14 @@ async def run_program(
 
 
 class _Watcher(asyncio.SubprocessProtocol):
-    """Collects output; the result of ``finished`` is the descriptor with too much output, or None."""
+    """Collects the output of one program.
+
+    Attributes:
+        finished: done when the program has ended and its pipes are closed, or ``LINGER`` seconds after it ended, or
+            when it wrote too much. The result is the descriptor with too much output, or None.
+        exited: done when the program has ended.
+        output: the bytes read so far, by descriptor.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: Mapping[int, int]) -> None:
         self.finished: asyncio.Future[int | None] = loop.create_future()
@@ -187,7 +194,7 @@ class _Watcher(asyncio.SubprocessProtocol):
 
     @property
     def drained(self) -> bool:
-        """Whether both pipes are closed: no process is left that could write."""
+        """Whether both pipes are closed, so that no process is left that could write to them."""
         return not self._open
 
     def _check(self) -> None:
@@ -200,14 +207,15 @@ class _Watcher(asyncio.SubprocessProtocol):
 
 
 def _feed(transport: asyncio.SubprocessTransport, data: bytes) -> None:
-    # There is a pipe, since there is data; uvloop's transports are not subclasses of asyncio's.
+    # The pipe exists, since run_program asks for one whenever there is data. The cast is needed because uvloop's
+    # transports are not subclasses of asyncio's.
     pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
     pipe.write(data)
-    pipe.close()  # once the buffer is written
+    pipe.close()  # closes only after the buffer is written
 
 
 async def _end(transport: asyncio.SubprocessTransport, watcher: _Watcher) -> None:
-    """Kill the rest of the process group and reap the program; does nothing if all have ended."""
+    """Kill the rest of the process group, reap the program and close its pipes."""
     if not (watcher.exited.done() and watcher.drained):
         # The system does not reuse a group id while the group has members, so this kills only our processes.
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -216,6 +224,6 @@ async def _end(transport: asyncio.SubprocessTransport, watcher: _Watcher) -> Non
         async with asyncio.timeout(REAP_TIMEOUT):
             await asyncio.shield(watcher.exited)
     except TimeoutError:
-        pass  # it is in uninterruptible sleep: the loop's child watcher reaps it when it wakes
+        pass  # the program is in uninterruptible sleep; the event loop's child watcher reaps it when it wakes
     finally:
         transport.close()

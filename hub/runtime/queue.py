@@ -1,10 +1,12 @@
-"""A keyed work queue: each key is in it at most once and never worked on twice at a time.
+"""A keyed work queue: a key is queued at most once, and never processed twice at the same time.
 
-client-go's workqueue without its threads: ``dirty`` remembers a key that was added while it was being
-processed; delays are kept apart and the earliest wins; failures of a key back off on their own.
+The semantics are those of client-go's workqueue, without its threads. A key that is added while it is processed is
+processed once more afterwards. Delayed additions are kept separately, and the earliest one of a key wins. Each key has
+its own backoff after failures.
 
-A request is served at once, and those that arrive while their key is in work share its next pass. Where that happens, a
-storm of this key may have begun: its next request waits a few milliseconds for others, and longer while others do come.
+A request is served at once. Requests that arrive while their key is processed share the next pass over it. They may be
+the beginning of a storm of requests for this key. In a storm, a request waits some milliseconds for others to share its
+pass, and longer as long as others do arrive.
 """
 
 from __future__ import annotations
@@ -23,35 +25,38 @@ from hub.runtime.clock import Clock
 K = TypeVar("K", bound=Hashable)
 
 RETRY_BASE = 1.0
-"""First retry of a key, seconds: kube's EndpointSlice controller starts at 1 s on purpose
+"""Seconds before the first retry of a key; the EndpointSlice controller of Kubernetes starts at 1 s too
 (kubernetes/pkg/controller/endpointslice/endpointslice_controller.go)."""
 RETRY_CAP = 60.0
+"""The longest time before a retry, in seconds, without jitter."""
 STORM_FIRST = 0.012
-"""Seconds that a request waits at first in a storm. Two writes of one client, such as those that add a node and remove
-another, arrive 5 to 10 ms apart on an API server with work to do."""
+"""Seconds that a request waits at the beginning of a storm. Two writes of one client, such as adding a node and
+removing another, arrive 5 to 10 ms apart on a busy API server."""
 STORM_LIMIT = 0.11
-"""The longest such wait, in seconds. It is longer than 0.1, so that at ten such pairs a second two of them share a
-pass; with the write itself a change takes less than 0.15."""
+"""The longest wait in a storm, in seconds. It is longer than 0.1, so that at ten pairs of writes a second two pairs
+share a pass. Together with its write, a change takes less than 0.15 s."""
 STORM_GAP = 0.025
-"""Requests further apart than these seconds are no storm, and none of them waits: 20 changes a second, for example."""
+"""Seconds; requests further apart than this do not count as a storm, for example those of 20 changes a second."""
 STORM_END = 0.15
-"""Seconds without a request after which a storm is over: longer than ``STORM_LIMIT``, since requests wait that long."""
+"""Seconds without a request after which a storm is over. It is longer than ``STORM_LIMIT``, since requests wait that
+long."""
 STORM_REST = 1.0
-"""Seconds without any wait after a first wait in which no other request came. If each change is made as soon as the
-last one is published, it often overlaps with the end of a pass; this way no more than one of a hundred waits."""
+"""Seconds in which no request waits, after a first wait in which no other request arrived. A client that makes each
+change as soon as the last one is published often overlaps with the end of a pass; the rest keeps its waits below one in
+a hundred changes."""
 SPARE = 100
-"""Delays that no longer count and are kept all the same, beside one for each that does."""
+"""Outdated entries that the heap of delays may hold in addition to one for each valid entry."""
 
 
 class _Storm(msgspec.Struct):
-    """A key that was requested while it was in work.
+    """The state of a key that was requested while it was processed.
 
     Attributes:
-        requested: when it was requested last.
+        requested: the time of the last request.
         wait: seconds that a request waits for others to share its pass.
-        shared: requests less than ``STORM_GAP`` apart share the pass to come.
-        overlaps: one of its requests came while the key was in work.
-        rests_until: no request waits before, since none came when the first one waited.
+        shared: whether requests less than ``STORM_GAP`` apart share the next pass.
+        overlaps: whether a request for the next pass arrived while the key was processed.
+        rests_until: no request waits before this time, since no other request arrived during the first wait.
     """
 
     requested: float
@@ -62,12 +67,12 @@ class _Storm(msgspec.Struct):
 
     @property
     def proven(self) -> bool:
-        """Whether requests came while others waited."""
+        """Whether requests have arrived while another one waited."""
         return self.wait > STORM_FIRST
 
 
 class KeyedQueue(Generic[K]):
-    """Deduplicating FIFO of keys with delayed and backed-off additions."""
+    """A deduplicating FIFO queue of keys, with delayed additions and backoff after failures."""
 
     def __init__(self, clock: Clock, rng: random.Random | None = None) -> None:
         self._clock = clock
@@ -80,40 +85,40 @@ class KeyedQueue(Generic[K]):
         self._seq = 0
         self._failures: dict[K, int] = {}
         self._not_before: dict[K, float] = {}
-        """When a key may come again whose server asked to wait."""
+        """The earliest time of the next pass, for keys whose server asked the hub to wait."""
         self._storms: dict[K, _Storm] = {}
         self._wakeups: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        """Keys ready to be worked on (neither delayed nor in work)."""
+        """The number of keys that are ready: neither delayed nor being processed."""
         return len(self._ready)
 
     @property
     def delayed(self) -> int:
-        """Keys whose turn comes later."""
+        """The number of delayed keys."""
         return len(self._due)
 
     @property
     def working(self) -> bool:
-        """True while a pass is under way."""
+        """Whether any key is being processed."""
         return bool(self._processing)
 
     def under_way(self) -> Collection[K]:
-        """Keys whose pass is under way."""
+        """The keys that are being processed."""
         return self._processing
 
     @property
     def idle(self) -> bool:
-        """True when nothing is ready, in work or delayed."""
+        """Whether no key is ready, delayed or being processed."""
         return not (self._queued or self._processing or self._due)
 
     def add(self, key: K) -> None:
-        """Ask for a pass over ``key`` because something changed: now, after the pass under way, or later in a storm."""
+        """Request a pass over ``key`` after a change: at once, after the current pass, or in a storm some ms later."""
         self.add_after(key, self._wait_in_storm(key))
 
     def _wait_in_storm(self, key: K) -> float:
-        """Seconds that a request waits for others to share its pass; 0.0 outside a storm."""
+        """Record a request and return the seconds that it waits for others to share its pass; 0.0 outside a storm."""
         now, storm, in_work = self._clock.now(), self._storms.get(key), key in self._processing
         if storm is not None and now < storm.rests_until:
             return 0.0
@@ -131,9 +136,9 @@ class KeyedQueue(Generic[K]):
         return 0.0 if in_work and not storm.proven else storm.wait
 
     def add_after(self, key: K, delay: float) -> None:
-        """Ask for a pass ``delay`` seconds from now; an earlier request for the same key wins.
+        """Request a pass ``delay`` seconds from now; an earlier request for the same key wins.
 
-        None comes before the end of a wait that a server asked for (see :meth:`retry`).
+        If a server asked the hub to wait (see :meth:`retry`), the pass comes after that wait at the earliest.
         """
         now = self._clock.now()
         due = max(now + delay, self._not_before.get(key, 0.0))
@@ -145,16 +150,20 @@ class KeyedQueue(Generic[K]):
         self._due[key] = due
         self._seq += 1
         heapq.heappush(self._heap, (due, self._seq, key))
-        if len(self._heap) > 2 * len(self._due) + SPARE:  # a key that is added often has a delay left of each time
-            self._heap = [(at, number, each) for number, (each, at) in enumerate(self._due.items())]
+        # A key whose delay is shortened again and again leaves an outdated entry in the heap each time.
+        if len(self._heap) > 2 * len(self._due) + SPARE:
+            self._heap = [(at, number, delayed) for number, (delayed, at) in enumerate(self._due.items())]
             heapq.heapify(self._heap)
         self._arm()
 
     def retry(self, key: K, at_least: float = 0.0) -> float:
-        """Ask for another pass after a failure; returns the delay chosen (jittered, doubling, capped).
+        """Request another pass after a failure. Returns the delay in seconds: doubling, capped and jittered.
 
-        ``at_least`` is what a server asked to wait, seconds: no request for the key comes before its end, be it one of
-        the pass that failed. What the delay has beyond that is ours, and a later request shortens it.
+        Args:
+            key: the key whose pass failed.
+            at_least: seconds that a server asked the hub to wait. No pass over the key starts before they are over,
+                not even one that was requested during the failed pass. A later request can shorten the delay to
+                ``at_least``, but no further.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
@@ -167,7 +176,7 @@ class KeyedQueue(Generic[K]):
         return delay
 
     def forget(self, key: K) -> None:
-        """The key succeeded: its next failure starts the backoff anew."""
+        """Reset the backoff of a key after a successful pass."""
         self._failures.pop(key, None)
 
     def discard(self, key: K) -> None:
@@ -178,6 +187,7 @@ class KeyedQueue(Generic[K]):
         self._storms.pop(key, None)
 
     def _withdraw(self, key: K) -> None:
+        """Drop pending requests for a key, but keep its backoff."""
         self._due.pop(key, None)
         if key in self._queued:
             self._queued.discard(key)
@@ -185,7 +195,7 @@ class KeyedQueue(Generic[K]):
                 self._ready.remove(key)
 
     async def get(self) -> K:
-        """Wait for a key; the caller must call :meth:`done` with it."""
+        """Wait for a key and return it. The caller must call :meth:`done` with it after the pass."""
         while not self._ready:
             waiter = asyncio.get_running_loop().create_future()
             self._wakeups.append(waiter)
@@ -194,7 +204,7 @@ class KeyedQueue(Generic[K]):
             except asyncio.CancelledError:
                 if waiter in self._wakeups:
                     self._wakeups.remove(waiter)
-                elif self._ready:  # woken and cancelled at once: pass the wake-up on
+                elif self._ready:  # woken and cancelled in the same round: wake another waiter instead
                     self._wake()
                 raise
         key = self._ready.popleft()
@@ -204,7 +214,11 @@ class KeyedQueue(Generic[K]):
         return key
 
     def _after_wait(self, key: K) -> None:
-        """Wait twice as long next time if requests came meanwhile; if none came, the storm is over, or was none."""
+        """Adjust the storm of a key whose wait is over.
+
+        If other requests arrived during the wait, the next wait is twice as long. If none arrived, the storm is over,
+        or it was no storm in the first place and the key rests for ``STORM_REST`` seconds.
+        """
         storm = self._storms.get(key)
         if storm is None or self._clock.now() < storm.rests_until:
             return
@@ -217,7 +231,7 @@ class KeyedQueue(Generic[K]):
         storm.shared = storm.overlaps = False
 
     def done(self, key: K) -> None:
-        """The pass over ``key`` has ended; if it was asked for meanwhile it is ready again."""
+        """Record the end of a pass over ``key``. If another one was requested meanwhile, the key is ready again."""
         self._processing.discard(key)
         if key in self._queued:
             self._ready.append(key)
@@ -225,7 +239,7 @@ class KeyedQueue(Generic[K]):
 
     def _put(self, key: K) -> None:
         self._due.pop(key, None)
-        self._not_before.pop(key, None)  # it is over
+        self._not_before.pop(key, None)  # that time has come
         if key in self._queued:
             return
         self._queued.add(key)
@@ -242,7 +256,7 @@ class KeyedQueue(Generic[K]):
 
     def _arm(self) -> None:
         while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
-            heapq.heappop(self._heap)  # superseded or already added
+            heapq.heappop(self._heap)  # outdated: replaced by an earlier delay, already queued or withdrawn
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""A bounded memory of what was used lately."""
+"""A bounded cache of recently used values."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """What was used lately, by key: at least the last ``least`` entries, never more than twice as many.
+    """A cache that keeps at least the ``least`` entries used last, and never more than twice as many.
 
-    Two generations: when the young one is full it becomes the old one, and what nobody has used since is forgotten
-    with that. A look-up costs the same as in a dict, unlike that in a list ordered by use.
+    The cache has two generations. When the young one is full it replaces the old one, whose entries are dropped unless
+    they were used meanwhile. A look-up costs as much as in a dict, unlike in an LRU list, which every use reorders.
     """
 
     __slots__ = ("_least", "_old", "_young")
@@ -24,19 +24,19 @@ class Recent(Generic[K, V]):
         self._old: dict[K, V] = {}
 
     def get(self, key: K) -> V | None:
-        """The value, which counts as a use."""
+        """The value of a key, or None. Getting a value counts as a use."""
         found = self._young.get(key)
         if found is None and (found := self._old.get(key)) is not None:
             self.put(key, found)
         return found
 
     def put(self, key: K, value: V) -> V:
-        """Remember a value; returns it."""
+        """Store a value and return it."""
         if len(self._young) >= self._least:
             self._old, self._young = self._young, {}
         self._young[key] = value
         return value
 
     def __len__(self) -> int:
-        """How many entries are remembered."""
+        """The number of entries."""
         return len(self._young.keys() | self._old.keys())

@@ -1,7 +1,7 @@
-"""Spreads CPU-bound work over rounds of the event loop: one piece in each round.
+"""Spreads CPU-bound work over the rounds (iterations) of the event loop: one piece of work in each round.
 
-Hundreds of clusters start together. A TLS handshake takes a millisecond and a page of Nodes up to ten: run in one
-round, they would block the event loop for a third of a second.
+Hundreds of clusters start together. A TLS handshake takes a millisecond and a page of Nodes up to ten. All of them in
+one round would block the event loop for a third of a second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting] = WeakKeyDicti
 
 
 def in_own_round(work: Callable[[], object]) -> None:
-    """Call ``work`` soon, in a round of the running loop without other such work; first come, first served."""
+    """Call ``work`` in the next round of the running loop that has no other such work; first come, first served."""
     loop = asyncio.get_running_loop()
     waiting = _of_loops.setdefault(loop, deque())
     waiting.append(work)
@@ -26,14 +26,14 @@ def in_own_round(work: Callable[[], object]) -> None:
 
 
 async def own_round() -> None:
-    """Wait for a round as of :func:`in_own_round`, and continue in it."""
+    """Wait for a round without other such work (see :func:`in_own_round`); the caller continues in that round."""
     turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     in_own_round(partial(_begin, turn))
     await turn
 
 
 def _begin(turn: asyncio.Future[None]) -> None:
-    if not turn.done():  # it may have been cancelled meanwhile
+    if not turn.done():  # the caller may have been cancelled meanwhile
         turn.set_result(None)
 
 

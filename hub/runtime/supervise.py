@@ -1,4 +1,4 @@
-"""Starts long-running tasks: each has a name, is restarted with backoff, and never ends silently."""
+"""Runs long-lived tasks: each has a name, is restarted with backoff, and never ends silently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def supervise(
     """Run ``work`` for ever: when it ends or raises, wait and run it again.
 
     A HubError is an expected failure and logged as a warning; any other exception is a defect and logged with its
-    traceback. Cancellation passes through. ``name`` says what runs, and for which cluster.
+    traceback. Cancellation passes through. ``name`` appears in log lines; it tells what runs and for which cluster.
     """
     backoff = backoff or Backoff()
     while True:
@@ -33,7 +33,8 @@ async def supervise(
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Something that the work awaited was cancelled, not this task: raised on, it would end this task silently.
+            # Something that the work awaited was cancelled, not this task. Re-raised, the error would end this task
+            # silently.
             log.exception("%s failed", name)
         except Exception:
             log.exception("%s failed", name)
@@ -43,7 +44,7 @@ async def supervise(
 def spawn(
     group: asyncio.TaskGroup, name: str, work: Callable[[], Awaitable[object]], clock: Clock
 ) -> asyncio.Task[None]:
-    """Start ``supervise(name, work)`` in ``group`` as a task of that name."""
+    """Start ``supervise(name, work)`` in ``group`` as a task named ``name``."""
     return group.create_task(supervise(name, work, clock), name=name)
 
 
@@ -51,7 +52,7 @@ async def until_one_ends(tasks: Collection[asyncio.Task[Any]]) -> None:
     """Wait until one of the tasks ends, then cancel the others and wait until they have ended too.
 
     Raises:
-        Exception: what a task raised that ended first.
+        Exception: the error of the task that ended first, if it failed.
     """
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
 """Counts durations into the buckets of a histogram, at the cost of one bisection.
 
-prometheus-client's own histograms take a lock and look up labels at every event, which costs some microseconds. Tallies
-are written and read in one event loop, so they need no lock.
+The histograms of prometheus-client take a lock and look up labels at every event, which costs some microseconds.
+Tallies are written and read in one event loop, so they need no lock.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from typing import Final
 
 WRITES: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Upper bounds, seconds: a single write takes milliseconds; one that waits for the API server takes minutes."""
+"""Upper bounds in seconds: a write takes milliseconds, or minutes if it has to wait for the API server."""
 CALLS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Upper bounds, seconds, for calls that time out after 30 s."""
+"""Upper bounds in seconds for calls that time out after 30 s."""
 
 
 class Tally:
-    """Durations by bucket.
+    """The number of durations in each bucket, and their sum.
 
     Attributes:
-        bounds: upper bounds, inclusive, growing.
-        counts: durations in each bucket; the last bucket has all above the highest bound.
-        sum: of all durations, seconds.
+        bounds: inclusive upper bounds in seconds, ascending.
+        counts: the number of durations in each bucket; the last bucket counts those above the highest bound.
+        sum: the sum of all durations, in seconds.
     """
 
     __slots__ = ("bounds", "counts", "sum")

@@ -1,8 +1,9 @@
-"""Calls that block, in threads: those about files first of all, which may lie on a mount that does not answer.
+"""Runs blocking calls in threads, above all file access, since a file may be on a mount that does not answer.
 
-The event loop cannot make them: a ``stat`` on a hung NFS mount never ends, and with it no Lease would be renewed and
-no probe answered. asyncio's own threads are no place for them either: there are six on two cores, which metrics, status
-page and long lists share, and a process does not end before they do. These here nobody waits for longer than he wants.
+Such a call cannot run in the event loop: a ``stat`` on a hung NFS mount never returns, and the hub could neither renew
+its Lease nor answer probes. asyncio's default threads are unsuitable too: there are only six on two cores, metrics,
+status page and long lists share them, and the process cannot exit before they end. The threads of this module are
+daemons, and their callers stop waiting after a timeout.
 """
 
 from __future__ import annotations
@@ -21,23 +22,24 @@ from hub.errors import HubError
 T = TypeVar("T")
 
 AT_ONCE: Final = 4
-"""Calls that run at the same time: they contend with the event loop for the interpreter. What hangs does not count."""
+"""The number of calls that run at the same time, not counting those that hang; also the number of idle threads kept.
+It is small because the calls contend with the event loop for the interpreter lock."""
 HANGS: Final = 0.1
-"""Seconds after which a call counts as one that hangs. A ``stat`` takes microseconds, a kubeconfig milliseconds."""
+"""Seconds after which a call counts as hung. A ``stat`` takes microseconds, reading a kubeconfig milliseconds."""
 
 
 class NoAnswer(HubError):
-    """A call did not end in time, or could not begin; the message goes on after the file's name."""
+    """A call did not end in time or could not start. The message is written to follow the name of the file."""
 
 
 class Reader:
-    """Calls about one source, one at a time.
+    """Makes blocking calls that concern one source, one at a time.
 
-    One that is given up goes on in its thread, and until it ends all others are given up at once: a source that hangs
-    costs one thread, however often it is asked.
+    A call that timed out keeps running in its thread. Until it ends, further calls fail at once, so a source that hangs
+    takes one thread only, however often it is called.
 
     Args:
-        seconds: a call may take.
+        seconds: the timeout of each call.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -47,14 +49,15 @@ class Reader:
         self._until = 0.0
 
     async def call(self, function: Callable[..., T], /, *args: Any) -> T:
-        """What ``function(*args)`` gives.
+        """Run ``function(*args)`` in a thread and return its result.
 
         Raises:
-            NoAnswer: it did not end in time, or an earlier one still runs.
-            Exception: whatever it raised.
+            NoAnswer: the call did not end in time, an earlier call still runs after its timeout, or no thread could
+                be started.
+            Exception: the error that ``function`` raised.
         """
         async with self._turn:
-            if self._running is not None:  # whoever asked has given up
+            if self._running is not None:  # the caller of that call has timed out or was cancelled
                 await self._end(self._running)
             loop = asyncio.get_running_loop()
             async with _slots(loop):
@@ -67,9 +70,10 @@ class Reader:
                 await self._end(running)
                 return running.result()
             finally:
-                del running  # it keeps the error that may be on its way, whose traceback leads to this frame
+                del running  # breaks the cycle of an error's traceback -> this frame -> future -> error
 
     async def _end(self, running: asyncio.Future[Any]) -> None:
+        """Wait until the call ends or its timeout is over; in the latter case raise NoAnswer."""
         if not running.done():
             await asyncio.wait({running}, timeout=max(0.0, self._until - asyncio.get_running_loop().time()))
         if not running.done():
@@ -78,14 +82,16 @@ class Reader:
     def _ended(self, running: asyncio.Future[Any]) -> None:
         self._running = None
         if not running.cancelled():
-            running.exception()  # looked at, so that asyncio does not report it as forgotten
+            running.exception()  # marks the error as retrieved, so that asyncio does not log it
 
 
 def glance(function: Callable[..., T], /, *args: Any) -> T | None:
-    """What a call gives that ends at once; None where it hangs. Blocking, at most ``HANGS``: for who cannot await.
+    """Run ``function(*args)`` in a thread and return its result, or None if it takes longer than ``HANGS`` seconds.
+
+    Blocks the calling thread for that long at most; meant for callers that cannot await.
 
     Raises:
-        Exception: whatever it raised.
+        Exception: the error that ``function`` raised.
     """
     try:
         return _THREADS.submit(function, *args).result(HANGS)
@@ -94,17 +100,18 @@ def glance(function: Callable[..., T], /, *args: Any) -> T | None:
 
 
 class _Threads(Executor):
-    """As many daemon threads as there are calls; a few stay for the next ones."""
+    """An executor without a limit: each call gets an idle daemon thread or a new one. Up to ``AT_ONCE`` stay idle."""
 
     def __init__(self) -> None:
         self._idle: list[SimpleQueue[Callable[[], None]]] = []
-        """Where they wait. What is done to it is atomic: taken out of it, a thread is whoever's took it."""
+        """The queues of idle threads. No lock is needed: ``pop`` and ``append`` are atomic, and a caller that has
+        popped a queue is the only one that uses its thread."""
 
     def submit(self, function: Callable[..., T], /, *args: Any, **more: Any) -> Future[T]:
-        """Carry out a call.
+        """Run a call in a thread.
 
         Raises:
-            NoAnswer: the system gives no more threads.
+            NoAnswer: the system cannot start another thread.
         """
         done: Future[T] = Future()
         try:
@@ -129,10 +136,10 @@ class _Threads(Executor):
 def _carry_out(done: Future[T], call: Callable[[], T]) -> None:
     try:
         done.set_result(call())
-    except BaseException as error:  # noqa: BLE001 - is raised where the outcome is waited for
+    except BaseException as error:  # noqa: BLE001 - raised to the caller that waits for the future
         done.set_exception(error)
     finally:
-        del done, call  # as in Reader.call
+        del done, call  # breaks the same cycle as in Reader.call
 
 
 _THREADS: Final = _Threads()
