@@ -1,12 +1,12 @@
-"""The guard: what may be taken away from consumers, and when.
+"""The guard: decide which endpoints may be taken away from consumers, and when.
 
-It looks at sets of endpoints of one (target, source cluster, family), before anything is packed into
-slices. Additions and changes always go through; what would take too much away, or all of it, is withheld
-as a whole until the same answer has stood for long enough, or somebody approves it. It never learns why a
-source said what it said: what is unknown never gets here as a removal.
+The guard judges the endpoints of one (target, source cluster, family) before they are packed into slices. Additions and
+changes always pass. A removal of too many endpoints, or of all endpoints, is withheld as a whole until the same answer
+has stood for long enough, or an operator approves it. A change that makes an endpoint drain counts as a removal. An
+unknown source never causes a removal, so the guard does not need to know why a source gave its answer.
 
-What must survive a restart is a :class:`~hub.decide.record.GuardRecord`, kept in an annotation; what
-follows from the slices or starts anew is a :class:`GuardMemory`. All functions are pure.
+State that must survive a restart is a :class:`~hub.decide.record.GuardRecord`, stored in an annotation. All other state
+is a :class:`GuardMemory`, which can be rebuilt from the slices or started from scratch. All functions are pure.
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ Kind = Literal["EmptyResultHeld", "FilteredEmpty", "RemovalWithheld"]
 
 
 class GuardMemory(msgspec.Struct, frozen=True):
-    """What the guard remembers of one group while the process lives.
+    """The guard's state for one group between two passes; lost in a restart.
 
     Attributes:
-        record: as last decided; what is on the slices may still be older.
-        counted: the last answer that was counted as empty.
-        level: endpoints published at the last pass, without those that may go.
+        record: the record of the last decision; the slices may still carry an older one.
+        counted: number of the last answer that was counted as empty; None if this process has not counted one.
+        level: number of endpoints published at the last pass, without those that may go.
         levels: (valid until, level) of earlier passes within the window.
-        withheld: of the addresses that ``record.hash`` stands for, those that have been at stake ever since.
-        since: since when they are withheld, by the clock of ``now``.
-        paused: since when the source is unknown, or nobody looks; that time does not count.
-        issued: what was withheld lately, for approvals.
-        granted: addresses that may go, and are still published.
-        forgiven: exempt addresses that the level does not contain any more, and are still published.
-        allowed: what the last verdict allowed; None where there was none.
-        slices: what was published then.
-        drift: addresses that somebody else put there since, or made ready: neither published nor allowed
-            by the last verdict. Taking them away again takes nothing away.
+        withheld: the withheld addresses. ``record.hash`` may name a larger set: addresses that came back since are not
+            in here.
+        since: since when these addresses are withheld, by the clock of ``now``.
+        paused: since when the source is unknown or the group is not decided about; this time does not count as holding
+            time. None if neither is the case.
+        issued: recently withheld sets, for approvals.
+        granted: addresses that may go and are still published.
+        forgiven: exempt addresses that are still published but no longer counted in ``level``.
+        allowed: the endpoints that the last verdict allowed; None if there was no verdict.
+        slices: the slices that were published at the last verdict.
+        drift: addresses that another writer added or made ready since the last verdict, against that verdict. Removing
+            them takes nothing away from consumers.
     """
 
     record: GuardRecord = NO_RECORD
@@ -64,15 +66,15 @@ class GuardMemory(msgspec.Struct, frozen=True):
 
 
 class Withheld(msgspec.Struct, frozen=True):
-    """What is held back.
+    """A removal that the guard withholds.
 
     Attributes:
-        kind: why; also the Event's reason.
-        hash: what an approval names.
-        addresses: that would go, or turn not ready; sorted.
-        since: Unix time.
-        message: one sentence that says what ends it.
-        approve: the command that lets it happen.
+        kind: why it is withheld; also the Event's reason.
+        hash: the hash by which an operator approves it.
+        addresses: addresses that would be removed or start to drain, sorted.
+        since: Unix time at which the guard began to withhold it.
+        message: one sentence, including what ends the withholding.
+        approve: the command that approves the removal.
     """
 
     kind: Kind
@@ -84,15 +86,15 @@ class Withheld(msgspec.Struct, frozen=True):
 
 
 class GuardVerdict(msgspec.Struct, frozen=True):
-    """What may be published.
+    """The guard's decision about one group.
 
     Attributes:
-        group: the group with the endpoints that may be published; the same object where nothing is withheld.
-        withheld: what is held back; None for nothing.
-        record: to be kept on the slices.
+        group: the group with the endpoints that may be published; the same object if nothing is withheld.
+        withheld: the withheld removal; None if there is none.
+        record: the record to store on the slices.
         memory: for the next pass.
-        wake_at: when to pass again at the latest, by the clock of ``now``.
-        findings: what is withheld, what was released or approved in this pass.
+        wake_at: latest time of the next pass, by the clock of ``now``; None if no timer is running.
+        findings: removals that are withheld, and removals that were released or approved in this pass.
     """
 
     group: EndpointGroup
@@ -109,7 +111,7 @@ class GuardVerdict(msgspec.Struct, frozen=True):
 
 
 def digest(target: TargetKey, key: GroupKey, addresses: Iterable[str]) -> str:
-    """What an approval names: target, source, family and the addresses to go."""
+    """The hash that an approval names, computed from target, source, family and the addresses to remove."""
     return approval_hash(str(target), key.cluster, key.family, sorted(addresses))
 
 
@@ -126,19 +128,20 @@ def guard(
     wall: float,
     flags: str = "",
 ) -> GuardVerdict:
-    """Decide what of a group's departures may happen.
+    """Decide which removals of a group may happen.
 
     Args:
-        target: whose group it is.
-        group: what is wanted and what is published.
+        target: the target that the group belongs to.
+        group: the wanted and the published endpoints.
         policy: the source's ``guard:``.
-        record: as it stands on the group's slices. Beside a memory, only whether it is a later version's counts.
+        record: the record on the group's slices. If there is a memory, the record only matters if another version of
+            the hub wrote it: it is then kept unchanged.
         memory: from the last pass; None at first.
-        answer: number of the complete answer that the group comes from; another number, another answer.
+        answer: number of the complete answer that the group comes from; a different number means a different answer.
         approvals: hashes that are approved and have not expired.
-        now: seconds that only move forward.
+        now: seconds of a monotonic clock.
         wall: Unix time.
-        flags: what ``hub approve`` needs to find the approvals of this hub, for messages.
+        flags: options that ``hub approve`` needs to find this hub's approvals, for messages.
     """
     if memory is None:
         memory = GuardMemory(record=NO_RECORD if record.foreign else record)
@@ -155,18 +158,18 @@ def guard(
 
 
 def rest(memory: GuardMemory, now: float) -> GuardMemory:
-    """The memory of a group that nobody looks at from now on: whether an answer stands meanwhile is not known."""
+    """The memory of a group that is not decided about for now: holding times stop, as its answers are not observed."""
     return memory if memory.paused is not None else replace(memory, paused=now)
 
 
 def _counts(endpoint: Endpoint) -> bool:
-    """Whether consumers have use of it as far as the guard is concerned; a failed probe is not its business."""
+    """Whether the guard counts an endpoint as available: it is not draining. Failed probes do not matter here."""
     return not endpoint.conditions.terminating
 
 
 @dataclass(slots=True)
 class _Pass:
-    """One look at one group."""
+    """The decision about one group at one moment."""
 
     target: TargetKey
     group: EndpointGroup
@@ -178,7 +181,7 @@ class _Pass:
     wall: float
     flags: str
     leaving: dict[str, Endpoint] = field(init=False)
-    """Everything that goes, turns not ready or starts to drain: address -> as published."""
+    """Address -> published endpoint, for endpoints that would be removed or start to drain."""
 
     def __post_init__(self) -> None:
         self.leaving = dict(self.group.removed)
@@ -186,10 +189,10 @@ class _Pass:
             if _counts(before) and not _counts(after):
                 self.leaving[address] = before
 
-    # --- nothing goes ------------------------------------------------------------------------
+    # --- without a removal -------------------------------------------------------------------
 
     def calm(self) -> GuardVerdict:
-        """Nothing goes, so nothing is to be withheld."""
+        """The verdict if there is no removal: nothing is withheld, and the record is cleared."""
         levels = self._levels(self.memory, level := self._published())
         memory = self.memory
         settled = replace(
@@ -207,17 +210,20 @@ class _Pass:
         )
         return GuardVerdict(self.group, None, NO_RECORD, memory if memory == settled else settled)
 
-    # --- something goes ------------------------------------------------------------------------
+    # --- with a removal ------------------------------------------------------------------------
 
     def judge(self) -> GuardVerdict:
-        """Something goes: find out what of it is at stake, and whether that may happen."""
+        """The verdict if there is a removal.
+
+        Addresses are *at stake* if their removal needs a decision: they are neither exempt, nor drift, nor granted.
+        """
         memory, group = self.memory, self.group
         exempt = frozenset(self.leaving.keys() & group.exempt)
         drift = self._drift()
         loss = frozenset(self.leaving.keys() - exempt - drift)
         approved = self._approved(loss)
         emptied = bool(loss) and not group.endpoints
-        # What was released on the ground that it is gone does not go once its node is back.
+        # Addresses were released because their nodes were gone. A node that exists again ends this.
         granted = ((memory.granted - group.filtered if emptied else memory.granted) & loss) | approved
         at_stake = loss - granted
         findings: list[Finding] = []
@@ -247,7 +253,7 @@ class _Pass:
         return self._withhold(memory, at_stake, reason, peak, findings)
 
     def _drift(self) -> frozenset[str]:
-        """What somebody else put there, or made ready, since the last verdict: repaired at once, and no loss."""
+        """Leaving addresses that another writer added or made ready since the last verdict: no loss to consumers."""
         allowed = self.memory.allowed
         if allowed is None:
             return frozenset()
@@ -277,19 +283,19 @@ class _Pass:
         return loss & approved
 
     def _with_count(self, memory: GuardMemory, at_stake: frozenset[str], *, emptied: bool) -> GuardMemory:
-        """Count an answer in which everything is gone; any other one starts the count anew."""
+        """Count an answer in which all endpoints are gone; any other answer resets the count."""
         if not emptied or at_stake & self.group.filtered:
             if memory.record.empty or memory.counted is not None:
                 memory = replace(memory, counted=None, record=replace(memory.record, empty=0))
             return memory
         if memory.counted == self.answer:
             return memory
-        # More than needed is not counted: each count is a write.
+        # Stop at the number that is needed, because every count is an API write.
         empty = min(memory.record.empty + 1, max(1, self.policy.empty_results))
         return replace(memory, counted=self.answer, record=replace(memory.record, empty=empty))
 
     def _reason(self, memory: GuardMemory, at_stake: frozenset[str], peak: int, *, emptied: bool) -> Kind | None:
-        """Why what is at stake cannot simply go; None where it can."""
+        """Why the addresses at stake cannot be removed now; None if they can."""
         if not at_stake:
             return None
         if emptied and at_stake & self.group.filtered:
@@ -301,14 +307,14 @@ class _Pass:
         arriving = sum(1 for address in self.group.added if _counts(self.group.endpoints[address]))
         arriving += sum(1 for before, after in self.group.changed.values() if not _counts(before) and _counts(after))
         remaining = (memory.level or 0) - self._counted(at_stake) + arriving
-        # Rounded first: 10 × (1 - 0.7) is a little more than 3.
+        # Round before ceil: as a float, 10 * (1 - 0.7) is slightly more than 3.
         floor = math.ceil(round(peak * (1 - self.policy.max_removal), 6))
         return "RemovalWithheld" if remaining < floor else None
 
     def _with_hold(self, memory: GuardMemory, at_stake: frozenset[str]) -> GuardMemory:
-        """Go on with the hold that covers what is at stake, or begin a new one.
+        """Continue the hold that covers the addresses at stake, or begin a new one.
 
-        What comes back is not covered any more: it has not stood, should it go again.
+        An address that came back is dropped from the hold: if it leaves again, its removal has not stood all the time.
         """
         if memory.withheld and at_stake <= memory.withheld:
             return memory if at_stake == memory.withheld else replace(memory, withheld=at_stake)
@@ -316,7 +322,7 @@ class _Pass:
         record = memory.record
         since, wall = self.now, int(self.wall)
         if not memory.withheld and record.hash == name and record.since > 0:
-            # After a restart: the time it stood before counts, unless the clock was set back since.
+            # After a restart, the time before it counts, unless the clock was set back since.
             since, wall = self.now - max(0.0, self.wall - record.since), record.since
         return replace(
             memory,
@@ -329,7 +335,10 @@ class _Pass:
     # --- the outcome ------------------------------------------------------------------------------
 
     def _pass(self, memory: GuardMemory, released: frozenset[str], findings: list[Finding]) -> GuardVerdict:
-        """Everything may go; what was released may go on going, and the peak starts from what is left."""
+        """The verdict that lets all removals happen.
+
+        Released addresses stay granted until they are no longer published, and the peak starts from the remaining ones.
+        """
         if released:
             level = (memory.level or 0) - self._counted(released)
             memory = replace(memory, granted=memory.granted | released, level=level, levels=())
@@ -341,7 +350,7 @@ class _Pass:
         self, memory: GuardMemory, at_stake: frozenset[str], kind: Kind, peak: int, findings: list[Finding]
     ) -> GuardVerdict:
         group = self.group
-        # The peak does not fall while something is withheld.
+        # The peak does not fall while a removal is withheld.
         memory = replace(memory, levels=((self.now, peak),) if peak > (memory.level or 0) else ())
         held = {address: self.leaving[address] for address in sorted(at_stake)}
         allowed = replace(
@@ -390,7 +399,7 @@ class _Pass:
     # --- the peak -----------------------------------------------------------------------------------
 
     def _published(self) -> int:
-        """Endpoints that are published and not draining; the first of duplicates counts."""
+        """Number of published endpoints that are not draining; of duplicates, only the first one counts."""
         if not self.group.duplicates:
             return sum([len(slice_.addresses) - slice_.content.draining for slice_ in self.group.slices])
         return sum(not endpoint.conditions.terminating for endpoint in by_address(self.group.slices).values())
@@ -399,7 +408,7 @@ class _Pass:
         return sum(1 for address in addresses if _counts(self.leaving[address]))
 
     def _levels(self, memory: GuardMemory, level: int) -> tuple[tuple[float, int], ...]:
-        """Earlier levels that matter: within the window, and higher than any later one."""
+        """The earlier levels that can be the peak: within the window, and higher than all later ones."""
         oldest = self.now - self.policy.max_removal_window
         levels = [entry for entry in memory.levels if entry[0] >= oldest]
         if memory.level is not None and memory.level > level:
@@ -408,7 +417,7 @@ class _Pass:
         return tuple(entry for entry in levels if entry[1] > level)
 
     def _without(self, memory: GuardMemory, exempt: frozenset[str], granted: frozenset[str]) -> GuardMemory:
-        """The memory without what may go from now on: it is not missed, so the peak forgets it."""
+        """The memory whose levels no longer count addresses that may go from now on, so that the peak excludes them."""
         if granted - memory.granted:
             return replace(memory, level=None, levels=())
         less = self._counted(exempt - memory.forgiven)

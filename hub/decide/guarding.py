@@ -1,7 +1,7 @@
-"""Stage 3 of a decision: the guard over all groups of one target.
+"""Stage 3 of a decision: apply the guard to all groups of one target.
 
-:mod:`hub.decide.guard` judges one group. This module picks the policy that applies to its source (the registry's,
-else the provider type's, else the hub's default) and collects the verdicts.
+:mod:`hub.decide.guard` judges one group. This module picks the policy that applies to the group's source and collects
+the verdicts.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ ASK_AGAIN: Final = 10.0
 
 
 class Guarded(msgspec.Struct, frozen=True):
-    """What may be published of a target.
+    """The guard's decision about a target.
 
     Attributes:
-        groups: with the endpoints that may be published.
-        states: the encoded record of each group, for its slices.
-        withheld: removals that are held back, by group.
+        groups: the groups with the endpoints that may be published.
+        states: group -> encoded record for its slices, without empty records.
+        withheld: withheld removals, by group.
         findings: in the order of the groups.
         wakes: seconds until the guard needs another decision.
-        list_again: clusters whose Nodes are to be listed again, since their answer was empty.
+        list_again: clusters whose Nodes should be listed again because their answer was empty.
         memories: for the next decision, by group.
     """
 
@@ -55,10 +55,11 @@ def guard_groups(
     """Judge each group.
 
     Args:
-        snapshot: of the target.
-        groups: what is wanted.
-        memories: of the last decision, by group.
-        untouched: slices of groups that nothing is decided about, such as those of a frozen cluster.
+        snapshot: the snapshot of the target.
+        groups: the wanted groups.
+        memories: from the last decision, by group.
+        untouched: slices that are not decided about, such as those of a frozen cluster; their groups' holding times
+            stop.
     """
     now = snapshot.now
     readings = {reading.spec.cluster: reading for reading in snapshot.sources}
@@ -71,7 +72,7 @@ def guard_groups(
     remembered: dict[GroupKey, GuardMemory] = {}
     for group in groups:
         reading = readings.get(group.key.cluster)
-        if reading is None:  # not a source any more: the removal grace has decided about it
+        if reading is None:  # no longer a source: the removal grace protects it instead of the guard
             passed.append(group)
             if group.key in memories:
                 remembered[group.key] = memories[group.key]
@@ -81,7 +82,7 @@ def guard_groups(
             snapshot.key,
             group,
             effective(source.guard, source.guard_set, reading.guard),
-            # Needed beside a memory, too: a record that a later version wrote is kept as it is.
+            # Needed even if there is a memory: a record of another version is kept unchanged.
             decode(state_of(group)),
             memories.get(group.key),
             answer=reading.answers,
@@ -109,12 +110,12 @@ def guard_groups(
 
 
 def rest_all(memories: Mapping[GroupKey, GuardMemory], now: float) -> Mapping[GroupKey, GuardMemory]:
-    """The memories of a target that nothing is decided about now, for example since it is paused."""
+    """The memories of a target that is not decided about now, for example because it is paused."""
     return {key: rest(memory, now) for key, memory in memories.items()}
 
 
 def effective(policy: GuardPolicy, written: frozenset[str], defaults: GuardDefaults) -> GuardPolicy:
-    """The policy that applies: keys that the registry sets, else the provider type's, else the hub's defaults."""
+    """The policy that applies, per key: the registry's value, else the provider type's default, else the hub's."""
     if defaults.empty_results is not None and "empty_results" not in written:
         policy = replace(policy, empty_results=defaults.empty_results)
     if defaults.max_removal is not None and "max_removal" not in written:
