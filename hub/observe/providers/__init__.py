@@ -1,1 +1,1 @@
-"""Providers at work: the catalog of installed plugins, their loops, and what they answered."""
+"""Runs providers: the catalog of installed plugins, their event loops, their calls and their answers."""

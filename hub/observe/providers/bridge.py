@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class ChangedCall:
-    """``ClusterContext.changed()``; at most one call waits in the hub's loop, however often a provider calls it."""
+    """``ClusterContext.changed()``. At most one call waits in the hub's loop, however often a provider calls it."""
 
     def __init__(self, loop: PluginLoop, changed: Callable[[], None]) -> None:
         self._loop = loop
@@ -23,18 +23,18 @@ class ChangedCall:
         self._waiting = False
 
     def __call__(self) -> None:
-        """Ask for a new pass; in the provider's loop."""
+        """Request a new pass; called in the provider's loop."""
         if not self._waiting:
             self._waiting = True
             self._loop.tell(self._pass_on)
 
     def _pass_on(self) -> None:
-        self._waiting = False  # before the call, so that a change during the call is passed on, too
+        self._waiting = False  # before the call, so that a change during the call is also passed on
         self._changed()
 
 
 class BridgedCluster:
-    """``ClusterContext.api``: objects are followed in the hub's loop; the provider's loop gets the newest state."""
+    """``ClusterContext.api``: follows objects in the hub's loop, and passes the newest state to the provider's loop."""
 
     def __init__(self, loop: PluginLoop, api: ReadOnlyCluster) -> None:
         self._loop = loop
@@ -58,12 +58,12 @@ class BridgedCluster:
             stop()
 
     async def _pump(self, states: Callable[[], AsyncIterator[T]], feed: _Feed[T]) -> None:
-        """In the hub's loop: pass on each state."""
+        """Pass on every state; runs in the hub's loop."""
         stream = states()
         try:
             async for state in stream:
                 self._loop.post(feed.put, state)
-            raise TransientProviderError("the API is no longer followed")  # noqa: TRY301 - handled as any other error
+            raise TransientProviderError("the API is no longer followed")  # noqa: TRY301 - passed on as any other error
         except Exception as error:  # noqa: BLE001 - raised where the states are read
             self._loop.post(feed.fail, self._loop.clean(error))
         finally:
@@ -73,7 +73,7 @@ class BridgedCluster:
 
 
 class _Feed(Generic[T]):
-    """The newest state, in the provider's loop."""
+    """The newest state of an object, kept in the provider's loop."""
 
     def __init__(self) -> None:
         self._news = asyncio.Event()
@@ -81,10 +81,10 @@ class _Feed(Generic[T]):
         self._error: Exception | None = None
 
     async def next(self) -> T:
-        """Wait for a state that was not read yet; states in between are skipped.
+        """Wait for a state that was not read yet, and return it; only the newest one is kept.
 
         Raises:
-            Exception: following the object failed.
+            Exception: the object can no longer be followed.
         """
         await self._news.wait()
         self._news.clear()
@@ -93,11 +93,11 @@ class _Feed(Generic[T]):
         return self._states.pop()
 
     def put(self, state: T) -> None:
-        """A newer state."""
+        """Replace the state with a newer one."""
         self._states[:] = [state]
         self._news.set()
 
     def fail(self, error: Exception) -> None:
-        """No state follows: following the object failed."""
+        """Make :meth:`next` raise an error: the object can no longer be followed."""
         self._error = error
         self._news.set()

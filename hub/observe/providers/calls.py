@@ -29,11 +29,11 @@ class Calls:
         self._stuck: set[Running[Any]] = set()
 
     async def call(self, loop: PluginLoop, what: str, work: Callable[[], Coroutine[Any, Any, T]], seconds: float) -> T:
-        """The result of ``await work()`` in the provider's loop.
+        """Run ``await work()`` in the provider's loop and return its result.
 
         Raises:
-            ProviderStalled: the call took longer than ``seconds``, its loop was abandoned, or an earlier call is still
-                running although cancelled.
+            ProviderStalled: the call took longer than ``seconds``, its loop was abandoned, or an earlier call still
+                runs although it was cancelled.
             ProviderCrashed: the call raised a BaseException that is not an ``Exception``.
             HubError: the call's own error, converted by :func:`hub.observe.providers.faults.clean`.
         """
@@ -57,14 +57,14 @@ class Calls:
         """Start ``await work()`` in the provider's loop, without a deadline; end it with :meth:`abandon`.
 
         Raises:
-            ProviderStalled: the loop was abandoned, or an earlier call is still running although cancelled.
+            ProviderStalled: the loop was abandoned, or an earlier call still runs although it was cancelled.
         """
         if self._stuck:
             raise ProviderStalled(f"an earlier call still runs although it was cancelled; {what} was not called")
         return loop.start(self._name, what, work)
 
     async def abandon(self, running: Running[Any]) -> bool:
-        """Cancel a call and wait for :data:`GRACE`; False if it still runs."""
+        """Cancel a call and wait at most :data:`GRACE` for its end; returns False if it still runs."""
         running.cancel()
         self._stuck.add(running)
         running.ended.add_done_callback(lambda _: self._stuck.discard(running))
@@ -73,7 +73,7 @@ class Calls:
 
 
 class Held(Generic[T]):
-    """An async context manager kept open by a task of its own, so that the same task enters and exits it.
+    """An async context manager that its own task keeps open, so that the same task enters and exits it.
 
     Args:
         calls: the provider's calls; the manager is not entered while an abandoned call still runs.
@@ -90,7 +90,7 @@ class Held(Generic[T]):
         self._loop = loop
         self._enter = enter
         self._stop = asyncio.Event()
-        """Used in the provider's loop only."""
+        """Used only in the provider's loop."""
         self.running: Running[None] | None = None
 
     @property
@@ -144,7 +144,7 @@ class Held(Generic[T]):
                     await self._calls.abandon(running)
 
     def failure(self) -> Exception:
-        """Why the manager exited by itself; call it once, after it was opened and ``alive`` became False."""
+        """Return why the manager exited by itself; call it once, after it was opened and ``alive`` became False."""
         running, self.running = self.running, None
         assert running is not None  # noqa: S101 - it was opened
         error = running.ended.exception()

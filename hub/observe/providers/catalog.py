@@ -1,9 +1,9 @@
 """Lists the installed provider types, and imports those that the registry names.
 
 Entry points of group ``hub.providers`` are listed without importing them. A type is imported when it is first needed,
-in a daemon thread of its own and with a deadline: plugin code may hang, raise anything or call ``sys.exit``, which must
+in its own daemon thread and with a deadline: plugin code may hang, raise anything or call ``sys.exit``, which must
 affect only the clusters that use it. A failed import is not repeated in this process, since a partly imported module
-may be inconsistent. An import that ends after its deadline is used.
+may be inconsistent. The result of an import that ends after its deadline is used from then on.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class CatalogEntry(msgspec.Struct, frozen=True):
     Attributes:
         name: the provider's name.
         distribution: name of the distribution that declares it; "" if its metadata is broken.
-        version: of the distribution.
-        module: the entry point's value.
+        version: version of that distribution.
+        module: value of the entry point, the module to import.
         state: ``unused`` until it is first loaded, then ``ok`` or a fault: ``name-taken`` (several distributions
             provide it), ``import-failed``, ``import-stalled``, ``wrong-hook`` (missing, misspelt, other parameters),
-            ``wrong-type`` (of the hook's result), ``unsupported-api``.
+            ``wrong-type`` (the hook's result is not a valid type), ``unsupported-api``.
         error: why it cannot be used; "" if it can.
-        file: the module's file, if known.
-        type: the loaded type.
+        file: the module's file; "" if not known.
+        type: the loaded type; None while not loaded.
     """
 
     name: str
@@ -100,8 +100,8 @@ class Catalog:
     """The installed provider types.
 
     Args:
-        find: lists the entry points; default: those of all installed distributions.
-        deadline: seconds an import may take.
+        find: returns the entry points; None = those of all installed distributions.
+        deadline: seconds that an import may take.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Catalog:
         )
 
     def owners(self) -> Mapping[str, tuple[str, ...]]:
-        """Modules and packages that were imported for a provider -> the providers they were imported for."""
+        """Module or package that was imported for providers -> the names of these providers."""
         with self._lock:
             loads = tuple(self._loads.values())
         owners: dict[str, tuple[str, ...]] = {}
@@ -139,7 +139,7 @@ class Catalog:
         return owners
 
     def load(self, name: str) -> ProviderType:
-        """The type called ``name``, imported if necessary. Blocks up to the deadline.
+        """Return the type called ``name``; import it if necessary. Blocks up to the deadline.
 
         Raises:
             ProviderUnavailable: the type cannot be used; the message says why and what to do.
@@ -149,7 +149,7 @@ class Catalog:
         return load.result(self._deadline)
 
     async def load_async(self, name: str) -> ProviderType:
-        """As :meth:`load`, without blocking the event loop; each problem is logged once, not once for each cluster."""
+        """As :meth:`load`, without blocking the event loop; a problem is logged once, not once for each cluster."""
         try:
             return await self._load_async(name)
         except ProviderUnavailable as error:
@@ -226,7 +226,7 @@ def installed() -> Iterable[importlib.metadata.EntryPoint]:
 
 
 class _Load:
-    """An import, running or finished."""
+    """An import that is running or finished."""
 
     def __init__(self, point: importlib.metadata.EntryPoint) -> None:
         self.point = point
@@ -234,7 +234,7 @@ class _Load:
         self._since = 0.0
 
     def start(self) -> None:
-        # Not the Clock: a test's simulated time does not pass for a real thread.
+        # Not the Clock: the simulated time of a test does not apply to a real thread.
         self._since = time.monotonic()
         threading.Thread(target=self._run, name=f"import provider {self.point.name}", daemon=True).start()
 
@@ -341,7 +341,7 @@ def check_type(type_: ProviderType) -> None:
 
 
 def _package(module: str) -> str:
-    """The outermost package of a plugin that is not a namespace package."""
+    """The outermost package of a plugin's module that is not a namespace package; without one, the module."""
     parts = module.split(".")
     if parts[0] == "hub":  # the built-in demonstration plugin: the rest of package hub is not its code
         return module
@@ -381,6 +381,6 @@ def _file(point: importlib.metadata.EntryPoint) -> str:
         return ""
     try:
         found = importlib.util.find_spec(point.module)
-    except Exception:  # noqa: BLE001 - foreign finders
+    except Exception:  # noqa: BLE001 - an import finder may be code of any package
         return ""
     return (found.origin or "") if found is not None else ""

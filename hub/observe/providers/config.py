@@ -38,10 +38,10 @@ class ConfigInvalid(ProviderError):
 
 
 def parse_config(type_: ProviderType, config: object, path: str = "provider.config") -> Any:
-    """``config`` (plain JSON values) as the type's own model.
+    """Parse ``config`` (plain JSON values) into the type's own model.
 
     Raises:
-        ConfigInvalid: the problems are in the order of the model.
+        ConfigInvalid: ``config`` does not fit the model; the problems are in the order of the model.
     """
     if not _is_mapping(config):
         raise ConfigInvalid((ConfigProblem(path, "must be a mapping"),))
@@ -51,7 +51,7 @@ def parse_config(type_: ProviderType, config: object, path: str = "provider.conf
 
 
 def _parse_struct(model: type[msgspec.Struct], config: Mapping[str, Any], path: str) -> msgspec.Struct:
-    """Parse into a msgspec struct: reports all unknown keys, but only the first wrong value, as msgspec does."""
+    """Parse into a msgspec struct. Reports all unknown keys, but only the first wrong value: msgspec stops there."""
     known = {field.encode_name for field in msgspec.structs.fields(model)}
     problems = [_unknown_key(f"{path}.{key}", key, known) for key in sorted(set(config) - known)]
     try:
@@ -94,7 +94,7 @@ def _parse_model(type_: ProviderType, model: type[BaseModel], config: Mapping[st
 
 
 def check_config(type_: ProviderType, config: object, path: str = "provider.config") -> tuple[ConfigProblem, ...]:
-    """The problems of ``config``."""
+    """The problems of ``config``; () if it fits the type's model."""
     try:
         parse_config(type_, config, path)
     except ConfigInvalid as error:

@@ -1,7 +1,7 @@
-"""The contexts that the hub gives to a provider: clock, threads, HTTP, credentials, and the limits of the flags.
+"""The contexts that the hub gives to a provider: clock, threads, HTTP, credentials, and limits set by the hub's flags.
 
 There is one :class:`ProviderHub` per event loop of a provider type, and one :class:`ProviderCluster` per (cluster,
-configuration); both are used in that loop only. More people edit the registry than the Deployment, so :class:`Limits`
+configuration); both are used only in that loop. More people edit the registry than the Deployment, so :class:`Limits`
 restricts which files, programs and hosts a configuration can name.
 """
 
@@ -43,14 +43,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 THREADS: Final = 4
-"""Most concurrent blocking calls of one provider type. Providers make few SDK calls and share them between clusters."""
+"""Maximum concurrent blocking calls of one provider type: providers make few SDK calls, and share them between
+clusters."""
 
 PATHS: Final = 16
-"""File paths cached for each cluster: files are read every few seconds, and every new Path interns its parts."""
+"""Maximum file paths cached for a cluster: files are read every few seconds, and a new Path interns its parts."""
 MAX_SCOPE: Final = 128
-"""Most characters of a scope, which is a metric label."""
+"""Maximum characters of a scope, which is a metric label."""
 MAX_SCOPES: Final = 1000
-"""Most scopes of one measure: one data center for each of 1,000 clusters."""
+"""Maximum scopes of one measure: one data center for each of 1,000 clusters."""
 
 
 def label(scope: str) -> str:
@@ -59,7 +60,7 @@ def label(scope: str) -> str:
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Programs, hosts and files that a registry may name in a provider's configuration.
+    """The programs, hosts and files that a registry may name in a provider's configuration.
 
     Attributes:
         allow_exec: programs of ``--allow-exec``, absolute paths.
@@ -104,7 +105,7 @@ class ProviderHub:
 
     @property
     def logger(self) -> logging.Logger:
-        """``hub.provider.<name>``."""
+        """The logger ``hub.provider.<name>``."""
         return self._logger
 
     @property
@@ -119,7 +120,7 @@ class ProviderHub:
     async def run_sync(self, function: Callable[..., T], /, *args: Any) -> T:
         """Run a blocking call in a daemon thread, at most ``threads`` at a time.
 
-        A cancelled caller stops waiting at once, but the call counts until its thread ends.
+        A cancelled caller stops waiting at once, but the call counts as running until its thread ends.
 
         Raises:
             Exception: the call's own exception; SystemExit and other BaseExceptions become ProviderError.
@@ -169,11 +170,11 @@ class ProviderHub:
 
     @property
     def renewals(self) -> int:
-        """How often a credential of this provider has changed."""
-        return sum(value.renewals for value in tuple(self._credentials.values()))  # also read in the hub's loop
+        """Number of changes of this provider's credentials."""
+        return sum(value.renewals for value in tuple(self._credentials.values()))  # a copy: the hub's loop reads it too
 
     async def credentials_changed(self, renewals: int) -> bool:
-        """Whether a credential has changed since ``renewals`` had this value."""
+        """Whether a credential has changed since the property ``renewals`` had this value."""
         return any([await value.changed() for value in self._credentials.values()]) or self.renewals != renewals
 
     def redact(self, text: str) -> str:
@@ -229,6 +230,7 @@ class ProviderHub:
     def secrets(self) -> list[str]:
         """The credentials that the provider has read, to remove them from error texts, the longest first."""
         values = {value.last() for value in self._credentials.values()}
+        # Shorter values may occur in any text: removing them would make errors unreadable.
         return sorted((value for value in values if value and len(value) >= 4), key=len, reverse=True)
 
 

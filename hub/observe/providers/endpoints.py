@@ -1,7 +1,7 @@
 """Follows the EndpointProvider of one source and keeps its last snapshot.
 
-Only a complete snapshot removes endpoints. A provider that fails, ends or stalls changes the status, not the endpoints.
-An incomplete snapshot (rejected rows) adds and changes endpoints.
+Only a complete snapshot removes endpoints; an incomplete one (with rejected rows) adds and changes endpoints. If the
+provider fails, ends or stalls, the status changes, but not the endpoints.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hub.registry.spec import ProviderRef
 from hub.runtime.clock import Clock
 
 FIRST_DEADLINE: Final = 30.0
-"""Seconds from ``watch()`` to its first snapshot; later snapshots have no deadline, since nothing may change."""
+"""Seconds from ``watch()`` to its first snapshot. Later ones have no deadline: there may be no change to report."""
 
 PAUSE: Final = 0.002
 SHARE: Final = 4.0
@@ -34,13 +34,14 @@ A stream that sends without pause then takes at most a fifth of a core; one that
 class EndpointWatch:
     """The snapshot of one EndpointProvider.
 
-    Run :meth:`run` under supervision.
+    Run :meth:`run` under :func:`hub.runtime.supervise.supervise`.
 
     Args:
         on_change: called synchronously after ``snapshot`` or ``status`` changed, and after each empty answer.
 
     Attributes:
-        snapshot: None before the first. While ``complete`` is False, it must not remove published endpoints.
+        snapshot: the last snapshot; None before the first. While its ``complete`` is False, published endpoints must
+            not be removed because of it.
         answers: complete answers so far; the guard uses it to count empty answers.
         version: grows with every change of ``snapshot``.
     """
@@ -78,16 +79,16 @@ class EndpointWatch:
 
     @property
     def scope(self) -> str:
-        """What the configuration depends on, see :class:`ProviderType`; "" if that is not known (yet)."""
+        """The ``scope`` of the configuration, see :class:`ProviderType`; "" if it has none, or is not loaded yet."""
         return self._prepared.scope if self._prepared is not None else ""
 
     @property
     def failures(self) -> int:
-        """How often the provider failed."""
+        """Number of failures of the provider."""
         return self._health.failures
 
     def changed(self) -> None:
-        """The provider's ``ClusterContext.changed()``: after a terminal error, start the provider again."""
+        """Handle the provider's ``ClusterContext.changed()``: after a terminal error, start the provider again soon."""
         self._health.unblock()
         self._wake.set()
 
@@ -96,7 +97,7 @@ class EndpointWatch:
         await self._first.wait()
 
     async def run(self) -> None:
-        """Follow until cancelled, then close the provider."""
+        """Follow the provider until cancelled, then close it."""
         while True:
             try:
                 await self._follow()
@@ -145,7 +146,7 @@ class EndpointWatch:
                         await close()
             raise ProviderCrashed("watch() ended, but a watch never ends by itself")
 
-        # One task enters, consumes and exits: cancel scopes inside an async generator must not change tasks.
+        # The same task enters, consumes and exits: cancel scopes inside an async generator must not change tasks.
         running = self._calls.start(loop, "watch()", consume)
         first = asyncio.create_task(seen.wait(), name=f"first snapshot of {self.cluster}")
         try:

@@ -1,4 +1,4 @@
-"""Converts exceptions of plugins into the hub's own exceptions, with a text that may be shown.
+"""Converts exceptions of plugins into the hub's own exceptions, whose texts may be shown.
 
 A plugin's exception is plugin code: ``str()`` of it may raise, block or quote a secret, and its traceback keeps the
 plugin's frames alive. :func:`clean` converts it in the plugin's own loop.
@@ -16,7 +16,7 @@ from hub.observe.providers.config import ConfigInvalid
 from hub.plugin.spec import TerminalProviderError, TransientProviderError
 
 ERROR_LIMIT: Final = 256
-"""Most characters of a plugin error's text that are shown."""
+"""Maximum characters of a plugin error's text that are shown."""
 
 
 class ProviderStalled(ProviderError):
@@ -24,7 +24,7 @@ class ProviderStalled(ProviderError):
 
 
 class ProviderCrashed(ProviderError):
-    """A provider exited, cancelled itself, or its background task died."""
+    """A provider exited or cancelled itself, or its background task died."""
 
 
 class ProviderSuspended(TransientProviderError):
@@ -44,7 +44,7 @@ class ProviderDefect(ProviderError):
 
 
 def clean(error: BaseException, known: Iterable[str] = ()) -> Exception:
-    """The error as an exception of the hub, without traceback; call it in the plugin's loop.
+    """Convert an error into an exception of the hub, without traceback; call it in the plugin's loop.
 
     Args:
         error: the plugin's exception.
@@ -72,7 +72,7 @@ def clean(error: BaseException, known: Iterable[str] = ()) -> Exception:
 
 
 def describe(error: BaseException, known: Iterable[str] = ()) -> str:
-    """An error's text on one line, with the type's name unless it is a HubError."""
+    """An error's text on one line without the secrets in ``known``, with the type's name unless it is a HubError."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     try:
@@ -88,7 +88,7 @@ def describe(error: BaseException, known: Iterable[str] = ()) -> str:
 
 
 def places(error: BaseException) -> str:
-    """A traceback without the error's text, which may quote a secret."""
+    """The traceback of an error without the error's text, which may quote a secret."""
     return "".join(traceback.format_tb(error.__traceback__)).rstrip()
 
 

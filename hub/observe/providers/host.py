@@ -1,7 +1,7 @@
 """Opens providers: from a name and a configuration in the registry to an open provider.
 
-A type's ``shared`` is opened once per event loop of the type, and a provider once per (cluster, configuration). Both
-have a deadline and a task of their own in the type's loop.
+A type's ``shared`` is opened once per event loop of the type, and a provider once per (cluster, configuration). Each
+has a deadline and its own task in the type's loop.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CREDENTIALS_DEADLINE: Final = 10.0
 """Seconds to check whether a provider's credentials have changed: a file has 5 s, a Secret takes one request."""
 
 MIN_POLL: Final = 1.0
-"""Shortest seconds between polls; shorter intervals are raised to it."""
+"""Minimum seconds between polls; shorter intervals are raised to it."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -52,9 +52,10 @@ class Prepared(msgspec.Struct, frozen=True):
 
     Attributes:
         config: the validated configuration.
-        poll: seconds between polls; None = none.
-        loop: the event loop that it is opened in.
-        scope: what the configuration depends on, see :class:`ProviderType`.
+        poll: seconds between polls; None = the type does not poll.
+        loop: the event loop to open the provider in.
+        cluster: the provider's ClusterContext.
+        scope: the ``scope`` of the configuration, see :class:`ProviderType`.
     """
 
     type: ProviderType
@@ -76,7 +77,7 @@ class ProviderHost:
 
     Attributes:
         loops: the event loops of the provider types.
-        stats: calls since the start, by the provider type's name.
+        stats: name of a provider type -> statistics of its calls since the start.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class ProviderHost:
         return self._measures
 
     async def measure(self) -> None:
-        """Read the measures of every provider; those of a provider that takes more than a second are left out."""
+        """Read the measures of every provider, without those of a provider that fails or takes more than a second."""
 
         async def measured(context: ProviderHub) -> list[tuple[str, str, float]]:
             return list(context.measures())
@@ -131,7 +132,7 @@ class ProviderHost:
         return self.stats.setdefault(name, CallStats())
 
     def renewals(self, name: str) -> int:
-        """How often a credential of a provider type has changed."""
+        """Number of changes of a provider type's credentials, see :meth:`credentials_changed`."""
         loop = self.loops.get(name)
         return loop.context.renewals if loop is not None else 0
 
@@ -182,7 +183,7 @@ class ProviderHost:
 
         Raises:
             ProviderStalled: ``shared`` or ``open`` took longer than its deadline, or an earlier call still runs
-                although cancelled.
+                although it was cancelled.
             HubError: the plugin's own error.
         """
         manager = await self.manager(prepared)
@@ -212,7 +213,7 @@ class ProviderHost:
 
     async def _close(self, loop: PluginLoop) -> None:
         held, _ = self._shared.get(loop.name, (None, None))
-        if held is not None and held.alive and loop.busy == 1:
+        if held is not None and held.alive and loop.busy == 1:  # only the call that keeps ``shared`` open still runs
             await held.close(CLOSE_DEADLINE)
         if not loop.busy:
             with suppress(HubError):
@@ -226,9 +227,9 @@ class ProviderHost:
         async with self._locks.setdefault(name, asyncio.Lock()):
             held, value = self._shared.get(name, (None, None))
             if held is None or not held.alive:
-                # An attempt failed while this call waited for the lock: fail too. With an attempt for each waiting
-                # cluster, the last of a hundred would wait for almost an hour.
                 failed_at, why = self._stalled.get(name, (began, ""))
+                # An attempt stalled while this call waited for the lock: fail too. With an attempt for each waiting
+                # cluster, the last of a hundred would wait for almost an hour.
                 if failed_at > began:
                     raise ProviderStalled(why)
                 calls = self._shared_calls.setdefault(name, Calls(f"provider {name} (shared):"))
@@ -285,7 +286,7 @@ def poll_interval(type_: ProviderType, config: Any) -> float | None:
 
 
 def scope_of(type_: ProviderType, config: Any) -> str:
-    """What a configuration depends on, as a metric label; "" if the type has no scope.
+    """The ``scope`` of a configuration as a metric label; "" if the type has none.
 
     Raises:
         TerminalProviderError: the type's scope is not a short text.
@@ -293,6 +294,6 @@ def scope_of(type_: ProviderType, config: Any) -> str:
     scope: Any = type_.scope(config) if type_.scope is not None else ""
     if not isinstance(scope, str) or len(scope) > MAX_SCOPE:
         raise TerminalProviderError(
-            f"provider {type_.name!r} has a scope that is no text of at most {MAX_SCOPE} characters"
+            f"provider {type_.name!r} has a scope that is not a text of at most {MAX_SCOPE} characters"
         )
     return label(scope)

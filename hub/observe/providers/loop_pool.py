@@ -4,9 +4,9 @@ Every TICK the pool posts a callback to each loop. A loop that does not run it w
 with its thread, and the next call starts a new loop. If MAX_LEFT abandoned threads of a type still run, the type is
 suspended (not called) until one of them ends.
 
-A thread of its own does not help against plugin code that holds Python's interpreter lock (a regular expression, a
-large JSON document): it stops the whole hub. The pool detects this by CPU time, which the plugin's thread used while
-the hub's loop could not run, and suspends the type for a while.
+Separate threads do not help against plugin code that holds Python's interpreter lock (a regular expression, a large
+JSON document): it stops the whole hub. The pool detects this by the CPU time that the plugin's thread used while the
+hub's loop could not run, and suspends the type for a while.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hub.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 TICK: Final = 0.25
-"""Seconds between checks: every stall of two ticks is detected, at the cost of 4 wake-ups a second."""
+"""Seconds between checks: every stall of two ticks is detected, for 4 wake-ups a second."""
 
 REPORT_AFTER: Final = 0.5
 """Seconds after which a loop that blocks is logged: all clusters of the type wait for it."""
@@ -38,11 +38,11 @@ LEAVE_AFTER: Final = 10.0
 """Seconds after which a loop that blocks is abandoned: longer than an import within a call on a slow machine."""
 
 MAX_LEFT: Final = 3
-"""Most abandoned threads of a type: each keeps its memory, and a core if it spins."""
+"""Maximum abandoned threads of a type: every thread keeps its memory, and a core if it spins."""
 
 HELD_SHARE: Final = 0.1
-"""Smallest share of the hub's stall that a plugin's thread must have used as CPU time to be blamed for it. The thread
-may get little CPU on an overloaded machine."""
+"""Minimum CPU time of a plugin's thread, as a share of a stall of the hub, to be blamed for the stall. Small, since the
+thread may get little CPU on an overloaded machine."""
 
 HOLD_BUDGET: Final = 1.0
 """Seconds that a provider may hold the interpreter lock without being suspended; a Lease is renewed every 2 s and lost
@@ -80,7 +80,7 @@ class LoopPool:
         start: starts a loop.
 
     Attributes:
-        own: stalls of the hub's own loop that no plugin caused: its own work, or a machine without free CPU.
+        own: stalls of the hub's loop that no plugin caused, but the hub's own work or a machine without free CPU.
         stalls: stalls by provider type; types that never blocked are left out.
     """
 
@@ -95,6 +95,7 @@ class LoopPool:
         self._start = start
         self._loops: dict[str, _Watched] = {}
         self._left: dict[str, list[PluginLoop]] = {}
+        """Provider type -> its abandoned loops."""
         self._places: dict[str, str] = {}
         """Provider type -> the place in the code where its thread last blocked."""
         self._suspended: dict[str, _Suspension] = {}
@@ -132,7 +133,7 @@ class LoopPool:
         return len(left)
 
     def suspension(self, name: str) -> ProviderSuspended | None:
-        """Why a provider type must not be called now; None if it may."""
+        """The error to raise because a provider type must not be called now; None if it may be called."""
         last = self._suspended.get(name)
         left = last.until - self._clock.now() if last is not None else 0.0
         if last is not None and left > 0:
@@ -145,7 +146,7 @@ class LoopPool:
         return None
 
     def leave_all(self) -> None:
-        """Abandon all loops, since the hub ends."""
+        """Abandon all loops when the hub ends."""
         for watched in self._loops.values():
             watched.loop.leave(partial(ProviderError, "the hub ends"))
         self._loops.clear()
@@ -169,6 +170,7 @@ class LoopPool:
             late: seconds by which this check is late; 0 if the hub's loop did not stall.
             mine: seconds of CPU that the hub's thread has used since the last check.
         """
+        # The plugin's thread used the CPU while the hub's thread did not. Never true without a stall (late = 0).
         holding = [watched for watched in self._loops.values() if watched.used() > late * HELD_SHARE > mine]
         for watched in holding:
             self._held(watched, late)
@@ -176,7 +178,7 @@ class LoopPool:
             self.own.add(late)
             log.debug("the event loop stood still for %.1f s, in which its thread used %.1f s of CPU", late, mine)
         for watched in tuple(self._loops.values()):
-            if late:  # the hub's stall may have delayed the answer
+            if late:  # the stall of the hub may have delayed the answer
                 watched.asked_at += late
             elif watched.answered:
                 self._over(watched, now)
@@ -184,11 +186,13 @@ class LoopPool:
                 self._blocks(watched, now - watched.asked_at)
 
     def _over(self, watched: _Watched, now: float) -> None:
+        """Handle a loop that has run its callback: record the stall if it was late, and post the next callback."""
         if watched.blocked:
             self._record(watched.loop.name, watched.blocked)
         watched.ask(now)
 
     def _blocks(self, watched: _Watched, seconds: float) -> None:
+        """Handle a loop that has not run its callback for ``seconds``: log this, and abandon the loop in the end."""
         name = watched.loop.name
         watched.blocked = seconds
         if seconds >= REPORT_AFTER:
@@ -200,7 +204,7 @@ class LoopPool:
         if seconds >= LEAVE_AFTER:
             self._record(name, seconds)
             self._leave(name, partial(ProviderStalled, f"blocked its event loop at {self._places[name]}"))
-            text = "provider %r is started again in a new thread; %d of at most %d threads that block are left behind"
+            text = "provider %r is started again in a new thread; %d of at most %d threads are abandoned and block"
             log.warning(text, name, self.blocked(name), MAX_LEFT)
 
     def _held(self, watched: _Watched, seconds: float) -> None:
@@ -230,7 +234,7 @@ class LoopPool:
         self.stalls.setdefault(name, StallRecord()).add(seconds)
 
     def _place(self, loop: PluginLoop) -> str:
-        """Where a loop's thread is in the code: its innermost frame in the plugin, else its innermost frame."""
+        """The place in the code where a loop's thread is: the innermost frame of the plugin, else of any code."""
         frames, owners = loop.runner.stack(), self._owners()
         for frame in frames:
             parts = str(frame.f_globals.get("__name__", "")).split(".")
@@ -255,9 +259,10 @@ class _Watched:
     """A loop, and the callback that was last posted to it.
 
     Attributes:
+        asked_at: Clock.now() at which the callback was posted; later by the stalls of the hub's loop since.
         answered: whether the callback has run.
         blocked: seconds that the callback was overdue at the last check; 0 if it ran in time.
-        reported: whether the log names the stall.
+        reported: whether the present stall has been logged.
     """
 
     def __init__(self, loop: PluginLoop, now: float) -> None:

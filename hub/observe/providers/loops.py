@@ -1,4 +1,4 @@
-"""Runs an event loop for one provider type in a thread of its own, and passes calls between it and the hub's loop.
+"""Runs an event loop for one provider type in its own thread, and passes calls between it and the hub's loop.
 
 A plugin that blocks stops only its own loop. Only frozen values and the hub's own exceptions pass between the loops.
 :meth:`PluginLoop.start` runs a call in the plugin's loop and returns its outcome; code in the plugin's loop uses
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_DEPTH: Final = 100
-"""Most frames of a thread, from the innermost, that are searched for the place where it blocks."""
+"""Maximum frames of a thread, from the innermost, that are searched for the place where it blocks."""
 
 
 class LoopRunner(Protocol):
@@ -47,7 +47,7 @@ class LoopRunner(Protocol):
         ...
 
     def cpu(self) -> float:
-        """Seconds of CPU its thread has used."""
+        """Seconds of CPU that its thread has used."""
         ...
 
     def stack(self) -> list[FrameType]:
@@ -55,7 +55,7 @@ class LoopRunner(Protocol):
         ...
 
     def end(self) -> None:
-        """Cancel its tasks, and stop once they have ended; does not wait."""
+        """Cancel the loop's tasks, and stop it when they have ended; does not wait for that."""
         ...
 
 
@@ -63,7 +63,7 @@ class LoopThread:
     """A :class:`LoopRunner` with a daemon thread, so that a blocked thread does not keep the process alive.
 
     Args:
-        name: of the provider type.
+        name: name of the provider type.
 
     Raises:
         RuntimeError: the system cannot start another thread.
@@ -96,14 +96,14 @@ class LoopThread:
     def stack(self) -> list[FrameType]:
         """The present frames of the thread, the innermost first."""
         frames: list[FrameType] = []
-        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - public in all but its name
+        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - documented for such uses
         while frame is not None and len(frames) < MAX_DEPTH:
             frames.append(frame)
             frame = frame.f_back
         return frames
 
     def end(self) -> None:
-        """Cancel the tasks and stop; a thread that blocks does this when it continues."""
+        """Cancel the loop's tasks and stop it; a thread that blocks does this when it continues."""
         with suppress(RuntimeError):  # it has ended already
             self.loop.call_soon_threadsafe(self._end)
 
@@ -149,7 +149,7 @@ class Running(Generic[T]):
         self._loop.post(self._cancel)
 
     def settle(self, result: T | None, error: Exception | None) -> None:
-        """The call has ended."""
+        """Set the outcome of the call, which has ended or whose loop was abandoned."""
         self._loop.forget(self)
         if self.ended.done():
             return
@@ -162,7 +162,7 @@ class Running(Generic[T]):
     # --- in the plugin's loop ------------------------------------------------------------------------
 
     def begin(self, name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        """Start the task."""
+        """Start the call's task; ``name`` is the task's name."""
         self._task = self._loop.runner.loop.create_task(Contained(work()), name=name)
         self._task.add_done_callback(self._finished)
 
@@ -186,7 +186,7 @@ class PluginLoop:
     Attributes:
         name: the provider type.
         context: the HubContext for code in this loop.
-        left: makes the error of calls into the loop after it was abandoned; None while it is in use.
+        left: returns the error of calls into the loop after it was abandoned; None while the loop is in use.
     """
 
     def __init__(self, name: str, runner: LoopRunner, context: Callable[[PluginLoop], ProviderHub]) -> None:
@@ -243,7 +243,7 @@ class PluginLoop:
         self.runner.end()
 
     def forget(self, running: Running[Any]) -> None:
-        """A call has ended."""
+        """Remove a call that has ended."""
         self._running.discard(running)
 
     # --- in the plugin's loop ------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class PluginLoop:
         await taken
 
     async def ask(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result, or exception, of ``await work()`` in the hub's loop."""
+        """Run ``await work()`` in the hub's loop, and return its result or raise its exception."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._hub))
 
     def serve(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
@@ -290,6 +290,7 @@ class PluginLoop:
     # --- crossing ------------------------------------------------------------------------------------
 
     def _hear(self, call: Callable[..., object], args: tuple[Any, ...]) -> None:
+        """Run a callback in the hub's loop, unless the plugin's loop was abandoned."""
         if self.left is None:
             call(*args)
 
@@ -325,7 +326,7 @@ def contain(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def unhandled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log as asyncio's default handler, but without error texts and arguments, which may contain secrets."""
+    """Log like asyncio's default handler, but without error texts and arguments, which may contain secrets."""
     message, error = str(context.get("message")), context.get("exception")
     task = context.get("future", context.get("task"))
     if "handle" in context:  # "Exception in callback name(arguments)"
@@ -353,7 +354,7 @@ class Contained(Coroutine[Any, Any, T]):
             return self._work.send(value)
         except (Exception, asyncio.CancelledError):
             raise
-        except BaseException as error:  # SystemExit in a task would end the event loop
+        except BaseException as error:  # for example SystemExit, which would end the event loop
             raise ProviderCrashed(f"raised {type(error).__name__}") from error
 
     def throw(self, *error: Any) -> Any:

@@ -2,8 +2,8 @@
 
 A found address stays until the provider reports another address, or "absent". An answer without the node, a failure and
 "unknown" change nothing. "Absent" counts only after a second "absent", ``window`` seconds after the first, because
-eventually consistent clouds lose a server for a moment. After a restart nothing is remembered, so the first "absent"
-is unknown and the published slice stays as it is.
+an eventually consistent cloud may not show a server for a moment. After a restart nothing is remembered, so after the
+first "absent" the node is unknown and its published endpoint stays unchanged.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ class Memory:
 
     @property
     def resolutions(self) -> Mapping[str, Resolution]:
-        """A live, read-only view with every node that was added."""
+        """Node name -> resolution, for every node that was added; a live, read-only view."""
         return MappingProxyType(self._resolutions)
 
     def add(self, name: str) -> None:
-        """Add a node that is not resolved; replaces another node of the same name."""
+        """Add a node that is not resolved yet; replaces another node of the same name."""
         self._absent_since.pop(name, None)
         self._resolutions[name] = NOT_ASKED
 
     def forget(self, name: str) -> bool:
-        """Remove a node; False if it was not there."""
+        """Remove a node; returns False if it was not there."""
         self._absent_since.pop(name, None)
         return self._resolutions.pop(name, None) is not None
 
     def answer(self, name: str, said: Resolution | None, now: float) -> bool:
-        """Apply one node's part of an answer; True if its resolution changed."""
+        """Apply one node's part of an answer (None = left out); returns True if its resolution changed."""
         before = self._resolutions[name]
         if isinstance(said, Absent):
             after = self._absent(name, before, said, now)
@@ -62,7 +62,7 @@ class Memory:
         return True
 
     def failed(self, names: Iterable[str], reason: str) -> bool:
-        """Note a failed call as the reason of all unknown nodes; True if any reason changed."""
+        """Note a failed call as the reason of those nodes that are unknown; returns True if any reason changed."""
         unknown, changed = Unknown(reason), False
         for name in names:
             before = self._resolutions.get(name)
@@ -72,7 +72,7 @@ class Memory:
         return changed
 
     def unconfirmed(self) -> Mapping[str, float]:
-        """Nodes with one "absent" -> the earliest time at which a second "absent" counts."""
+        """Name of a node with one "absent" -> the earliest time at which a second "absent" counts."""
         return {name: since + self.window for name, since in self._absent_since.items()}
 
     def confirm_at(self) -> float | None:

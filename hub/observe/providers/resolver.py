@@ -1,8 +1,8 @@
 """Calls a NodeProvider for the nodes of one cluster, and keeps its resolutions.
 
 Callers report nodes synchronously and read ``resolutions``. :meth:`Resolver.run` makes one call at a time: for the
-nodes that changed in a field the type reads, or for all nodes on a poll. A failed call is repeated with backoff; until
-then the known resolutions stay.
+nodes that changed in a field that the type reads, or for all nodes on a poll. A failed call is repeated with backoff;
+until then the known resolutions stay.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ from hub.registry.spec import ProviderRef
 from hub.runtime.clock import Clock
 
 RESOLVE_DEADLINE: Final = 30.0
-"""Seconds for one ``resolve``."""
+"""Seconds for one call of ``resolve``."""
 
 MIN_CONFIRM: Final = 2.0
-"""Shortest seconds between the two answers that confirm "absent"."""
+"""Minimum seconds between the two answers that confirm "absent"."""
 
 POLL_JITTER: Final = 0.1
-"""Random share by which a poll interval is longer or shorter, so that clusters do not poll together."""
+"""Maximum share by which a poll interval is longer or shorter, at random, so that clusters do not poll together."""
 
 MIN_CHANGED: Final = 1.0
-"""Shortest seconds between two calls that a provider requests with ``changed()``; it may do so within ``resolve``."""
+"""Minimum seconds between two calls that a provider requests with ``changed()``, which may happen in every
+``resolve``."""
 
 
 class Resolver:
     """Resolves the nodes of one cluster with one provider.
 
-    Run :meth:`run` under supervision; all other methods are synchronous and may be called before it starts.
+    Run :meth:`run` under :func:`hub.runtime.supervise.supervise`. :meth:`settled` waits; all other methods are
+    synchronous. All may be called before ``run`` starts.
 
     Args:
         on_change: called synchronously after ``resolutions`` or ``status`` changed.
@@ -48,7 +50,7 @@ class Resolver:
     Attributes:
         calls: number of calls of ``resolve``.
         answers: successful answers about all nodes; for a type that does not poll, all successful answers.
-        ignored: number of names in answers that were not in the question.
+        ignored: number of names in answers that the call had not asked for.
         version: grows with every change of ``resolutions``.
     """
 
@@ -93,7 +95,7 @@ class Resolver:
 
     @property
     def resolutions(self) -> Mapping[str, Resolution]:
-        """Resolutions by name, of every node reported; a live view."""
+        """Node name -> resolution, for every node reported; a live view."""
         return self._memory.resolutions
 
     @property
@@ -103,7 +105,7 @@ class Resolver:
 
     @property
     def scope(self) -> str:
-        """What the configuration depends on, see :class:`ProviderType`; "" if that is not known (yet)."""
+        """The ``scope`` of the configuration, see :class:`ProviderType`; "" if it has none, or is not loaded yet."""
         return self._prepared.scope if self._prepared is not None else ""
 
     @property
@@ -148,12 +150,12 @@ class Resolver:
         return news
 
     def replace(self, nodes: Iterable[Node]) -> None:
-        """Report a complete list."""
+        """Report a complete list of the cluster's nodes."""
         listed = {node.name: node for node in nodes}
         self.update(listed.values(), [name for name in self._nodes if name not in listed])
 
     def changed(self) -> None:
-        """The provider's ``ClusterContext.changed()``: resolve all nodes again soon."""
+        """Handle the provider's ``ClusterContext.changed()``: resolve all nodes again soon."""
         if self._changed_at is None:
             self._changed_at = max(self._clock.now(), self._last_changed + MIN_CHANGED)
         self._health.unblock()
@@ -179,7 +181,7 @@ class Resolver:
     # --- when to ask -------------------------------------------------------------------------------
 
     def _due(self) -> float:
-        """When to call the provider next, without regard to failures; inf = no call is necessary."""
+        """Time of the next call, ignoring failures; -inf = now, inf = no call is necessary."""
         if not self._nodes:
             return float("inf")
         if self._pending:
@@ -237,7 +239,7 @@ class Resolver:
 
     @staticmethod
     async def _resolve(provider: NodeProvider, batch: tuple[Node, ...]) -> tuple[dict[str, Resolution], int]:
-        """Call ``resolve`` and read its answer, in the provider's loop: the answer may be a type of the plugin."""
+        """Call ``resolve`` and read its answer; runs in the provider's loop, since both are code of the plugin."""
         return read_answer([node.name for node in batch], await provider.resolve(batch))
 
     def _answered(self, batch: Sequence[Node], said: Mapping[str, Resolution], ignored: int, everything: bool) -> None:

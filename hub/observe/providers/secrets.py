@@ -1,4 +1,4 @@
-"""Reads credentials by reference from an environment variable, a file or a Secret, again when they change.
+"""Reads credentials by reference from an environment variable, a file or a Secret, and again when they change.
 
 Files must be in one folder after all symlinks are resolved, since a mounted Secret consists of symlinks. A value is
 kept only to detect a change and to remove it from error texts.
@@ -19,7 +19,7 @@ from hub.runtime.files import ConfinedPath, OutsideFolders, signature
 from hub.runtime.threads import NoAnswer, Reader, glance
 
 MAX_BYTES: Final = 65_536
-"""Most bytes of a credential; tokens have less than 16 KiB."""
+"""Maximum bytes of a credential; tokens have less than 16 KiB."""
 
 READ_TIMEOUT: Final = 5.0
 """Seconds to read a file. A longer read means that the file's mount hangs."""
@@ -38,7 +38,7 @@ class Credential(Protocol):
     """A SecretValue that detects changes of its source.
 
     Attributes:
-        renewals: how often a read returned another text than the read before.
+        renewals: number of reads that returned another text than the read before.
     """
 
     renewals: int
@@ -48,11 +48,11 @@ class Credential(Protocol):
         ...
 
     async def changed(self) -> bool:
-        """Whether a read now would return another text; False if it would fail."""
+        """Whether a read would return another text now; False if it would fail."""
         ...
 
     def last(self) -> str | None:
-        """The last text read, to remove it from error texts."""
+        """The text that was last read, to remove it from error texts; None if none was read."""
         ...
 
 
@@ -68,7 +68,7 @@ def credential(
     clock: Clock,
     secret_version: SecretVersion = no_version,
 ) -> Credential:
-    """The credential that ``ref`` names; does not read it.
+    """Make the credential that ``ref`` names, without reading it.
 
     Raises:
         TerminalProviderError: the reference is invalid, or the hub's flags do not allow it.
@@ -84,7 +84,7 @@ def credential(
             raise TerminalProviderError("credential files need --credentials-dir")
         file = ConfinedPath(ref["file"], folder)
         try:
-            glance(file.real)  # refuses a path outside the folder now, unless the mount hangs
+            glance(file.real)  # reports a path outside the folder now, not at the first read, unless the mount hangs
         except OSError as error:
             raise TerminalProviderError(f"file {file.path} {error.strerror}") from error
         return _FileCredential(file)
@@ -144,7 +144,7 @@ class _FileCredential(_Remembered):
         return self._remember(value)
 
     def _read(self, reload: bool) -> tuple[tuple[int, ...], str]:
-        """Signature and value as of now; in a thread."""
+        """The present signature and value; runs in a thread."""
         known = self._value
         if known is not None and not reload and self._signature() == self._seen:
             return self._seen, known

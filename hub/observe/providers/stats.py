@@ -1,4 +1,4 @@
-"""Counts the outcomes of calls into one provider type since the start; kept when its clusters leave the registry."""
+"""Counts the outcomes of calls into a provider type since the start; kept when its clusters leave the registry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OUTCOMES: Final = ("answered", "transient", "terminal", "timeout", "suspended", 
 
 
 class CallStats(msgspec.Struct):
-    """Numbers of calls by outcome, and durations.
+    """Number of calls by outcome, and their durations.
 
     Attributes:
         outcomes: one of :data:`OUTCOMES` -> number of calls; every snapshot of a watch counts as ``answered``.

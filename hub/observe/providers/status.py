@@ -1,4 +1,4 @@
-"""State of a provider, and when to call it again after a failure."""
+"""Keeps the state of a provider, and schedules the next call after a failure."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ log = logging.getLogger(__name__)
 
 RETRY_BASE: Final = 1.0
 RETRY_CAP: Final = 60.0
-"""Most seconds between retries: a cloud API that is down gets one call per minute and cluster."""
+"""Maximum seconds between retries: a cloud API that is down gets one call per minute and cluster."""
 
 MAX_RETRY_AFTER: Final = 3600.0
-"""Most seconds of a Retry-After; a longer one is probably a mistake."""
+"""Maximum seconds of a Retry-After; a longer one is probably a mistake."""
 
 CREDENTIAL_CHECK: Final = 15.0
 """Seconds between checks of the credentials after a terminal error; a mounted Secret takes a minute to change."""
 
 UNBLOCK_DELAY: Final = 1.0
-"""Seconds from ``changed()`` to the next call after a terminal error, in case a provider calls it constantly."""
+"""Seconds from ``changed()`` to the next call after a terminal error, since a provider may call it constantly."""
 
 MAX_REST: Final = 86_400.0
-"""Most seconds of one wait; an event loop does not accept infinity."""
+"""Maximum seconds of one wait; an event loop does not accept infinity."""
 
 State = Literal["pending", "ready", "degraded"]
 
@@ -46,7 +46,8 @@ class ProviderStatus(msgspec.Struct, frozen=True):
         state: ``pending`` before the first answer; ``degraded`` while the last call failed.
         since: Unix time of the last change of ``state``.
         error: why it is degraded; one short line without secrets.
-        terminal: the provider is not called again until the configuration or a credential changes.
+        terminal: whether the provider is not called again until the configuration or a credential changes, or the
+            provider itself calls ``changed()``.
     """
 
     state: State
@@ -56,7 +57,12 @@ class ProviderStatus(msgspec.Struct, frozen=True):
 
 
 class Health:
-    """Keeps a ProviderStatus, schedules retries, and logs changes of state."""
+    """Keeps a ProviderStatus, schedules retries, and logs changes of state.
+
+    Attributes:
+        blocked_until: Clock.now() before which the provider must not be called; inf after a terminal error.
+        failures: failed calls so far.
+    """
 
     def __init__(self, what: str, clock: Clock, rng: random.Random | None = None) -> None:
         self._what = what
@@ -67,13 +73,14 @@ class Health:
         self.failures = 0
         self._renewals = 0
         self._look_at = 0.0
+        """Clock.now() of the next check of the credentials after a terminal error."""
 
     def asking(self, renewals: int) -> None:
-        """A call begins; ``renewals`` is the number of credential changes until now."""
+        """Note that a call begins; ``renewals`` is the number of changes of credentials so far."""
         self._renewals = renewals
 
     def succeeded(self, *, forget: bool = True) -> bool:
-        """An answer arrived; True if that changes the state.
+        """Note that an answer arrived; returns True if that changes the state.
 
         Args:
             forget: reset the backoff now; otherwise it is reset after two minutes without a failure.
@@ -89,7 +96,7 @@ class Health:
         return True
 
     def failed(self, error: Exception) -> str:
-        """A call failed: set ``blocked_until``, before which the provider must not be called; returns its text."""
+        """Note that a call failed, and set ``blocked_until``; returns the error's text."""
         self.failures += 1
         text = describe(error)
         terminal = isinstance(error, TerminalProviderError | ConfigInvalid)
@@ -105,19 +112,19 @@ class Health:
         return text
 
     async def rest(self, seconds: float, wake: asyncio.Event, changed: Callable[[int], Awaitable[bool]]) -> None:
-        """Wait, and after a terminal error check the credentials meanwhile.
+        """Wait before the next call; after a terminal error, check the credentials periodically.
 
         Args:
             seconds: longest wait.
             wake: ends the wait.
-            changed: whether a credential has changed since this number of renewals.
+            changed: returns whether a credential has changed since there were this many renewals.
         """
         if self.status.terminal:
             seconds = min(seconds, self._look_at - self._clock.now())
         with suppress(TimeoutError):
             async with asyncio.timeout(min(seconds, MAX_REST)):
                 await wake.wait()
-        # Checked even if ``wake`` ended the wait: nodes that change all the time must not prevent the check.
+        # The check is due even if ``wake`` ended the wait: otherwise nodes that change all the time would prevent it.
         if self.status.terminal and self._clock.now() >= self._look_at:
             self._look_at = self._clock.now() + CREDENTIAL_CHECK
             if await changed(self._renewals):
