@@ -133,8 +133,8 @@ class Renewal:
             self._failed(name, source, error)
             return
         self._backoffs.pop(name, None)
-        # Renewed: wait a little, since the connection still uses the old token for some seconds. Not renewed: the Secret
-        # is probably not ours, so read it again only after a long time.
+        # Renewed: wait a little, since the connection switches to the new token some seconds later. Not renewed: the
+        # Secret is probably not ours, so read it again only after a long time.
         self._not_before[name] = self._clock.now() + RETRY[0 if renewed else 1]
         self.problems.pop(name, None)
         if renewed:

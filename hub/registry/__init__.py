@@ -1,1 +1,1 @@
-"""clusters.yaml: models, strict loading with positions, hot reload."""
+"""The registry clusters.yaml: models, strict loading with line numbers, hot reload."""

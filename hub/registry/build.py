@@ -1,7 +1,7 @@
-"""From validated models to the frozen specs of :mod:`hub.registry.spec`: precedence, selectors, paths.
+"""Builds the frozen specs of :mod:`hub.registry.spec` from validated models: precedence, selectors, paths.
 
-Equal specs are built once and shared: 2,000 services that select 500 clusters hold one million references to 500
-sources.
+Equal specs are built once and shared. So 2,000 services that each select the same 500 clusters hold one million
+references to 500 source specs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEFAULT_PORTS = ((30000, 32767),)
 """Kubernetes' own range of node ports (kube-apiserver --service-node-port-range)."""
 
 UNKNOWN_PROVIDER = ProviderRef("")
-"""Stands for the provider of a cluster whose entry is broken."""
+"""Placeholder for the provider of a cluster whose entry is broken."""
 
 _WHERE: Final = ("port", "health_check_node_port")
 """Keys of ``health`` that say which port to probe."""
@@ -48,7 +48,13 @@ _EITHER: Final = (_WHERE, ("ca", "insecure"))
 
 
 def cluster(entry: models.Cluster, folder: Path, place: str) -> ClusterSpec:
-    """The spec of one entry of ``clusters:``; ``place`` says file, line and key of its ``kubeconfig.path``."""
+    """The spec of one entry of ``clusters:``.
+
+    Args:
+        entry: the validated entry.
+        folder: of the registry file; relative paths start there.
+        place: file, line, column and key of the entry's ``kubeconfig.path``, for messages.
+    """
     return ClusterSpec(
         name=entry.name,
         provider=provider(entry.provider),
@@ -65,7 +71,7 @@ def cluster(entry: models.Cluster, folder: Path, place: str) -> ClusterSpec:
 
 
 def provider(entry: models.Provider | None) -> ProviderRef | None:
-    """A reference with its configuration as canonical JSON."""
+    """The reference to a provider, with its configuration as canonical JSON; None if none is written."""
     if entry is None:
         return None
     config = json.dumps(entry.config or {}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -85,12 +91,19 @@ def _tuple(values: list[T] | None) -> tuple[T, ...] | None:
 
 
 def _written(**keys: Any) -> dict[str, Any]:
-    """Only the keys that the user wrote; the others keep the spec's defaults."""
+    """Only the keys that are written (not None): for the others the spec's defaults apply."""
     return {name: value for name, value in keys.items() if value is not None}
 
 
 class Targets:
-    """Builds the specs of ``services:`` against the file's clusters."""
+    """Builds the specs of ``services:``.
+
+    Args:
+        defaults: the section ``defaults:``; None if not written.
+        clusters: the valid clusters of the file by name, as model and as spec.
+        selection: evaluates selectors.
+        folder: of the registry file; relative paths start there.
+    """
 
     def __init__(
         self,
@@ -108,7 +121,7 @@ class Targets:
         self._shared: dict[object, Any] = {}
 
     def build(self, entry: models.Service) -> TargetSpec:
-        """The spec of one entry; a pure function of the file."""
+        """The spec of one entry. It depends only on the file's content."""
         return TargetSpec(
             key=TargetKey(entry.namespace, entry.name),
             sources=self._expand(entry),
@@ -124,7 +137,7 @@ class Targets:
         )
 
     def _expand(self, entry: models.Service) -> tuple[SourceSpec, ...]:
-        """One source per cluster in file order; selectors skip clusters that another source names."""
+        """The sources in order, one per cluster; selectors skip clusters that another source names or selected."""
         taken = {source.cluster for source in entry.sources if source.cluster is not None}
         service_mark = _mark(entry)
         found: list[SourceSpec] = []
@@ -141,6 +154,7 @@ class Targets:
     def _source(
         self, name: str, source: models.Source, service: models.Service, mark: tuple[object, ...]
     ) -> SourceSpec:
+        """The spec of a source in one cluster, built once for equal ``mark`` (all written keys that it depends on)."""
         known = self._sources.get((name, *mark))
         if known is None:
             known = self._sources[name, *mark] = self._make(name, source, service)
@@ -170,12 +184,12 @@ class Targets:
 
 
 def _keys(section: models.Section | None) -> dict[str, Any]:
-    """What the user wrote in a section, by field name."""
+    """The keys that are written in a section, by field name, with their values."""
     return {} if section is None else {name: getattr(section, name) for name in section.model_fields_set}
 
 
 def _merged(sections: Any) -> dict[str, Any]:
-    """Key by key; the last section wins."""
+    """The sections merged key by key; the last section wins."""
     merged: dict[str, Any] = {}
     for section in sections:
         merged |= _keys(section)
@@ -183,7 +197,7 @@ def _merged(sections: Any) -> dict[str, Any]:
 
 
 def _health_keys(sections: Iterable[models.Health | None]) -> dict[str, Any]:
-    """Like :func:`_merged`; of two alternatives, the one in the later section replaces the other."""
+    """Like :func:`_merged`, but of two alternatives the one in the later section removes the other."""
     merged: dict[str, Any] = {}
     for section in sections:
         keys = _keys(section)
@@ -197,7 +211,10 @@ def _health_keys(sections: Iterable[models.Health | None]) -> dict[str, Any]:
 
 
 def _node_policy(sections: list[models.Nodes | None]) -> NodePolicy:
-    """``exclude`` is merged key by key too: a source's ``exclude.nodes`` replaces only the cluster's list of nodes."""
+    """The merged ``nodes:``.
+
+    ``exclude`` is merged key by key too: a source's ``exclude.nodes`` replaces only the cluster's ``exclude.nodes``.
+    """
     keys = _merged(sections)
     keys.pop("exclude", None)
     for name, listed in _merged(section.exclude for section in sections if section is not None).items():
@@ -206,7 +223,11 @@ def _node_policy(sections: list[models.Nodes | None]) -> NodePolicy:
 
 
 def _health_policy(keys: dict[str, Any], folder: Path, *, probed: bool) -> HealthPolicy:
-    """Lists and mappings replace each other as a whole; ``probed``: probe unreachable clusters even in mode off."""
+    """The policy of merged ``health:`` keys.
+
+    In mode "off" all keys are dropped, so that sources that differ only in unused keys stay equal. With ``probed``
+    (``unreachable.probe`` is on) the keys that say which port to probe are kept even then.
+    """
     if keys.get("mode", "off") == "off":
         keys = {name: keys[name] for name in keys.keys() & _WHERE} if probed else {}
     if "headers" in keys:
@@ -221,7 +242,10 @@ def _health_policy(keys: dict[str, Any], folder: Path, *, probed: bool) -> Healt
 
 
 def _mark(layer: models.Layer) -> str:
-    """Equal for layers that say the same. Unwritten keys are left out: None may also mean ``off`` or ``never``."""
+    """A text that is equal for layers with the same written keys and values.
+
+    Keys that are not written are left out: their value None would look like a written ``off`` or ``never``.
+    """
     said = {name: _said(getattr(layer, name)) for name in models.Layer.model_fields if name in layer.model_fields_set}
     return repr(said) if said else ""
 
@@ -247,7 +271,11 @@ def _key(text: str) -> TargetKey:
 
 
 def annotation_policy(entry: models.Annotations | None, targets: Targets) -> AnnotationPolicy:
-    """The spec of ``annotations:``; copies have the hub cluster as their source, and ``defaults`` apply to them."""
+    """The spec of ``annotations:``; not enabled if the section is missing.
+
+    Copies have the hub cluster as their source, with the file's ``defaults``. That source is built from an example
+    service, so that copies follow the same rules as written services.
+    """
     if entry is None or not entry.enabled:
         return AnnotationPolicy()
     rules = tuple(CopyRule(rule.from_, tuple(rule.to)) for rule in entry.allow or ())

@@ -1,7 +1,7 @@
-"""Checks of clusters.yaml that look at several keys or entries: names, references, combinations.
+"""Checks of clusters.yaml that need several keys or entries: names, references, combinations.
 
-They work on the plain data and tolerate anything in it, so that one run reports these problems together with those of
-single values.
+They work on the plain data and accept any types in it, so that one run reports these problems together with problems of
+single values (:mod:`hub.registry.explain`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COPY_HINT = "such as provider: {name: service-copy, config: {namespace: …, na
 
 
 def entries(data: Raw, section: str, report: Report) -> Iterator[tuple[KeyPath, Raw]]:
-    """Path and data of each entry of ``clusters`` or ``services``; reports entries that are not mappings."""
+    """Yields path and data of each entry of ``clusters`` or ``services``; reports entries that are not mappings."""
     listed = data.get(section, [])
     if not isinstance(listed, list):
         if listed is not None:
@@ -38,9 +38,10 @@ def entries(data: Raw, section: str, report: Report) -> Iterator[tuple[KeyPath, 
 
 
 def check(data: Raw, report: Report) -> Selection:
-    """Report every broken rule of the whole file; returns its clusters, ready for selectors.
+    """Report every violation in the whole file; returns the :class:`Selection` of its clusters.
 
-    Call it after the check of single values: a selector must count clusters whose labels could not be read.
+    Call it after the validation of single values: ``report`` must then contain the broken clusters, since selectors
+    treat clusters with unreadable labels as selected.
     """
     clusters = list(entries(data, "clusters", report))
     services = list(entries(data, "services", report))
@@ -64,11 +65,13 @@ def check(data: Raw, report: Report) -> Selection:
 
 
 def _broken(clusters: list[tuple[KeyPath, Raw]], report: Report) -> Iterator[str]:
+    """Names of the clusters with a reported problem."""
     broken = report.broken_entries()
     return (name for path, entry in clusters if path in broken and isinstance(name := entry.get("name"), str))
 
 
 def _unique(listed: list[tuple[KeyPath, Raw]], report: Report) -> None:
+    """Report entries that have the same name; this rejects the whole file."""
     first: dict[tuple[Any, ...], KeyPath] = {}
     for path, entry in listed:
         name = tuple(entry.get(part) for part in _ENTRY_KEYS[str(path[0])])
@@ -88,6 +91,7 @@ def _owners(data: Raw, report: Report) -> None:
 
 
 def _formerly(clusters: list[tuple[KeyPath, Raw]], selection: Selection, report: Report) -> None:
+    """Report former names that are in use or that two clusters claim."""
     claimed: dict[str, KeyPath] = {}
     for entry_path, cluster in clusters:
         for path, old in _items(cluster, "formerly", entry_path):
@@ -162,7 +166,10 @@ def _views(data: Raw, selection: Selection, report: Report) -> None:
 
 
 def _health(path: KeyPath, layer: Raw, report: Report) -> None:
-    """Report keys that this section's mode does not use; a mode in another layer is not known here."""
+    """Report keys of ``health`` that do not fit together.
+
+    Keys that the mode does not use are reported only if the mode is written in the same section.
+    """
     health = layer.get("health")
     if not isinstance(health, dict):
         return
@@ -207,6 +214,7 @@ def _selector(at: KeyPath, selector: Raw, source: Raw, selection: Selection, rep
 
 
 def _one_of(path: KeyPath, mapping: Raw, keys: tuple[str, str], report: Report) -> None:
+    """Report a mapping that has both keys or neither."""
     present = [name for name in keys if name in mapping]
     if len(present) == 2:
         hint = f"keep one of {' and '.join(keys)}"
@@ -216,6 +224,7 @@ def _one_of(path: KeyPath, mapping: Raw, keys: tuple[str, str], report: Report) 
 
 
 def _items(mapping: Raw, name: str, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+    """Yields path and data of each item of the list ``mapping[name]``; nothing if it is not a list."""
     listed = mapping.get(name)
     if isinstance(listed, list):
         for index, item in enumerate(listed):

@@ -1,4 +1,4 @@
-"""What changed between two registries: a pure comparison of specs."""
+"""Compares two registries: which specs a reload must touch. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Changes(msgspec.Struct, Generic[K], frozen=True):
     """The entries of one section that a reload must touch; entries in none of the sets are unchanged.
 
     Attributes:
-        added: new, and valid.
-        removed: no longer in the file; an entry that became invalid is not removed.
-        changed: valid with another spec than before, or valid now and broken before.
-        broken: broken now, and before it was valid, absent, or broken in another way; it is frozen and reported.
+        added: new and valid.
+        removed: no longer in the file; an entry that became invalid does not count as removed.
+        changed: valid, and either its spec has changed or it was broken before.
+        broken: newly broken (before valid or absent), or broken for another reason than before; frozen and reported.
     """
 
     added: frozenset[K]
@@ -35,12 +35,12 @@ class Changes(msgspec.Struct, Generic[K], frozen=True):
 
 
 class RegistryDiff(msgspec.Struct, frozen=True):
-    """What a reload must touch.
+    """Everything that a reload must touch.
 
     Attributes:
         clusters: by name.
-        targets: by key; a target also changes with what its clusters and the defaults say.
-        settings: owner, previous owners, denied networks or folder differ: every target is concerned.
+        targets: by key; includes targets that changed because their clusters or the defaults changed.
+        settings: whether owner, previous owners, denied networks or folder differ, which concerns every target.
     """
 
     clusters: Changes[str]
@@ -53,7 +53,7 @@ class RegistryDiff(msgspec.Struct, frozen=True):
 
 
 def diff(old: Registry, new: Registry) -> RegistryDiff:
-    """Compare by value: equal specs are untouched, whatever else changed in the file."""
+    """Compare two registries by the values of their specs, not by the text of the file."""
     return RegistryDiff(
         clusters=_changes(old.clusters, old.broken_clusters, new.clusters, new.broken_clusters),
         targets=_changes(old.targets, old.broken_targets, new.targets, new.broken_targets),
@@ -63,9 +63,9 @@ def diff(old: Registry, new: Registry) -> RegistryDiff:
 
 
 def reuse(old: Registry, new: Registry) -> Registry:
-    """The new registry, with the old registry's specs wherever they are equal.
+    """The new registry, with the old registry's objects for all specs that are equal.
 
-    Results that were computed from these specs stay valid by identity, and the old registry does not stay in memory.
+    So results that are cached by the identity of these specs stay valid. The rest of the old registry is not kept.
     """
     clusters = {name: _same(old.clusters.get(name), spec) for name, spec in new.clusters.items()}
     targets = {key: _same_target(old.targets.get(key), spec) for key, spec in new.targets.items()}

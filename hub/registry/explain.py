@@ -1,6 +1,6 @@
-"""What pydantic found, in the words of somebody who edits clusters.yaml.
+"""Translates pydantic's validation errors into messages for users who edit clusters.yaml.
 
-Maps each error to the path and place in the file, and suggests the key or value that was probably meant.
+Each message has its place in the file, and a suggestion if the intended key or value can be guessed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _WORD = re.compile(r"[A-Za-z0-9./_-]{1,64}")
 
 
 def validate(model: type[M], data: object, path: KeyPath, report: Report, known: Iterable[str] = ()) -> M | None:
-    """A model of ``data`` (found at ``path``), or None with every error in ``report``.
+    """Validate plain data; returns None, with every error in ``report``, if it is not valid.
 
     Args:
-        model: what the data should be.
+        model: the model that the data must match.
         data: plain YAML data.
-        path: where the data is in the file.
-        report: receives the errors, except for places that it already covers.
-        known: keys to suggest in addition to the model's own.
+        path: the place of the data in the file.
+        report: receives the errors, except at places that have a problem already.
+        known: further keys of the same mapping, for suggestions.
     """
     try:
         return model.model_validate(data)
@@ -84,6 +84,7 @@ def _explain(
 
 
 def _limit(code: str, value: object, context: Mapping[str, Any]) -> tuple[str, str]:
+    """Message and hint for a value of the right type that violates a limit, and for unknown error codes."""
     match code:
         case "greater_than_equal":
             return f"must be at least {context['ge']}, not {shown(value)}", ""
@@ -131,7 +132,10 @@ def _section_hint(model: type[BaseModel] | None, value: object) -> str:
 
 
 def _in_data(data: object, loc: tuple[str | int, ...], *, missing: bool) -> KeyPath:
-    """The part of pydantic's location that exists in the file; pydantic adds names of its own to it."""
+    """The parts of pydantic's location that exist in the data; pydantic inserts names of its own.
+
+    With ``missing`` the last part is kept, although the data lacks this key.
+    """
     path: list[str | int] = []
     for number, part in enumerate(loc):
         inside = (isinstance(data, dict) and part in data) or (

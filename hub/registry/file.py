@@ -1,6 +1,6 @@
-"""The registry as a file: reads its bytes within limits, and holds the result of an accepted file.
+"""Reads the bytes of a registry file, and defines the result of loading one.
 
-Imports neither YAML nor pydantic: the running hub has the content checked in another process
+This module must not import YAML or pydantic: the running hub checks the content in another process
 (:mod:`hub.registry.isolated`).
 """
 
@@ -23,9 +23,9 @@ class Loaded:
     """An accepted file.
 
     Attributes:
-        registry: the file's content; broken entries are listed in it, not dropped.
-        problems: what is wrong inside entries, in file order; empty for a clean file.
-        content: the file's bytes, if the caller wants to keep them.
+        registry: the file's content; broken entries are listed in it as broken.
+        problems: problems inside entries, in file order; empty if there are none.
+        content: the file's bytes; b"" if the loader did not set them.
     """
 
     registry: Registry
@@ -34,7 +34,7 @@ class Loaded:
 
 
 def read(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a registry file.
+    """Read the bytes of a registry file.
 
     Raises:
         RegistryError: the file cannot be read, is not a regular file, or is larger than 4 MiB.

@@ -1,8 +1,8 @@
-"""Checks a registry in another process.
+"""Checks a registry in a separate process.
 
-Anybody who may edit the file chooses its content. In another process the content cannot use up the hub's memory or
-time, and the libraries that check it (YAML and pydantic: 0.25 s to import, 20 MB) neither delay the start of the hub,
-which goes on meanwhile on another core, nor stay in its memory.
+The file's content is not trusted: everyone who may edit the file could make its check expensive. In a separate process
+the check cannot use up the hub's memory or time. Its libraries (YAML and pydantic: 0.25 s to import, 20 MB) do not
+delay the start of the hub, which continues on another core, and do not stay in the hub's memory.
 
     python -m hub.registry.isolated PATH < content > outcome
 """
@@ -25,25 +25,27 @@ from hub.errors import Problem, RegistryError
 from hub.registry.file import Loaded, read, refusal
 
 SECONDS: Final = 30
-"""Longest check of one file; 500 clusters and 2,000 services take 1 s."""
+"""Timeout of the check of one file; 500 clusters and 2,000 services take 1 s."""
 CPU_SECONDS: Final = 20
-"""CPU time for one file; less than ``SECONDS``, to tell content that costs too much from a machine that is too busy."""
+"""Limit of CPU time for one file; below ``SECONDS``, to tell content that is too expensive from a busy machine."""
 CPU_GRACE: Final = 5
-"""CPU seconds from SIGXCPU (too much CPU time) to SIGKILL. The kernel also sends SIGKILL when memory runs out, which
-says nothing about the content."""
+"""CPU seconds between SIGXCPU and SIGKILL, so that the process ends by SIGXCPU when it exceeds its CPU time.
+
+So SIGKILL has another cause, most likely that the machine ran out of memory, and says nothing about the content.
+"""
 REASON: Final = 200
-"""Most characters of the process's own reason for its end that are quoted."""
+"""Most characters that are quoted of the last line that a failed process wrote to stderr."""
 MEMORY: Final = 1 << 30
-"""Address space of the process; 500 clusters and 2,000 services take 200 MB."""
+"""Limit of the process's address space in bytes; 500 clusters and 2,000 services take 200 MB."""
 
 
 NO_PLUGINS: Final = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
-"""Environment of the process: pydantic does not search all installed distributions for pydantic plugins.
+"""Environment of the process: keeps pydantic from searching all installed distributions for plugins, which is slow.
 https://docs.pydantic.dev/latest/concepts/plugins/"""
 
 
 class Unchecked(RegistryError):
-    """The file may be good, but there was no process, not enough time or not enough memory to check it."""
+    """The file could not be checked for lack of a process, time or memory. It may be valid, so check it again later."""
 
 
 def _unchecked(path: str, message: str) -> Unchecked:
@@ -51,7 +53,9 @@ def _unchecked(path: str, message: str) -> Unchecked:
 
 
 class Check:
-    """A check under way. Start it early and ask for the outcome late: a thread hands over the content meanwhile.
+    """A check that runs in another process from the constructor on; :meth:`outcome` waits for its result.
+
+    A thread passes the content to the process, so the caller can do other work before it calls :meth:`outcome`.
 
     Args:
         content: the file's bytes.
@@ -64,7 +68,7 @@ class Check:
     def __init__(self, content: bytes, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
         self._content = content
-        # -P: modules in the folder that the hub was started in are not imported.
+        # -P: do not import modules from the current folder.
         command = [sys.executable, "-P", "-m", "hub.registry.isolated", self._path]
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -87,10 +91,10 @@ class Check:
             raise _unchecked(self._path, f"could not be checked: no thread can be started: {error}") from error
 
     def _converse(self) -> None:
-        """Hand over the content and take the answer, in a thread: either side blocks when a pipe is full."""
+        """Write the content and read the answer. Runs in a thread, since both block while a pipe is full."""
         try:
             self._answer.set_result(self._process.communicate(self._content, timeout=SECONDS))
-        except BaseException as error:  # noqa: BLE001 - is raised where the outcome is asked for
+        except BaseException as error:  # noqa: BLE001 - outcome() raises it
             self._answer.set_exception(error)
 
     def outcome(self) -> Loaded:
@@ -121,25 +125,30 @@ class Check:
 
 
 def begin(path: str | os.PathLike[str], content: bytes | None = None) -> Check:
-    """Read a file and start checking it; ``content`` replaces reading the file.
+    """Start the check of a file.
+
+    Args:
+        path: of the file.
+        content: the file's bytes; None = read the file.
 
     Raises:
-        RegistryError: the file cannot be read.
+        RegistryError: the file cannot be read, or no process or thread can be started (Unchecked).
     """
     return Check(read(path) if content is None else content, path)
 
 
 def loads(content: bytes, path: str | os.PathLike[str]) -> Loaded:
-    """Check content and wait for the outcome. Blocking.
+    """Check content in another process and wait for the outcome. Blocking.
 
     Raises:
+        Unchecked: the content could not be checked.
         RegistryError: the file cannot be used at all.
     """
     return Check(content, path).outcome()
 
 
 def main() -> None:
-    """The process: bytes on stdin, a pickled :class:`Loaded` or the problems on stdout."""
+    """Run as the checking process: read bytes from stdin, write a pickled :class:`Loaded` or tuple of problems."""
     gc.disable()  # the process is short-lived and its memory limited; garbage collection would take a tenth of its time
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + CPU_GRACE))

@@ -1,9 +1,9 @@
-"""Reads clusters.yaml, and reports all of its problems at once.
+"""Loads clusters.yaml, and reports all of its problems at once.
 
 A problem inside one entry of ``clusters:`` or ``services:`` breaks only that entry: the registry lists it as broken,
-which freezes it. Any other problem rejects the whole file: YAML that does not parse, another format version, duplicate
-names, an entry without a usable name, a problem outside of entries. A file that does not identify its entries cannot
-say whose endpoints are to be removed.
+and its slices are frozen. Any other problem rejects the whole file: YAML that does not parse, another format version,
+duplicate names, an entry without a valid name, a problem outside of entries. If a file does not identify all of its
+entries, the hub cannot tell which endpoints it removes.
 """
 
 from __future__ import annotations
@@ -41,10 +41,14 @@ def load(path: str | os.PathLike[str]) -> Loaded:
 
 
 def loads(content: bytes, path: str | os.PathLike[str]) -> Loaded:
-    """Check a registry's bytes; messages name them by ``path``, and relative paths start at its folder.
+    """Check the bytes of a registry file.
+
+    Args:
+        content: the file's bytes.
+        path: the file's name in messages; relative paths in the file start at its folder.
 
     Raises:
-        RegistryError: as :func:`load`.
+        RegistryError: as for :func:`load`.
     """
     file = os.fspath(path)
     report = Report(file)
@@ -56,7 +60,7 @@ def loads(content: bytes, path: str | os.PathLike[str]) -> Loaded:
 
 
 def _data(content: bytes, report: Report) -> Mapping[str, Any] | None:
-    """The file's top-level mapping; None, with a problem reported, if the format is not ours."""
+    """The file's top-level mapping; None, with a problem reported, if it is not a registry of version 1."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -82,11 +86,13 @@ def _data(content: bytes, report: Report) -> Mapping[str, Any] | None:
 
 
 def _byte_place(content: bytes, offset: int) -> tuple[int, int]:
+    """Line and column, 1-based, of a byte in content that is not valid UTF-8."""
     before = content[:offset].decode("utf-8-sig", errors="replace")
     return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
 def _registry(data: Mapping[str, Any], report: Report, folder: Path, content: bytes) -> Registry | None:
+    """The registry of the file's data, with all problems in ``report``; None if a problem rejects the whole file."""
     _nothing(data, (), report)
     notyet.refuse(data, report)
     head = validate(
@@ -128,7 +134,10 @@ def _registry(data: Mapping[str, Any], report: Report, folder: Path, content: by
 def _frozen(
     data: Mapping[str, Any], broken: Mapping[KeyPath, tuple[Problem, ...]]
 ) -> tuple[dict[str, str], dict[TargetKey, str], frozenset[str]]:
-    """Broken clusters and targets with their problems, and the cluster names whose slices must not change."""
+    """Broken clusters and broken targets with their problems as text, and the cluster names whose slices are frozen.
+
+    The frozen names are the names and former names of the broken clusters.
+    """
     clusters: dict[str, str] = {}
     targets: dict[TargetKey, str] = {}
     names: set[str] = set()
@@ -144,7 +153,7 @@ def _frozen(
 
 
 def _entries(data: Mapping[str, Any], section: str, report: Report) -> dict[KeyPath, models.Layer]:
-    """The valid models of one section, by path."""
+    """The valid entries of one section as models, by path; problems go into ``report``."""
     model: type[models.Cluster | models.Service] = models.Cluster if section == "clusters" else models.Service
     found: dict[KeyPath, models.Layer] = {}
     listed = data.get(section)
@@ -157,7 +166,7 @@ def _entries(data: Mapping[str, Any], section: str, report: Report) -> dict[KeyP
 
 
 def _nothing(value: object, path: KeyPath, report: Report) -> None:
-    """Report keys and list entries without a value; a provider's own configuration may have them."""
+    """Report keys and list items without a value (null), except inside a provider's ``config``."""
     if report.covers(path):
         return
     if value is None:
@@ -172,6 +181,7 @@ def _nothing(value: object, path: KeyPath, report: Report) -> None:
 
 
 def _former_names(raw: Mapping[str, Any]) -> frozenset[str]:
+    """The names in ``formerly`` of a broken entry; a single text where a list is needed counts as a name."""
     listed = raw.get("formerly")
     names = listed if isinstance(listed, list) else [listed]
     return frozenset(name for name in names if isinstance(name, str))

@@ -1,8 +1,8 @@
-"""clusters.yaml as pydantic models: every key, its type, its limits, its description.
+"""clusters.yaml as pydantic models: every key with its type, limits and description.
 
-Validation and the JSON Schema both come from these models. The defaults are in :mod:`hub.registry.spec`: precedence
-between layers needs to know which keys were written (``model_fields_set``). Rules that look at several keys are in
-:mod:`hub.registry.checks`, keys of later versions in :mod:`hub.registry.notyet`.
+Validation and the JSON Schema both come from these models. The defaults that apply are in :mod:`hub.registry.spec`,
+since merging the layers needs to know which keys were written (``model_fields_set``). Rules that need several keys are
+in :mod:`hub.registry.checks`, keys of later versions in :mod:`hub.registry.notyet`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ StatusRange = Annotated[
 
 
 def optional(description: str, default: JsonValue = None, **more: Any) -> Any:
-    """An optional key; ``default`` is its default as a user would write it."""
+    """An optional key. ``default`` is the default of :mod:`hub.registry.spec` as users would write it, for the docs."""
     extra: dict[str, JsonValue] = {} if default is None else {"default": default}
     return Field(default=None, description=description, json_schema_extra=extra, **more)
 

@@ -1,6 +1,6 @@
-"""Keys of clusters.yaml whose capability this version lacks: reported as such, never ignored.
+"""Reports keys of clusters.yaml for features that this version lacks, instead of ignoring the keys.
 
-When a capability is built, its line leaves :data:`NOT_YET`; nothing else changes here.
+To implement a feature, remove its line from :data:`NOT_YET`; nothing else changes here.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class NotYet(NamedTuple):
     """Why a key is refused.
 
     Attributes:
-        what: the missing capability, as the subject of a sentence.
-        unless: values that are accepted because they ask for nothing.
+        what: the missing feature, as the subject of a sentence.
+        unless: values that are accepted, since they turn the feature off.
     """
 
     what: str
@@ -26,11 +26,11 @@ class NotYet(NamedTuple):
 NOT_YET: Final[Mapping[str, NotYet]] = {
     "services[].drain": NotYet("draining", unless=("0s", "0")),
 }
-"""Path of a key (``[]`` = every entry of a list) -> what is missing."""
+"""Path of a key (``[]`` = every item of a list) -> the missing feature."""
 
 
 def refuse(data: Mapping[str, object], report: Report) -> None:
-    """Report every written key of :data:`NOT_YET` in a whole file's data."""
+    """Report every key of :data:`NOT_YET` that is written in the file."""
     for pattern, missing in NOT_YET.items():
         for path, value in _matches(data, pattern.replace("[]", ".[]").split("."), ()):
             if value not in missing.unless:
@@ -39,6 +39,7 @@ def refuse(data: Mapping[str, object], report: Report) -> None:
 
 
 def _matches(value: object, pattern: list[str], path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
+    """Yields path and value of everything below ``value`` that a pattern matches."""
     if not pattern:
         yield path, value
     elif pattern[0] == "[]":

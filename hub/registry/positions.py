@@ -1,8 +1,8 @@
-"""Turns YAML text into plain data with the place of every value.
+"""Parses YAML text into plain data, with the line and column of every value.
 
-Reads libyaml's events with an explicit stack. Anchors, aliases, tags, repeated keys and further documents are refused,
-and depth and number of values are bounded, so that a hostile file costs little. Plain scalars follow the core schema of
-YAML 1.2 (as editors do), not 1.1: ``off``, ``no``, ``on`` and ``12:30`` are text.
+The parser builds the data from libyaml's events, with an explicit stack. It refuses anchors, aliases, tags, repeated
+keys and further documents, and limits the depth and the number of values, so that a hostile file costs little. Plain
+scalars follow the core schema of YAML 1.2 (as editors do), not 1.1: ``off``, ``no``, ``on`` and ``12:30`` are text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hub.registry.report import KeyPath, Report
 MAX_DEPTH: Final = 32
 """Deepest nesting; sensible provider configurations need much less."""
 MAX_VALUES: Final = 500_000
-"""Values in one file: a 4 MiB file of 10,000 services has about 250,000; each costs some 300 bytes here."""
+"""Most values in one file. 10,000 services have about 250,000; each value takes some 300 bytes while parsing."""
 
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
@@ -30,7 +30,7 @@ _NUMERIC: Final = frozenset("+-.0123456789")
 
 
 class _Frame:
-    """A mapping or list being filled."""
+    """A mapping or list whose items are being read."""
 
     __slots__ = ("items", "key", "key_place", "path")
 
@@ -42,13 +42,14 @@ class _Frame:
 
 
 class _Stop(Exception):
-    """Stop reading; the reason is in the report."""
+    """Ends the parsing; the reason is in the report."""
 
 
 def parse(text: str, report: Report) -> object:
-    """The data of the file's only document; problems go into ``report``.
+    """Parse the file's only document into plain data.
 
-    Fills ``report.places``. Returns None if the text cannot be read as YAML.
+    Problems go into ``report``, and the places of all values into ``report.places``. Returns None if the text cannot be
+    read as YAML, or is empty.
     """
     builder = _Builder(report)
     try:
@@ -70,12 +71,13 @@ def parse(text: str, report: Report) -> object:
 
 
 def _place(text: str, offset: int) -> tuple[int, int]:
-    """Line and column of a byte offset."""
+    """Line and column, 1-based, of a byte offset in the text's UTF-8."""
     before = text.encode()[:offset].decode(errors="ignore")
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
 
 def _hint(text: str, line: int, column: int) -> str:
+    """A hint for a YAML error, from the character at its place; "" if there is none."""
     lines = text.split("\n")
     found = lines[line - 1][column - 1 : column] if 0 < line <= len(lines) else ""
     return {
@@ -87,7 +89,7 @@ def _hint(text: str, line: int, column: int) -> str:
 
 
 class _Builder:
-    """Builds data from events and notes the place of each value."""
+    """Builds plain data from YAML events and records the place of each value."""
 
     def __init__(self, report: Report) -> None:
         self.root: object = None
@@ -97,7 +99,7 @@ class _Builder:
         self._documents = 0
 
     def take(self, event: Any) -> None:
-        """Handle one event."""
+        """Process the next event."""
         kind = type(event)
         if kind is yaml.ScalarEvent:
             self._scalar(event)
@@ -155,7 +157,7 @@ class _Builder:
         self._stack.append(_Frame(items, path))
 
     def _value(self, event: Any, value: object) -> KeyPath:
-        """Add a value to its mapping or list, and note its place."""
+        """Add a value to the mapping or list being read and record its place; returns its path."""
         mark = event.start_mark
         line, column = mark.line + 1, mark.column + 1
         if not self._stack:
@@ -184,6 +186,7 @@ class _Builder:
         return path
 
     def _decorated(self, event: Any, path: KeyPath) -> None:
+        """Report the event's anchor and tag."""
         if event.anchor is not None:
             self._refuse(event, path, f"has an anchor (&{event.anchor[:63]})", "write the value out where it is needed")
         if event.tag is not None:
@@ -195,7 +198,7 @@ class _Builder:
 
 
 def _number(text: str) -> object:
-    """A number of YAML's core schema that JSON can represent; otherwise the text."""
+    """The number that the text is in YAML's core schema, if JSON can represent it; otherwise the text."""
     if _INT.fullmatch(text):
         return int(text)
     if _FLOAT.fullmatch(text) and any(sign in text for sign in ".eE"):

@@ -1,4 +1,4 @@
-"""The reference of clusters.yaml in Markdown, from the JSON Schema.
+"""Generates the reference of clusters.yaml in Markdown from the JSON Schema.
 
 Run ``python -m hub.registry.reference`` in the repository's root to write both generated files:
 docs/reference/clusters-yaml.md and docs/schema/clusters.schema.json. A test checks that they are current.
@@ -48,7 +48,7 @@ models that load the file.
 
 
 def text() -> str:
-    """The whole page."""
+    """The Markdown of the whole page."""
     made = schema.schema()
     defined: dict[str, Any] = made["$defs"]
     parts = [_INTRO, "## The file\n", *_table(made)]

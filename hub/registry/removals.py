@@ -1,12 +1,13 @@
-"""Which entries the registry dropped, and whether their slices may be removed: a mass removal waits for approval.
+"""Finds the entries that the registry dropped, and withholds a mass removal of their slices until it is approved.
 
 A file that drops more than one entry and more than a fifth of the endpoints is more often a mistake (a template that
-came out half empty, the file of another environment) than an intention. Slices that such a file would remove stay until
-an operator approves the removal; everything else in the file takes effect. Our slices show what was dropped: they name
-a Service or a source cluster that the registry lacks. So a hub that starts decides like one that reloads, and every
-replica computes the same hash for an approval. A withheld removal is also noted beside the last accepted registry and
-on the Lease. Otherwise endpoints that the same file adds could make the removal's share small enough to be allowed
-after a restart, or for a replica that decides later.
+came out half empty, the file of another environment) than an intention. The slices that such a file would remove stay
+until an operator approves the removal; everything else in the file takes effect.
+
+An entry was dropped if our slices name a Service or a source cluster that the registry lacks. So a hub that starts
+decides like one that reloads, and every replica computes the same hash for an approval. A withheld removal is also
+recorded next to the last accepted registry and on the Lease. Without that record, endpoints that the same file adds
+could make the removal's share small enough to be allowed, after a restart or for a replica that decides later.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ SHARE: Final = 0.2
 
 
 class Dropped(NamedTuple):
-    """What is published although the registry does not ask for it.
+    """The entries that the registry dropped while slices of them still exist.
 
     Attributes:
-        entries: entry -> number of endpoints that go with it, each endpoint counted once.
-        total: number of endpoints of this hub.
+        entries: entry -> number of endpoints that its removal would remove. An endpoint whose Service and cluster were
+            both dropped counts for the Service only.
+        total: number of all endpoints in our slices.
     """
 
     entries: dict[str, int]
@@ -39,17 +41,19 @@ class Dropped(NamedTuple):
 
 
 def dropped(registry: Registry, slices: Iterable[Slice]) -> Dropped:
-    """Compare our slices with the registry; broken and frozen entries and former names do not count as dropped.
+    """Compare our slices with the registry.
 
-    Copies that a Service no longer asks for by annotation do not count either: the file did not drop them.
+    Broken entries, frozen clusters and former names do not count as dropped, nor do copies that a Service no longer
+    asks for by annotation: the file did not drop them. A Service with policy upsert-only keeps its endpoints, so a
+    dropped cluster does not count for it.
     """
-    former = {name for each in registry.clusters.values() for name in each.formerly}
+    former = {name for cluster in registry.clusters.values() for name in cluster.formerly}
     kept = registry.clusters.keys() | registry.broken_clusters.keys() | registry.frozen_names | former | {""}
     entries: dict[str, int] = {}
     total = 0
-    for each in slices:
-        total += len(each.endpoints)
-        target, name = each.target, each.cluster
+    for slice_ in slices:
+        total += len(slice_.endpoints)
+        target, name = slice_.target, slice_.cluster
         if target in registry.broken_targets or target in registry.withdrawn or name in registry.frozen_names:
             continue
         gone = [cluster_entry(name)] if name not in kept else []
@@ -61,26 +65,26 @@ def dropped(registry: Registry, slices: Iterable[Slice]) -> Dropped:
         for entry in gone:
             entries.setdefault(entry, 0)
         if gone:
-            entries[gone[0]] += len(each.endpoints)
+            entries[gone[0]] += len(slice_.endpoints)
     return Dropped(entries, total)
 
 
 def digest(entries: Iterable[str]) -> str:
-    """What an approval names: all entries that are gone."""
+    """The hash that approves the removal of these entries."""
     return approval_hash("registry", sorted(entries))
 
 
 class Removals:
-    """Decides once per registry, and again for entries that turn up later.
+    """Decides which removals are withheld: once per registry, and again when further dropped entries appear.
 
-    An entry that was allowed to go stays allowed, whatever happens to the others. A withheld entry stays withheld even
-    when endpoints that the same file added make its share smaller.
+    An entry whose removal was allowed stays allowed, whatever happens to the others. A withheld entry stays withheld
+    even when endpoints that the same file added make its share smaller.
 
     Args:
-        slices: our slices, for a registry.
-        approvals: the hashes that are approved now.
+        slices: returns our slices, for a registry.
+        approvals: returns the hashes that are approved now.
         flags: options that ``hub approve`` needs to find this hub's approvals.
-        warned: whether another replica withholds a removal now.
+        warned: returns whether another replica withholds a removal now.
     """
 
     def __init__(
@@ -95,7 +99,7 @@ class Removals:
         self._flags = flags
         self._warned = warned
         self._heeded = False
-        """Whether another replica withheld a removal at the last decision."""
+        """The value of ``warned`` at the last call of :meth:`judge`."""
         self._registry: Registry | None = None
         self._known: set[str] = set()
         self._allowed: set[str] = set()
@@ -104,10 +108,11 @@ class Removals:
         self._inherited = False
 
     def reread(self, *, withheld: bool = False) -> None:
-        """Decide again when asked next: another replica may have written since.
+        """Decide again at the next call, since another replica may have written slices meanwhile.
 
         Args:
-            withheld: that replica withheld a removal. Whatever is dropped now is withheld, however small its share.
+            withheld: whether that replica withheld a removal. If so, the next decision withholds the dropped entries
+                however small their share.
         """
         self._registry = None
         if withheld:
@@ -116,11 +121,14 @@ class Removals:
 
     @property
     def found(self) -> RegistryHeld | None:
-        """What the last decision withheld; decides nothing."""
+        """The removal that the last decision withheld; does not decide again."""
         return self._withheld
 
     def judge(self, registry: Registry) -> RegistryHeld | None:
-        """What is withheld under this registry. Call it before any other decision under the registry."""
+        """Decide if needed; returns the removal that is withheld under this registry, or None.
+
+        Call it before any other decision under the registry.
+        """
         withheld = self._withheld
         if (warned := self._warned()) and not self._heeded:
             self.reread(withheld=True)
@@ -142,6 +150,7 @@ class Removals:
         return approved_of(self._issued, self._approvals())
 
     def _look(self, registry: Registry) -> None:
+        """Decide which of the dropped entries are withheld."""
         found = dropped(registry, self._slices(registry))
         gone = found.entries.keys()
         self._registry = registry
@@ -152,7 +161,7 @@ class Removals:
         if approved:
             log.warning("registry: approved: %s may go", ", ".join(sorted(approved)))
         rest -= approved
-        endpoints = sum(found.entries[each] for each in rest)
+        endpoints = sum(found.entries[entry] for entry in rest)
         before = set(self._withheld.entries if self._withheld is not None else ())
         much = endpoints > SHARE * found.total or bool(before & rest) or self._inherited or self._heeded
         self._inherited = False

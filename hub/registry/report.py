@@ -1,7 +1,7 @@
 """Collects all problems of one clusters.yaml with their places.
 
-Every check adds to a :class:`Report` and goes on; at the end the loader decides whether a problem rejects the whole
-file or breaks one entry.
+Every check adds its problems to a :class:`Report` and continues. At the end the loader asks the report whether the
+whole file is rejected or which entries are broken.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from hub.errors import Problem, one_line
 
 KeyPath = tuple[str | int, ...]
-"""Where a value is: ``("clusters", 2, "provider", "name")``."""
+"""The keys and list indexes that lead to a value: ``("clusters", 2, "provider", "name")``."""
 
 Place = tuple[int, int, int, int]
-"""Line and column of a value, then of its key (or of the value again, in a list); 1-based."""
+"""Line and column of a value, then line and column of its key (in a list: of the value again); 1-based."""
 
 MAX_PROBLEMS = 1000
-"""Nobody reads more, and a hostile file could fill the memory with them."""
+"""Most problems in a report; users do not read more, and a hostile file could fill the memory with them."""
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
@@ -31,7 +31,7 @@ class Report:
 
     Attributes:
         file: the path as the user gave it.
-        places: where each value of the file is; filled by the parser.
+        places: the place of each value in the file; the parser fills it.
     """
 
     file: str
@@ -43,16 +43,16 @@ class Report:
         """Report a problem at ``path``.
 
         Args:
-            path: the value's; line and column are those of the value, or of the nearest enclosing value with a place.
+            path: of the value; line and column are those of the value, or of the nearest enclosing value with a place.
             message: one sentence without a final stop.
-            hint: the next step.
-            on_key: point at the key instead of the value.
-            fatal: reject the whole file, even for a problem inside an entry.
+            hint: what the user should do; "" = no hint.
+            on_key: report the place of the key instead of the value's.
+            fatal: reject the whole file even if the problem is inside an entry.
         """
         self.add_at(path, *self._line_and_column(path, on_key=on_key), message, hint, fatal=fatal)
 
     def _line_and_column(self, path: KeyPath, *, on_key: bool = False) -> tuple[int, int]:
-        """Of a value, or of its key; of the nearest enclosing value where ``path`` has no place of its own."""
+        """Line and column of a value or its key; of the nearest enclosing value if ``path`` has no place."""
         known = path
         while known and known not in self.places:
             known = known[:-1]
@@ -68,13 +68,16 @@ class Report:
         """Report a problem at a known place."""
         if len(self._found) >= MAX_PROBLEMS:
             path, line, column, message, hint, fatal = (), 0, 0, "has more problems than are listed here", "", True
-        # Keys, tags and values are quoted as they stand in the file.
+        # Messages quote keys, tags and values of the file, which may contain line breaks.
         problem = Problem(self.file, line, column, one_line(written(path)), one_line(message), one_line(hint))
         self._found.setdefault((path, message), (problem, fatal))
         self._paths.add(path)
 
     def covers(self, path: KeyPath) -> bool:
-        """Whether ``path`` or a value around it has a problem already; the file and whole entries do not count."""
+        """Whether ``path`` or an enclosing value has a problem already.
+
+        Problems of the whole file or of a whole entry do not count.
+        """
         enclosing = (path[:length] for length in range(1, len(path) + 1))
         return any(part in self._paths and not is_entry(part) for part in enclosing)
 
@@ -84,7 +87,7 @@ class Report:
         return tuple(sorted(problem for problem, _ in self._found.values()))
 
     def broken_entries(self) -> dict[KeyPath, tuple[Problem, ...]]:
-        """Entries (``("clusters", 2)``) that have problems, with these in file order."""
+        """Path of an entry (``("clusters", 2)``) -> its problems in file order, for all entries that have any."""
         found: dict[KeyPath, list[Problem]] = {}
         for (path, _), (problem, _) in self._found.items():
             if is_entry(path[:2]):
@@ -103,12 +106,15 @@ def is_entry(path: KeyPath) -> bool:
 
 
 def _inside_entry(path: KeyPath) -> bool:
-    """Whether a problem breaks only its entry. One in the entry's name does not: without a name it cannot be frozen."""
+    """Whether a problem breaks only its entry.
+
+    A problem of the entry's name rejects the whole file, since an entry without a name cannot be frozen.
+    """
     return is_entry(path[:2]) and (len(path) == 2 or path[2] not in ("name", "namespace"))
 
 
 def written(path: KeyPath) -> str:
-    """A path in the user's notation: ``clusters[2].provider.name``."""
+    """The path as text for users: ``clusters[2].provider.name``."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -121,11 +127,11 @@ def written(path: KeyPath) -> str:
 
 
 def did_you_mean(word: object, known: Iterable[str], otherwise: str = "") -> str:
-    """A hint with the closest known word, ignoring case; ``otherwise`` if none is close."""
+    """A hint that suggests the most similar known word, ignoring case; ``otherwise`` if none is similar."""
     folded = {candidate.casefold(): candidate for candidate in sorted(known)}
     close = difflib.get_close_matches(str(word)[:NAME_CUT].casefold(), folded, n=1, cutoff=0.6)
     return f"did you mean {folded[close[0]]}" if close else otherwise
 
 
 NAME_CUT = 100
-"""Characters of a word that are compared: difflib is quadratic."""
+"""Only this many characters of a word are compared, since difflib takes quadratic time."""

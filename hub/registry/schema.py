@@ -1,7 +1,7 @@
-"""The JSON Schema of clusters.yaml (draft 2020-12) for editors, made of the models that load the file.
+"""Generates the JSON Schema of clusters.yaml (draft 2020-12) for editors from the models that load the file.
 
-The schema accepts every file that the loader accepts; only the loader checks rules over several entries (references,
-unique names). Written to docs/schema/clusters.schema.json and printed by ``hub schema``.
+The schema accepts every file that the loader accepts. Rules across entries (references, unique names) are checked by
+the loader only. The schema is written to docs/schema/clusters.schema.json and printed by ``hub schema``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def schema() -> dict[str, Any]:
     for pattern, missing in NOT_YET.items():
         for property_ in _properties(made, pattern):
             text = property_.get("description", "")
-            if not text.startswith(_LATER):  # sections are shared: health is one of defaults, clusters and services
+            if not text.startswith(_LATER):  # a section in several places is visited several times
                 property_["description"] = f"{_LATER}{missing.what}. {text}".strip()
     made["title"] = "clusters.yaml of EndpointSlice Hub"
     return {"$schema": DIALECT, **made}
@@ -39,7 +39,7 @@ def text() -> str:
 
 
 def _tidy(node: Any) -> None:
-    """Drop generated titles, and ``null`` as a value or default: a key is written or left out."""
+    """Remove generated titles, and ``null`` as a value or default: the loader accepts no key without a value."""
     if isinstance(node, list):
         for item in node:
             _tidy(item)
@@ -59,7 +59,7 @@ def _tidy(node: Any) -> None:
 
 
 def _properties(made: dict[str, Any], pattern: str) -> Iterator[dict[str, Any]]:
-    """The property (in its parent's ``properties``) that a pattern such as ``services[].drain`` names."""
+    """Yields the property that a pattern such as ``services[].drain`` names; nothing if the models lack it."""
     node = made
     *parents, last = pattern.split(".")
     for part in parents:

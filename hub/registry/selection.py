@@ -1,8 +1,8 @@
-"""Which clusters a ``clusterSelector`` selects.
+"""Evaluates ``clusterSelector``: which clusters it selects.
 
-A cluster whose entry is broken may have had the labels before it broke. Leaving it out would remove its endpoints from
-every Service that selects it. So a cluster whose labels cannot be read counts as selected: as an unknown source it adds
-nothing and removes nothing.
+A cluster whose entry is broken may have had the labels before it broke. If it were not selected, its endpoints would be
+removed from every Service that selects it. So a cluster whose labels cannot be read counts as selected: as an unknown
+source it adds nothing and removes nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from typing import Any
 
 
 class Selection:
-    """The declared clusters, by name and by label.
+    """The clusters of the file, to be found by name and by label.
+
+    Args:
+        entries: the plain data of all entries of ``clusters:``.
 
     Attributes:
         names: of all clusters in file order, broken ones included.
-        bare: those with a kubeconfig and without a provider, as far as they can be read.
+        bare: names of the clusters that have a kubeconfig and certainly no provider.
     """
 
     def __init__(self, entries: Iterable[Mapping[str, Any]]) -> None:
@@ -28,16 +31,16 @@ class Selection:
         self._memory: dict[tuple[tuple[str, str], ...], tuple[str, ...]] = {}
 
     def misread(self, names: Iterable[str]) -> None:
-        """Name the entries with a key or value that cannot be read: it may be a misspelt provider."""
+        """Remove entries with an invalid key or value from ``bare``: it may be a misspelt provider."""
         self.bare -= frozenset(names)
 
     def suspect(self, broken: Iterable[str]) -> None:
-        """Name the broken entries: one of them without labels matches every selector."""
+        """Set the broken entries. A broken entry without labels matches every selector: its labels may be misspelt."""
         self._suspects = frozenset(broken)
         self._memory.clear()
 
     def select(self, selector: Mapping[str, Any]) -> tuple[str, ...]:
-        """Names of the clusters that carry, or may carry, all these labels; in file order."""
+        """Names of the clusters that have, or may have, all these labels; in file order."""
         wanted = tuple(sorted((str(key), str(value)) for key, value in selector.items()))
         if wanted not in self._memory:
             self._memory[wanted] = tuple(name for name, labels in self._labels if self._matches(name, labels, wanted))
@@ -49,11 +52,11 @@ class Selection:
         return all(_carries(labels, key, value) for key, value in wanted)
 
     def labels_in_use(self) -> list[str]:
-        """``key=value`` of all clusters, sorted."""
+        """All labels of all clusters as ``key=value``, sorted."""
         pairs = (labels.items() for _, labels in self._labels if isinstance(labels, dict))
         return sorted({f"{key}={value}" for items in pairs for key, value in items if isinstance(value, str)})
 
 
 def _carries(labels: Mapping[str, object], key: str, value: str) -> bool:
-    """Whether a cluster carries a label; a value of the wrong type counts as the right one."""
+    """Whether a cluster has, or may have, a label: a value of the wrong type counts as a match."""
     return key in labels and (labels[key] == value or not isinstance(labels[key], str))

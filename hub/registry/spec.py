@@ -1,7 +1,7 @@
-"""clusters.yaml as the rest of the hub sees it: frozen, complete, precedence already applied.
+"""The content of clusters.yaml for the rest of the hub: frozen and complete, with all layers merged.
 
-Nothing outside ``hub.registry`` knows how the file is loaded (YAML, pydantic, positions). Equal specs have the same
-effect, so a reload touches only specs that differ. Durations are seconds, percentages are fractions (0.5), networks are
+Only ``hub.registry`` knows how the file is loaded (YAML, pydantic, positions). Equal specs have the same effect, so a
+reload touches only specs that differ. Durations are in seconds, percentages are fractions (0.5), and networks are
 :mod:`ipaddress` objects.
 """
 
@@ -19,7 +19,7 @@ from hub.model import LOCAL, Finding, TargetKey, few
 Network = IPv4Network | IPv6Network
 
 HEALTH_CHECK: Final = 0
-"""``NodePortRef.port`` that stands for a Service's healthCheckNodePort; no port has this number."""
+"""Value of ``NodePortRef.port`` that means the Service's healthCheckNodePort; no real port has the number 0."""
 ENDPOINT_COPIER: Final = "endpoint-copier"
 """Value of ``adopt`` for the slices of endpoint-copier-operator, which have no managed-by label."""
 LABEL_COPIER_SOURCE: Final = "endpoint-copier/source"
@@ -34,7 +34,7 @@ class KubeconfigPath:
     Attributes:
         path: absolute (resolved against the registry's folder).
         context: None = the file's current context.
-        written: file, line, key and value in the registry, for messages; "" if no file was read. Not compared.
+        written: file, line, column, key and value in the registry, for messages; "" if not from a file. Not compared.
     """
 
     path: str
@@ -92,12 +92,12 @@ class HealthPolicy(msgspec.Struct, frozen=True):
 
     Attributes:
         port: None = the first TCP port that is published.
-        service: the Service whose healthCheckNodePort is probed; None = ``port`` is.
+        service: the Service whose healthCheckNodePort is probed; None = probe ``port``.
         host: the Host header; "" = the address.
         headers: (name, value) pairs, sorted.
-        status: first and last of each range of accepted HTTP statuses, sorted.
+        status: ranges (first, last) of accepted HTTP statuses, sorted.
         server_name: for SNI and the certificate; "" = the address.
-        ca: absolute path of a file with certificates; "" = the system's.
+        ca: absolute path of a file with trusted certificates; "" = the system's.
     """
 
     mode: Literal["off", "tcp", "http", "https"] = "off"
@@ -127,7 +127,7 @@ class ProviderRef(msgspec.Struct, frozen=True):
 
 
 class ClusterSpec(msgspec.Struct, frozen=True):
-    """One entry of ``clusters:``, or the built-in ``local``."""
+    """One entry of ``clusters:``, or the built-in cluster ``local``."""
 
     name: str
     provider: ProviderRef | None
@@ -144,8 +144,9 @@ class SourceSpec(msgspec.Struct, frozen=True):
     """One source of a target, with all layers merged.
 
     Attributes:
-        provider: its name is "" if the source names none and the cluster's entry is broken; such a source is unknown.
-        guard_set: fields of ``guard`` that are written in the file; the others have the provider type's defaults.
+        provider: its name is "" if neither the source nor a valid cluster entry names a provider, which happens only
+            if the cluster's entry is broken; such a source is unknown.
+        guard_set: fields of ``guard`` that are written in the file; the provider type's defaults apply to the others.
     """
 
     cluster: str
@@ -207,17 +208,23 @@ class TargetSpec(msgspec.Struct, frozen=True):
 
 
 class CopyRule(msgspec.Struct, frozen=True):
-    """Which Services may copy which by annotation; ``namespace/name`` with ``*`` for any run of characters."""
+    """A rule which Services may be copied (``from_``) by which (``to``).
+
+    All are patterns of ``namespace/name``, in which ``*`` stands for any run of characters.
+    """
 
     from_: str
     to: tuple[str, ...]
 
 
 class AnnotationPolicy(msgspec.Struct, frozen=True):
-    """``annotations:``: copies that Services ask for; without a rule only from their own namespace.
+    """``annotations:``: copies that Services ask for by annotation.
 
     Attributes:
-        source: a source in the hub cluster with the file's ``defaults``; each copy sets its own provider.
+        enabled: whether Services may ask for copies.
+        allow: the allowed copies; empty = a Service may copy Services of its own namespace only.
+        source: the template of every copy's source: the hub cluster with the file's ``defaults``. Each copy sets its
+            own provider.
     """
 
     enabled: bool = False
@@ -234,8 +241,9 @@ class ViewsSpec(msgspec.Struct, frozen=True):
 
     Attributes:
         clusters: names, without repetition, in file order.
-        select: a CEL expression used instead of the annotation; "" = none.
-        hooks: consumers by the names of their entry points.
+        annotation: Services with this annotation get views.
+        select: a CEL expression that is used instead of the annotation; "" = use the annotation.
+        hooks: names of the consumers' entry points.
     """
 
     clusters: tuple[str, ...] = (LOCAL,)
@@ -250,14 +258,15 @@ class Registry(msgspec.Struct, frozen=True):
     Attributes:
         clusters: by name, ``local`` included.
         targets: by key.
-        broken_clusters: entries with a problem, which freezes them: name -> text of the problem.
-        broken_targets: the same for services.
+        broken_clusters: name -> text of the problems, for clusters whose entries are broken and therefore frozen.
+        broken_targets: the same for services, by key.
         digest: hex digest of the file's bytes.
-        frozen_names: names of clusters whose slices must not be touched: broken entries and their former names.
+        frozen_names: cluster names whose slices must not be touched: names and former names of broken clusters.
         folder: the registry's folder, absolute; relative paths of providers start there.
         annotations: whether Services may ask for copies, and for which.
         notes: findings on Services that are always reported, such as why a Service is not a target.
-        withdrawn: Services that no longer ask for a copy; removing their slices is not the file's doing.
+        withdrawn: Services that no longer ask for a copy; the removal of their slices does not count as a removal by
+            the file.
         views: None = no endpoint views.
     """
 
@@ -278,18 +287,18 @@ class Registry(msgspec.Struct, frozen=True):
 
 
 REGISTRY_HELD: Final = "RegistryRemovalWithheld"
-"""Reason of the finding of a mass removal that is withheld."""
+"""Reason of the finding about a withheld mass removal."""
 NAMED: Final = 5
-"""Most entries that a message names."""
+"""Most entries that the message of a withheld removal names."""
 
 
 def service_entry(key: TargetKey) -> str:
-    """The entry of a Service that the registry lacks."""
+    """The text that names a Service's entry in :class:`RegistryHeld`."""
     return f"service {key}"
 
 
 def cluster_entry(name: str) -> str:
-    """The entry of a cluster that the registry lacks."""
+    """The text that names a cluster's entry in :class:`RegistryHeld`."""
     return f"cluster {name}"
 
 
@@ -297,10 +306,10 @@ class RegistryHeld(msgspec.Struct, frozen=True):
     """A mass removal that is withheld.
 
     Attributes:
-        hash: the hash that an approval names.
-        entries: entries that the registry lacks and whose slices stay; sorted.
-        endpoints: number of endpoints that would be removed.
-        total: number of endpoints of this hub.
+        hash: identifies the removal in an approval.
+        entries: the entries that the registry lacks and whose slices stay; sorted.
+        endpoints: number of endpoints that the removal would remove.
+        total: number of all endpoints in this hub's slices.
         approve: the command that approves the removal.
     """
 
@@ -312,7 +321,7 @@ class RegistryHeld(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """One sentence that says what is withheld and how to approve it."""
+        """One sentence with what is withheld and the command that approves it."""
         return (
             f"the registry lacks {len(self.entries)} entries ({few(self.entries, NAMED)}) with "
             f"{self.endpoints} of {self.total} endpoints; withheld until: {self.approve}"

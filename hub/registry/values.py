@@ -1,7 +1,8 @@
-"""The small languages inside clusters.yaml: durations, percentages, selectors, networks, names.
+"""Parses the single values of clusters.yaml: durations, percentages, selectors, networks, names.
 
-Each function takes a plain YAML value and returns the value that the hub works with, or raises :class:`BadValue` with a
-sentence for the user. Nothing is coerced: ``5`` is not a duration and ``"5"`` is not a number. No pydantic, no I/O.
+Each function takes a plain YAML value and returns the value that the hub uses, or raises :class:`BadValue` with a
+message for the user. Nothing is coerced: ``5`` is not a duration and ``"5"`` is not a number. This module must not use
+pydantic or do I/O.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from hub.model import MANAGED_BY
 from hub.registry.spec import Network, SelectorTerm
 
 LABEL_LIMIT: Final = 63
-"""Longest DNS label, label value and label name (RFC 1123, apimachinery validation)."""
+"""Most characters of a DNS label, a label's value and a label's name (RFC 1123, apimachinery validation)."""
 NAME_LIMIT: Final = 253
-"""Longest DNS subdomain: names of Nodes and Secrets, prefixes of label keys."""
+"""Most characters of a DNS subdomain: names of Nodes and Secrets, prefixes of label keys."""
 
 LABEL_PATTERN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 PERCENT_PATTERN: Final = r"(100(\.0+)?|[0-9]{1,2}(\.[0-9]{1,4})?)%"
@@ -54,7 +55,7 @@ CEL_HINT: Final = "such as: \"'expose' in service.metadata.labels\"; variables: 
 
 
 class BadValue(ValueError):
-    """A value the user must change. ``hint`` is the next step, or empty."""
+    """A value that is not valid. ``hint`` says what to write instead; "" = no hint."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -63,13 +64,13 @@ class BadValue(ValueError):
 
 
 def shown(value: object) -> str:
-    """The value as the user wrote it, on one line and cut to a readable length."""
+    """The value for messages: as JSON on one line, cut to 60 characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def kind(value: object) -> str:
-    """What a plain YAML value is, in a user's words."""
+    """A description of a plain YAML value for messages, such as ``the number 5``."""
     match value:
         case None:
             return "nothing"
@@ -86,7 +87,7 @@ def kind(value: object) -> str:
 
 
 def text(value: object) -> str:
-    """Non-empty text without control characters and of a sane length."""
+    """Non-empty text on one line, without control characters, of at most 1024 characters."""
     if not isinstance(value, str):
         hint = "put it in quotes" if isinstance(value, (bool, int, float)) else ""
         raise BadValue(f"must be text, not {kind(value)}", hint)
@@ -98,12 +99,12 @@ def text(value: object) -> str:
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
-    """Whether YAML gave a bare number; true and false are no numbers here."""
+    """Whether a value is a number; booleans do not count, although bool is a subclass of int."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def duration(value: object) -> float:
-    """Seconds of a duration, see :mod:`hub.durations`; a number is refused."""
+    """Seconds of a duration such as ``1h30m`` (see :mod:`hub.durations`); a number without a unit is refused."""
     if _is_number(value):
         hint = _suggested(duration, f"{value}s", "such as 300ms, 30s or 1h30m", " for seconds")
         raise BadValue(f"must be a duration with a unit, not the number {value}", hint)
@@ -129,11 +130,12 @@ def probe_interval(value: object) -> float:
 
 
 def probe_timeout(value: object) -> float:
-    """Seconds a probe may take: 10 ms to 1 min."""
+    """Timeout of a probe in seconds: 10 ms to 1 min."""
     return _between(value, 0.01, 60.0, "10ms", "1m")
 
 
 def _between(value: object, least: float, most: float, shortest: str, longest: str) -> float:
+    """A duration within limits; ``shortest`` and ``longest`` are the limits as users write them."""
     if _is_number(value) and not least <= value <= most:
         raise BadValue(f"must be a duration with a unit, not the number {value}", f"from {shortest} to {longest}")
     seconds = duration(value)
@@ -143,7 +145,7 @@ def _between(value: object, least: float, most: float, shortest: str, longest: s
 
 
 def percent(value: object) -> float:
-    """A fraction of 1 from ``50%``; 0 % to 100 %."""
+    """The fraction (0.5) of a percentage such as ``50%``, from 0 % to 100 %."""
     if _is_number(value):
         share = f"{value * 100:g}%" if 0 < value < 1 else f"{value}%"
         raise BadValue(f"must be a percentage, not the number {value}", _suggested(percent, share, "such as 50%"))
@@ -159,7 +161,7 @@ def percent_or_off(value: object) -> float | None:
 
 
 def _suggested(parse: Callable[[object], object], written: str, otherwise: str, why: str = "") -> str:
-    """A hint to write ``written`` instead, if it is valid; ``otherwise`` if not."""
+    """A hint to write ``written`` instead, followed by ``why``; ``otherwise`` if ``written`` is not valid."""
     try:
         parse(written)
     except BadValue:
@@ -168,6 +170,7 @@ def _suggested(parse: Callable[[object], object], written: str, otherwise: str, 
 
 
 def _with_word(parse: Callable[[object], float], value: object, word: str) -> float:
+    """The parsed value; errors mention that ``word`` is allowed too."""
     if isinstance(value, bool):  # YAML 1.1 tools turn off into false
         raise BadValue(f"must not be {str(value).lower()}", f'write "{word}" in quotes')
     try:
@@ -200,6 +203,7 @@ def secret_key(value: object) -> str:
 
 
 def _named(value: object, pattern: re.Pattern[str], limit: int, what: str) -> str:
+    """A name that matches a pattern; the error suggests a valid spelling."""
     written = text(value)
     if len(written) > limit:
         raise BadValue(f"is longer than {limit} characters: {shown(written)}")
@@ -231,7 +235,7 @@ def label_value(value: object) -> str:
 
 
 def owner(value: object) -> str:
-    """The value of the owner label, with which the names of the Lease and of the ConfigMaps end: a DNS subdomain."""
+    """The hub's owner: a label value, and a DNS subdomain since the names of Lease and ConfigMaps end with it."""
     written = previous_owner(value)
     if not _SUBDOMAIN.fullmatch(written):
         raise BadValue(f"cannot end the name of a Lease: {shown(written)}", "a-z, 0-9, - and . inside")
@@ -239,12 +243,15 @@ def owner(value: object) -> str:
 
 
 def previous_owner(value: object) -> str:
-    """A value of the owner label: a label value that is not empty."""
+    """A former owner, whose slices are adopted: a label value that is not empty."""
     return label_value(text(value))
 
 
 def managed_by(value: object) -> str:
-    """A managed-by value whose slices may be adopted: that of a controller that can be stopped."""
+    """The managed-by label's value of another controller, whose slices are adopted.
+
+    The hub's own value is refused, and so are Kubernetes' own controllers: they cannot be stopped.
+    """
     written = label_value(text(value))
     if written == MANAGED_BY:
         raise BadValue("is the hub's own value", "slices of another hub are adopted with previousOwners")
@@ -257,7 +264,7 @@ _BUILT_IN: Final = {
     "endpointslice-controller.k8s.io": "remove the Service's selector and delete the slices it left behind",
     "endpointslicemirroring-controller.k8s.io": "delete the Endpoints object that is mirrored",
 }
-"""Controllers that cannot be stopped -> how to end their slices."""
+"""Kubernetes' own controllers, which cannot be stopped -> how to make one stop writing slices of a Service."""
 
 
 def selector(value: object) -> tuple[SelectorTerm, ...]:
@@ -278,6 +285,7 @@ _SET = re.compile(r"([^\s!=<>(),]+)\s+(in|notin)\s*\(([^()]*)\)")
 
 
 def _term(part: str, whole: str) -> SelectorTerm:
+    """One requirement of the selector ``whole``."""
     if found := _EQUALS.fullmatch(part):
         key, sign, single = found.groups()
         return SelectorTerm(label_key(key), "notin" if sign == "!=" else "in", frozenset((label_value(single),)))
@@ -292,7 +300,7 @@ def _term(part: str, whole: str) -> SelectorTerm:
 
 
 def cidr(value: object) -> Network:
-    """A network with its mask; host bits must be zero."""
+    """A network in CIDR notation; the bits outside the mask must be zero."""
     written = text(value)
     if not _CIDR.fullmatch(written):
         try:
@@ -314,7 +322,7 @@ def cidr(value: object) -> Network:
 
 
 def address(value: object) -> str:
-    """One IP address in canonical spelling: no IPv4 address written as IPv6, no zone."""
+    """An IP address in canonical spelling; a zone and an IPv4 address written as IPv6 are refused."""
     written = text(value)
     try:
         found = ip_address(written)
@@ -329,14 +337,24 @@ def address(value: object) -> str:
 
 
 def port_range(value: object) -> tuple[int, int]:
-    """First and last port of ``30000-32767``, or of a single number."""
+    """First and last port of a range such as ``30000-32767``; a single number is a range of one."""
     return _range(value, _PORTS, 1, 65535, "ports", "is not a port or a range of ports", "such as 443 or 30000-32767")
 
 
 def _range(
     value: object, pattern: re.Pattern[str], least: int, most: int, what: str, otherwise: str, hint: str
 ) -> tuple[int, int]:
-    """First and last of ``FIRST-LAST`` or of a single number, between ``least`` and ``most``."""
+    """First and last number of ``FIRST-LAST`` or of a single number.
+
+    Args:
+        value: the value to parse.
+        pattern: matches ``FIRST-LAST``, with a group for each number.
+        least: the smallest allowed number.
+        most: the largest allowed number.
+        what: what the numbers are, in the plural.
+        otherwise: the message for a value of another form.
+        hint: the hint for a value of another form.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         first = last = value
     else:
@@ -359,7 +377,7 @@ def port_or_name(value: object) -> int | str:
 
 
 def object_name(value: object) -> str:
-    """``namespace/name`` of a Service."""
+    """A Service as ``namespace/name``."""
     written = text(value)
     namespace, slash, name = written.partition("/")
     if not slash or not _LABEL.fullmatch(namespace) or not _LABEL.fullmatch(name):
@@ -368,7 +386,7 @@ def object_name(value: object) -> str:
 
 
 def object_glob(value: object) -> str:
-    """``namespace/name`` where ``*`` stands for any run of characters."""
+    """A pattern of Services: ``namespace/name``, in which ``*`` stands for any run of characters."""
     written = text(value)
     namespace, slash, name = written.partition("/")
     if not slash or not _GLOB.fullmatch(namespace) or not _GLOB.fullmatch(name):
@@ -377,7 +395,7 @@ def object_glob(value: object) -> str:
 
 
 def file_path(value: object) -> str:
-    """A path as written; ``~`` is refused, since the hub does not expand it."""
+    """A path as written; a leading ``~`` is refused, since the hub does not expand it."""
     written = text(value)
     if written.startswith("~"):
         raise BadValue(f"starts with ~, which is not expanded: {shown(written)}", "write the whole path")
@@ -385,7 +403,7 @@ def file_path(value: object) -> str:
 
 
 def header_name(value: object) -> str:
-    """The name of an HTTP header that a user may set."""
+    """The name of an HTTP header; headers that carry secrets or that the prober sets itself are refused."""
     written = text(value)
     if len(written) > LABEL_LIMIT or not _HEADER.fullmatch(written):
         raise BadValue(f"is not the name of a header: {shown(written)}", "letters, digits and - are allowed")
@@ -397,7 +415,7 @@ def header_name(value: object) -> str:
 
 
 def header_value(value: object) -> str:
-    """Printable ASCII on one line; may be empty."""
+    """The value of an HTTP header: printable ASCII on one line; may be empty."""
     if value == "":
         return ""
     written = text(value)
@@ -415,13 +433,13 @@ def host(value: object) -> str:
 
 
 def status_range(value: object) -> tuple[int, int]:
-    """First and last HTTP status of ``200-299``, or of a single number."""
+    """First and last HTTP status of a range such as ``200-299``; a single number is a range of one."""
     otherwise = "is not an HTTP status or a range of them"
     return _range(value, _STATUSES, 100, 599, "statuses", otherwise, "such as 204 or 200-299")
 
 
 def cel(value: object) -> str:
-    """A CEL expression that the hub can evaluate; the CEL library is imported when the first one is read."""
+    """A CEL expression that the hub can evaluate. The CEL library is imported only if the file has an expression."""
     if not isinstance(value, str) or not value.strip():
         raise BadValue(f"must be a CEL expression as text, not {kind(value)}", CEL_HINT)
     from hub.cel import CelError, Expression

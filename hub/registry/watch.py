@@ -1,7 +1,7 @@
-"""Hot reload: notices that clusters.yaml changed, reads and checks it, and reports the outcome.
+"""Hot reload: notices that clusters.yaml has changed, reads and checks it, and reports the outcome.
 
-It polls, since inotify misses changes on NFS and the symlink that a ConfigMap volume flips. It decides nothing: for a
-file that cannot be used it reports the error, and the caller keeps the last good registry in force.
+The watcher polls, since inotify misses changes on NFS and the symlink that a ConfigMap volume switches. For a file that
+cannot be used it reports the error; the caller decides what to do (it keeps the last good registry in force).
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from hub.runtime.clock import Clock
 from hub.runtime.files import signature
 
 INTERVAL: Final = 1.0
-"""Seconds between looks: a change takes effect within 2 s, reading included."""
+"""Seconds between polls: a change takes effect within 2 s, including the time to read the file."""
 
 CHECK_AGAIN: Final = 60.0
-"""Seconds until another check of a file that could not be checked, for lack of time, processes or memory."""
+"""Seconds before the next check of a file that could not be checked for lack of time, processes or memory."""
 
 Signature = tuple[object, ...]
 
 
 class RegistryWatcher:
-    """Follows one registry file.
+    """Watches one registry file.
 
     Args:
-        path: as the user gave it; it and its folder may be symlinks.
-        clock: paces the polling.
+        path: as the user gave it; the file and its folder may be symlinks.
+        clock: of the polling.
         on_change: called on the event loop with each newly accepted file, or with the error of a rejected one. Not
             called for a file whose bytes have not changed.
-        check: checks the bytes; default: in another process.
-        seen: digest of the file that the caller has loaded already; "" = none, so the first look reports.
+        seen: digest of the file that the caller has loaded already; "" = none, so the first poll reports the file.
+        check: checks the bytes for a path; None = in another process.
     """
 
     def __init__(
@@ -57,30 +57,28 @@ class RegistryWatcher:
         self._again_at: float | None = None
 
     async def run(self) -> None:
-        """Poll for ever."""
+        """Poll until cancelled."""
         while True:
             await self.look()
             await self._clock.sleep(INTERVAL)
 
     async def look(self) -> None:
-        """Look once and report a change. Reading and checking happen in a thread."""
+        """Poll once and report a change. Reading and checking happen in a thread."""
         before = self._seen, self._again_at
         try:
             outcome = await asyncio.to_thread(self._outcome)
             if outcome is not None:
                 self._on_change(outcome)
         except Exception:
-            (self._seen, self._again_at), self._signature = (
-                before,
-                None,
-            )  # the change was not reported: the next look finds it again
+            # The change was not reported, so the next poll must find it again.
+            (self._seen, self._again_at), self._signature = before, None
             raise
 
     def _outcome(self) -> Loaded | RegistryError | None:
         """The file's new content or error; None if it has not changed.
 
-        After a change the file is read again at the next look: a second write within one tick of the file system's
-        clock leaves the signature unchanged.
+        After a change the file is read once more at the next poll, even if its signature is the same: a second write
+        within one tick of the file system's clock leaves the signature unchanged.
         """
         now = _signature(self._path)
         again = self._again_at is not None and self._clock.now() >= self._again_at
@@ -107,6 +105,7 @@ class RegistryWatcher:
             return error
 
     def _unless_seen(self, digest: str, error: RegistryError) -> RegistryError | None:
+        """The error of a file that cannot be read; None if it was reported already. ``digest`` is the error's text."""
         if digest == self._seen:
             return None
         self._seen = digest
@@ -114,9 +113,9 @@ class RegistryWatcher:
 
 
 def _signature(path: str) -> Signature:
-    """Changes whenever the file, its content, or what its path leads to changes."""
+    """A value that changes when the file, its content, or the file that the path leads to changes."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - a Path interns its parts, again with each look
+        status = os.stat(path)  # noqa: PTH116 - a Path would intern its parts at each poll
     except OSError as error:
         return (error.errno,)
     return os.path.realpath(path), *signature(status)

@@ -1,9 +1,9 @@
-"""Copies that Services ask for by annotation, as targets like those of the registry. Pure.
+"""Turns Services' annotations that ask for copies into targets like those of the registry. Pure.
 
 The annotations are those of endpoint-copier, with the same meaning. The registry decides which Services may copy which:
-a user who may edit one Service must not be able to expose another team's Service, or the API server. A copy of a copy
-works. A copy that leads back to itself would only publish its own endpoints again: it is refused, whether an annotation
-or the registry asks for it.
+a user who may edit one Service must not be able to expose another team's Service or the API server. A copy may itself
+be copied. A copy that leads back to itself would only publish its own endpoints again, so it is refused, whether an
+annotation or the registry asks for it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ ENABLED: Final = "endpoint-copier/enabled"
 NAME: Final = "endpoint-copier/default-service-name"
 NAMESPACE: Final = "endpoint-copier/default-service-namespace"
 YES: Final = "true"
-"""The only value that asks for a copy, as in endpoint-copier."""
+"""The only value of ``ENABLED`` that asks for a copy, as in endpoint-copier."""
 NO: Final = "false"
+"""A value of ``ENABLED`` that asks for no copy; any value but these two is reported."""
 
 PROVIDER: Final = "service-copy"
 
@@ -34,7 +35,7 @@ LISTED: Final = 10
 
 
 class Wish(NamedTuple):
-    """The annotations of one Service as written; None = the Service has no such annotation."""
+    """The values of one Service's copy annotations; None = the Service does not have the annotation."""
 
     enabled: str
     name: str | None
@@ -42,7 +43,7 @@ class Wish(NamedTuple):
 
 
 def wish(service: Service | None) -> Wish | None:
-    """What a Service asks for; None if it has no annotation about copies."""
+    """The copy annotations of a Service; None if it lacks ``ENABLED``, is being deleted or does not exist."""
     if service is None or service.deleting or (enabled := service.annotations.get(ENABLED)) is None:
         return None
     return Wish(enabled, service.annotations.get(NAME), service.annotations.get(NAMESPACE))
@@ -52,9 +53,9 @@ class Copies(msgspec.Struct, frozen=True):
     """The copies that result from all wishes.
 
     Attributes:
-        targets: the copies.
-        looping: copies that lead back to themselves -> why; includes copies in the registry.
-        notes: findings on Services: why one is not a copy, or why its annotations are ignored.
+        targets: the copies that are allowed.
+        looping: copies that lead back to themselves, the registry's own included -> the loop as text.
+        notes: findings on Services: why a Service is not a copy, or why its annotations are ignored.
     """
 
     targets: Mapping[TargetKey, TargetSpec] = msgspec.field(default_factory=dict)
@@ -63,11 +64,11 @@ class Copies(msgspec.Struct, frozen=True):
 
 
 def copies(wishes: Mapping[TargetKey, Wish], registry: Registry) -> Copies:
-    """The copies that Services ask for, under what the registry allows.
+    """The copies that Services ask for and the registry allows.
 
     Args:
-        wishes: by Service.
-        registry: the registry of the file, without copies by annotation.
+        wishes: the copy annotations, by Service.
+        registry: the file's registry, without copies by annotation.
     """
     policy = registry.annotations
     made: dict[TargetKey, TargetSpec] = {}
@@ -89,7 +90,13 @@ def copies(wishes: Mapping[TargetKey, Wish], registry: Registry) -> Copies:
 
 
 def merge(registry: Registry, found: Copies, withdrawn: frozenset[TargetKey] = frozenset()) -> Registry:
-    """The registry with the copies added; they look like any other target."""
+    """The registry with the copies added as ordinary targets; looping copies become broken targets.
+
+    Args:
+        registry: the file's registry.
+        found: the copies.
+        withdrawn: Services that no longer ask for a copy: the guard against mass removals ignores their slices.
+    """
     if not (found.targets or found.looping or found.notes or withdrawn):
         return registry
     targets = {key: spec for key, spec in registry.targets.items() if key not in found.looping}
@@ -102,10 +109,11 @@ def merge(registry: Registry, found: Copies, withdrawn: frozenset[TargetKey] = f
     )
 
 
-# --- one wish ---------------------------------------------------------------------------------------
+# --- one Service ------------------------------------------------------------------------------------
 
 
 def _asked(key: TargetKey, asked: Wish, policy: AnnotationPolicy) -> TargetSpec | Finding:
+    """The copy that one Service asks for, or why it is refused."""
     if asked.enabled != YES:
         return Finding(
             "AnnotationIgnored", f'{ENABLED} is {_shown(asked.enabled)}: only "true", in this spelling, asks for a copy'
@@ -125,7 +133,7 @@ def _asked(key: TargetKey, asked: Wish, policy: AnnotationPolicy) -> TargetSpec 
 
 
 def allowed(source: TargetKey, target: TargetKey, policy: AnnotationPolicy) -> bool:
-    """Whether a rule allows the copy; without rules, a Service of the same namespace may be copied."""
+    """Whether a rule allows the copy; without rules, copies within one namespace are allowed."""
     if not policy.allow:
         return source.namespace == target.namespace
     return any(
@@ -139,7 +147,7 @@ def _matches(pattern: str, key: TargetKey) -> bool:
 
 
 def _glob(pattern: str, text: str) -> bool:
-    """Whether a pattern with ``*`` matches a text; in linear time for every pattern."""
+    """Whether a pattern with ``*`` matches a text; without backtracking, so that no pattern is slow."""
     first, *rest = pattern.split("*")
     if not rest:
         return text == first
@@ -163,10 +171,10 @@ def _shown(text: str) -> str:
 
 
 def _loops(targets: Mapping[TargetKey, TargetSpec]) -> dict[TargetKey, str]:
-    """Targets that copy themselves, directly or through others -> how."""
+    """Targets that copy themselves, directly or through others -> the loop as text."""
     edges = {key: found for key, spec in targets.items() if (found := list(_sources(spec)))}
     edges = {key: [source for source in found if source in edges] for key, found in edges.items()}
-    while ends := [key for key, found in edges.items() if not found]:  # these lead nowhere, so not into a loop
+    while ends := [key for key, found in edges.items() if not found]:  # their sources are not copies: no loop
         for key in ends:
             del edges[key]
         edges = {key: [source for source in found if source in edges] for key, found in edges.items()}
@@ -174,7 +182,7 @@ def _loops(targets: Mapping[TargetKey, TargetSpec]) -> dict[TargetKey, str]:
 
 
 def _sources(spec: TargetSpec) -> Iterable[TargetKey]:
-    """Services of the hub cluster that a target copies."""
+    """Yields the Services of the hub cluster that a target copies."""
     for source in spec.sources:
         if source.cluster == LOCAL and source.provider.name == PROVIDER:
             config = json.loads(source.provider.config)
@@ -202,7 +210,7 @@ def _way_back(start: TargetKey, edges: Mapping[TargetKey, list[TargetKey]]) -> l
 
 
 def _path(way: list[TargetKey]) -> str:
-    """Describe a path that begins and ends with the same target."""
+    """The text for a path that begins and ends with the same target."""
     if len(way) == 2:
         return f"{way[0]} copies itself"
     shown = way if len(way) <= LISTED else [*way[:LISTED], "…", way[-1]]

@@ -1,7 +1,7 @@
 """Adds the copies that Services ask for by annotation to the registry, and follows changes.
 
-:mod:`hub.registry.copies.annotations` decides; this module remembers what each Service asks for, and
-which Services stopped asking.
+:mod:`hub.registry.copies.annotations` decides. This module keeps the annotations of each Service, and remembers which
+Services no longer ask for a copy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Copying:
     """The copies that Services of the hub cluster ask for.
 
     Args:
-        published: returns the targets that have slices of ours.
+        published: returns the targets for which this hub has slices.
     """
 
     def __init__(self, published: Callable[[], Iterable[TargetKey]]) -> None:
@@ -28,7 +28,7 @@ class Copying:
         self._last: tuple[Registry, Copies, frozenset[TargetKey], Registry] | None = None
 
     def note(self, key: TargetKey, service: Service | None) -> bool:
-        """Note what a Service asks for now; returns whether that has changed."""
+        """Store a Service's copy annotations; returns whether they have changed. ``service`` None = it was deleted."""
         said = wish(service)
         if said == self._wishes.get(key):
             return False
@@ -39,7 +39,10 @@ class Copying:
         return True
 
     def merged(self, registry: Registry) -> Registry:
-        """The file's registry with the copies added; the same object as before if nothing changed."""
+        """The file's registry with the copies added; the same object as at the last call if nothing changed.
+
+        A Service that no longer asks for a copy is listed as withdrawn until its slices are gone.
+        """
         found = copies(self._wishes, registry)
         stopped = {key for key in self._found.targets if key not in found.targets and self._stopped(key)}
         kept = {key for key in self._withdrawn if key not in registry.targets and key not in found.targets}
@@ -51,6 +54,6 @@ class Copying:
         return last[3]
 
     def _stopped(self, key: TargetKey) -> bool:
-        """Whether the Service stopped asking; otherwise the registry no longer allows the copy."""
+        """Whether a copy ended since its Service no longer asks for it; else the registry no longer allows it."""
         said = self._wishes.get(key)
         return said is None or said.enabled != YES
