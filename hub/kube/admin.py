@@ -1,9 +1,10 @@
-"""Objects that an operator creates and deletes by hand: the official ``kubernetes`` client behind our own credentials.
+"""Manages objects for operator commands, using the official ``kubernetes`` client with the hub's own credentials.
 
-The only importer of ``kubernetes``, and only while :func:`administer` is open: it costs a second and 80 MB. The
-kubeconfig is read by :mod:`hub.kube.kubeconfig`, tokens, certificates and exec plugins come from
-:mod:`hub.kube.credentials`, since the package's own go on anonymously where a plugin fails. No environment proxy, no
-redirect, a deadline for each call; what goes wrong is a :class:`~hub.errors.HubError`. The hub itself never comes here.
+The hub process itself does not use this module. It is the only one that imports ``kubernetes``, and only inside
+:func:`administer`, since the import takes a second and 80 MB. Kubeconfigs are read by :mod:`hub.kube.kubeconfig`, and
+tokens, certificates and exec plugins come from :mod:`hub.kube.credentials`, since the package's own loader continues
+anonymously if a plugin fails. Proxies from the environment are ignored, redirects are refused, every call has a
+timeout, and every error is a :class:`~hub.errors.HubError`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from hub.kube.client import api_error, connection_error
 from hub.kube.credentials import Credentials
 
 TIMEOUT: Final = 15.0
-"""Seconds for one call."""
+"""The timeout of one call, in seconds."""
 FEW: Final = 10
-"""Objects that are named where it matters whether there are any."""
+"""The largest number of names that :meth:`Admin.some` returns: its callers need to know whether any object exists."""
 
 Manifest = dict[str, Any]
-"""A Kubernetes object as in JSON."""
+"""A Kubernetes object in its JSON form."""
 
 _CALLS: Final = {
     "Namespace": ("CoreV1Api", "namespace"),
@@ -35,14 +36,14 @@ _CALLS: Final = {
     "Role": ("RbacAuthorizationV1Api", "namespaced_role"),
     "RoleBinding": ("RbacAuthorizationV1Api", "namespaced_role_binding"),
 }
-"""Kind -> class of its calls, and how their names end."""
+"""Kind -> the class of the package that has its calls, and the end of the names of these calls."""
 
 
 class Admin:
     """Reads, creates, replaces and deletes objects of one API server; made by :func:`administer`.
 
-    Every method raises :class:`~hub.errors.ApiError` where the server says no, and
-    :class:`~hub.errors.ClusterUnreachable` and the like where it says nothing.
+    Every method raises :class:`~hub.errors.ApiError` if the server refuses the call, and another
+    :class:`~hub.errors.HubError`, such as :class:`~hub.errors.ClusterUnreachable`, if the server does not answer.
     """
 
     def __init__(self, api_client: Any, server: str) -> None:
@@ -50,21 +51,21 @@ class Admin:
         self.server = server
 
     async def find(self, kind: str, name: str, namespace: str = "") -> Manifest | None:
-        """An object, or None if it does not exist."""
+        """Read an object; None if it does not exist."""
         try:
             return self._plain(await self._call("read", kind, name, namespace, name))
         except NotFound:
             return None
 
     async def labelled(self, kind: str, selector: str) -> list[Manifest]:
-        """All objects of a namespaced kind with these labels, in all namespaces."""
+        """List all objects of a namespaced kind with these labels, in all namespaces."""
         group, name = _CALLS[kind]
         call = getattr(self._group(group), f"list_{name.removeprefix('namespaced_')}_for_all_namespaces")
         found = await self._answer(f"list {kind}s", lambda: call(label_selector=selector, _request_timeout=TIMEOUT))
         return [{"kind": kind, **self._plain(item)} for item in found.items]
 
     async def some(self, kind: str, namespace: str) -> list[str]:
-        """The names of a few objects of a kind in a namespace."""
+        """List the names of up to ``FEW`` objects of a kind in a namespace."""
         group, name = _CALLS[kind]
         call = getattr(self._group(group), f"list_{name}")
         what = f"list {kind}s of {namespace}"
@@ -77,12 +78,12 @@ class Admin:
         await self._call("create", manifest["kind"], name, namespace, body=manifest)
 
     async def replace(self, manifest: Manifest) -> None:
-        """Replace an object; with its ``resourceVersion``, only that state of it."""
+        """Replace an object. A ``resourceVersion`` in the manifest must be the current one (else Conflict)."""
         name, namespace = _names(manifest)
         await self._call("replace", manifest["kind"], name, namespace, name, body=manifest)
 
     async def delete(self, kind: str, name: str, namespace: str = "") -> bool:
-        """Delete an object; False where there was none."""
+        """Delete an object; False if it did not exist."""
         try:
             await self._call("delete", kind, name, namespace, name)
         except NotFound:
@@ -101,7 +102,7 @@ class Admin:
         return await self._answer(f"{verb} {kind} {place}", lambda: call(*arguments, **named, _request_timeout=TIMEOUT))
 
     async def _answer(self, what: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Turn every error of the package and of aiohttp into a HubError."""
+        """Await a call; every error of the package and of aiohttp becomes a HubError."""
         from aiohttp import ClientError
         from kubernetes.aio.client.exceptions import ApiException
         from pydantic import ValidationError
@@ -110,7 +111,7 @@ class Admin:
             async with asyncio.timeout(TIMEOUT):
                 return await call()
         except ApiException as error:
-            body: Any = error.body  # annotated as text, but bytes if the answer is not UTF-8
+            body: Any = error.body  # annotated as str, but bytes if the answer is not UTF-8
             body = body if isinstance(body, bytes) else str(body or "").encode()
             raise api_error(error.status or 0, body, what, phrase=str(error.reason or "")[:64]) from None
         except ValidationError:
@@ -136,7 +137,7 @@ class Admin:
 
 @asynccontextmanager
 async def administer(credentials: Credentials) -> AsyncIterator[Admin]:
-    """Calls with these credentials; closed at the end.
+    """Open a client with these credentials; it is closed with the context.
 
     Raises:
         CredentialError: there is no usable credential.
@@ -159,7 +160,7 @@ async def administer(credentials: Credentials) -> AsyncIterator[Admin]:
 
 
 async def _refuse_redirect(*_: object) -> None:
-    raise HubError("the API server redirects, which none does: look at what stands in front of it")
+    raise HubError("the API server answered with a redirect, which API servers never send: check the proxy before it")
 
 
 def _names(manifest: Manifest) -> tuple[str, str]:
@@ -168,7 +169,7 @@ def _names(manifest: Manifest) -> tuple[str, str]:
 
 
 def _cause(error: Exception) -> Exception:
-    """The system error below an error of aiohttp."""
+    """The system error that an error of aiohttp wraps; otherwise the error itself."""
     for name in ("certificate_error", "os_error"):
         cause = getattr(error, name, None)
         if isinstance(cause, Exception):

@@ -1,9 +1,9 @@
 """Transport to one Kubernetes API server: a few kept connections, typed errors, a limit on everything that is read.
 
-It sends and receives bytes and does not know the kinds of objects. It retries in two cases only: after a 401 it reloads
-the credentials once, and a read whose kept connection was closed gets one new connection. All other retries are up to
-the reflector and the queue. Answers are uncompressed: a list is read once per start, compression costs the API server
-CPU, and there is no decompression bomb to guard against.
+The client sends and receives bytes and does not know the kinds of objects. It retries in two cases only: after a 401 it
+reloads the credentials and tries once more, and a GET whose kept connection was closed gets one new connection. All
+other retries are up to the reflector and the queue. Answers are uncompressed: a list is read once per start,
+compression costs the API server CPU, and decompression bombs are impossible.
 """
 
 from __future__ import annotations
@@ -30,18 +30,21 @@ from hub.kube.resolver import Address, ClusterResolver, LookupPool
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 CONNECT_TIMEOUT = 10.0
+"""Seconds for the name look-up, TCP and TLS of a new connection."""
 REQUEST_TIMEOUT = 30.0
+"""Seconds for a whole request, unless the caller gives another timeout."""
 SILENCE_TIMEOUT = 80.0
-"""Seconds without a byte on a watch. Bookmarks arrive every 60 s (measured 59.6-61.0); with the connect
-timeout after it, a frozen server is noticed within 90 s."""
+"""Seconds without a byte after which a watch has failed. Bookmarks arrive every 60 s (measured 59.6-61.0). Including
+the connect timeout that follows, a frozen server is noticed within 90 s."""
 LIST_LIMIT = 64 << 20
-"""Bytes of one page of a list."""
+"""The largest page of a list, in bytes."""
 LINE_LIMIT = 8 << 20
-"""Bytes of one watch event."""
+"""The largest watch event, in bytes."""
 LONGEST_WISH = 1 << 53
-"""The longest Retry-After, seconds: JSON may hold numbers that do not fit a float. Callers have limits of their own."""
+"""The longest Retry-After accepted from a Status, in seconds: a number in JSON may not fit a float. Callers have limits
+of their own."""
 KEEP_IDLE = 30.0
-"""Seconds a connection is kept without use; kube-apiserver keeps them for 90."""
+"""Seconds that an unused connection is kept; kube-apiserver keeps them for 90."""
 
 
 class Access(Protocol):
@@ -54,24 +57,24 @@ class Access(Protocol):
 
     @property
     def server_hostname(self) -> str | None:
-        """The name to verify instead of the host."""
+        """The name to verify in the server's certificate instead of the host; None = the host."""
         ...
 
     @property
     def generation(self) -> int:
-        """Grows when the TLS side changes and connections must be replaced."""
+        """A number that grows when the TLS context changes, so that connections must be replaced."""
         ...
 
     async def headers(self) -> Mapping[str, str]:
-        """Authorization, if any."""
+        """The Authorization header, or no header if a client certificate is the credential."""
         ...
 
     def ssl_context(self) -> ssl.SSLContext:
-        """The context, after ``headers`` has succeeded once."""
+        """The TLS context; available after ``headers`` has succeeded once."""
         ...
 
     async def reload(self, used: Mapping[str, str] | None = None) -> bool:
-        """After a 401: read all credentials again; True = a retry may succeed."""
+        """Read all credentials again after a 401 for the headers ``used``; True = a retry may succeed."""
         ...
 
 
@@ -86,7 +89,7 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class Status(msgspec.Struct):
-    """The API's ``Status`` object, as far as errors need it."""
+    """The parts of the API's ``Status`` object that errors need."""
 
     kind: str = ""
     status: str = ""
@@ -111,7 +114,15 @@ _BY_CODE: dict[int, type[errors.ApiError]] = {
 def api_error(
     code: int, body: bytes, what: str, *, phrase: str = "", retry_after: str | None = None
 ) -> errors.ApiError:
-    """The typed error for an unsuccessful answer; a body that is not a Status is not quoted."""
+    """The typed error for an unsuccessful answer.
+
+    Args:
+        code: the HTTP status.
+        body: a Status in JSON or protobuf; a body of any other kind is not quoted.
+        what: the request, for the message.
+        phrase: the message if the body has none.
+        retry_after: the Retry-After header. Only seconds are understood; the Status counts if there is no such header.
+    """
     status = _status(body)
     wait: float | None = None
     if retry_after and retry_after.isdecimal():
@@ -126,13 +137,13 @@ def api_error(
 
 
 def _status(body: bytes) -> Status:
-    """The Status in a body, JSON or protobuf; an empty one if the body is something else."""
+    """The Status in a body of JSON or protobuf; an empty Status for any other body."""
     if body.startswith(protobuf.MAGIC):
         with suppress(protobuf.ProtobufError):
             parts = protobuf.status(body)
             causes = [_Cause(field, message) for field, message in parts.causes]
             return Status("Status", "", parts.message, parts.reason, parts.code, _Details(causes, parts.retry_after))
-    with suppress(ValueError, RecursionError):  # no JSON, no UTF-8; a body of nothing but brackets
+    with suppress(ValueError, RecursionError):  # not JSON or not UTF-8; thousands of nested brackets
         parsed = _decode_status(body)
         if parsed.kind == "Status":
             return parsed
@@ -160,7 +171,7 @@ def connection_error(error: Exception, server: str) -> errors.HubError:
 
 
 class Stream:
-    """An open watch: lines of JSON until the server ends it."""
+    """An open watch: a stream of JSON lines that lasts until the server ends it."""
 
     def __init__(self, connection: Connection, server: str) -> None:
         self._connection = connection
@@ -169,11 +180,11 @@ class Stream:
         self._timer = self._loop.call_later(SILENCE_TIMEOUT, self._look)
 
     def close(self) -> None:
-        """Stop the timer for silence."""
+        """Stop the timer that detects silence."""
         self._timer.cancel()
 
     def _look(self) -> None:
-        """Fail the stream if it was silent for too long."""
+        """Fail the stream if it has been silent for too long; otherwise set the timer again."""
         left = self._connection.heard_at + SILENCE_TIMEOUT - self._loop.time()
         if left <= 0:
             self._connection.fail_silent()
@@ -181,15 +192,15 @@ class Stream:
             self._timer = self._loop.call_later(left + 0.01, self._look)
 
     def end(self) -> None:
-        """End the stream from this side: the reader sees a regular end."""
+        """End the stream from this side; its reader sees a regular end."""
         self._connection.end()
 
     async def line(self) -> bytes:
-        """The next line, b"" at the end of the stream.
+        """The next line, or b"" at the end of the stream.
 
         Raises:
-            ClusterUnreachable: silence (kind ``timeout``) or a broken connection.
-            BadAnswer: a line above LINE_LIMIT, or no HTTP.
+            ClusterUnreachable: the stream was silent for too long (kind ``timeout``), or the connection broke.
+            BadAnswer: a line is longer than LINE_LIMIT, or the bytes are not valid HTTP.
         """
         try:
             return await self._connection.line()
@@ -200,8 +211,8 @@ class Stream:
         """Hand each line to ``take`` as it arrives, until the end of the stream.
 
         Raises:
-            As :meth:`line`.
-            Exception: what ``take`` raised; the stream has ended.
+            ClusterUnreachable, BadAnswer: as :meth:`line`.
+            Exception: the error that ``take`` raised; it ends the stream.
         """
         try:
             await self._connection.follow(take)
@@ -210,11 +221,11 @@ class Stream:
 
 
 class Client:
-    """One API server. Cheap to create: connections open when they are needed.
+    """A client of one API server. Creating it is cheap, since connections are opened on demand.
 
     Args:
-        access: server, TLS and credentials.
-        pool: threads for name look-ups.
+        access: the server's address, TLS context and credentials.
+        pool: the threads for name look-ups.
     """
 
     def __init__(self, access: Access, pool: LookupPool) -> None:
@@ -226,16 +237,16 @@ class Client:
         self._prefix = parts.path
         self._resolver = ClusterResolver(pool)
         self._answered: Address | None = None
-        """The address of the name that answered last."""
+        """The address that the last new connection was made to."""
         self._idle: list[Connection] = []
         self._tidying: asyncio.TimerHandle | None = None
         self._open: dict[Connection, int] = {}
-        """Each connection with the generation of the certificate it was opened with."""
+        """Each open connection, with the credential generation that it was opened with."""
         self._generation = -1
         self._closed = False
         fixed = f"Host: {parts.netloc}\r\nUser-Agent: endpointslice-hub/{__version__}\r\nAccept: "
         self._fixed = {kind: f"{fixed}{kind}\r\n" for kind in (JSON, protobuf.CONTENT_TYPE)}
-        self._fixed[MERGE_PATCH] = self._fixed[JSON]  # the answer to a patch is an object
+        self._fixed[MERGE_PATCH] = self._fixed[JSON]  # the answer to a merge patch is an object in JSON
 
     async def __aenter__(self) -> Self:
         return self
@@ -263,26 +274,27 @@ class Client:
         *,
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
-        timeout: float = REQUEST_TIMEOUT,  # noqa: ASYNC109 - also bounds what runs without an await
+        timeout: float = REQUEST_TIMEOUT,  # noqa: ASYNC109 - raises ClusterUnreachable
         limit: int = LIST_LIMIT,
         content_type: str = JSON,
         admit: Callable[[], object] | None = None,
     ) -> bytes:
-        """One request, its whole successful body.
+        """Make one request and return the whole body of a successful answer.
 
         Args:
-            method: GET, POST, PUT, PATCH or DELETE; only a GET is sent again where a kept connection was closed.
-            path: below the server's own path.
+            method: GET, POST, PUT, PATCH or DELETE; only a GET is sent again if a kept connection was closed.
+            path: the path below the server's own path.
             params: the query.
-            body: what is sent.
-            timeout: seconds for everything: credentials, connection, both tries after a 401.
-            limit: bytes of the answer's body; of an error's no more than ERROR_LIMIT are read.
-            content_type: of the body and of the answer: JSON or protobuf.CONTENT_TYPE; MERGE_PATCH, answered in JSON.
-            admit: called right before anything is sent, each time; what it raises ends the request unsent.
+            body: the body to send.
+            timeout: seconds for the whole request: credentials, connection, and the second try after a 401.
+            limit: the largest body of a successful answer, in bytes; of an error's body, ERROR_LIMIT bytes are read.
+            content_type: JSON or protobuf.CONTENT_TYPE, for the body and for the answer; or MERGE_PATCH, for a body
+                that is answered in JSON.
+            admit: called right before each sending; if it raises, nothing is sent and its error ends the request.
 
         Raises:
-            ApiError: the server said no, or said something that is not an answer.
-            ClusterUnreachable, CertificateRejected, CredentialError: there was no answer.
+            ApiError: the server refused the request, or its answer is not acceptable.
+            ClusterUnreachable, CertificateRejected, CredentialError: the server could not be asked or did not answer.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -299,11 +311,11 @@ class Client:
             return answer
         raise api_error(head.status, answer, f"{method} {path}", phrase=head.reason[:64], retry_after=head.retry_after)
 
-    async def reach(self, timeout: float = REQUEST_TIMEOUT) -> None:  # noqa: ASYNC109 - as request's
-        """Have credentials and a connection ready for the next request.
+    async def reach(self, timeout: float = REQUEST_TIMEOUT) -> None:  # noqa: ASYNC109 - as in request
+        """Load the credentials and open a connection, so that both are ready for the next request.
 
         Raises:
-            ClusterUnreachable, CertificateRejected, CredentialError: there is none.
+            ClusterUnreachable, CertificateRejected, CredentialError: no connection, or no credentials.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -314,10 +326,10 @@ class Client:
 
     @asynccontextmanager
     async def watch(self, path: str, params: Mapping[str, str]) -> AsyncIterator[Stream]:
-        """Open a watch; the caller reads lines until b"".
+        """Open a watch; the caller reads its lines until the end of the stream.
 
         Raises:
-            As :meth:`request`.
+            HubError: as :meth:`request`.
         """
         try:
             connection = await self._open_watch(path, params)
@@ -331,7 +343,7 @@ class Client:
             self._discard(connection)
 
     async def _open_watch(self, path: str, params: Mapping[str, str]) -> Connection:
-        """A connection on which the head of a successful answer has arrived."""
+        """Request a watch; returns the connection once the head of a successful answer has arrived."""
         for attempt in (1, 2):
             credentials = await self.access.headers()
             raw = self._raw("GET", path, params, None, JSON, credentials)
@@ -351,7 +363,7 @@ class Client:
         raise api_error(head.status, answer, f"watch {path}", phrase=head.reason[:64], retry_after=head.retry_after)
 
     async def _error_body(self, connection: Connection) -> bytes:
-        """The body of a refused watch, as much of it as an error needs."""
+        """The first ERROR_LIMIT bytes of the body of a refused watch."""
         body = b""
         with suppress(ProtocolError, OSError):
             async with asyncio.timeout(REQUEST_TIMEOUT):
@@ -379,7 +391,10 @@ class Client:
     async def _exchange(
         self, raw: bytes, limit: int, admit: Callable[[], object] | None, *, again: bool
     ) -> tuple[Head, bytes]:
-        """Send on a kept or new connection; once more on a new one where a kept one had been closed."""
+        """Send a request on a kept or new connection and read the answer.
+
+        With ``again``, the request is sent once more on a new connection if a kept connection had been closed.
+        """
         connection = await self._connection()
         kept = connection.served > 0
         try:
@@ -400,15 +415,15 @@ class Client:
             except BaseException:
                 self._discard(connection)
                 raise
-        except BaseException:  # cancelled or timed out: the answer on its way has no reader
+        except BaseException:  # cancelled or timed out: nothing would read the answer that may still arrive
             self._discard(connection)
-            self._drop_idle()  # if the network is gone, each of them would cost the same timeout again
+            self._drop_idle()  # if the network is down, each kept connection would take the same timeout again
             raise
         self._keep(connection)
         return head, body
 
     def _keep(self, connection: Connection) -> None:
-        """For the next request, where it is still good."""
+        """Keep a connection for the next request if it is still usable; otherwise close it."""
         if connection.usable and self._open.get(connection) == self.access.generation:
             self._idle.append(connection)
             if self._tidying is None:
@@ -417,7 +432,7 @@ class Client:
             self._discard(connection)
 
     def _tidy(self) -> None:
-        """Close connections that were idle for a while: with TLS each holds up to half a megabyte."""
+        """Close connections that have been idle for a while: each holds up to half a megabyte for TLS."""
         loop = asyncio.get_running_loop()
         stale = [kept for kept in self._idle if not kept.usable or loop.time() - kept.idle_since >= KEEP_IDLE]
         for connection in stale:
@@ -436,9 +451,10 @@ class Client:
         self._open.pop(connection, None)
 
     async def _connection(self, *, fresh: bool = False) -> Connection:
+        """A kept connection, or a new one; always a new one if ``fresh``."""
         self._check_open()
         generation = self.access.generation
-        if self._generation != generation:  # another certificate: nothing kept is right
+        if self._generation != generation:  # kept connections use a replaced certificate or CA
             self._drop_idle()
             self._generation = generation
         loop = asyncio.get_running_loop()
@@ -449,12 +465,13 @@ class Client:
                 return connection
             self._discard(connection)
         async with asyncio.timeout(CONNECT_TIMEOUT):
-            # The one that answered last comes first: behind a silent one a call with 3 s would never get to it.
+            # The address that answered last comes first. A call with a timeout of 3 s would never reach it behind an
+            # address that does not answer.
             addresses = sorted(await self._addresses(), key=lambda address: address != self._answered)
         within, name = now + CONNECT_TIMEOUT - loop.time(), self.access.server_hostname or self._host
         connection, self._answered = await connect(addresses, self.access.ssl_context(), name, within)
         try:
-            self._check_open()  # still
+            self._check_open()  # the client may have been closed meanwhile
         except ConnectionAbortedError:
             connection.abort()
             raise

@@ -1,6 +1,6 @@
 """How to access one API server: its address, the certificates to trust, and exactly one kind of credential.
 
-An access without credentials, or without TLS verification, cannot be expressed. These are values only:
+The types cannot express access without credentials or without TLS verification. They are plain values:
 :mod:`hub.kube.credentials` reads the files and runs the programs that they name.
 """
 
@@ -25,16 +25,16 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A bearer token in a file whose content is rotated."""
+    """A bearer token in a file that may be rotated."""
 
     path: Path
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCertificate:
-    """A TLS client certificate; each part from the kubeconfig itself or from a file that may be rotated.
+    """A TLS client certificate. Certificate and key are each in the kubeconfig itself or in a file that may be rotated.
 
-    ``token`` is sent along where the kubeconfig has one too, as kubectl does (AKS admin files hold both).
+    If the kubeconfig has a ``token`` too, it is sent in addition, as kubectl does (AKS admin files hold both).
     """
 
     certificate: bytes | Path = field(repr=False)
@@ -44,7 +44,7 @@ class ClientCertificate:
 
 @dataclass(frozen=True, slots=True)
 class Exec:
-    """A credential plugin to run. ``command`` is absolute, or a bare name to be found on PATH."""
+    """A credential plugin to run. ``command`` is an absolute path, or a bare name that is searched for on PATH."""
 
     command: str
     args: tuple[str, ...] = field(default=(), repr=False)
@@ -60,17 +60,18 @@ Auth = Token | TokenFile | ClientCertificate | Exec
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
-    """How to talk to one API server, complete and allowed.
+    """How to access one API server, complete and checked against the policy.
 
     Attributes:
         server: ``https://host[:port][/path]`` without a final slash.
-        auth: never absent: there is no anonymous access.
-        origin: where this comes from, for messages (``kubeconfig /etc/x, context "y"``).
-        ca_data: PEM certificates to trust; with neither this nor ``ca_file`` the system's store counts.
-        ca_file: a PEM file instead, re-read when it changes.
+        auth: the credential; always present, since anonymous access is not supported.
+        origin: the source of this access, for messages (``kubeconfig /etc/x, context "y"``).
+        ca_data: PEM certificates to trust; with neither this nor ``ca_file``, the system's store is used.
+        ca_file: a PEM file to use instead of ``ca_data``, read again when it changes.
         tls_server_name: the name to verify instead of the host.
-        namespace: the context's, or the Pod's when in-cluster.
-        folders: the files named here must end in one of these whenever they are read; () = anywhere, for the hub's own.
+        namespace: the namespace of the context, or of the Pod when in-cluster.
+        folders: the folders that the files named here must be in whenever they are read; () = no restriction, for the
+            hub's own access.
     """
 
     server: str
@@ -84,5 +85,5 @@ class ClusterAccess:
 
 
 def usable_token(text: str) -> bool:
-    """Whether ``text`` can stand in an Authorization header: printable ASCII without spaces, not endless."""
+    """Whether ``text`` can be sent in an Authorization header: printable ASCII without spaces, up to 64 KiB."""
     return re.fullmatch(r"[\x21-\x7e]{1,65536}", text) is not None

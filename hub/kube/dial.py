@@ -1,7 +1,7 @@
-"""Opens a connection to an API server: the first address that answers, TLS over it, HTTP/1.1 over that.
+"""Opens a connection to an API server: TCP to the first address that answers, then TLS, then HTTP/1.1.
 
-An error that is raised here leads by its traceback to the frames it went through. They let go of what keeps the error:
-else each would keep the other, and a connection with it, until the garbage collector comes by.
+The traceback of an error refers to the frames that it passed through. These frames delete their own references to the
+error: otherwise the cycle would keep the error and its connection in memory until the garbage collector runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hub.kube.tls_stream import TlsStream
 from hub.runtime.rounds import own_round
 
 ADDRESS_TIMEOUT: Final = 3.0
-"""Seconds for one of several addresses, at most; the last one has all that is left."""
+"""The longest time for one of several addresses, in seconds; the last address has all the remaining time."""
 
 
 async def connect(
@@ -29,13 +29,20 @@ async def connect(
     server_hostname: str,
     within: float,
 ) -> tuple[Connection, Address]:
-    """Connect to the first address that answers, within so many seconds; the connection, and which one did.
+    """Connect to the first address that answers; returns the connection and that address.
 
-    An address that does not answer leaves time for each that comes after it, however many these are.
+    The addresses are tried one after the other. An address that does not answer gets an equal share of the remaining
+    time at most, so that every address after it is tried too.
+
+    Args:
+        addresses: the addresses of the server.
+        context: the TLS context.
+        server_hostname: the name to verify in the server's certificate.
+        within: seconds for all addresses together.
 
     Raises:
-        OSError, ssl.SSLError: none of them did; the last one's error, but that of TLS before all others: where a
-            certificate is refused somebody is there, be it that the other addresses are dead.
+        OSError, ssl.SSLError: no address gave a connection. The error is the last TLS error, else the last error of any
+            kind: a refused certificate says more than another address that is dead.
     """
     last: OSError = OSError("the name has no address")
     now = asyncio.get_running_loop().time
@@ -51,7 +58,7 @@ async def connect(
                     last = error
         raise last
     finally:
-        del last  # its traceback leads to this frame
+        del last  # breaks the cycle of the error's traceback -> this frame -> error
 
 
 async def _connect(
@@ -67,8 +74,9 @@ async def _connect(
     except BaseException:
         sock.close()
         raise
-    # From here on the socket belongs to a transport. One that is cancelled half-way can be left registered with a
-    # socket that is closed, and whose number another one gets: so it is made in any case, and closed then.
+    # From here on the socket belongs to a transport. If its creation were cancelled half-way, the event loop could keep
+    # watching a closed descriptor whose number another socket gets. Therefore the creation always completes, and the
+    # transport is closed afterwards.
     made = asyncio.ensure_future(loop.create_connection(partial(_itself, stream), sock=sock))
     inode = os.fstat(sock.fileno()).st_ino
     made.add_done_callback(lambda _: _handed_over(sock, inode))
@@ -79,7 +87,7 @@ async def _connect(
         made.add_done_callback(partial(_abort, stream))
         raise
     finally:
-        del made, stream  # they keep the error that may be on its way, whose traceback leads to this frame
+        del made, stream  # breaks the cycle of an error's traceback -> this frame -> future -> error
     return connection
 
 
@@ -92,10 +100,10 @@ def _abort(stream: TlsStream, _: object) -> None:
 
 
 def _handed_over(sock: socket.socket, inode: int) -> None:
-    """Let go of a socket that its transport has closed behind its back.
+    """Detach a socket object whose descriptor the transport has already closed.
 
-    uvloop does so where a RST arrives before it knows whose number it has. The socket would close that number once
-    more when it is collected, and by then the number is another connection's.
+    uvloop closes the descriptor if a RST arrives while the transport is set up. The socket object would close the same
+    number once more when it is freed, and by then another connection may have that number.
     """
     try:
         kept = os.fstat(sock.fileno()).st_ino == inode
@@ -106,7 +114,7 @@ def _handed_over(sock: socket.socket, inode: int) -> None:
 
 
 def _socket(family: socket.AddressFamily) -> socket.socket:
-    """A TCP socket that notices a dead peer by itself, as a second net under the read timeout."""
+    """A TCP socket with keepalive, so that the system detects a dead peer even if the read timeout does not."""
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

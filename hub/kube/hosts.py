@@ -1,4 +1,4 @@
-"""Which hosts and addresses no API server may have, however they are written: cloud metadata services above all."""
+"""Finds hosts and addresses that an API server may not have, however they are spelled: above all, cloud metadata."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _NUMERIC_LABEL: Final = re.compile(r"\d+|0x[0-9a-f]*")
 
 
 def address_refusal(text: str) -> str | None:
-    """Why an API server may not have this IP address, or None. The client checks the addresses of names with it, too.
+    """The reason why an API server may not have this IP address, or None.
+
+    The client also checks the addresses that a name resolves to.
 
     Raises:
         ValueError: not an IP address.
@@ -45,7 +47,7 @@ def _unwrapped(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddr
 
 
 def same_host(host: str) -> str:
-    """One spelling for every way to write a host, for comparing."""
+    """The canonical spelling of a host name or address, for comparisons."""
     try:
         return str(_unwrapped(ipaddress.ip_address(host)))
     except ValueError:
@@ -53,13 +55,13 @@ def same_host(host: str) -> str:
 
 
 def host_problem(host: str) -> str | None:
-    """Why a kubeconfig may not name this host, or None."""
+    """The reason why a kubeconfig may not name this host, or None."""
     if ":" in host or _NUMERIC_LABEL.fullmatch(host.rpartition(".")[2]):
         if "%" in host:
             return "an address with a zone, which means a different machine on every host"
         try:
             return address_refusal(host)
-        except ValueError:  # the resolver would read 2852039166 or 0xa9fea9fe as an address
+        except ValueError:  # for example 2852039166 or 0xa9fea9fe, which the resolver would accept as an address
             return "not a canonical IP address"
     if not DNS_NAME.fullmatch(host):
         return "not a host name (international names: in their xn-- form)"
