@@ -1,8 +1,7 @@
-"""Explanations: why an address, a node or a Service is published as it is, step by step.
+"""Explain step by step why an address, a node or a Service is published the way it is.
 
-Pure functions over what the stages already said; nothing is decided here, and nothing is asked again. A
-step is one decision: which stage took it, about what, how it came out, and why. Candidates that were
-rejected are steps too.
+Pure functions over the results of the stages; nothing is decided or queried here. A step is one decision: the stage
+that took it, its subject, its outcome, and the reason. Rejected candidates are steps, too.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from hub.decide.view import NodeReport, ViewResult
 from hub.model import Absent, Endpoint, Found, Node, Resolution, Slice, TargetKey, Unknown, few
 
 NAMED: Final = 3
-"""Names that stand for many."""
+"""Maximum number of names in a list of examples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +27,9 @@ class Step:
 
     Attributes:
         stage: source, node, eligibility, resolution, address, service, published, health, guard or policy.
-        where: the cluster, ``cluster/node`` or ``namespace/service`` it is about.
+        where: the subject: a cluster, ``cluster/node`` or ``namespace/service``.
         outcome: one or two words.
-        why: in words; may be "".
+        why: the explanation; may be "".
     """
 
     stage: str
@@ -41,13 +40,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
-    """One cluster through one provider under one node policy.
+    """One source: a cluster with one provider and one node policy.
 
     Attributes:
-        services: targets that ask for exactly this.
-        unknown: why the source makes no statement; None where it does.
-        resolutions: what the provider said, by node name.
-        nodes: all nodes as last known.
+        cluster: the source cluster's name.
+        services: targets that use this source, as ``namespace/name``.
+        unknown: why the source is unknown; None if it is not.
+        result: the view of the source.
+        resolutions: the provider's answers, by node name.
+        nodes: all nodes as last known, by name.
     """
 
     cluster: str
@@ -60,13 +61,13 @@ class SourceFacts:
 
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
-    """One target after a pass.
+    """One target after a decision.
 
     Attributes:
-        decision: of the pass.
-        sources: its clusters, in order.
-        slices: as observed.
-        probed: (cluster, family) -> address -> verdict and why; empty where this process does not probe.
+        decision: the last decision.
+        sources: names of its source clusters, in order.
+        slices: its slices as observed.
+        probed: (cluster, family) -> address -> (verdict, reason); empty if this process does not probe.
     """
 
     decision: Decision
@@ -77,10 +78,10 @@ class TargetFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything there is to explain from.
+    """Everything that explanations are built from.
 
     Attributes:
-        policies: by remote cluster: which addresses it may publish.
+        policies: remote cluster -> the addresses that it may publish.
     """
 
     sources: tuple[SourceFacts, ...]
@@ -89,7 +90,7 @@ class Facts:
 
 
 def condition(endpoint: Endpoint) -> str:
-    """An endpoint's conditions as consumers read them."""
+    """An endpoint's conditions in words: ``draining``, ``unhealthy``, ``not ready`` or ``ready``."""
     if endpoint.conditions.terminating:
         return "draining"
     if endpoint.conditions.ready is False and endpoint.conditions.serving is False:
@@ -101,11 +102,14 @@ def condition(endpoint: Endpoint) -> str:
 
 
 def explain_address(address: str, facts: Facts) -> tuple[Step, ...]:
-    """Who offers an address, who publishes it, what holds it there; and for one that nobody saw, whose it may be.
+    """Explain an address: the sources that offer it, the targets that publish it and why they keep it.
+
+    Always lists the clusters whose allowedCIDRs contain the address; if no source or target has the address and it is
+    in no cluster's allowedCIDRs, a step says so.
 
     Args:
-        address: in its normal form.
-        facts: of this moment.
+        address: in normal form.
+        facts: the facts of this moment.
     """
     steps: list[Step] = []
     for source in facts.sources:
@@ -130,7 +134,7 @@ def _names(source: SourceFacts) -> list[str]:
 
 
 def claims(source: SourceFacts, name: str) -> set[str]:
-    """Every address anybody ever mentioned for a node, in its normal form."""
+    """All addresses of a node, from its report, its resolution and its Node object, in normal form."""
     texts: list[str] = []
     if (report := source.result.reports.get(name)) is not None:
         texts += [*report.addresses, *(text for text, _ in report.rejected)]
@@ -142,13 +146,13 @@ def claims(source: SourceFacts, name: str) -> set[str]:
 
 
 def normal(text: str) -> str:
-    """The normal form of an address; what is none stays as it is."""
+    """The normal form of an address; text that is not an address is returned unchanged."""
     found = parse(text)
     return text if isinstance(found, Rejected) else str(found)
 
 
 def _policies(address: str, policies: Mapping[str, AddressPolicy], *, seen: bool) -> Iterable[Step]:
-    """Whose allowedCIDRs contain an address."""
+    """The clusters whose allowedCIDRs contain an address, or that deny it for another reason."""
     outside = 0
     for cluster, policy in sorted(policies.items()):
         inside = [
@@ -176,7 +180,7 @@ def _within(address: str, policy: AddressPolicy) -> bool:
 
 
 def explain_node(name: str, facts: Facts) -> tuple[Step, ...]:
-    """Everything about a node, in every cluster that has one of that name."""
+    """Explain a node, in every cluster that has one of this name."""
     steps: list[Step] = []
     for source in facts.sources:
         if name in source.nodes or name in source.result.reports:
@@ -238,13 +242,20 @@ def _resolution(answer: Resolution) -> tuple[str, str]:
             return "unknown", reason
 
 
-# --- what targets make of it -----------------------------------------------------------------------
+# --- targets ---------------------------------------------------------------------------------------
 
 
 def _of_target(
     target: TargetFacts, facts: Facts, concerns: Callable[[Endpoint], bool], address: str = ""
 ) -> Iterable[Step]:
-    """Where a target publishes what is concerned, and what keeps it there or away."""
+    """Where a target publishes the matching endpoints, and why it keeps or does not publish them.
+
+    Args:
+        target: the target.
+        facts: the facts of this moment.
+        concerns: selects the endpoints.
+        address: the address, if the question is about one; else "".
+    """
     decision, where = target.decision, str(target.decision.target)
     published: set[tuple[GroupKey, str]] = set()
     checks = {GroupKey(watch.cluster, watch.family): str(watch.check) for watch in decision.watches}
@@ -279,7 +290,7 @@ def _of_target(
 
 
 def _health(target: TargetFacts, key: GroupKey, address: str, check: str) -> Step:
-    """What the probes say of a published address, or that there are none here."""
+    """The result of the health check of a published address; ``not probed`` if this process does not probe it."""
     what, where = f"{check} of {address}", str(target.decision.target)
     verdict = target.probed.get(key, {}).get(address)
     if verdict is None:
@@ -292,7 +303,7 @@ def _health(target: TargetFacts, key: GroupKey, address: str, check: str) -> Ste
 
 
 def explain_service(key: TargetKey, facts: Facts) -> tuple[Step, ...]:
-    """The sources of a Service in order, what each offers and why not more, and what the guard does."""
+    """Explain a Service: its sources in order, their offers and rejected candidates, and what the guard withholds."""
     target = next((target for target in facts.targets if target.decision.target == key), None)
     if target is None:
         return ()
@@ -342,7 +353,7 @@ def _source_steps(target: TargetFacts, cluster: str, facts: Facts) -> Iterable[S
 
 
 def _rejections(source: SourceFacts) -> Iterable[Step]:
-    """Candidates that are not offered, counted by reason, a few of them by name."""
+    """Candidates that are not offered, counted by reason, with a few names as examples."""
     out: dict[tuple[str, str], list[str]] = {}
     for name, report in sorted(source.result.reports.items()):
         if not report.addresses:

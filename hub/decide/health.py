@@ -1,7 +1,7 @@
 """Apply health check verdicts to the claims of sources, and ignore them in a panic.
 
-An address whose check fails, or that waits for its first verdict, is published as failed or not at all. If this would
-leave a target without a ready endpoint, the target is in panic and all verdicts are ignored: a wrong check is likelier
+An address whose check fails, or that waits for its first verdict, is published as failed or not at all. If this leaves
+a target without a ready endpoint, the target is in panic and all verdicts are ignored: a wrong check is more likely
 than the failure of all endpoints at once.
 """
 
@@ -19,9 +19,10 @@ from hub.model import DRAINING, FAILED, PUBLISHED, Conditions, Endpoint, Finding
 from hub.registry.spec import HEALTH_CHECK, NodePortRef, SourceSpec
 
 FAILED_DRAINING: Final = Conditions(ready=False, serving=False, terminating=True)
-"""Draining, and the probe fails: consumers must not fall back on the endpoint."""
+"""For draining endpoints whose check fails: consumers must not fall back on them."""
 
 _CURED: Final = {FAILED: PUBLISHED, FAILED_DRAINING: DRAINING}
+"""The conditions of a failed check -> the conditions without the check."""
 _NOTHING: Final[Mapping[str, Verdict]] = {}
 _UNSEEN: Final = object()
 
@@ -78,7 +79,7 @@ def judge(claim: Claim, watch: Watch, verdicts: Verdicts, *, remove: bool) -> Cl
     """Apply the verdicts to a claim.
 
     Args:
-        claim: a known or unknown claim.
+        claim: the claim of a known or an unknown source.
         watch: the watch of the claim's addresses.
         verdicts: the current verdicts.
         remove: remove unhealthy addresses instead of publishing them as failed.
@@ -102,8 +103,8 @@ def judge(claim: Claim, watch: Watch, verdicts: Verdicts, *, remove: bool) -> Cl
 def cured(claim: Claim, good: Mapping[str, Endpoint], *, checked: bool) -> Claim:
     """Undo the conditions that earlier verdicts or policies wrote into the endpoints of an unknown claim.
 
-    An unknown claim starts from the published endpoints, and these may carry the conditions of a failed probe. If
-    the addresses are no longer checked, only the conditions of failed probes are undone.
+    An unknown claim starts from the published endpoints, which may carry the conditions of a failed check. If the
+    addresses are no longer checked, only the conditions of failed checks are undone.
 
     Args:
         claim: the claim of an unknown source.

@@ -1,9 +1,9 @@
 """Stage 1 of a decision: the inputs of :func:`~hub.decide.target.desire` from the readings of a target's sources.
 
-Three rules apply per target. A source without a statement since the start keeps what this target published of it
-before. A source that failover has left is not remembered while it makes no statement. A cluster that is no longer a
-source keeps its slices for the removal grace; it keeps them for longer while its entry is broken, while its removal is
-withheld, and while another entry is broken whose ``formerly`` may have named it.
+Three rules apply per target. A source that has been unknown since the start keeps the endpoints that this target
+published for it. An unknown source that failover has left loses its last known good endpoints. A cluster that is no
+longer a source keeps its slices for the removal grace, and for longer while its registry entry is broken, while its
+removal is withheld, or while another entry is broken whose ``formerly`` may list it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from hub.registry.spec import NAMED, ProviderRef, Registry, RegistryHeld, Source
 
 
 class SourceMemory(msgspec.Struct, frozen=True):
-    """What a target remembers of its sources between decisions.
+    """The state of a target's sources between decisions.
 
     Attributes:
-        adopted: cluster -> slices of it that were published when it was first seen unknown.
-        parked: cluster that is no longer a source -> when its grace began.
-        given_up: clusters whose ``unreachable`` policy took effect, until they make a statement again.
+        adopted: cluster -> its slices that were published when it was first seen unknown.
+        parked: cluster that is no longer a source -> when its removal grace began.
+        given_up: clusters whose ``unreachable`` policy took effect and that have not been known since.
     """
 
     adopted: Mapping[str, tuple[Slice, ...]] = {}
@@ -37,8 +37,8 @@ class Inputs(msgspec.Struct, frozen=True):
 
     Attributes:
         sources: in the registry's order, then clusters that are no longer sources and keep their slices.
-        unknown: source without a statement -> why.
-        wakes: seconds until one of them changes by itself.
+        unknown: unknown source -> why it is unknown.
+        wakes: seconds until one of the inputs changes with time.
         findings: in a fixed order.
         memory: for the next decision.
     """
@@ -56,10 +56,10 @@ def inputs_of(
     """The inputs of one decision.
 
     Args:
-        snapshot: of the target.
+        snapshot: the snapshot of the target.
         target: its registry entry.
-        ours: its slices that this hub writes.
-        memory: of the last decision.
+        ours: its slices that this hub may write.
+        memory: from the last decision.
         active: the source that failover has chosen; "" if there is none.
     """
     registry = snapshot.registry
@@ -107,7 +107,7 @@ def inputs_of(
 
 
 def _strange(sources: Iterable[SourceReading]) -> Iterable[Finding]:
-    """Sources whose kubeconfig leads to another cluster than it should."""
+    """Findings about kubeconfigs that lead to a wrong cluster, or to the same cluster as another one."""
     for reading in sources:
         name = reading.spec.cluster
         if reading.wrong_cluster:
@@ -123,7 +123,13 @@ def _parked(
     memory: Mapping[str, float],
     wakes: list[float],
 ) -> tuple[list[SourceInput], Mapping[str, float], Mapping[str, RegistryHeld]]:
-    """Clusters that are no longer sources and keep their slices, since when, and which of them are withheld."""
+    """Clusters that are no longer sources and keep their slices.
+
+    Adds to ``wakes`` the seconds until a removal grace ends.
+
+    Returns:
+        The clusters as frozen inputs, the start of each cluster's removal grace, and the withheld removals by cluster.
+    """
     registry, now = snapshot.registry, snapshot.now
     former = {old for name in today if name in registry.clusters for old in registry.clusters[name].formerly}
     strange = {slice_.labels.get(LABEL_SOURCE_CLUSTER, "") for slice_ in ours} - today - former
@@ -135,7 +141,7 @@ def _parked(
         left = since + snapshot.hub.removal_grace - now
         held = snapshot.held.get(cluster_entry(name)) if name not in registry.clusters else None
         if name in registry.frozen_names:
-            since = now  # the grace begins when the entry is mended
+            since = now  # the grace begins when the entry is fixed
         elif held is not None:
             withheld[name] = held
         elif _maybe_renamed(name, registry):
@@ -153,8 +159,9 @@ def _parked(
 def policy_stands(source: SourceSpec, view: SourceView, seconds: float | None, given_up: set[str]) -> float | None:
     """Seconds without a connection, at least ``unreachable.after`` once the policy has taken effect.
 
-    A load balancer in front of a dead API server may refuse connections now and answer 503 later: endpoints that the
-    policy took out do not come back for that, but only when the cluster makes a statement. Updates ``given_up``.
+    A load balancer in front of a dead API server may first refuse connections and later answer 503, which counts as
+    connected. Endpoints that the policy removed or drained must not come back then, but only when the cluster is known
+    again. Updates ``given_up``.
     """
     after, name = source.unreachable.after, source.cluster
     if view.unknown is None:
@@ -170,13 +177,13 @@ def policy_stands(source: SourceSpec, view: SourceView, seconds: float | None, g
 def stand_in(
     view: SourceView, ours: Iterable[Slice], adopted: dict[str, tuple[Slice, ...]], *, left: bool
 ) -> SourceView:
-    """The view to use for a source without a statement. Updates ``adopted``.
+    """The view to use for an unknown source. Updates ``adopted``.
 
     Args:
-        view: of the source; it may hold endpoints of its last complete answer.
+        view: the source's view, which may contain endpoints of its last complete answer.
         ours: published slices of the target.
         adopted: see :class:`SourceMemory`.
-        left: failover has chosen another source.
+        left: whether failover has chosen another source.
     """
     if left:
         return msgspec.structs.replace(view, endpoints={}, adopted=True) if view.endpoints else view
@@ -186,12 +193,12 @@ def stand_in(
     if mine:
         adopted.setdefault(view.cluster, mine)
     kept = adopted.get(view.cluster, mine)
-    # Where they are equal, all of it is published.
+    # If they are equal, the adopted endpoints are all published and the view need not contain them.
     return view if mine == kept else msgspec.structs.replace(view, endpoints=_endpoints(kept), adopted=True)
 
 
 def _endpoints(slices: tuple[Slice, ...]) -> Mapping[str, Mapping[str, Endpoint]]:
-    """Published endpoints as a view has them: without hostnames, which depend on the target."""
+    """Published endpoints in the form of a view: without hostnames, which depend on the target."""
     families: dict[str, dict[str, Endpoint]] = {}
     for slice_ in slices:
         content = families.setdefault(slice_.address_type, {})

@@ -1,9 +1,9 @@
-"""Which slice an endpoint sits in: Kubernetes' own three filling steps for one group, deterministic.
+"""Distribute the endpoints of one group over slices, deterministically, in Kubernetes' own three filling steps.
 
-After kubernetes/endpointslice, ``reconciler.go`` ``reconcileByPortMapping``; where that takes "any"
-endpoint of a set, this takes them in order, so that the same input gives the same slices. Two things are
-ours: an emptied slice is filled before an unchanged one is touched (deleting one and updating the other
-would be two writes), and a group that had slices keeps one empty slice.
+The algorithm is ``reconcileByPortMapping`` in ``reconciler.go`` of kubernetes/endpointslice. Where that takes any
+endpoint of a set, this module takes them in order, so that the same input gives the same slices. It differs in two
+points: an emptied slice is filled before an unchanged one is changed, because deleting one and updating another would
+be two writes; and a group that had slices keeps one empty slice.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ Endpoints = tuple[Endpoint, ...]
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """Where the endpoints of one group go.
+    """The distribution of a group's endpoints over slices.
 
     Attributes:
-        kept: slices that stay, lowest-numbered first, each with all it holds from now on; None where
-            its endpoints do not change.
-        created: contents of new slices, at least one endpoint each.
-        deleted: slices that go.
+        kept: slices that stay, lowest-numbered first, each with its new endpoints; None if they do not change.
+        created: the endpoints of each new slice, at least one each.
+        deleted: slices to delete.
     """
 
     kept: tuple[tuple[PublishedSlice, Endpoints | None], ...]
@@ -39,9 +38,9 @@ def pack(group: EndpointGroup, limit: int, dirty: Collection[str] = ()) -> Packe
     """Distribute a group's endpoints over its slices.
 
     Args:
-        group: what is wanted and what is published.
-        limit: endpoints per slice. One that holds more already is left so.
-        dirty: names of slices that are written anyway, for their labels or ports.
+        group: the wanted and the published endpoints.
+        limit: maximum number of endpoints per slice. A slice that already has more keeps them.
+        dirty: names of slices that are written anyway, because their labels or ports change.
     """
     contents = _in_place(group)
     missing = [group.endpoints[address] for address in group.added]
@@ -51,12 +50,12 @@ def pack(group: EndpointGroup, limit: int, dirty: Collection[str] = ()) -> Packe
     left = len(missing)
     changed = [content is not old for content, old in zip(contents, unchanged, strict=True)]
 
-    # Step 2: fill slices that are written anyway, fullest first; the emptied ones wait.
+    # Step 2: fill slices that are written anyway, fullest first, except emptied ones.
     for i in sorted(range(len(slices)), key=lambda i: (-len(contents[i]), i)) if left else ():
         if left and contents[i] and (changed[i] or slices[i].slice.name in dirty):
             left -= _fill(group, contents, i, rest, min(left, limit - len(contents[i])))
 
-    # Step 3: emptied slices, else the one existing slice that the rest fills best, else new ones.
+    # Step 3: fill emptied slices, else the existing slice that the remaining endpoints fill best, else new slices.
     emptied = [i for i, content in enumerate(contents) if not content]
     created: list[Endpoints] = []
     while left:
@@ -68,6 +67,7 @@ def pack(group: EndpointGroup, limit: int, dirty: Collection[str] = ()) -> Packe
             created.append(_take(rest, min(left, limit)))
             left -= len(created[-1])
 
+    # Keep one empty slice if no other slice would remain, unless the group is dropped.
     if emptied and not created and len(emptied) == len(contents) and not group.drop:
         emptied.pop(0)
     gone = set(emptied)
@@ -80,7 +80,7 @@ def pack(group: EndpointGroup, limit: int, dirty: Collection[str] = ()) -> Packe
 
 
 def _in_place(group: EndpointGroup) -> list[Endpoints]:
-    """Step 1: keep what is wanted where it is, refresh what changed, drop what is not wanted."""
+    """Step 1: keep wanted endpoints in their slices, update changed ones, and remove the others."""
     if not (group.removed or group.changed or group.duplicates):
         return [slice_.endpoints for slice_ in group.slices]
     wanted = group.endpoints
@@ -108,16 +108,16 @@ def _take(rest: Iterator[Endpoint], count: int) -> Endpoints:
 
 
 def _best_fit(contents: Sequence[Endpoints], count: int, limit: int) -> int | None:
-    """The slice that is closest to full once it has taken all ``count`` endpoints."""
+    """Index of the slice that is fullest after taking all ``count`` endpoints; None if none has enough room."""
     fitting = [i for i, content in enumerate(contents) if content and len(content) + count <= limit]
     return max(fitting, key=lambda i: (len(contents[i]), -i), default=None)
 
 
 def names(service: str, owner: str, key: GroupKey, ports: Sequence[Port], taken: AbstractSet[str]) -> Iterator[str]:
-    """Names for new slices of a group, lowest number first, without the taken ones.
+    """Generate names for new slices of a group, lowest number first, without the taken ones.
 
-    At most 63 + 1 + 8 + 1 + digits characters, far below the 253 of a slice's name; a valid DNS name as
-    the Service's own name is one. They carry no meaning: a slice keeps its name when its ports change.
+    A name has at most 63 + 1 + 8 + 1 + digits characters, far below the limit of 253, and is a valid DNS name because
+    the Service's name is one. Names have no meaning: a slice keeps its name when its ports change.
     """
     content = msgspec.json.encode((owner, key.cluster, key.family, ports))
     prefix = f"{service}-{hashlib.sha256(content).hexdigest()[:8]}-"

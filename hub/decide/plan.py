@@ -1,11 +1,10 @@
-"""Which writes a target needs: everything a slice carries beside its endpoints, and the difference.
+"""Plan the writes for a target: build complete slices, including metadata, and compare them with the observed ones.
 
-``plan`` builds whole slices and compares them with the observed ones: equal means no write. It never
-talks to an API server and never looks at a slice that it was not given.
+If a slice equals the observed one, it is not written. This module does not talk to an API server.
 
-What others put on our slices: labels are ours alone and are set back (they decide who reads a slice);
-annotations that this version does not write are kept, so that neither a tool that marks objects fights with us, nor a
-later version of the hub whose slices this one takes back.
+Labels that others put on our slices are removed, because labels decide which consumers read a slice. Annotations that
+this version does not write are kept, so that the hub fights neither with tools that annotate objects nor, after a
+downgrade, with annotations of a later version of the hub.
 """
 
 from __future__ import annotations
@@ -35,26 +34,27 @@ from hub.model import (
 )
 
 RESERVED_PREFIXES: Final = ("kubernetes.io/", "multicluster.kubernetes.io/", "endpointslice-hub/", "endpoint-copier/")
-"""A Service's labels under these are not copied to its slices; ``app.kubernetes.io/`` and the like are."""
+"""Labels of a Service with these prefixes are not copied to its slices; ``app.kubernetes.io/`` and the like are."""
 
 OUR_ANNOTATIONS: Final = frozenset({ANNOTATION_LEASE, ANNOTATION_STATE, ANNOTATION_CLUSTER_UID})
+"""All annotations that the hub writes to slices."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who writes: the owner (a label, shared by all replicas) and the lease that allows it."""
+    """Identity of the writer: the owner label, which all replicas share, and the Lease that allows the writes."""
 
     owner: str
     lease: str
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The writes that make what is published what is wanted, each in the order to be done.
+    """The writes that publish what is wanted; each kind in the order in which to do the writes.
 
     Attributes:
-        creates: without uid and resourceVersion.
-        updates: with the uid and resourceVersion they were observed with.
-        deletes: as observed.
-        unchanged: how many slices are as they should be.
+        creates: new slices, without uid and resourceVersion.
+        updates: changed slices, with the uid and resourceVersion of the observed ones.
+        deletes: slices to delete, as observed.
+        unchanged: number of slices that need no write.
     """
 
     creates: tuple[Slice, ...] = ()
@@ -64,7 +64,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def writes(self) -> int:
-        """How many requests this plan costs."""
+        """Number of API requests that this plan needs."""
         return len(self.creates) + len(self.updates) + len(self.deletes)
 
 
@@ -81,16 +81,16 @@ def plan(
     """Plan the writes for one target.
 
     Args:
-        service: the hub Service the slices are of.
-        groups: what is wanted, after the guard, with what is published.
-        identity: whose slices they are.
-        limit: endpoints per slice.
-        states: the guard's encoded record per group; kept on the group's lowest-numbered slice, "" or
-            nothing for none.
-        uids: source cluster -> its UID, which rides on every slice that is written; a slice without one is not
-            written for it, and where there is none, slices keep theirs.
-        taken: names in use by slices that are in no group: foreign ones, ours of another lease, frozen ones, those that
-            are being deleted.
+        service: the hub Service that the slices belong to.
+        groups: the wanted and published endpoints, after the guard.
+        identity: the writer.
+        limit: maximum number of endpoints per slice.
+        states: group -> the guard's encoded record, stored on the group's lowest-numbered slice; "" or a missing entry
+            means no record.
+        uids: source cluster -> its UID, stored on every slice that is written. A slice without a UID is not written
+            just to add it. If a cluster's UID is not known, its slices keep theirs.
+        taken: names of slices that are in no group: foreign slices, ours under another Lease, frozen ones, and those
+            that are being deleted.
     """
     groups = tuple(groups)
     frame = _Frame(service, identity, uids or {})
@@ -131,7 +131,7 @@ def plan(
 
 
 class _Frame:
-    """What the slices of one target have in common."""
+    """Builds and checks the parts that the slices of one target have in common: labels, annotations and owner."""
 
     def __init__(self, service: Service, identity: Identity, uids: Mapping[str, str]) -> None:
         self._uids = uids
@@ -146,11 +146,11 @@ class _Frame:
             self._labels[LABEL_HEADLESS] = ""
 
     def labels(self, cluster: str) -> dict[str, str]:
-        """All labels of a slice of this source."""
+        """All labels of a slice of a source cluster."""
         return {**self._labels, LABEL_SOURCE_CLUSTER: cluster}
 
     def fits(self, old: Slice, group: EndpointGroup, labels: dict[str, str], state: str) -> bool:
-        """Whether everything but the endpoints is as it should be."""
+        """Whether a slice needs no write, apart from its endpoints."""
         return (
             old.ports == group.ports
             and old.labels == labels
@@ -159,7 +159,7 @@ class _Frame:
         )
 
     def misfits(self, group: EndpointGroup, labels: dict[str, str], state: str) -> frozenset[str]:
-        """Names of slices to be written whatever their endpoints are."""
+        """Names of slices that must be written even if their endpoints do not change."""
         wanted = (state, *("" for _ in group.slices[1:]))
         return frozenset(
             slice_.slice.name
@@ -168,12 +168,12 @@ class _Frame:
         )
 
     def _expected(self, old: Slice, group: EndpointGroup) -> str:
-        """The cluster UID that a slice must have not to be written: none where it has none."""
+        """The cluster UID that a slice needs to stay unwritten; "" if it has none: a UID alone is not worth a write."""
         known = old.annotations.get(ANNOTATION_CLUSTER_UID, "")
         return (self._uids.get(group.key.cluster) or known) if known else ""
 
     def annotations(self, old: Slice | None, state: str, uid: str) -> dict[str, str]:
-        """Ours, and what others put there."""
+        """The annotations of a slice: ours, plus those that others added to the observed slice."""
         ours = self._annotations
         if state:
             ours = {**ours, ANNOTATION_STATE: state}
@@ -187,7 +187,7 @@ class _Frame:
     def refresh(
         self, old: Slice, group: EndpointGroup, labels: dict[str, str], state: str, endpoints: tuple[Endpoint, ...]
     ) -> Slice:
-        """An observed slice as it should be."""
+        """The update of an observed slice."""
         uid = self._uids.get(group.key.cluster) or old.annotations.get(ANNOTATION_CLUSTER_UID, "")
         return Slice(
             old.namespace,
@@ -205,7 +205,7 @@ class _Frame:
     def new(
         self, name: str, group: EndpointGroup, labels: dict[str, str], state: str, endpoints: tuple[Endpoint, ...]
     ) -> Slice:
-        """A slice that does not exist yet."""
+        """A new slice, without uid and resourceVersion."""
         return Slice(
             self._namespace,
             name,
@@ -223,7 +223,7 @@ def _reserved(label: str) -> bool:
 
 
 def state_of(group: EndpointGroup) -> str:
-    """The guard's encoded record as it stands on the group's slices: the lowest-numbered that has one."""
+    """The guard's encoded record from the lowest-numbered of the group's slices that has one; "" if none does."""
     for slice_ in group.slices:
         if state := slice_.slice.annotations.get(ANNOTATION_STATE):
             return state
@@ -231,7 +231,7 @@ def state_of(group: EndpointGroup) -> str:
 
 
 def apply_plan(observed: Iterable[Slice], planned: Plan) -> tuple[Slice, ...]:
-    """The slices as they are once a plan has been carried out, sorted by name."""
+    """The slices after a plan has been carried out, sorted by name."""
     by_name = {slice_.name: slice_ for slice_ in observed}
     by_name.update((slice_.name, slice_) for slice_ in (*planned.creates, *planned.updates))
     for slice_ in planned.deletes:
@@ -239,16 +239,16 @@ def apply_plan(observed: Iterable[Slice], planned: Plan) -> tuple[Slice, ...]:
     return tuple(by_name[name] for name in sorted(by_name))
 
 
-# --- what a plan means for the endpoints ---------------------------------------------------------
+# --- changes to endpoints ------------------------------------------------------------------------
 
 
 ChangeKind = Literal["added", "changed", "removed"]
 
 
 class EndpointChange(NamedTuple):
-    """What happens to one address of one source: the lines of ``hub plan``.
+    """The change of one address of one source, for a line of ``hub plan``.
 
-    ``before`` is None for one that is added, ``after`` for one that is removed.
+    ``before`` is None if the address is added, ``after`` is None if it is removed.
     """
 
     kind: ChangeKind
@@ -260,7 +260,7 @@ class EndpointChange(NamedTuple):
 
 
 def endpoint_changes(observed: Sequence[Slice], planned: Plan) -> tuple[EndpointChange, ...]:
-    """Everything a plan does to endpoints, sorted by cluster, family and address."""
+    """All changes that a plan makes to endpoints, sorted by cluster, family and address."""
     before = _endpoints(observed)
     after = _endpoints(apply_plan(observed, planned))
     changes: list[EndpointChange] = []
