@@ -1,8 +1,8 @@
-"""The ports of a target's slices, for one of its sources.
+"""Determine the ports of a target's slices for one of its sources.
 
 Ports in the registry entry take precedence and may have any number. Ports from a Service, the target's or a remote
-one, must be in the source cluster's allowedPorts, since people who edit Services may not be allowed to edit
-clusters.yaml. A port that must be read from a cluster and cannot be read now keeps its published number.
+one, must be in the source cluster's allowedPorts, because users who may edit Services may not be allowed to edit
+clusters.yaml. A port that must be read from a cluster and can't be read now keeps its published number.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def ports(
     """The ports for one source of a target.
 
     Args:
-        target: the registry entry; ``ports`` None = from the Service.
+        target: the registry entry; if its ``ports`` is None, the ports come from the Service.
         service: the hub cluster's Service.
         allowed: inclusive ranges of the source cluster's allowedPorts; None = any (the hub cluster itself).
         source_ports: the ports of a copied Service; they resolve a named targetPort.
@@ -91,12 +91,18 @@ def named(service: Service) -> bool:
 
 
 def of_published(service: Service, published: PortTuple) -> PortTuple:
-    """The ports of an endpoint of an unknown source: a named port keeps its published number."""
+    """The ports of an endpoint whose source does not state them now: a named port keeps its published number."""
     return _of_service(service, published, {(port.name, port.protocol) for port in published})
 
 
 def _of_service(service: Service, offered: PortTuple, known: set[tuple[str, str]]) -> PortTuple:
-    """The Service's ports, without those that only other endpoints of the source serve."""
+    """The Service's ports, without those that only other endpoints of the source serve.
+
+    Args:
+        service: the hub Service.
+        offered: the ports of these endpoints at the source.
+        known: (name, protocol) of the ports of all endpoints of the source.
+    """
     made = []
     for port in service.ports:
         number = _number(port, offered)
@@ -180,7 +186,7 @@ def _of_entry(
 
 
 def _check(numbers: Iterable[Port], allowed: PortRanges | None) -> PortProblem | None:
-    """Why these numbers may not be published; ``allowed`` None = any port."""
+    """Why these ports must not be published; None if they may. ``allowed`` None = any port."""
     for port in numbers:
         number = port.port or 0
         if not 1 <= number <= 65535:

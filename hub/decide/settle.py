@@ -40,9 +40,9 @@ class Settled(msgspec.Struct, frozen=True):
     Attributes:
         claims: the claims, reduced to the addresses that each source owns; in the same order.
         moves: unfinished moves.
-        conflicts: addresses with more than one claimant; by family, sorted.
-        wakes: when moves end.
-        disjoint: for the next decision, which then compares only what changed.
+        conflicts: addresses with more than one claimant, sorted within each family.
+        wakes: times at which moves end, by the clock of ``now``.
+        disjoint: for the next decision, which then only compares the claims that changed.
     """
 
     claims: tuple[Claim, ...]
@@ -192,7 +192,7 @@ def _shared(sets: tuple[EndpointSet, ...], disjoint: tuple[EndpointSet, ...]) ->
 
 
 def _owner(claims: Sequence[Claim], claimants: Sequence[int], publishers: Sequence[int]) -> int:
-    """A claimant that publishes the address (first of all one that must not be written), else the first in order."""
+    """Index of the owner: a claimant that publishes the address (an untouched one if possible), else the first one."""
     keepers = [i for i in claimants if i in publishers]
     return next((i for i in keepers if claims[i].role == "untouched"), (keepers or claimants)[0])
 

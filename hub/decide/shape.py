@@ -25,7 +25,7 @@ HOSTNAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 def shape(service: Service, claims: Sequence[Claim]) -> tuple[Claim, ...]:
     """Set the hostnames of a headless Service; publish endpoints as ready if the Service ignores readiness.
 
-    Only known claims change: the published endpoints of an unknown source stay.
+    Only claims of known sources change: the published endpoints of an unknown source stay.
     """
     if not service.headless and not service.publish_not_ready:
         return tuple(claims)
@@ -67,7 +67,7 @@ def _shared_hostnames(claims: Sequence[Claim]) -> frozenset[str]:
 
 
 def _hostname(claim: Claim, endpoint: Endpoint) -> str | None:
-    """The source's own hostname, else the first label of the node's name; None if it isn't a valid label."""
+    """The hostname from the source, else the first label of the node's name; None if it isn't a valid label."""
     name = claim.view.hostnames.get(endpoint.address, "") if claim.view is not None else ""
     if not name and endpoint.target_ref is not None and endpoint.target_ref.kind == "Node":
         name = endpoint.target_ref.name.partition(".")[0]

@@ -1,4 +1,4 @@
-"""The input of one decision about one target: gathered once, frozen, and complete."""
+"""The complete input of one decision about one target, gathered once and frozen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hub.registry.spec import NodePortRef, Registry, RegistryHeld, SourceSpec, T
 
 
 class HubIdentity(msgspec.Struct, frozen=True):
-    """The hub that decides, and its settings that decisions depend on.
+    """The identity of the hub that decides, and its settings that decisions depend on.
 
     Attributes:
         lease: ``namespace/name`` of the Lease that allows this hub to write; it is on every slice.
@@ -36,7 +36,7 @@ class SourceReading(msgspec.Struct, frozen=True):
     Attributes:
         spec: the registry entry of the source.
         result: the endpoints that the source offers.
-        answers: number of the last complete answer, 1, 2, ...; another number means another answer.
+        answers: number of the last complete answer, 1, 2, ...; a different number means a different answer.
         guard: guard defaults of the provider type.
         unreachable_for: seconds without a connection to the cluster; None while it is connected, or while the
             ``unreachable`` policies are suspended.
@@ -66,7 +66,7 @@ class PastWrites(msgspec.Struct, frozen=True):
     """Results of earlier writes of a target.
 
     Attributes:
-        refused: addresses that the API server refuses: not added, and not changed where they are published.
+        refused: addresses that the API server refuses; they are neither added nor changed.
         foreign: names of slices that another writer owns.
         findings: problems of these writes.
         retry_in: seconds until the first refusal ends; None if there is none.
@@ -90,9 +90,9 @@ class TargetSnapshot(msgspec.Struct, frozen=True):
         service: the hub Service; None if it does not exist.
         namespace_watched: whether the hub watches the target's namespace.
         observed: slices of the target with the hub's owner label, or that of a previous owner.
-        sources: in the registry's order.
+        sources: readings of the target's sources, in the registry's order.
         writes: results of earlier writes.
-        verdicts: of health checks.
+        verdicts: verdicts of health checks.
         approvals: hashes that are approved and have not expired.
         held: registry entry -> the withheld mass removal that it is part of.
         uids: source cluster -> its UID, if it is known.
@@ -119,5 +119,5 @@ class TargetSnapshot(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> TargetSpec | None:
-        """The registry's entry; None if it has none, or a broken one."""
+        """The target's registry entry; None if there is none or it is broken."""
         return self.registry.targets.get(self.key)

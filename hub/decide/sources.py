@@ -1,4 +1,4 @@
-"""Build the claims of one source: its ports, its endpoints, then the verdicts of health checks."""
+"""Build the claims of one source from its ports, its endpoints, and the verdicts of health checks."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class SourceClaims(msgspec.Struct, frozen=True):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """The claims of a source with all their inputs: while the inputs are equal, the claims are reused."""
+    """The claims of a source with all their inputs: as long as the inputs are equal, the claims are reused."""
 
     source: SourceInput
     target: TargetSpec
@@ -94,7 +94,7 @@ def claims_of(source: SourceInput, asking: Asking, verdicts: Verdicts, last: Cla
         source: the source.
         asking: the inputs that all sources share.
         verdicts: of health checks.
-        last: the result of the last decision; it is returned again if no input changed.
+        last: the result of the last decision; returned unchanged if no input changed.
     """
     cluster = source.spec.cluster
     published = tuple((key, group) for key, group in sorted(asking.published.items()) if key.cluster == cluster)
@@ -114,7 +114,7 @@ def claims_of(source: SourceInput, asking: Asking, verdicts: Verdicts, last: Cla
 
 
 def looked_at(watches: tuple[Watch, ...], verdicts: Verdicts) -> tuple[Mapping[str, Verdict] | None, ...]:
-    """The verdicts that a decision with these watches uses."""
+    """The verdicts that a decision with these watches uses; None for a check without verdicts."""
     return tuple([verdicts.get(watch.check) for watch in watches])
 
 
@@ -253,7 +253,7 @@ class _Source:
     # --- verdicts -------------------------------------------------------------------------------------
 
     def _watch(self, claim: Claim) -> Watch | None:
-        """Have the addresses of a claim probed; None if they are not checked."""
+        """Register the addresses of a claim for probing; None if they are not checked."""
         source = self._source
         unreachable = not claim.known and source.unreachable_for is not None
         check = check_for(source.spec, claim.ports.ports, source.node_ports, unreachable=unreachable)

@@ -1,7 +1,7 @@
-"""One group of endpoints that serve different ports becomes several, since a slice has one set of ports.
+"""Split a group of endpoints with different ports into several groups, because a slice has one set of ports.
 
-Only copies of Services whose own slices differ need this; every other group comes back as it is. What is
-published stays in the slices that have its ports already.
+Only copies of Services whose own slices have different ports need this; all other groups are returned unchanged.
+Published endpoints stay in the slices that already have their ports.
 """
 
 from __future__ import annotations
@@ -15,19 +15,23 @@ from hub.decide.endpoints import EndpointGroup, PublishedSlice, by_address
 from hub.model import Endpoint, Port, Slice
 
 MOST: Final = 1000
-"""Endpoints in one slice that the API takes."""
+"""Maximum number of endpoints in one slice that the API accepts."""
 
 Ports = tuple[Port, ...]
 
 
 def split(group: EndpointGroup) -> tuple[EndpointGroup, ...]:
-    """The group by port sets, those with endpoints first; the group's own ``ports`` first among them."""
+    """Split a group by port sets.
+
+    Returns:
+        The parts with endpoints before those without; among each, the part with the group's own ``ports`` comes first.
+    """
     if not group.port_sets:
         return (group,)
     others = sorted(set(group.port_sets.values()) - {group.ports}, key=msgspec.json.encode)
     slices: dict[Ports, list[PublishedSlice]] = {ports: [] for ports in (group.ports, *others)}
     endpoints: dict[Ports, dict[str, Endpoint]] = {ports: {} for ports in slices}
-    for published in group.slices:  # those whose ports nobody serves any more go to the first set
+    for published in group.slices:  # slices whose ports no endpoint serves any more go to the first set
         slices.get(published.slice.ports, slices[group.ports]).append(published)
     for address, endpoint in group.endpoints.items():
         endpoints[group.port_sets.get(address, group.ports)][address] = endpoint
@@ -39,7 +43,7 @@ def split(group: EndpointGroup) -> tuple[EndpointGroup, ...]:
 def _part(
     group: EndpointGroup, ports: Ports, slices: tuple[PublishedSlice, ...], endpoints: Mapping[str, Endpoint]
 ) -> EndpointGroup:
-    """What serves these ports."""
+    """The part of a group that serves these ports."""
     before = by_address(slices)
     return msgspec.structs.replace(
         group,
@@ -59,15 +63,15 @@ def _part(
 
 
 def exchange(one: Slice, other: Slice) -> bool:
-    """Whether an address may be on its way from one slice to the other: they are of one group, and have other ports."""
+    """Whether an address may move between two slices: they belong to one group and have different ports."""
     return one.cluster == other.cluster and one.address_type == other.address_type and one.ports != other.ports
 
 
 def gaining_first(updates: Sequence[Slice], parts: Sequence[EndpointGroup]) -> list[Slice]:
-    """Updates in an order in which an address that moves between two slices is never in neither.
+    """Order updates so that an address that moves between two slices is in at least one of them at any time.
 
-    Where slices wait for each other in a circle, one of them keeps what leaves it, for the next pass to take out: as
-    many as fit into a slice.
+    If slices wait for each other in a circle, one of them is written first and keeps the endpoints that leave it, as
+    far as they fit into a slice. The next pass removes them.
     """
     before = {slice_.slice.name: slice_ for part in parts for slice_ in part.slices}
     left = {update.name: _shift(before[update.name], update) for update in updates}
@@ -84,13 +88,13 @@ def gaining_first(updates: Sequence[Slice], parts: Sequence[EndpointGroup]) -> l
 
 
 class _Shift(NamedTuple):
-    """What an update does to one slice.
+    """The effect of an update on the addresses of one slice.
 
     Attributes:
-        update: the slice as it is to be.
-        gains: endpoints it did not hold, by address.
-        losses: addresses it holds no more, in its order.
-        other_ports: it gets other ports: what leaves it does not serve these.
+        update: the updated slice.
+        gains: address -> endpoint, for endpoints that the update adds.
+        losses: addresses that the update removes, in the slice's order.
+        other_ports: whether the update changes the ports, which the leaving endpoints do not serve.
     """
 
     update: Slice
@@ -99,7 +103,7 @@ class _Shift(NamedTuple):
     other_ports: bool
 
     def keeping(self, awaited: Mapping[str, Endpoint]) -> Slice:
-        """The update with what it loses and no other slice holds yet."""
+        """The update, which keeps endpoints that it would remove before another slice has added them."""
         kept = [awaited[address] for address in self.losses if address in awaited]
         if not kept:
             return self.update

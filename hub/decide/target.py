@@ -1,8 +1,8 @@
-"""What one target should publish: the sources' views, the Service, the registry entry and what is there.
+"""Stage 2 of a decision: decide what one target should publish, before the guard.
 
-Six stages, each a function of frozen values: what each source claims; what the Service asks of every endpoint;
-which source is active; whether the verdicts of health checks are believed; whose address it is; how that differs
-from what is published. First of all: may this Service be a target.
+The inputs are the sources' views, the Service, the registry entry and the published slices. A Service that cannot be a
+target is refused first. Then six steps follow, each a function of frozen values: the sources' claims, the Service's
+settings, failover, panic mode, the owner of each address, and the difference to the published endpoints.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ EMPTY_SETS: Final[Mapping[str, tuple[Port, ...]]] = {}
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What a target is to publish follows from this.
+    """All inputs of :func:`desire`, except its memory.
 
     Attributes:
         target: the registry entry.
-        service: the hub Service; None while it does not exist.
+        service: the hub Service; None if it does not exist.
         sources: in the registry's order.
-        observed: the slices of this target that are ours to write.
-        now: seconds that only move forward.
-        refused: addresses the API server will not take: not published anew, not changed.
-        verdicts: of health checks; an address without one stands as its slice says.
+        observed: the slices of this target that the hub may write.
+        now: seconds of a monotonic clock.
+        refused: addresses that the API server refuses; they are neither added nor changed.
+        verdicts: verdicts of health checks; a published address without a verdict is judged by its published
+            conditions.
     """
 
     target: TargetSpec
@@ -51,11 +52,11 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What was worked out at the last decision. It saves work where nothing changed, and decides nothing.
+    """Intermediate results of the last decision. They save work if nothing changed, and do not affect the result.
 
     Attributes:
-        published: what was published.
-        claimed: what each source claimed, by cluster.
+        published: the published groups.
+        claimed: the sources' claims, by cluster.
         disjoint: claims that had no address in common, by family.
     """
 
@@ -65,13 +66,13 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class WishMemory(msgspec.Struct, frozen=True):
-    """What is remembered between two decisions; empty after a restart.
+    """The state of a target's desired endpoints between two decisions; empty after a restart.
 
     Attributes:
-        moves: addresses on their way from one source to another.
-        failover: timers of strategy failover.
-        panic: the verdicts were not believed at the last decision.
-        seen: a shortcut.
+        moves: unfinished moves of addresses from one source to another.
+        failover: the active source and the timers of strategy failover.
+        panic: whether the target was in panic at the last decision, so that verdicts were ignored.
+        seen: intermediate results, which only save work.
     """
 
     moves: Moves = {}
@@ -80,20 +81,22 @@ class WishMemory(msgspec.Struct, frozen=True):
     seen: Seen = Seen()
 
     def same(self, other: WishMemory) -> bool:
-        """Whether both lead to the same decisions."""
+        """Whether two memories lead to the same decisions."""
         return (self.moves, self.failover, self.panic) == (other.moves, other.failover, other.panic)
 
 
 class Desired(msgspec.Struct, frozen=True):
-    """What should be published.
+    """The endpoints that a target should publish.
 
     Attributes:
-        groups: per source cluster and family; in source order, then what is no source any more.
-        untouched: observed slices that must not be written (frozen clusters, a source without ports).
+        groups: one group per source cluster and family, in the order of the sources, then those of clusters that are
+            no longer sources.
+        untouched: observed slices that must not be written, such as those of frozen clusters or of a source whose ports
+            cannot be determined.
         findings: in a fixed order.
         memory: for the next decision.
-        wake_at: when to decide again at the latest, by the clock of ``now``.
-        watches: what should be probed for it.
+        wake_at: latest time of the next decision, by the clock of ``now``; None if no timer is running.
+        watches: the addresses to probe.
     """
 
     groups: tuple[EndpointGroup, ...]
@@ -105,14 +108,14 @@ class Desired(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The Service cannot be a target as it is; what is published stays. ``reason`` is an Event's."""
+    """The Service cannot be a target; its slices stay unchanged. ``reason`` is the Event's reason."""
 
     reason: str
     message: str
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """There is nothing to publish for yet (or any more): the Service is missing or being deleted."""
+    """The Service is missing or being deleted, so nothing is published. ``reason`` is the Event's reason."""
 
     reason: str
     message: str
@@ -122,7 +125,7 @@ MISSING: Final = Waiting("ServiceMissing", "the Service does not exist")
 
 
 def unfit(service: Service | None) -> Refused | Waiting | None:
-    """Why a Service cannot be a target; None where it can."""
+    """Why a Service cannot be a target; None if it can."""
     if service is None:
         return MISSING
     if service.deleting:
@@ -140,7 +143,7 @@ def desire(wish: Wish, memory: WishMemory) -> Desired | Refused | Waiting:
     """Decide what one target should publish.
 
     Args:
-        wish: everything it follows from.
+        wish: all inputs of the decision.
         memory: from the last decision.
     """
     target, service, now = wish.target, wish.service, wish.now
@@ -151,7 +154,7 @@ def desire(wish: Wish, memory: WishMemory) -> Desired | Refused | Waiting:
     found: list[Finding] = []
     wakes: list[float] = []
 
-    # 1. What each source claims, and what is published of clusters that are not sources any more.
+    # 1. Collect the claims of the sources, and drop what is published for clusters that are no longer sources.
     asking = Asking(target, service, published, wish.refused)
     claimed: dict[str, Claimed] = {}
     for source in wish.sources:
@@ -169,16 +172,16 @@ def desire(wish: Wish, memory: WishMemory) -> Desired | Refused | Waiting:
     claims += tuple(dropped(target, key, published[key]) for key in sorted(published) if key not in covered)
     watches = tuple(watch for source_claims in claimed.values() for watch in source_claims.outcome.watches)
 
-    # 2. What the Service asks of every endpoint.
+    # 2. Apply the Service's settings to all endpoints.
     claims = shape(service, claims)
 
-    # 3. Which source is active.
+    # 3. Choose the active source.
     failover = memory.failover
     if target.strategy == "failover":
         candidates = [source.spec.cluster for source in wish.sources if source.state != "standby"]
         claims, failover = _fail_over(target, candidates, claims, failover, now, found, wakes)
 
-    # 4. Whether the verdicts of health checks are believed.
+    # 4. Believe the verdicts of health checks, or ignore them in a panic.
     panic = bool(watches) and panics(claims, before=memory.panic)
     if watches:
         claims = believe(claims, panic=panic)
@@ -186,7 +189,7 @@ def desire(wish: Wish, memory: WishMemory) -> Desired | Refused | Waiting:
             claims = shape(service, claims)
         found += findings(claims, panic=panic)
 
-    # 5. Whose address it is.
+    # 5. Choose the owner of each address.
     settled = settle(claims, memory.moves, memory.seen.disjoint, now)
     claims = settled.claims
     found += settled.findings
@@ -194,7 +197,7 @@ def desire(wish: Wish, memory: WishMemory) -> Desired | Refused | Waiting:
     found += _families(wish.sources, service)
     found += _local(service, claims)
 
-    # 6. How that differs from what is published.
+    # 6. Compare with the published endpoints.
     groups = (group for claim in claims if (group := _group(claim, target, service)) is not None)
     return Desired(
         groups=tuple(groups),
@@ -209,7 +212,7 @@ def desire(wish: Wish, memory: WishMemory) -> Desired | Refused | Waiting:
 
 
 def _renames(sources: Sequence[SourceInput]) -> Mapping[str, str]:
-    """A cluster's former name -> today's, unless that name is a source itself."""
+    """A cluster's former name -> its current name, without former names that are sources themselves."""
     today = {source.spec.cluster for source in sources}
     return {old: source.spec.cluster for source in sources for old in source.formerly if old not in today}
 
@@ -223,7 +226,7 @@ def _fail_over(
     found: list[Finding],
     wakes: list[float],
 ) -> tuple[tuple[Claim, ...], FailoverMemory]:
-    """Have all sources but the active one step aside."""
+    """Choose the active source and make the claims of all other sources step aside. Adds to ``found`` and ``wakes``."""
     of: dict[str, list[Claim]] = {cluster: [] for cluster in candidates}
     for claim in claims:
         if not claim.yielding and claim.key.cluster in of:
@@ -239,7 +242,8 @@ def _fail_over(
         if not claim.yielding and claim.key.cluster in of and claim.key.cluster != choice.active:
             claim = step_aside(claim, healthy=choice.healthy, remove=choice.remove_others)
         elif claim.role == "dropped" and choice.memory.waiting_since is not None:
-            claim = replace(claim, wanted=claim.current)  # until there is a source, what is to go is all there is
+            # No source is active yet: keep the endpoints of dropped sources, as they are the only ones.
+            claim = replace(claim, wanted=claim.current)
         settled.append(claim)
     return tuple(settled), choice.memory
 
@@ -266,10 +270,10 @@ def _group(claim: Claim, target: TargetSpec, service: Service) -> EndpointGroup 
 
 
 def _port_sets(claim: Claim, target: TargetSpec, service: Service) -> Mapping[str, tuple[Port, ...]]:
-    """Ports by address where they are not all the same.
+    """Address -> ports, for addresses whose ports differ from the claim's ports.
 
-    What is published and the source says nothing about now (it is unknown, or the guard may hold it back)
-    keeps the ports it has: only the source could say what a name means.
+    A published address that the source does not offer now, because the source is unknown or the guard may withhold the
+    removal, keeps its published ports: only the source can resolve the name of a port.
     """
     if target.ports is not None or not named(service):
         return EMPTY_SETS
@@ -288,7 +292,10 @@ def _port_sets(claim: Claim, target: TargetSpec, service: Service) -> Mapping[st
 
 
 def _local(service: Service, claims: Iterable[Claim]) -> Iterator[Finding]:
-    """kube-proxy sends a Local Service's traffic to endpoints of its own node only: ours are on none."""
+    """Report a traffic policy Local: kube-proxy then uses only endpoints on its own node, and remote ones are on none.
+
+    Headless Services are not affected.
+    """
     policies = service.local_policies
     if not policies or service.headless:
         return
@@ -304,7 +311,7 @@ def _local(service: Service, claims: Iterable[Claim]) -> Iterator[Finding]:
 
 
 def _families(sources: Iterable[SourceInput], service: Service) -> Iterator[Finding]:
-    """Sources whose addresses are all of a family that the Service does not have."""
+    """Findings about sources whose addresses all have a family that the Service does not have."""
     for source in sources:
         view = source.view
         offered = [family for family, endpoints in view.endpoints.items() if endpoints]

@@ -1,9 +1,9 @@
-"""From one cluster's nodes and the provider's answers to what this source offers: a SourceView.
+"""Build a SourceView, the endpoints that a source offers, from a cluster's nodes and the provider's answers.
 
-One :class:`ViewBuilder` per (cluster, node policy) remembers what it made of each node, by identity, so
-that one changed node among a thousand costs one node's work. The result is a function of the arguments
-alone: the memory only makes it cheap. Endpoints that stay equal stay the same objects, and where nothing
-changed the same view comes back, which is what makes every later comparison one of identities.
+There is one :class:`ViewBuilder` per (cluster, node policy). It caches the result for each node object, so one changed
+node among a thousand costs the work for one node. The cache only saves work: the result depends only on the arguments.
+Equal endpoints stay the same objects, and if nothing changed the same view is returned, so later stages can compare by
+identity.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 FAMILIES: Final = ("IPv4", "IPv6")
 LISTED: Final = 20
-"""Objects named in one finding; more would not fit an Event."""
+"""Maximum number of objects in one finding; more would not fit into an Event."""
 
 KEPT_IN_GRACE: Final = "not Ready: stays where it is published until nodes.notReadyGrace is over, is not added"
 KEPT_DISRUPTED: Final = "not Ready, as too many are: stays where it is published, is not added"
@@ -53,16 +53,16 @@ _NO_ADDRESS: Final = Unknown("found, but without an address")
 
 
 class NodeReport(msgspec.Struct, frozen=True, gc=False):
-    """What became of one node, for ``hub nodes`` and ``hub why``.
+    """The result for one node, for ``hub nodes`` and ``hub why``.
 
     Attributes:
-        node: its name.
-        eligible: by the node rules. A node that is not Ready is, for as long as ``notReadyGrace`` or ``maxNotReady``
-            keep what is published of it.
-        reason: "" where published, else one word of a fixed set: what eligibility said, ``absent``,
-            ``unknown``, ``address`` (none may be published) or ``conflict``.
-        message: the same in words; of a published one, why it only stays where it is published, or "".
-        addresses: those published for it.
+        node: the node's name.
+        eligible: whether the node rules admit the node. A node that is not Ready stays eligible as long as
+            ``notReadyGrace`` or ``maxNotReady`` keep its published endpoints.
+        reason: "" if the node is published, else one word of a fixed set: an eligibility reason, ``absent``,
+            ``unknown``, ``address`` (no address may be published) or ``conflict``.
+        message: the reason in words. For a node that is published but not Ready, why it is kept; else "".
+        addresses: the addresses that the source offers for the node.
         rejected: (address, reason) pairs.
     """
 
@@ -76,12 +76,13 @@ class NodeReport(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ViewResult:
-    """A view and how it came about.
+    """A view, with the results for the nodes or records that it was built from.
 
     Attributes:
-        view: the same object as before where nothing changed in it.
-        reports: by node name.
-        wake_at: wall time at which the next grace period ends and ``build`` should be called again.
+        view: the same object as before if nothing in it changed.
+        reports: the report of each node or record, by name.
+        wake_at: Unix time at which the next grace period ends and ``build`` should be called again; None if there is
+            none.
         rejected: (node, address, reason), sorted by node.
         findings: sorted by reason.
     """
@@ -94,15 +95,18 @@ class ViewResult:
 
 
 class _Judged(msgspec.Struct, frozen=True, gc=False):
-    """What one node amounts to, but for what depends on the other nodes.
+    """The part of a node's result that does not depend on other nodes.
 
     Attributes:
-        endpoints: at most one per family; what would be published for it.
-        counted: eligible as far as readiness does not matter.
-        not_ready: its Ready condition is not True.
-        left: out for nothing but not being Ready.
-        until: when its grace ends; None where none is running.
-        unknown: nothing is known of its address.
+        node: the node.
+        endpoints: the node's endpoints, at most one per family.
+        counted: whether the node is eligible apart from readiness.
+        not_ready: whether the Ready condition is not True.
+        left: whether the node is excluded only because it is not Ready.
+        until: Unix time at which the grace period ends or ended; None if the node is Ready, has no valid timestamp, or
+            is excluded for another reason.
+        unknown: whether the node's address is not known.
+        reason, message, rejected: as in :class:`NodeReport`.
     """
 
     node: Node
@@ -122,12 +126,12 @@ class ViewBuilder:
 
     Args:
         cluster: the source cluster's name.
-        policy: which nodes.
-        address_policy: which addresses.
-        max_endpoints: more than this is not believed.
+        policy: which nodes are eligible.
+        address_policy: which addresses may be published.
+        max_endpoints: with more endpoints than this, the view is unknown.
 
     Attributes:
-        disrupted: so many nodes are not Ready that none leaves for it.
+        disrupted: whether more nodes are not Ready than ``maxNotReady`` allows, so that no node leaves for that reason.
     """
 
     def __init__(self, cluster: str, policy: NodePolicy, address_policy: AddressPolicy, max_endpoints: int) -> None:
@@ -140,7 +144,7 @@ class ViewBuilder:
         self._resolutions: dict[str, Resolution] = {}
         self._judged: dict[str, _Judged] = {}
         self._until: dict[str, float] = {}
-        """Nodes that are not Ready -> end of their grace, past ends included."""
+        """Node that is not Ready -> end of its grace period, which may be in the past."""
         self._left: set[str] = set()
         self._unknown: set[str] = set()
         self._rejecting: set[str] = set()
@@ -148,7 +152,7 @@ class ViewBuilder:
         self._not_ready = 0
         self.disrupted = False
         self._claims: dict[str, tuple[str, ...]] = {}
-        """Address -> names of the nodes that claim it, the one that has it first."""
+        """Address -> names of the nodes that claim it, with the node that gets it first."""
         self._conflicts: set[str] = set()
         self._kept_only: set[str] = set()
         """Addresses whose first claimant is not Ready."""
@@ -157,11 +161,11 @@ class ViewBuilder:
         self._result: ViewResult | None = None
 
     def build(self, nodes: Mapping[str, Node], resolutions: Mapping[str, Resolution], now_wall: float) -> ViewResult:
-        """The view of these nodes and answers at this moment.
+        """Build the view of these nodes and answers at this moment.
 
         Args:
-            nodes: all nodes of the complete list, by name. A changed node is another object.
-            resolutions: what the provider said, by node name; a node left out is unknown.
+            nodes: all nodes of the complete list, by name. A changed node must be a different object.
+            resolutions: the provider's answers, by node name; a missing node is unknown.
             now_wall: Unix time, compared with the nodes' own timestamps.
         """
         touched, removed = self._difference(nodes, resolutions)
@@ -189,7 +193,7 @@ class ViewBuilder:
     def _difference(
         self, nodes: Mapping[str, Node], resolutions: Mapping[str, Resolution]
     ) -> tuple[set[str], tuple[str, ...]]:
-        """Names to judge again, and names that are gone; adopts both mappings."""
+        """The names of nodes to judge again and of nodes that are gone; stores copies of both mappings."""
         touched, removed = _adopt(self._nodes, nodes)
         answered, unanswered = _adopt(self._resolutions, resolutions)
         touched.update(name for name in answered if name in nodes)
@@ -197,7 +201,7 @@ class ViewBuilder:
         return touched, removed
 
     def _due(self, now: float) -> list[str]:
-        """Nodes whose grace ended since the last time, or began again because the clock was set back."""
+        """Nodes whose grace period ended since the last call, or runs again because the clock was set back."""
         last, self._last_now = self._last_now, now
         if not self._until or now == last:
             return []
@@ -235,7 +239,7 @@ class ViewBuilder:
         until = None if since is None else since + self._policy.not_ready_grace
         not_ready_for: float | None = None
         if not_ready:
-            # A timestamp that cannot be read keeps the node; one in the future counts from then on.
+            # Without a valid timestamp, the node is kept. With a timestamp in the future, the grace starts then.
             over = until is not None and now >= until
             not_ready_for = self._policy.not_ready_grace if over else 0.0
         verdict = eligibility(node, self._policy, not_ready_for)
@@ -261,20 +265,24 @@ class ViewBuilder:
         )
 
     def _answer(self, name: str) -> Resolution:
-        """What the provider said of a node, in its strictest reading."""
+        """The provider's answer for a node; unknown if it is missing or has no address."""
         answer = self._resolutions.get(name, _MISSING)
-        # A node found without any address is no statement that it has none: that would be Absent.
+        # Found without an address doesn't mean that the node has none: that would be Absent.
         return _NO_ADDRESS if isinstance(answer, Found) and not answer.addresses else answer
 
     def _why(self, name: str) -> str:
-        """Why nothing is known of a node's address; "" where it is."""
+        """Why a node's address is not known; "" if it is known or absent."""
         answer = self._answer(name)
         return answer.reason if isinstance(answer, Unknown) else ""
 
     def _resolved(
         self, node: Node, conditions: Conditions
     ) -> tuple[list[Endpoint], str, str, tuple[tuple[str, str], ...]]:
-        """Endpoints of an eligible node, else the reason and message why there are none; rejected addresses."""
+        """Resolve an eligible node.
+
+        Returns:
+            The endpoints; if there are none, the reason and the message; and the rejected (address, reason) pairs.
+        """
         match self._answer(node.name):
             case Found(texts, zone):
                 accepted, rejected = self._accept(texts)
@@ -290,13 +298,14 @@ class ViewBuilder:
     def _accept(self, texts: tuple[str, ...]) -> tuple[list[str], tuple[tuple[str, str], ...]]:
         """The first acceptable address of each family, and the rejected ones before it.
 
-        An excluded address uses up its family: whoever broke the glass did not ask for another one.
+        If that address is in ``nodes.exclude``, no other address of the family is used: an operator who excludes an
+        address does not want another address of the node instead.
         """
         chosen: dict[str, str] = {}
         rejected: list[tuple[str, str]] = []
         for text in texts:
             if ("IPv6" if ":" in text else "IPv4") in chosen:
-                continue  # not needed: a node may well have addresses that the cluster does not allow
+                continue  # don't report it as rejected: it is normal that a node has other addresses
             match self._addresses.check(text):
                 case Accepted(address, family):
                     chosen[family] = address
@@ -312,13 +321,13 @@ class ViewBuilder:
                 accepted.append(chosen[family])
         return accepted, tuple(rejected)
 
-    # --- addresses that more than one node claims ----------------------------------------------
+    # --- claims of nodes on addresses -----------------------------------------------------------
 
     def _reclaim(self, before: Mapping[str, _Judged], touched: set[str], *, disrupted: bool) -> set[str]:
-        """Withdraw old claims, enter new ones; the addresses concerned."""
+        """Withdraw old claims and add new ones; returns the affected addresses."""
         was, self.disrupted = self.disrupted, disrupted
         if was != disrupted:
-            # Those that left for not being Ready come back, or leave: all their claims change.
+            # The nodes that are excluded only for not being Ready come back or leave: all their claims change.
             others = {name: self._judged[name] for name in self._left - touched}
             before, touched = {**before, **others}, touched | others.keys()
         leaving: dict[str, set[str]] = {}
@@ -341,7 +350,7 @@ class ViewBuilder:
         return concerned
 
     def _claim(self, address: str, leaving: AbstractSet[str], entering: Sequence[str]) -> None:
-        """The nodes that claim an address from now on; all at once, for they may be many."""
+        """Update the nodes that claim an address; all changes at once, because they may be many."""
         names = [*(name for name in self._claims.get(address, ()) if name not in leaving), *entering]
         if len(names) > 1:
             self._claims[address] = self._ranked(names)
@@ -354,14 +363,14 @@ class ViewBuilder:
             self._claims.pop(address, None)
 
     def _ranked(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Ready first, then the newest, then by name."""
+        """Node names in order of precedence: Ready nodes first, then newer before older ones, then by name."""
         ordered = sorted(names)
         ordered.sort(key=lambda name: self._nodes[name].created, reverse=True)
         ordered.sort(key=lambda name: self._judged[name].not_ready)
         return tuple(ordered)
 
     def _patch(self, concerned: set[str]) -> None:
-        """Bring the endpoints of the addresses concerned up to date, in fresh mappings, in order."""
+        """Update the endpoints of the affected addresses, in new mappings that are sorted by address."""
         for address in concerned:
             names = self._claims.get(address)
             if names and self._judged[names[0]].not_ready:
@@ -438,7 +447,7 @@ class ViewBuilder:
         reason, message = judged.reason, judged.message
         kept = judged.left and self.disrupted
         if kept:
-            # What it left for does not count now; what else there is to say of it does.
+            # Readiness does not count during a disruption, but an unknown address does.
             reason, message = ("unknown", "address not known") if judged.unknown else ("", KEPT_DISRUPTED)
         elif judged.not_ready and not judged.left and not reason:
             message = KEPT_IN_GRACE
@@ -498,15 +507,18 @@ class ViewBuilder:
 
 
 def in_order(endpoints: Mapping[str, Endpoint]) -> dict[str, Endpoint]:
-    """The same mapping, sorted by address (as text: any fixed order does)."""
+    """The same mapping, sorted by address as text: any fixed order is good enough."""
     addresses = sorted(endpoints)
     return dict(zip(addresses, map(endpoints.__getitem__, addresses), strict=True))
 
 
 def _adopt(mine: dict[str, T], theirs: Mapping[str, T]) -> tuple[set[str], tuple[str, ...]]:
-    """Make ``mine`` a copy of ``theirs``; the keys whose value is another object now, and the lost keys.
+    """Make ``mine`` a copy of ``theirs``.
 
-    The scan is one C loop, 0.04 µs per key: with a thousand nodes it is most of what a build costs.
+    The scan is one loop in C, 0.04 µs per key: with a thousand nodes, it is most of the cost of a build.
+
+    Returns:
+        The keys whose value is a different object now, and the sorted keys that were removed.
     """
     changed = set(compress(theirs, map(is_not, theirs.values(), map(mine.get, theirs))))
     if not changed and len(mine) == len(theirs):
@@ -522,12 +534,12 @@ def _adopt(mine: dict[str, T], theirs: Mapping[str, T]) -> tuple[set[str], tuple
 
 
 def _shared(endpoint: Endpoint, known: Iterable[Endpoint]) -> Endpoint:
-    """An equal object that is known already, so that identity says equality later."""
+    """An equal object from ``known`` if there is one, so that equal endpoints are identical; else the endpoint."""
     return next((old for old in known if old == endpoint), endpoint)
 
 
 def _seconds(text: str) -> float | None:
-    """Unix time of an RFC 3339 timestamp; None where it is none (also without an offset)."""
+    """Unix time of an RFC 3339 timestamp; None if the text is not one, or has no offset."""
     try:
         moment = datetime.fromisoformat(text)
         return moment.timestamp() if moment.tzinfo is not None else None
@@ -541,5 +553,5 @@ def _normal(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """What a remote cluster wrote, fit for one line."""
+    """Untrusted text from a remote cluster, cut to 64 characters and escaped to fit on one line."""
     return repr(text[:64])
