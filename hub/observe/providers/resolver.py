@@ -33,8 +33,7 @@ POLL_JITTER: Final = 0.1
 """Maximum share by which a poll interval is longer or shorter, at random, so that clusters do not poll together."""
 
 MIN_CHANGED: Final = 1.0
-"""Minimum seconds between two calls that a provider requests with ``changed()``, which may happen in every
-``resolve``."""
+"""Minimum seconds between two calls that a provider requests with ``changed()``; it may do so in every ``resolve``."""
 
 
 class Resolver:

@@ -1,6 +1,6 @@
-"""The board: who shares a probe, what starts from what, who is woken, and when the prober is the suspect.
+"""Which targets share a probe, where verdicts start, which targets are woken, and when the prober is suspected.
 
-Answers are given by hand and time by a clock of the test: no socket is opened.
+Tests give the answers and move the clock; no socket is opened.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ CHECK = Check("tcp", 30443)
 
 
 class Only:
-    """A policy that accepts what does not start with ``10.9.``."""
+    """A policy that rejects addresses that start with ``10.9.``."""
 
     def accepts(self, text: str) -> bool:
         return not text.startswith("10.9.")
 
 
 class Hand(Board):
-    """A board whose probes are answered by hand."""
+    """A board whose probes are answered by the test."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -41,11 +41,11 @@ class Hand(Board):
         super().__init__(self.clock, self.woken.extend)
 
     def flown(self) -> dict[tuple[Check, str], Probe]:
-        """By check and address."""
+        """The probes, by check and address."""
         return {(probe.check, probe.address): probe for probe in self._probes()}
 
     def answer(self, *addresses: str, wrong: str = "", check: Check = CHECK) -> None:
-        """The next probe of these addresses: passed, or failed for a reason."""
+        """Answer the next probe of each of these addresses: ``wrong`` is the reason of a failure, "" = a pass."""
         for address in addresses:
             self._answered(self.flown()[check, address], wrong, self.clock.now())
 
@@ -57,13 +57,13 @@ class Hand(Board):
         published: Mapping[str, Endpoint] | None = None,
         check: Check = CHECK,
     ) -> None:
-        """Follow these addresses of one cluster."""
+        """Follow these addresses of one cluster for a target."""
         wanted = {address: build.endpoint(address) for address in addresses}
         watch = Watch(cluster, "IPv4", check, wanted, published if published is not None else {})
         self.follow(target, [watch] if addresses else [], {cluster: POLICY})
 
     def known(self, check: Check = CHECK) -> Mapping[str, Verdict]:
-        """The verdicts under a check."""
+        """The verdicts of a check."""
         return self.verdicts().get(check, {})
 
 
@@ -77,7 +77,7 @@ def published(*addresses: str, **more: Any) -> dict[str, Endpoint]:
 
 
 def test_nothing_is_there_while_nobody_asks() -> None:
-    """A hub without checks has one empty mapping for ever."""
+    """A board without checks always returns the same empty mapping."""
     board = Hand()
     nothing = board.verdicts()
     board.follow(A, (), {})
@@ -86,7 +86,7 @@ def test_nothing_is_there_while_nobody_asks() -> None:
 
 
 def test_equal_checks_share_a_probe_for_as_long_as_one_target_asks() -> None:
-    """The first to leave does not end it; the last one does."""
+    """The shared probe ends only when the last target stops asking for it."""
     board = Hand()
     board.ask(A, ONE, TWO)
     board.ask(B, ONE)
@@ -101,7 +101,7 @@ def test_equal_checks_share_a_probe_for_as_long_as_one_target_asks() -> None:
 
 
 def test_the_sockets_of_a_cluster_are_counted_for_as_long_as_it_has_probes() -> None:
-    """All of its probes share them; clusters come and go, and nothing is kept of those that went."""
+    """All probes of a cluster share one lane, which is dropped with the last probe."""
     board = Hand()
     board.ask(A, ONE)
     board.ask(B, TWO)
@@ -115,7 +115,7 @@ def test_the_sockets_of_a_cluster_are_counted_for_as_long_as_it_has_probes() -> 
 
 
 def test_another_check_is_another_probe() -> None:
-    """Even of the same address and port."""
+    """Different checks of the same address and port have separate probes and verdicts."""
     board = Hand()
     other = Check("tcp", 30443, fall=1)
     board.ask(A, ONE)
@@ -125,7 +125,7 @@ def test_another_check_is_another_probe() -> None:
 
 
 def test_a_target_with_one_address_from_two_sources_keeps_it() -> None:
-    """When one of them lets go of it, the other one still wants it probed."""
+    """If one of two sources drops an address, it is still probed for the other one."""
     board = Hand()
     watches = [Watch(name, "IPv4", CHECK, published(ONE), {}) for name in ("eu", "us")]
     board.follow(A, watches, {"eu": POLICY, "us": POLICY})
@@ -134,7 +134,7 @@ def test_a_target_with_one_address_from_two_sources_keeps_it() -> None:
 
 
 def test_verdicts_start_from_what_is_published() -> None:
-    """Healthy, failed, or unknown where there is nothing."""
+    """The first verdict is that of the published endpoint: healthy or failed."""
     board = Hand()
     board.ask(A, ONE, published=published(ONE))
     board.ask(B, TWO, published=published(TWO, conditions=FAILED))
@@ -142,7 +142,7 @@ def test_verdicts_start_from_what_is_published() -> None:
 
 
 def test_who_publishes_an_address_lends_it_to_who_does_not_know_it() -> None:
-    """A probe that another target began without knowledge learns from the slice of the second."""
+    """A probe without a verdict takes the verdict that a second target has published."""
     board = Hand()
     board.ask(A, ONE)
     assert board.known() == {ONE: None}
@@ -152,7 +152,7 @@ def test_who_publishes_an_address_lends_it_to_who_does_not_know_it() -> None:
 
 
 def test_only_what_may_be_published_is_probed() -> None:
-    """An address that the policy refuses, or of a cluster without one, has no probe and no verdict."""
+    """An address that the policy rejects, or whose cluster has no policy, has no probe and no verdict."""
     board = Hand()
     board.ask(A, ONE, "10.9.0.1", published=published(ONE, "10.9.0.1"))
     assert board.known() == {ONE: True}
@@ -161,7 +161,7 @@ def test_only_what_may_be_published_is_probed() -> None:
 
 
 def test_a_changed_verdict_wakes_those_who_asked() -> None:
-    """And nobody else; an answer that changes nothing wakes nobody and keeps the mapping."""
+    """Only targets that asked for the address are woken; an answer that changes no verdict wakes no target."""
     board = Hand()
     board.ask(A, ONE, TWO, published=published(ONE, TWO))
     board.ask(B, TWO, published=published(TWO))
@@ -177,7 +177,7 @@ def test_a_changed_verdict_wakes_those_who_asked() -> None:
 
 
 def test_a_hub_that_does_not_write_probes_nothing() -> None:
-    """Whoever takes over starts from the slices."""
+    """``clear`` ends all probes."""
     board = Hand()
     board.ask(A, ONE)
     board.clear()
@@ -198,7 +198,7 @@ def fleet(board: Hand, count: int = 10) -> dict[str, list[str]]:
 
 
 def fails(board: Hand, addresses: Iterable[str], rounds: int = 3) -> None:
-    """These fail in one round of probes after the other."""
+    """Let these addresses fail in several rounds of probes."""
     for _ in range(rounds):
         board.clock.time += 5.0
         board.answer(*addresses, wrong="timed out")
@@ -206,7 +206,7 @@ def fails(board: Hand, addresses: Iterable[str], rounds: int = 3) -> None:
 
 
 def test_an_outage_of_everything_freezes_verdicts(caplog: pytest.LogCaptureFixture) -> None:
-    """All addresses of two clusters stop answering: none becomes unhealthy, until they answer again."""
+    """If all addresses of two clusters stop answering, none becomes unhealthy until they answer again."""
     board = Hand()
     found = fleet(board)
     every = [*found["eu"], *found["us"]]
@@ -229,7 +229,7 @@ def test_an_outage_of_everything_freezes_verdicts(caplog: pytest.LogCaptureFixtu
 
 
 def test_the_outage_of_one_cluster_is_its_own() -> None:
-    """Its addresses become unhealthy, as they should."""
+    """If only one cluster stops answering, its addresses become unhealthy."""
     board = Hand()
     found = fleet(board)
     fails(board, found["eu"])
@@ -238,7 +238,7 @@ def test_the_outage_of_one_cluster_is_its_own() -> None:
 
 
 def test_verdicts_that_fell_before_the_suspicion_are_taken_back() -> None:
-    """With ``fall: 1`` the first ones fall before it is clear that all do."""
+    """Verdicts that fell just before the suspicion, as with ``fall: 1``, become healthy again."""
     board = Hand()
     check = Check("tcp", 30443, fall=1)
     eu, us = ([build.address(number << 8 | each) for each in range(1, 11)] for number in (0, 1))
@@ -254,14 +254,14 @@ def test_verdicts_that_fell_before_the_suspicion_are_taken_back() -> None:
 
 
 class Nothing:
-    """A policy that accepts nothing."""
+    """A policy that rejects every address."""
 
     def accepts(self, text: str) -> bool:
         return False
 
 
 def test_a_stricter_policy_ends_probes() -> None:
-    """What was allowed and is not any more is contacted no more, although the target still wants it."""
+    """An address that a new policy rejects is no longer probed, although the target still asks for it."""
     board = Hand()
     watch = Watch("eu", "IPv4", CHECK, published(ONE), published(ONE))
     board.follow(A, [watch], {"eu": POLICY})
@@ -272,7 +272,7 @@ def test_a_stricter_policy_ends_probes() -> None:
 
 
 async def test_certificates_that_cannot_be_read_hold_up_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A suspicion ends while the mount they lie on does not answer."""
+    """A suspicion can end while the mount of the certificates hangs."""
     answers = threading.Event()
     monkeypatch.setattr(tls, "stamp", lambda _: answers.wait(10))
     board = Board(SystemClock(), lambda _: None)
@@ -291,7 +291,7 @@ async def test_certificates_that_cannot_be_read_hold_up_no_verdict(monkeypatch: 
 
 
 def test_answers_are_counted_by_what_they_are() -> None:
-    """Passed, no answer in time, or another failure."""
+    """Answers are counted as passed, timeout or failed."""
     board = Hand()
     board.ask(A, ONE, TWO)
     board.answer(ONE, ONE, ONE)

@@ -1,4 +1,4 @@
-"""Requests and answers as bytes."""
+"""The bytes of requests and answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HTTP = Check("http", 30080, path="/healthz?full=1")
 
 
 def test_request_names_the_address_unless_told_otherwise() -> None:
-    """Host is address and port, in brackets for IPv6."""
+    """The Host header is address and port by default, with brackets for IPv6."""
     assert request(HTTP, "10.7.0.1") == (
         b"GET /healthz?full=1 HTTP/1.1\r\nHost: 10.7.0.1:30080\r\n"
         b"User-Agent: endpointslice-hub\r\nAccept: */*\r\nConnection: close\r\n\r\n"
@@ -22,7 +22,7 @@ def test_request_names_the_address_unless_told_otherwise() -> None:
 
 
 def test_request_takes_host_method_and_headers_from_the_check() -> None:
-    """A header that the user writes replaces ours."""
+    """A header of the check replaces the default header of the same name."""
     check = Check("http", 80, method="HEAD", host="shop.example.com", headers=(("User-Agent", "x"), ("X-A", "b c")))
     assert request(check, "10.7.0.1") == (
         b"HEAD / HTTP/1.1\r\nHost: shop.example.com\r\nAccept: */*\r\nConnection: close\r\n"
@@ -43,7 +43,7 @@ def test_request_takes_host_method_and_headers_from_the_check() -> None:
     ],
 )
 def test_status_of_a_complete_head(received: bytes, status: int | None) -> None:
-    """None as long as the head is not complete; interim answers are passed over."""
+    """The status is None until the head is complete; interim answers are skipped."""
     assert status_of(received) == status
 
 
@@ -52,20 +52,20 @@ def test_status_of_a_complete_head(received: bytes, status: int | None) -> None:
     [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/2 200 OK\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x01\x02"],
 )
 def test_what_is_not_http_is_known_at_once(received: bytes) -> None:
-    """A probe does not wait for the head of something else to end."""
+    """An answer that is not HTTP is rejected before its head is complete."""
     with pytest.raises(ValueError, match="not an HTTP answer"):
         status_of(received)
 
 
 def test_a_head_without_end_is_refused() -> None:
-    """16 KiB are enough for anybody."""
+    """A head of more than 16 KiB is rejected."""
     with pytest.raises(ValueError, match="16384 bytes"):
         status_of(b"HTTP/1.1 200 OK\r\nX: " + b"a" * HEAD_LIMIT)
 
 
 @given(st.binary(max_size=200))
 def test_garbage_is_a_status_nothing_or_refused(received: bytes) -> None:
-    """Never anything else."""
+    """For any bytes, the result is a status, None or a ValueError."""
     try:
         status = status_of(received)
     except ValueError:
@@ -74,7 +74,7 @@ def test_garbage_is_a_status_nothing_or_refused(received: bytes) -> None:
 
 
 def test_accepted_statuses() -> None:
-    """By default what is no error; else exactly what is written."""
+    """By default every status that is not an error passes; otherwise exactly the listed ones do."""
     assert accepted(HTTP, 204)
     assert accepted(HTTP, 302)
     assert not accepted(HTTP, 404)

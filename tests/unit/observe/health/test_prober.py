@@ -1,4 +1,4 @@
-"""The prober on real sockets of 127.0.0.0/8: every way an endpoint can answer, and how many sockets it takes."""
+"""The prober on real sockets of 127.0.0.0/8: the possible answers of an endpoint, and the limits of sockets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 
 @asynccontextmanager
 async def serving(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """A server of 127.0.0.1 that treats every connection so; its port."""
+    """Run a server on 127.0.0.1 that handles every connection with ``serve``; yields its port."""
     writers: set[asyncio.StreamWriter] = set()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -51,7 +51,7 @@ async def serving(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncItera
 
 
 async def outcome(check: Check, opener: Opener, address: str = HOST) -> str:
-    """Of the first probe of an address."""
+    """The outcome of the first probe of an address."""
     first: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def answered(_: Probe, text: str, __: float) -> None:
@@ -70,13 +70,13 @@ async def outcome(check: Check, opener: Opener, address: str = HOST) -> str:
 
 
 async def http(port: int, timeout: float = 0.5, **more: object) -> str:  # noqa: ASYNC109 - the probe's
-    """Of one HTTP probe."""
+    """The outcome of one HTTP probe."""
     check = Check("http", port, timeout=timeout, **more)  # type: ignore[arg-type]
     return await outcome(check, lambda sock, address: HttpFlight(sock, check, address))
 
 
 def replying(*pieces: bytes, pause: float = 0.0, then: float = 0.0) -> Serve:
-    """Reads a request, sends these pieces, and closes after a while."""
+    """A handler that reads a request, sends these pieces, and closes after ``then`` seconds."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -90,7 +90,7 @@ def replying(*pieces: bytes, pause: float = 0.0, then: float = 0.0) -> Serve:
 
 
 async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A chunked body without end."""
+    """Send a chunked body that never ends."""
     await reader.readuntil(b"\r\n\r\n")
     writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     while True:
@@ -100,7 +100,7 @@ async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def resetting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Hears the request out and resets."""
+    """Read the request and reset the connection."""
     await reader.readuntil(b"\r\n\r\n")
     transport_socket: socket.socket = writer.get_extra_info("socket")
     transport_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -108,19 +108,19 @@ async def resetting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 
 async def silent(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
-    """Says nothing, ever."""
+    """Never answer."""
     await asyncio.Event().wait()
 
 
 async def early(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers before it is asked."""
+    """Answer before the request."""
     writer.write(OK)
     await writer.drain()
     await asyncio.sleep(1.0)
 
 
 async def half_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Closes its half with the answer half said."""
+    """Send half of the answer and close the sending side."""
     await reader.readuntil(b"\r\n\r\n")
     writer.write(b"HTTP/1.1 200 OK\r\nX-A: ")
     writer.write_eof()
@@ -152,26 +152,26 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("serve", "expected"), ANSWERS)
 async def test_http_answers(serve: Serve, expected: str) -> None:
-    """A complete head with an accepted status passes; everything else fails, in time and in plain words."""
+    """A complete head with an accepted status passes; every other answer fails in time, with a clear reason."""
     async with serving(serve) as port:
         assert await http(port) == expected
 
 
 async def test_http_accepts_only_what_the_check_says() -> None:
-    """A redirect is a failure for a check that wants 200."""
+    """A redirect fails if the check accepts only status 200."""
     async with serving(replying(b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n")) as port:
         assert await http(port, status=((200, 200),)) == "status 302"
 
 
 async def test_tcp_passes_when_the_connection_stands() -> None:
-    """Nothing is sent, nothing is awaited; who refuses fails."""
+    """A tcp check passes once connected, without any data; a refused connection fails."""
     async with serving(silent) as port:
         assert await outcome(Check("tcp", port), lambda sock, _: TcpFlight(sock)) == ""
     assert await outcome(Check("tcp", port), lambda sock, _: TcpFlight(sock)) == "connection refused"
 
 
 async def https(port: int, folder: Path, **more: object) -> str:
-    """Of one HTTPS probe that trusts the test authority, unless told otherwise."""
+    """The outcome of one HTTPS probe that trusts the test authority unless ``more`` says otherwise."""
     (folder / "ca.pem").write_text(AUTHORITY)
     given = {"ca": str(folder / "ca.pem"), "server_name": "localhost", **more}
     check = Check("https", port, timeout=2.0, **given)  # type: ignore[arg-type]
@@ -180,7 +180,7 @@ async def https(port: int, folder: Path, **more: object) -> str:
 
 
 async def test_https_verifies_the_certificate_and_its_name(tmp_path: Path) -> None:
-    """The right name passes; a wrong one and a stranger's certificate fail; ``insecure`` takes anything."""
+    """A wrong name and an unknown authority fail; ``insecure`` accepts every certificate."""
     async with serving(replying(OK), server_tls()) as port:
         assert await https(port, tmp_path) == ""
         assert await https(port, tmp_path, server_name="") == ""  # 127.0.0.1 stands in the certificate too
@@ -198,13 +198,13 @@ async def test_https_verifies_the_certificate_and_its_name(tmp_path: Path) -> No
     ],
 )
 async def test_https_of_what_is_no_tls(tmp_path: Path, serve: Serve, expected: str) -> None:
-    """Who does not speak TLS fails, in time."""
+    """A server that does not speak TLS fails in time."""
     async with serving(serve) as port:
         assert (await https(port, tmp_path)).startswith(expected)
 
 
 async def test_server_name_is_sent(tmp_path: Path) -> None:
-    """SNI carries the check's name."""
+    """The SNI extension contains the server name of the check."""
     seen: list[str | None] = []
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.sni_callback = lambda _, name, __: seen.append(name)  # type: ignore[assignment,misc]
@@ -216,7 +216,7 @@ async def test_server_name_is_sent(tmp_path: Path) -> None:
 async def test_a_local_want_of_sockets_is_no_answer(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A full descriptor table says nothing about an address; it is said once."""
+    """Too many open files are no answer about an address, and are logged once."""
     answers: list[str] = []
     tried = asyncio.Event()
 
@@ -244,7 +244,7 @@ async def test_a_local_want_of_sockets_is_no_answer(
 
 @asynccontextmanager
 async def dead_end() -> AsyncIterator[int]:
-    """A port where connections are never completed: its queue is full, and nobody accepts."""
+    """A port where connections stay incomplete: its queue is full, and they are never accepted."""
     with closing(socket.socket()) as server, closing(socket.socket()) as first, closing(socket.socket()) as second:
         server.bind(("0.0.0.0", 0))
         server.listen(0)
@@ -257,7 +257,7 @@ async def dead_end() -> AsyncIterator[int]:
 
 
 async def test_dead_addresses_leave_live_ones_their_sockets() -> None:
-    """Of one cluster's sockets, dead addresses hold 16 at most; live ones are probed on time beside them."""
+    """Unhealthy addresses use at most 16 sockets of a cluster, so healthy ones are probed on time."""
     counts: Counter[str] = Counter()
     most = 0
 
@@ -293,7 +293,7 @@ async def test_dead_addresses_leave_live_ones_their_sockets() -> None:
 
 
 async def test_what_waits_for_a_socket_gets_one_that_others_have_no_use_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that is refused at once gives its socket back without ever having been one."""
+    """If connecting fails at once, the next waiting probe gets the socket."""
     answered: set[int] = set()
     prober = Prober(SystemClock(), lambda probe, _, __: answered.add(id(probe)))
     connect = engine.connection
@@ -313,7 +313,7 @@ async def test_what_waits_for_a_socket_gets_one_that_others_have_no_use_for(monk
 
 
 async def test_a_stall_of_the_hub_is_no_answer() -> None:
-    """What could not be heard because the hub itself stood still gets its time again."""
+    """A probe whose answer could not be read because the hub stalled gets that time again."""
     clock, answered = AheadClock(), asyncio.Event()
     prober = Prober(clock, lambda *_: answered.set())
     async with dead_end() as dead:
@@ -332,7 +332,7 @@ async def test_a_stall_of_the_hub_is_no_answer() -> None:
 
 
 async def test_removed_probes_are_not_reported() -> None:
-    """What nobody wants any more ends in silence."""
+    """The outcome of a probe that was removed while under way is not reported."""
     answers: list[str] = []
     prober = Prober(SystemClock(), lambda _, text, __: answers.append(text))
     async with dead_end() as dead:
@@ -352,7 +352,7 @@ async def test_removed_probes_are_not_reported() -> None:
 
 
 async def test_an_address_is_probed_again_after_its_socket_was_closed_by_tls() -> None:
-    """As ssl does with a connection that was reset between the look at it and the handshake."""
+    """Probing continues after a flight has closed its own socket, as ssl does after an early reset."""
 
     class Closed(TcpFlight):
         def step(self) -> str | None:
@@ -376,7 +376,7 @@ async def test_an_address_is_probed_again_after_its_socket_was_closed_by_tls() -
 
 
 async def test_ipv6_addresses_are_probed() -> None:
-    """As any other."""
+    """An IPv6 address is probed like an IPv4 address."""
     try:
         server = await asyncio.start_server(lambda _, writer: writer.close(), "::1", 0)
     except OSError:

@@ -1,4 +1,4 @@
-"""When the prober is the suspect."""
+"""When the prober itself is suspected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NOW = 1000.0
 
 
 def failing(count: int, cluster: str, *, since: float = NOW - 2) -> list[Seen]:
-    """Addresses that stopped answering."""
+    """Addresses that have stopped answering."""
     return [Seen(cluster, passing=False, at=NOW - 1, since=since, interval=5.0)] * count
 
 
@@ -18,35 +18,35 @@ def answering(count: int, cluster: str = "eu", *, at: float = NOW - 1) -> list[S
 
 
 def test_more_than_half_in_two_clusters_is_suspicious() -> None:
-    """51 of 100 over two clusters; 50 are not more than half."""
+    """51 of 100 failing addresses in two clusters are suspicious, 50 are not."""
     assert suspicious([*failing(26, "eu"), *failing(25, "us"), *answering(49)], NOW)
     assert not suspicious([*failing(25, "eu"), *failing(25, "us"), *answering(50)], NOW)
 
 
 def test_one_cluster_alone_is_not_suspicious() -> None:
-    """A dead cluster is a dead cluster."""
+    """A failure of one cluster alone is never suspicious."""
     assert not suspicious([*failing(100, "eu"), *answering(10, "us")], NOW)
 
 
 def test_what_failed_before_the_interval_is_not_sudden() -> None:
-    """A slow decay is the backends' own."""
+    """Addresses that began to fail before their last interval do not count."""
     old = failing(40, "eu", since=NOW - 60)
     assert not suspicious([*old, *failing(5, "eu"), *failing(5, "us"), *answering(60)], NOW)
 
 
 def test_late_probes_do_not_hide_an_outage() -> None:
-    """Where probes are late, those that were not asked within their interval say nothing."""
+    """Addresses that were not probed within their last interval do not count as answering."""
     stale = answering(4000, at=NOW - 6)
     assert suspicious([*failing(300, "eu"), *failing(300, "us"), *stale, *answering(100)], NOW)
 
 
 def test_nothing_seen_is_not_suspicious() -> None:
-    """A hub that has just started suspects nobody."""
+    """Without any answer, the prober is not suspected."""
     assert not suspicious([], NOW)
 
 
 def test_calm_returns_below_thirty_percent() -> None:
-    """29 of 100 is calm, 30 is not; nothing to look at is."""
+    """29 of 100 failing addresses end a suspicion, 30 do not; no address at all ends it too."""
     assert calm([*failing(29, "eu"), *answering(71)])
     assert not calm([*failing(30, "eu"), *answering(70)])
     assert calm([])

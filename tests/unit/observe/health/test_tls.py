@@ -1,4 +1,4 @@
-"""Whom an https check trusts."""
+"""Which certificates an https check trusts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hub.observe.health.tls import LOOK_AGAIN, Trust, TrustError, Trusts, contex
 
 
 def test_insecure_checks_share_one_trust() -> None:
-    """What is not looked at does not tell them apart."""
+    """Checks with ``insecure`` have equal trust even if their CA files differ."""
     assert trust_of(Check("https", 1, insecure=True, ca="/a")) == Trust(insecure=True)
     assert context(Trust(insecure=True), "/").verify_mode is ssl.CERT_NONE
 
 
 def test_a_file_of_certificates_is_all_that_is_trusted(tmp_path: Path) -> None:
-    """Not the system's beside it."""
+    """With a CA file, the system's certificates are not trusted."""
     (tmp_path / "ca.pem").write_text(AUTHORITY)
     made = context(Trust(str(tmp_path / "ca.pem")), str(tmp_path))
     assert len(made.get_ca_certs()) == 1
@@ -34,7 +34,7 @@ def test_a_file_of_certificates_is_all_that_is_trusted(tmp_path: Path) -> None:
     [(None, "no such file"), ("nothing", "holds no certificate in PEM"), ("", "holds no certificate in PEM")],
 )
 def test_an_unusable_file_is_named(tmp_path: Path, content: str | None, message: str) -> None:
-    """With what is wrong, and never with what is in it."""
+    """The error names the file and the reason, but never quotes the file's content."""
     if content is not None:
         (tmp_path / "ca.pem").write_text(content)
     with pytest.raises(TrustError, match=message):
@@ -43,7 +43,7 @@ def test_an_unusable_file_is_named(tmp_path: Path, content: str | None, message:
 
 @pytest.mark.parametrize(("more", "read"), [(0, True), (1, False)])
 def test_a_file_may_have_a_mebibyte(tmp_path: Path, *, more: int, read: bool) -> None:
-    """And not one byte more: the rest might never end."""
+    """A file of 1 MiB is read; one more byte is an error."""
     path = tmp_path / "ca.pem"
     path.write_text(AUTHORITY + "#" * (1024 * 1024 - len(AUTHORITY) + more))
     if read:
@@ -54,7 +54,7 @@ def test_a_file_may_have_a_mebibyte(tmp_path: Path, *, more: int, read: bool) ->
 
 
 def test_a_file_outside_the_credentials_folder_is_not_read(tmp_path: Path) -> None:
-    """Not by its path, and not by a link."""
+    """A file outside the folder is refused, by its path and through a symlink."""
     (tmp_path / "ca.pem").write_text(AUTHORITY)
     inside = tmp_path / "inside"
     inside.mkdir()
@@ -65,7 +65,7 @@ def test_a_file_outside_the_credentials_folder_is_not_read(tmp_path: Path) -> No
 
 
 async def test_a_file_that_no_check_asks_for_is_not_looked_at(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Who edits the registry and deletes the file is not warned of it every time it is looked for."""
+    """Once no check uses a file, a missing file is no longer logged."""
     trusts, trust = Trusts(str(tmp_path)), Trust(str(tmp_path / "ca.pem"))
     trusted = trusts.get(trust)
     await trusts.refresh(0.0)
@@ -77,7 +77,7 @@ async def test_a_file_that_no_check_asks_for_is_not_looked_at(tmp_path: Path, ca
 
 
 async def test_a_replaced_file_is_read_again_and_a_bad_one_is_not_used(tmp_path: Path) -> None:
-    """The last good context stays in force, and the problem is known."""
+    """If the new file is bad, the last good context stays in force and the problem is shown."""
     path = tmp_path / "ca.pem"
     trusts = Trusts(str(tmp_path))
     trusted = trusts.get(Trust(str(path)))
@@ -96,7 +96,7 @@ async def test_a_replaced_file_is_read_again_and_a_bad_one_is_not_used(tmp_path:
 
 
 async def test_a_symlink_that_leads_to_itself_is_named_and_hurts_no_other_check(tmp_path: Path) -> None:
-    """A link that was made wrong is a problem like any other."""
+    """A symlink loop is a problem of that file only."""
     (tmp_path / "loop.pem").symlink_to("loop.pem")
     (tmp_path / "ca.pem").write_text(AUTHORITY)
     with pytest.raises(TrustError, match=r"loop\.pem: too many levels of symbolic links"):
@@ -111,7 +111,7 @@ async def test_a_symlink_that_leads_to_itself_is_named_and_hurts_no_other_check(
 async def test_a_mount_that_does_not_answer_hurts_no_other_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is said once, the last context stays, and once it answers all is well, be the file the same."""
+    """A hung mount is logged once and keeps the last context; the problem ends when the mount answers."""
     answers, look = threading.Event(), tls.stamp
     answers.set()
     path = tmp_path / "ca.pem"

@@ -1,4 +1,4 @@
-"""Rise and fall."""
+"""How answers change a verdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hub.observe.health.verdicts import Standing, advance
 
 
 def after(start: Verdict, answers: str, *, rise: int = 2, fall: int = 3, frozen: bool = False) -> Verdict:
-    """The verdict after answers: ``+`` passes, ``-`` fails."""
+    """The verdict after a series of answers: ``+`` is a pass, ``-`` a failure."""
     standing = Standing(start)
     for each in answers:
         standing = advance(standing, passed=each == "+", rise=rise, fall=fall, frozen=frozen)
@@ -37,25 +37,25 @@ def after(start: Verdict, answers: str, *, rise: int = 2, fall: int = 3, frozen:
     ],
 )
 def test_a_run_of_answers_decides(start: Verdict, answers: str, verdict: Verdict) -> None:
-    """Only so many in a row change a verdict; one to the contrary starts the count anew."""
+    """Only enough answers in a row change a verdict; a contrary answer restarts the count."""
     assert after(start, answers) is verdict
 
 
 def test_frozen_failures_count_for_nothing() -> None:
-    """While the prober is the suspect nothing becomes unhealthy, and a thaw starts from zero."""
+    """While verdicts are frozen failures are ignored, and the count restarts at zero afterwards."""
     assert after(start=True, answers="-----", frozen=True) is True
     standing = advance(Standing(verdict=True, run=2, passing=False), passed=False, rise=2, fall=3, frozen=True)
     assert advance(standing, passed=False, rise=2, fall=3).verdict is True
 
 
 def test_frozen_passes_count() -> None:
-    """Good news is good news, whoever brings it."""
+    """While verdicts are frozen, passes still make an address healthy."""
     assert after(start=False, answers="++", frozen=True) is True
 
 
 @given(st.text("+-", max_size=40), st.integers(1, 4), st.integers(1, 4), st.sampled_from([True, False, None]))
 def test_a_verdict_is_the_last_full_run(answers: str, rise: int, fall: int, start: Verdict) -> None:
-    """Whatever came before: the last run that was long enough is the verdict."""
+    """The verdict is the kind of the last run that was long enough, whatever came before."""
     expected: Verdict = start
     for end in range(1, len(answers) + 1):
         if answers[:end].endswith("+" * rise):
@@ -66,7 +66,7 @@ def test_a_verdict_is_the_last_full_run(answers: str, rise: int, fall: int, star
 
 
 def test_an_answer_that_confirms_the_verdict_changes_nothing() -> None:
-    """The standing of a healthy address is one object for as long as it passes."""
+    """The standing of an address that keeps passing stays the same object."""
     standing = advance(Standing(verdict=True), passed=True, rise=3, fall=3)
     assert advance(standing, passed=True, rise=3, fall=3) is standing
     assert standing == Standing(verdict=True, passing=True)

@@ -12,7 +12,7 @@ moments = st.lists(st.floats(1000, 1010, allow_nan=False), max_size=30)
 
 @given(moments, moments)
 def test_everything_is_handed_out_once_and_never_early(due: list[float], looks: list[float]) -> None:
-    """Each item comes at the first look at or after its time, at most one tick late."""
+    """Each item is handed out once, at the first call at or after its time, at most one tick late."""
     wheel: Wheel[int] = Wheel()
     for number, at in enumerate(due):
         wheel.put(number, at)
@@ -27,7 +27,7 @@ def test_everything_is_handed_out_once_and_never_early(due: list[float], looks: 
 
 
 def test_what_is_due_in_the_past_comes_with_the_next_look() -> None:
-    """Nothing is lost behind the hand."""
+    """An item whose time has passed is handed out by the next call."""
     wheel: Wheel[str] = Wheel()
     assert list(wheel.due(100.0)) == []
     wheel.put("late", 5.0)
@@ -36,7 +36,7 @@ def test_what_is_due_in_the_past_comes_with_the_next_look() -> None:
 
 
 def test_a_long_sleep_costs_no_more_than_its_items() -> None:
-    """A machine that was suspended for a year goes on at once, in order."""
+    """After a very long pause, all due items are handed out at once and in order."""
     wheel: Wheel[str] = Wheel()
     list(wheel.due(0.0))
     wheel.put("second", 20.0)
