@@ -1,4 +1,4 @@
-"""Which shard a target is in: few clusters for each replica, the same everywhere, and few moves."""
+"""Assignment of targets to shards: the same in all processes, few clusters for each replica, few moves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODES = ProviderRef("node-addresses")
 
 
 def registry(sources: Mapping[str, Sequence[str]], *clusters: str, digest: str = "a" * 64) -> Registry:
-    """Services ``edge/NAME`` and their source clusters; further clusters that no Service needs."""
+    """A registry of Services ``edge/NAME`` with their source clusters, and of clusters that no Service needs."""
     targets = {
         TargetKey("edge", name): TargetSpec(TargetKey("edge", name), tuple(SourceSpec(each, NODES) for each in names))
         for name, names in sources.items()
@@ -32,12 +32,12 @@ def registry(sources: Mapping[str, Sequence[str]], *clusters: str, digest: str =
 
 
 def key(name: str) -> TargetKey:
-    """A target."""
+    """The key of the Service ``edge/NAME``."""
     return TargetKey("edge", name)
 
 
 def fleet(pairs: int = 0) -> Registry:
-    """500 clusters with four Services each; in pairs, two Services of each are published from the next one first."""
+    """500 clusters with four Services each; with ``pairs``, that many pairs of clusters that share their Services."""
     number = 2 * pairs or 500
     sources = {}
     for each in range(4 * number):
@@ -48,7 +48,7 @@ def fleet(pairs: int = 0) -> Registry:
 
 @pytest.mark.parametrize("registry_", [fleet(), fleet(250)], ids=["one source", "pairs"])
 def test_a_third_of_the_shards_needs_a_third_of_the_clusters(registry_: Registry) -> None:
-    """Also where Services span two clusters, whichever of them comes first."""
+    """A third of the shards needs about a third of the clusters, even if Services have two source clusters."""
     assignment = Assignment(registry_, 6)
     for replica in range(3):
         part = assignment.part({replica, replica + 3})
@@ -57,7 +57,7 @@ def test_a_third_of_the_shards_needs_a_third_of_the_clusters(registry_: Registry
 
 
 def test_a_cluster_that_all_need_draws_nobody() -> None:
-    """Services that all fail over to one cluster are spread by what they have for themselves."""
+    """Services that all fail over to one cluster are spread over the shards by their other clusters."""
     sources = {f"s{each}": [f"c{each % 40}", "a-spare"] for each in range(80)}
     assignment = Assignment(registry(sources), 4)
     found = Counter(assignment.of(key(name)) for name in sources)
@@ -66,7 +66,7 @@ def test_a_cluster_that_all_need_draws_nobody() -> None:
 
 
 def test_the_hash_is_the_same_in_every_process_and_version() -> None:
-    """Two replicas that computed it otherwise would both write a Service, or neither."""
+    """The hash does not depend on the process: otherwise two replicas could both write a Service, or neither."""
     assert [shard(f"cluster c{each}", 6) for each in range(8)] == [5, 5, 5, 0, 1, 5, 1, 5]
     code = "from hub.election.assignment import shard; print([shard(f'cluster c{n}', 6) for n in range(8)])"
     for seed in ("1", "2"):
@@ -78,7 +78,7 @@ def test_the_hash_is_the_same_in_every_process_and_version() -> None:
 
 
 def test_a_copy_goes_by_its_own_name() -> None:
-    """Where it is copied from is an annotation that anybody may change: that moves nothing. Nor does leaving."""
+    """A copy is assigned by its own name, so neither another source nor its end moves it to another shard."""
     copy = TargetSpec(key("copy"), (SourceSpec(LOCAL, ProviderRef("service-copy", '{"name":"a"}')),))
     other = replace(copy, sources=(SourceSpec(LOCAL, ProviderRef("service-copy", '{"name":"b"}')),))
     shards = [
@@ -88,13 +88,13 @@ def test_a_copy_goes_by_its_own_name() -> None:
 
 
 def test_an_order_of_sources_moves_nothing() -> None:
-    """Failing over the other way round is done by the same replica."""
+    """Another order of the same source clusters does not move a Service to another shard."""
     one, other = registry({"a": ["c1", "c2"]}), registry({"a": ["c2", "c1"]}, digest="b" * 64)
     assert Assignment(other, 16).moved(Assignment(one, 16)) == set()
 
 
 def test_moved_are_those_whose_shard_differs() -> None:
-    """A Service that is in the file no more goes by its name; one that is new, too, came from there."""
+    """A Service that is added, removed or gets another source cluster may move; all others stay."""
     one, other = registry({"a": ["c1"], "b": ["c2"]}), registry({"a": ["c3"], "b": ["c2"], "new": ["c1"]})
     before, after = Assignment(one, 64), Assignment(other, 64)
     assert after.moved(before) == {key("a"), key("new")} == before.moved(after)
@@ -102,7 +102,7 @@ def test_moved_are_those_whose_shard_differs() -> None:
 
 
 def test_a_cluster_that_ceases_to_be_common_moves_what_the_file_did_not_change() -> None:
-    """A file that only adds Services: those of the cluster that is no quarter of them any more move, and it is said."""
+    """New Services can make a cluster no longer common; ``moved`` also lists the unchanged Services that move by it."""
     few = {
         **{f"t{each}": [f"x{each}", "a-spare"] for each in range(6)},
         **{f"o{each}": [f"y{each}"] for each in range(12)},
@@ -116,7 +116,7 @@ def test_a_cluster_that_ceases_to_be_common_moves_what_the_file_did_not_change()
 
 
 def test_copies_that_services_ask_for_move_nothing() -> None:
-    """Replicas hear of annotations at different times, and their marks are the same."""
+    """Copies by annotation do not move other targets: replicas see annotations at different times."""
     copy = (SourceSpec(LOCAL, ProviderRef("service-copy", '{"name":"a"}')),)
     found = registry(
         {**{f"t{each}": [f"x{each}", "a-spare"] for each in range(3)}, **{f"o{each}": ["y"] for each in range(8)}}
@@ -128,7 +128,7 @@ def test_copies_that_services_ask_for_move_nothing() -> None:
 
 
 def test_what_is_needed_beside_the_targets() -> None:
-    """The hub cluster, clusters nobody uses (their state is said by one replica), and those of endpoint views."""
+    """Each part has the hub cluster and the clusters of views; a cluster that no target needs is in one part."""
     found = replace(registry({"a": ["c1"]}, "idle", "viewed"), views=ViewsSpec(("viewed",)))
     assignment = Assignment(found, 5)
     parts = [assignment.part({number}).clusters.keys() for number in range(5)]
@@ -143,7 +143,7 @@ def test_what_is_needed_beside_the_targets() -> None:
     st.integers(1, 9),
 )
 def test_every_target_is_in_one_shard_with_all_it_needs(sources: dict[str, list[str]], count: int) -> None:
-    """The parts of all shards are the registry, and each cluster is spoken for where it is followed."""
+    """The parts of all shards make up the registry, and the part of a cluster's minder contains the cluster."""
     found = registry(sources)
     assignment = Assignment(found, count)
     parts = [assignment.part({number}) for number in range(count)]

@@ -1,4 +1,4 @@
-"""The election in virtual time: pauses, outages, lost answers, clocks that run at their own rate."""
+"""Leader election in virtual time: pauses, outages, lost answers, clocks that run at different rates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.leases import Server, real, simulate
 
 
 class Process:
-    """One hub: its clock, its way to the API server and its elector."""
+    """One hub process: its clock, its connection to the API server and its elector."""
 
     def __init__(self, server: Server, name: str, *, rate: float = 1.0, rng: random.Random | None = None) -> None:
         self.server = server
@@ -57,7 +57,7 @@ class Process:
         await self.gate()
 
     async def gate(self) -> None:
-        """While the process is paused nothing in it goes on."""
+        """Wait while the process is paused."""
         while (left := self.paused_until - real()) > 0:  # noqa: ASYNC110 - it may be prolonged meanwhile
             await asyncio.sleep(left)
 
@@ -117,11 +117,11 @@ class Process:
     # its life
 
     def start(self) -> None:
-        """Take part in the election."""
+        """Start to take part in the election."""
         self.task = asyncio.create_task(self.elector.run(lambda leads: self.changes.append((real(), leads))))
 
     async def stop(self) -> None:
-        """End as on SIGTERM."""
+        """Stop as on SIGTERM."""
         assert self.task is not None
         self.task.cancel()
         with suppress(asyncio.CancelledError):
@@ -137,7 +137,7 @@ class Process:
 
 
 async def pair() -> tuple[Server, Process, Process]:
-    """A leader for five seconds and a standby."""
+    """A process that has led for five seconds, and a standby."""
     server = Server()
     first, second = Process(server, "first"), Process(server, "second")
     first.start()
@@ -152,7 +152,7 @@ async def pair() -> tuple[Server, Process, Process]:
 
 
 def test_first_process_creates_the_lease_and_leads() -> None:
-    """Where there is no Lease the first one makes it, without waiting, with Kubernetes' own fields."""
+    """Without a Lease the first process creates it at once, with the fields of Kubernetes' own leader election."""
 
     async def main() -> None:
         server = Server()
@@ -168,7 +168,7 @@ def test_first_process_creates_the_lease_and_leads() -> None:
 
 
 def test_leader_renews_with_one_update_every_two_seconds() -> None:
-    """While the lease holds nothing is read: one PUT per interval, and acquisition time stays."""
+    """The leader renews with one PUT every two seconds and no GET; the acquisition time does not change."""
 
     async def main() -> None:
         server = Server()
@@ -182,7 +182,7 @@ def test_leader_renews_with_one_update_every_two_seconds() -> None:
 
 
 def test_standby_says_who_leads(caplog: pytest.LogCaptureFixture) -> None:
-    """Once, and again when somebody else does."""
+    """A standby logs who leads once, and again after a change of the leader."""
     caplog.set_level(logging.INFO)
 
     async def main() -> None:
@@ -199,7 +199,7 @@ def test_standby_says_who_leads(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_standby_waits_and_knows_the_leader() -> None:
-    """The second process leads nothing, names the first, and looks every 2 to 4.4 seconds."""
+    """A standby does not lead, knows the leader, and reads the Lease every 2 to 4.4 seconds."""
 
     async def main() -> None:
         server, _, second = await pair()
@@ -216,7 +216,7 @@ def test_standby_waits_and_knows_the_leader() -> None:
 
 
 def test_standby_takes_over_from_a_dead_leader_after_the_lease() -> None:
-    """Fifteen seconds after the standby saw its last change, the lease is taken; the count of holders grows."""
+    """A standby takes the Lease 15 s after it saw the last change, and increments the transitions."""
 
     async def main() -> None:
         server, first, second = await pair()
@@ -232,7 +232,7 @@ def test_standby_takes_over_from_a_dead_leader_after_the_lease() -> None:
 
 
 def test_expiry_ignores_times_in_the_record() -> None:
-    """A record that claims to be from 1970 is left alone for a whole lease all the same."""
+    """A standby waits the whole duration even if the record says that it was renewed in 1970."""
 
     async def main() -> None:
         server = Server()
@@ -248,7 +248,7 @@ def test_expiry_ignores_times_in_the_record() -> None:
 
 
 def test_record_without_a_duration_counts_as_a_whole_lease() -> None:
-    """A Lease somebody wrote by hand without leaseDurationSeconds does not expire at once."""
+    """A Lease without leaseDurationSeconds, such as one written by hand, expires after the default duration."""
 
     async def main() -> None:
         server = Server()
@@ -262,7 +262,7 @@ def test_record_without_a_duration_counts_as_a_whole_lease() -> None:
 
 
 def test_stopped_leader_releases_the_lease() -> None:
-    """SIGTERM hands over within seconds: holder "" and a duration of one second."""
+    """On SIGTERM the leader releases the Lease (no holder, a duration of 1 s), and a standby leads within seconds."""
 
     async def main() -> None:
         server, first, second = await pair()
@@ -279,7 +279,7 @@ def test_stopped_leader_releases_the_lease() -> None:
 
 
 def test_standby_that_may_not_watch_the_lease_looks_at_it() -> None:
-    """Without the right to watch Leases a release is noticed by polling, within seconds."""
+    """A standby without permission to watch Leases notices a release by polling, within seconds."""
 
     async def main() -> None:
         server = Server()
@@ -298,7 +298,7 @@ def test_standby_that_may_not_watch_the_lease_looks_at_it() -> None:
 
 
 def test_watch_that_broke_is_soon_there_again() -> None:
-    """A connection lost is no refusal: one retry period later a release wakes the standby as before."""
+    """A watch that lost its connection is restored after one retry period and notices a release again."""
 
     async def main() -> None:
         server = Server()
@@ -325,7 +325,7 @@ def test_watch_that_broke_is_soon_there_again() -> None:
 
 
 def test_watch_that_lies_costs_no_storm_of_requests() -> None:
-    """A watch cache that goes on showing a released Lease makes a standby look every second, not in a loop."""
+    """If a watch keeps reporting a released Lease, the standby reads the Lease once per second, not in a busy loop."""
 
     async def main() -> None:
         server, _, second = await pair()
@@ -345,7 +345,7 @@ def test_watch_that_lies_costs_no_storm_of_requests() -> None:
 
 
 def test_leader_that_keeps_its_lease_at_the_end_is_waited_for() -> None:
-    """Where a write may still be on its way, the next one starts when the lease has ended and not before."""
+    """A stopped leader that keeps its Lease, since a write may be under way, is replaced only after the expiry."""
 
     async def main() -> None:
         server, first, second = await pair()
@@ -359,7 +359,7 @@ def test_leader_that_keeps_its_lease_at_the_end_is_waited_for() -> None:
 
 
 def test_stop_in_the_middle_of_the_creation_still_releases() -> None:
-    """A Lease that was made without our hearing of it is given back, too."""
+    """A process that stops before it gets the answer to its creation of the Lease releases the Lease."""
 
     async def main() -> None:
         server = Server()
@@ -375,7 +375,7 @@ def test_stop_in_the_middle_of_the_creation_still_releases() -> None:
 
 
 def test_stop_in_the_middle_of_a_renewal_still_releases() -> None:
-    """A renewal that was stored but not answered does not keep the lease."""
+    """A process that stops before it gets the answer to a renewal releases the Lease."""
 
     async def main() -> None:
         server, first, _ = await pair()
@@ -399,7 +399,7 @@ def test_stop_in_the_middle_of_a_renewal_still_releases() -> None:
     ],
 )
 def test_release_that_met_a_fault_is_tried_again(fault: HubError, within: float, *, stored: bool) -> None:
-    """One request that fails does not cost the whole lease, and what was released is nobody's to release again."""
+    """A failed release is retried, but not if it was stored and another process has taken the Lease."""
 
     async def main() -> None:
         server, first, second = await pair()
@@ -423,7 +423,7 @@ def test_release_that_met_a_fault_is_tried_again(fault: HubError, within: float,
 
 
 def test_stop_without_the_right_to_release_ends_at_once() -> None:
-    """What is refused once is refused again."""
+    """A release that is forbidden is not retried."""
 
     async def main() -> None:
         _, first, _ = await pair()
@@ -440,7 +440,7 @@ def test_stop_without_the_right_to_release_ends_at_once() -> None:
 
 
 def test_stop_without_an_api_server_ends_in_time() -> None:
-    """Giving the lease back takes one call's time at most, and a standby's stop none."""
+    """If the API server does not answer, a leader stops after the timeout of one request, a standby at once."""
 
     async def main() -> None:
         _, first, second = await pair()
@@ -454,7 +454,7 @@ def test_stop_without_an_api_server_ends_in_time() -> None:
 
 
 def test_leader_steps_down_ten_seconds_after_its_last_renewal() -> None:
-    """With the API server silent the leader ceases by itself before anybody else can start."""
+    """If the API server does not answer, the leader steps down before another process can lead."""
 
     async def main() -> None:
         _, first, _ = await pair()
@@ -469,7 +469,7 @@ def test_leader_steps_down_ten_seconds_after_its_last_renewal() -> None:
 
 
 def test_leader_tries_more_often_before_it_steps_down() -> None:
-    """Every two seconds, then at half the time that is left, a quarter of a second apart at least."""
+    """The leader retries every 2 s, then after half of the remaining time, but after 0.25 s at least."""
 
     async def main() -> None:
         _, first, _ = await pair()
@@ -483,7 +483,7 @@ def test_leader_tries_more_often_before_it_steps_down() -> None:
 
 
 def test_leader_survives_an_outage_shorter_than_the_deadline() -> None:
-    """Eight seconds of refused connections change nothing."""
+    """An outage of eight seconds does not change the leader."""
 
     async def main() -> None:
         _, first, second = await pair()
@@ -497,7 +497,7 @@ def test_leader_survives_an_outage_shorter_than_the_deadline() -> None:
 
 
 def test_leader_returns_after_an_outage_of_everybody() -> None:
-    """Where nobody else could take the lease, its old holder leads again at once, as the same holder."""
+    """After an outage in which no process could take the Lease, the old holder leads again and has continued."""
 
     async def main() -> None:
         server, first, second = await pair()
@@ -516,7 +516,7 @@ def test_leader_returns_after_an_outage_of_everybody() -> None:
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_leader_that_had_a_successor_begins_anew(*, lost: bool) -> None:
-    """Somebody else has led in between; that is so too where the answer to taking the Lease back was lost."""
+    """A leader has not continued if another process led in between, even if the answer to its takeover was lost."""
 
     async def main() -> None:
         server, first, second = await pair()
@@ -538,7 +538,7 @@ def test_leader_that_had_a_successor_begins_anew(*, lost: bool) -> None:
 
 
 def test_lost_answers_do_not_lose_the_lease() -> None:
-    """An update that was stored although its answer never came meets a conflict next time, and is repeated."""
+    """After a stored update without an answer, the next update gets a conflict, and the leader repeats it."""
 
     async def main() -> None:
         _, first, _ = await pair()
@@ -552,7 +552,7 @@ def test_lost_answers_do_not_lose_the_lease() -> None:
 
 
 def test_foreign_write_to_the_lease_costs_nothing() -> None:
-    """Somebody who annotates the Lease only makes the next renewal read it first."""
+    """After another client changed the Lease, the next renewal only needs one more read."""
 
     async def main() -> None:
         server, first, _ = await pair()
@@ -565,7 +565,7 @@ def test_foreign_write_to_the_lease_costs_nothing() -> None:
 
 
 def test_leader_yields_at_once_to_whoever_took_the_lease() -> None:
-    """A Lease that names somebody else ends our leadership at the next renewal."""
+    """The leader steps down at the next renewal if the Lease names another holder."""
 
     async def main() -> None:
         server, first, _ = await pair()
@@ -578,7 +578,7 @@ def test_leader_yields_at_once_to_whoever_took_the_lease() -> None:
 
 
 def test_deleted_lease_is_made_again_by_its_holder() -> None:
-    """Deleting the Lease does not let a standby in while the leader believes in it."""
+    """The leader creates a deleted Lease again before a standby can."""
 
     async def main() -> None:
         server, first, second = await pair()
@@ -592,7 +592,7 @@ def test_deleted_lease_is_made_again_by_its_holder() -> None:
 
 
 def test_deleted_lease_is_not_made_by_who_gave_it_away() -> None:
-    """It was his a moment ago: whoever has it since may still write."""
+    """A process that released the Lease does not create it after a deletion: its successor may still write."""
 
     async def main() -> None:
         server, first, second = await pair()
@@ -611,7 +611,7 @@ def test_deleted_lease_is_not_made_by_who_gave_it_away() -> None:
 
 
 def test_deleted_lease_that_came_back_while_nobody_looked_is_waited_for_again() -> None:
-    """A standby that could not look for more than half a lease does not know what happened meanwhile."""
+    """A standby that could not read the Lease for half a duration restarts its wait: the Lease may have existed."""
 
     async def main() -> None:
         server, first, second = await pair()
@@ -631,7 +631,7 @@ def test_deleted_lease_that_came_back_while_nobody_looked_is_waited_for_again() 
 
 @pytest.mark.parametrize("retry", [2.0, 5.0, 8.0])
 def test_deleted_lease_of_a_dead_leader_is_taken_after_the_duration(retry: float) -> None:
-    """However seldom a standby looks otherwise: one that is missing is looked at often enough."""
+    """A standby reads a missing Lease often enough to take it in time, even with a long retry period."""
 
     async def main() -> None:
         server = Server()
@@ -651,7 +651,7 @@ def test_deleted_lease_of_a_dead_leader_is_taken_after_the_duration(retry: float
 
 
 def test_twins_of_one_identity_do_not_lead_together() -> None:
-    """Somebody else's record under our own name is somebody else's: there is one writer, and it hands over."""
+    """Of two processes with the same identity only one leads, and it can hand over to the other."""
 
     async def main() -> None:
         server = Server()
@@ -670,7 +670,7 @@ def test_twins_of_one_identity_do_not_lead_together() -> None:
 
 @pytest.mark.parametrize(("conflicts", "amended"), [(0, True), (1, True), (2, True), (3, False), (9, False)])
 def test_notes_on_a_lease_of_another_survive_some_conflicts(*, conflicts: int, amended: bool) -> None:
-    """Its holder renews it at the same moment: three attempts, then the conflict is told."""
+    """Annotating the Lease of another holder is tried three times on conflicts, then raises Conflict."""
 
     async def main() -> None:
         server, first, second = await pair()
@@ -697,7 +697,7 @@ def test_notes_on_a_lease_of_another_survive_some_conflicts(*, conflicts: int, a
 
 
 def test_nobody_has_continued_before_it_led() -> None:
-    """A standby has no time of its own to continue."""
+    """Neither a standby nor a leader in its first term has continued."""
 
     async def main() -> None:
         _, first, second = await pair()
@@ -707,7 +707,7 @@ def test_nobody_has_continued_before_it_led() -> None:
 
 
 def test_storm_of_foreign_writes_does_not_cost_the_lease() -> None:
-    """Somebody who writes to the Lease five times a second, and is no holder, makes conflicts and no handover."""
+    """The leader keeps the Lease while another client writes to it five times per second."""
 
     async def main() -> None:
         server, first, second = await pair()
@@ -721,7 +721,7 @@ def test_storm_of_foreign_writes_does_not_cost_the_lease() -> None:
 
 
 def test_writes_of_others_to_a_dead_leaders_lease_keep_nobody_waiting() -> None:
-    """Whoever annotates the Lease every two seconds is no holder that lives: it ends as it would without him."""
+    """Another client's writes to a dead leader's Lease do not delay the takeover."""
 
     async def main() -> None:
         server, first, second = await pair()
@@ -738,7 +738,7 @@ def test_writes_of_others_to_a_dead_leaders_lease_keep_nobody_waiting() -> None:
 
 
 def test_attempt_repeats_what_met_a_conflict() -> None:
-    """A write that comes between our reading and our update is read, too, in the same attempt."""
+    """After a conflict the same attempt reads the Lease again and repeats the update."""
 
     async def main() -> None:
         server, first, _ = await pair()
@@ -761,7 +761,7 @@ def test_attempt_repeats_what_met_a_conflict() -> None:
     ("duration", "leads_after"), [(15, 15), (0, 15), (-5, 15), (1, 1), (10**9, 3600)], ids=lambda value: str(value)
 )
 def test_hostile_lease_keeps_nobody_for_ever(duration: int, leads_after: int) -> None:
-    """Whatever duration somebody wrote, the lease ends; a name is printed so that it cannot forge a line of a log."""
+    """A Lease with any duration expires after an hour at most, and the printed holder cannot forge log lines."""
 
     async def main() -> None:
         server = Server()
@@ -779,7 +779,7 @@ def test_hostile_lease_keeps_nobody_for_ever(duration: int, leads_after: int) ->
 
 
 def test_api_that_is_away_for_longer_than_the_lease() -> None:
-    """The leader ceases by itself, nobody leads meanwhile, and afterwards exactly one does, within 5 s."""
+    """In a long outage the leader steps down and no process leads; within 5 s after it exactly one does."""
 
     async def main() -> None:
         server, first, second = await pair()
@@ -800,7 +800,7 @@ def test_api_that_is_away_for_longer_than_the_lease() -> None:
 
 
 def test_suspended_machine_may_not_write_when_it_wakes() -> None:
-    """The fence closes by the clock that counts through suspend, before any task has run."""
+    """After a suspend the fence refuses writes before any task has run."""
 
     async def main() -> None:
         _, first, _ = await pair()
@@ -815,7 +815,7 @@ def test_suspended_machine_may_not_write_when_it_wakes() -> None:
 
 
 def test_wall_clock_is_for_people_only() -> None:
-    """An hour forth and back in the calendar changes nothing."""
+    """Jumps of the wall clock do not affect the election."""
 
     async def main() -> None:
         _, first, second = await pair()
@@ -829,7 +829,7 @@ def test_wall_clock_is_for_people_only() -> None:
 
 
 def test_check_gives_the_time_a_write_may_take() -> None:
-    """What is left of the lease less one second; nothing starts in its last two seconds."""
+    """A write may take what is left of the lease minus one second; none may start in the last two seconds."""
 
     async def main() -> None:
         process = Process(Server(), "first")
@@ -850,7 +850,7 @@ def test_check_gives_the_time_a_write_may_take() -> None:
 
 
 def test_slow_renewal_counts_from_its_start() -> None:
-    """Two seconds on the way to the server are two seconds less of the lease."""
+    """The lease counts from before the request, so a renewal that takes two seconds is two seconds shorter."""
 
     async def main() -> None:
         process = Process(Server(), "first")
@@ -864,7 +864,7 @@ def test_slow_renewal_counts_from_its_start() -> None:
 
 
 def test_acquisition_that_took_too_long_is_not_used() -> None:
-    """A machine suspended inside its own acquisition does not start with a lease about to end."""
+    """A process that was suspended while it took the Lease does not lead with a lease that is about to expire."""
 
     async def main() -> None:
         process = Process(Server(), "first")
@@ -885,13 +885,13 @@ def test_acquisition_that_took_too_long_is_not_used() -> None:
 
 @dataclass
 class Writer:
-    """Writes whenever its elector lets it, and keeps to the time it was given."""
+    """Writes whenever its elector allows it, within the time that the elector gave."""
 
     process: Process
     written: int = 0
 
     async def run(self) -> None:
-        """For ever."""
+        """Write until cancelled."""
         process, rng = self.process, self.process.rng
         while True:
             await asyncio.sleep(rng.uniform(0, 1))
@@ -906,7 +906,7 @@ class Writer:
 
 
 async def trouble(processes: list[Process], rng: random.Random) -> None:
-    """Pauses, outages, silence and lost answers, for one process at a time."""
+    """Pauses, outages, hanging requests, lost answers and deletions, for one process at a time."""
     while True:
         await asyncio.sleep(rng.expovariate(1 / 8))
         process = rng.choice(processes)
@@ -925,7 +925,7 @@ async def trouble(processes: list[Process], rng: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_never_two_leaders_and_no_late_write(seed: int) -> None:
-    """Ten minutes of trouble: at no moment may two write, no write lands under another's lease, and work goes on."""
+    """In ten minutes of faults never two processes may write, no write ends in another's lease, and work continues."""
 
     async def main() -> None:
         rng = random.Random(seed)

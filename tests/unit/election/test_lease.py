@@ -1,4 +1,4 @@
-"""The Lease in the API: exact versions, and nothing taken for a Lease that is none."""
+"""The Lease in the API: exact versions, and no other object is taken for a Lease."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECORD = LeaseRecord("hub-1", 15, "2026-01-01T00:00:00.000000Z", "2026-01-01T00:
 
 @pytest.fixture
 async def sim() -> AsyncIterator[SimulatedCluster]:
-    """The hub cluster."""
+    """The simulated hub cluster."""
     async with SimulatedCluster("hub") as cluster:
         cluster.namespaces.add({"metadata": {"name": "hub"}})
         yield cluster
@@ -33,7 +33,7 @@ async def sim() -> AsyncIterator[SimulatedCluster]:
 
 @pytest.fixture
 async def lease(sim: SimulatedCluster) -> AsyncIterator[KubeLease]:
-    """Our Lease, which does not exist yet."""
+    """A Lease that does not exist yet."""
     pool = LookupPool(1)
     access = ClusterAccess(sim.url, Token(Secret(sim.token)), "test", ca_data=sim.ca_pem.encode())
     async with Client(Credentials(access, SystemClock()), pool) as client:
@@ -42,7 +42,7 @@ async def lease(sim: SimulatedCluster) -> AsyncIterator[KubeLease]:
 
 
 async def test_lease_is_created_as_the_api_wants_it(sim: SimulatedCluster, lease: KubeLease) -> None:
-    """Anybody can read with kubectl who holds it since when."""
+    """The created Lease shows its holder and its times to kubectl."""
     await lease.create(RECORD)
     assert sim.leases.get("endpointslice-hub", namespace="hub")["spec"] == {
         "holderIdentity": "hub-1",
@@ -54,7 +54,7 @@ async def test_lease_is_created_as_the_api_wants_it(sim: SimulatedCluster, lease
 
 
 async def test_every_call_returns_the_record_as_stored(lease: KubeLease) -> None:
-    """With the version the next update needs."""
+    """Each call returns the stored record with the version that the next update needs."""
     created = await lease.create(RECORD)
     assert replace(created, version="") == RECORD
     assert await lease.get() == created
@@ -63,27 +63,27 @@ async def test_every_call_returns_the_record_as_stored(lease: KubeLease) -> None
 
 
 async def test_released_lease_has_no_holder(lease: KubeLease) -> None:
-    """An empty holder is stored and read as nobody."""
+    """An empty holder is stored and read back as no holder."""
     created = await lease.create(RECORD)
     await lease.update(replace(created, holder=""))
     assert (await lease.get()).holder == ""
 
 
 async def test_missing_lease_is_not_found(lease: KubeLease) -> None:
-    """The first hub makes it."""
+    """Reading a missing Lease raises NotFound."""
     with pytest.raises(NotFound):
         await lease.get()
 
 
 async def test_second_creation_is_refused(lease: KubeLease) -> None:
-    """Somebody was faster."""
+    """Creating an existing Lease raises AlreadyExists."""
     await lease.create(RECORD)
     with pytest.raises(AlreadyExists):
         await lease.create(RECORD)
 
 
 async def test_update_of_an_old_version_is_a_conflict(lease: KubeLease) -> None:
-    """Two hubs cannot both renew what they read."""
+    """Of two updates of the same version the second raises Conflict."""
     created = await lease.create(RECORD)
     await lease.update(replace(created, holder="hub-2"))
     with pytest.raises(Conflict):
@@ -92,7 +92,7 @@ async def test_update_of_an_old_version_is_a_conflict(lease: KubeLease) -> None:
 
 
 async def test_missing_rights_are_said_so(sim: SimulatedCluster, lease: KubeLease) -> None:
-    """403 names the rule that is missing."""
+    """The error for a 403 names the missing RBAC rule."""
     sim.forbid("get", "leases")
     with pytest.raises(Forbidden, match="leases"):
         await lease.get()
@@ -101,7 +101,7 @@ async def test_missing_rights_are_said_so(sim: SimulatedCluster, lease: KubeLeas
 async def test_frozen_server_is_given_up(
     sim: SimulatedCluster, lease: KubeLease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No call outlives its time: a leader must know soon."""
+    """A request to a server that does not answer times out."""
     monkeypatch.setattr(lease_module, "REQUEST_SECONDS", 0.1)
     sim.hang(1)
     with pytest.raises(ClusterUnreachable):
@@ -109,7 +109,7 @@ async def test_frozen_server_is_given_up(
 
 
 async def test_release_is_seen_by_the_watch(sim: SimulatedCluster, lease: KubeLease) -> None:
-    """While somebody holds the Lease nothing is said, whatever happens to other Leases; its release is told at once."""
+    """The watch returns at the Lease's release, not at its renewals or changes of other Leases."""
     held = await lease.create(RECORD)
     freed = asyncio.create_task(lease.freed())
     while not sim.streams("leases"):  # noqa: ASYNC110 - the world under test raises no event
@@ -124,13 +124,13 @@ async def test_release_is_seen_by_the_watch(sim: SimulatedCluster, lease: KubeLe
 
 
 async def test_lease_that_is_free_already_is_told_at_once(lease: KubeLease) -> None:
-    """A release between the last look and the watch is not missed."""
+    """The watch returns at once if the Lease has no holder when it starts."""
     await lease.create(replace(RECORD, holder=""))
     await asyncio.wait_for(lease.freed(), 1)
 
 
 async def test_watch_without_the_right_is_said_so(sim: SimulatedCluster, lease: KubeLease) -> None:
-    """Standing by works without it, by looking."""
+    """A watch without permission raises Forbidden; a standby then polls."""
     sim.forbid("watch", "leases")
     with pytest.raises(Forbidden, match="leases"):
         await lease.freed()
@@ -138,7 +138,7 @@ async def test_watch_without_the_right_is_said_so(sim: SimulatedCluster, lease: 
 
 @pytest.mark.parametrize("body", [b"<html>\n", b'{"type":"ADDED"}\n', b'{"type":"ERROR","object":{}}\n'])
 async def test_watch_of_garbage_frees_no_lease(sim: SimulatedCluster, lease: KubeLease, body: bytes) -> None:
-    """A proxy's page is an error and no release."""
+    """A line of the watch that is not an event, such as a proxy's page, raises an error and is no release."""
     sim.garbage(body=body)
     with pytest.raises(BadAnswer):
         await lease.freed()
@@ -146,7 +146,7 @@ async def test_watch_of_garbage_frees_no_lease(sim: SimulatedCluster, lease: Kub
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b'{"metadata":{},"spec":5}', b'{"metadata":{"name":"x"'])
 async def test_garbage_is_no_lease(sim: SimulatedCluster, lease: KubeLease, body: bytes) -> None:
-    """A proxy's page is not a free lease."""
+    """An answer that is not a Lease, such as a proxy's page, raises an error and is not taken for a free Lease."""
     sim.garbage(body=body)
     with pytest.raises(BadAnswer, match="Lease"):
         await lease.get()
@@ -163,7 +163,7 @@ async def test_garbage_is_no_lease(sim: SimulatedCluster, lease: KubeLease, body
     ids=["Status", "other kind", "no version", "no utf-8"],
 )
 async def test_object_that_is_no_lease_is_not_a_free_one(sim: SimulatedCluster, lease: KubeLease, body: bytes) -> None:
-    """Nobody becomes leader by an answer that is something else, or by a write without a version."""
+    """Another kind of object, or a Lease without a resourceVersion or in bad UTF-8, raises an error."""
     sim.garbage(body=body)
     with pytest.raises(BadAnswer):
         await lease.get()

@@ -1,4 +1,4 @@
-"""Shards in virtual time: several replicas, several Leases, and never two writers of one target."""
+"""Shards in virtual time: several replicas share the Leases, and a target never has two writers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NODES: Final = ProviderRef("node-addresses")
 
 
 def registry(generation: int = 0) -> Registry:
-    """Each target has one source; from generation to generation many have another one."""
+    """A registry in which each target has one source; many targets have another source in another generation."""
     rng = random.Random(generation)
     targets = {key: TargetSpec(key, (SourceSpec(rng.choice(CLUSTERS), NODES),)) for key in TARGETS}
     clusters = {name: ClusterSpec(name, NODES) for name in CLUSTERS}
@@ -37,30 +37,30 @@ def registry(generation: int = 0) -> Registry:
 
 
 class World:
-    """The Leases of one hub, and who writes which target."""
+    """The Leases of one hub, and which replica writes which target."""
 
     def __init__(self) -> None:
         self.servers: dict[int, Server] = {}
         self.writing: dict[TargetKey, str] = {}
         self.written: Counter[TargetKey] = Counter()
         self.last: dict[TargetKey, str] = {}
-        """Who wrote a target last, in which registry's name."""
+        """Target -> the replica that wrote it last, and the generation of its registry."""
 
     def server(self, number: int) -> Server:
         return self.servers.setdefault(number, Server())
 
     def holders(self, count: int) -> list[str]:
-        """By number; "" = nobody."""
+        """The holder of each Lease, by number; "" = none."""
         return [self.server(number).holder for number in range(count)]
 
     def shares(self, count: int) -> list[int]:
-        """How many shards each of those that have any has, sorted."""
+        """The number of shards of each replica that holds any, sorted."""
         return sorted(Counter(filter(None, self.holders(count))).values())
 
 
 @dataclass
 class Way:
-    """A process's way to one Lease."""
+    """A process's connection to one Lease."""
 
     process: Process
     server: Server
@@ -104,7 +104,7 @@ class Way:
 
 @dataclass(eq=False)
 class Process:
-    """One hub: its clock, its way to the API server, its rights, and what it writes."""
+    """One hub process: its clock, its connection to the API server, its permissions, and its writes."""
 
     world: World
     name: str
@@ -153,7 +153,7 @@ class Process:
         await self.gate()
 
     async def gate(self) -> None:
-        """While the process is paused nothing in it goes on."""
+        """Wait while the process is paused."""
         while (left := self.paused_until - real()) > 0:  # noqa: ASYNC110 - it may be prolonged meanwhile
             await asyncio.sleep(left)
 
@@ -175,13 +175,13 @@ class Process:
     # its life
 
     def start(self) -> Process:
-        """Take part, and write."""
+        """Start to take part in the elections and to write."""
         self.tasks = [asyncio.create_task(self.leading.shards.run())]
         self.tasks += [asyncio.create_task(self._write(key)) for key in TARGETS]
         return self
 
     async def stop(self) -> None:
-        """End as on SIGTERM: the writes under way end, then everything is given back."""
+        """Stop as on SIGTERM: let the writes under way end, then release all Leases."""
         self.leading.end()
         while self.under_way:  # noqa: ASYNC110 - the test's own state
             await asyncio.sleep(0.01)
@@ -195,11 +195,11 @@ class Process:
                 await task
 
     def kill(self) -> None:
-        """End at once: nothing is given back."""
+        """Stop at once, without releasing Leases."""
         self.paused_until = 1e12
 
     def reload(self, generation: int) -> None:
-        """The file has changed."""
+        """Load the registry of another generation."""
         self.generation = generation
         self.leading.use(registry(generation))
 
@@ -208,7 +208,7 @@ class Process:
         return len(self.leading.held)
 
     async def _write(self, key: TargetKey) -> None:
-        """Write one target now and then, as the fence allows."""
+        """Write one target again and again, as the fence allows."""
         world = self.world
         while True:
             await asyncio.sleep(self.rng.uniform(0, 1.0))
@@ -238,7 +238,7 @@ class Process:
 
 
 def check(*processes: Process) -> None:
-    """At no moment does a target have two writers, whatever each of them believes."""
+    """Assert that no target has two writers."""
     for process in processes:
         process.raise_what_failed()
     for key in TARGETS:
@@ -251,7 +251,7 @@ def check(*processes: Process) -> None:
 
 
 async def watch(seconds: float, *processes: Process) -> None:
-    """Let time pass, and look."""
+    """Let time pass, with checks."""
     end = real() + seconds
     while real() < end:
         await asyncio.sleep(0.2)
@@ -271,7 +271,7 @@ async def pair(world: World, **more: int) -> tuple[Process, Process]:
 
 
 def test_one_shard_is_the_lease_without_shards() -> None:
-    """No annotation, no request more: one look, one creation, one renewal every two seconds."""
+    """One shard needs no annotations and no requests beyond a read, a creation and a renewal every two seconds."""
 
     async def main() -> None:
         world = World()
@@ -291,7 +291,7 @@ def test_one_shard_is_the_lease_without_shards() -> None:
 
 
 def test_a_lonely_replica_takes_all_shards_within_three_seconds() -> None:
-    """Whoever is alone writes everything; each Lease says the number of shards and the registry."""
+    """The only replica writes all targets; each Lease states the number of shards and the registry."""
 
     async def main() -> None:
         for count in (2, 6, 64):
@@ -310,7 +310,7 @@ def test_a_lonely_replica_takes_all_shards_within_three_seconds() -> None:
 
 
 def test_replicas_that_start_together_share_the_shards() -> None:
-    """Nobody takes all first and gives most away afterwards."""
+    """No replica takes nearly all shards first and gives most of them away afterwards."""
 
     async def main() -> None:
         world = World()
@@ -324,7 +324,7 @@ def test_replicas_that_start_together_share_the_shards() -> None:
 
 @pytest.mark.parametrize(("count", "replicas"), [(3, 2), (6, 3), (5, 4), (4, 6), (9, 4)])
 def test_newcomers_get_their_share(count: int, replicas: int) -> None:
-    """One replica after the other comes: in the end none has more than its share, rounded up, and nothing moves."""
+    """After each new replica no replica has more than its share, rounded up; then no shard moves any more."""
 
     async def main() -> None:
         world = World()
@@ -343,7 +343,7 @@ def test_newcomers_get_their_share(count: int, replicas: int) -> None:
 
 
 def test_a_shard_is_handed_over_within_a_fraction_of_a_second() -> None:
-    """From the holder's last write to the other's right there is no expiry to be waited for."""
+    """A handover takes less than a second, since the new holder need not wait for an expiry."""
 
     async def main() -> None:
         world = World()
@@ -360,7 +360,7 @@ def test_a_shard_is_handed_over_within_a_fraction_of_a_second() -> None:
 
 
 def test_the_holder_ends_the_writes_under_way_first() -> None:
-    """A shard asked for is given when the last request for its targets has ended, and none is begun meanwhile."""
+    """A holder gives a shard away only after its writes under way have ended, and starts no new ones."""
 
     async def main() -> None:
         world = World()
@@ -377,7 +377,7 @@ def test_the_holder_ends_the_writes_under_way_first() -> None:
     "seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(6, 150))]
 )
 def test_a_shard_that_is_given_away_waits_for_what_a_reload_moved(seed: int) -> None:
-    """A write under way for a target that another registry puts elsewhere still holds up the shard it began in."""
+    """A write under way delays the handover of its shard even if a reload has moved its target to another shard."""
 
     async def main() -> None:
         rng = random.Random(seed)
@@ -400,7 +400,7 @@ def test_a_shard_that_is_given_away_waits_for_what_a_reload_moved(seed: int) -> 
 
 
 def test_others_hear_that_a_removal_is_withheld() -> None:
-    """A renewal and a look later, and of its end; whoever says so is not warned by itself."""
+    """A withheld removal, and its end, is known to the other replicas within seconds; its own replica is not warned."""
 
     async def main() -> None:
         world = World()
@@ -419,7 +419,7 @@ def test_others_hear_that_a_removal_is_withheld() -> None:
 @pytest.mark.parametrize("count", [1, 6])
 @pytest.mark.parametrize("end", ["killed", "stopped"])
 def test_who_comes_after_inherits_what_is_withheld(count: int, end: str) -> None:
-    """The Lease says it, however its holder has ended; it is said once, and never of what was withheld here."""
+    """The next holder of a Lease learns once that its previous holder withheld a removal, however that one ended."""
 
     async def main() -> None:
         world = World()
@@ -447,7 +447,7 @@ def test_who_comes_after_inherits_what_is_withheld(count: int, end: str) -> None
 
 
 def test_sigterm_gives_all_shards_back() -> None:
-    """The other has all of them within seconds, one after the other."""
+    """On SIGTERM a replica releases all its Leases, and the other replica holds them within seconds."""
 
     async def main() -> None:
         world = World()
@@ -462,7 +462,7 @@ def test_sigterm_gives_all_shards_back() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_sigterm_lets_a_shard_be_given_back_to_its_end(seed: int) -> None:
-    """The request that releases the Lease is under way already: it is not cut off."""
+    """SIGTERM does not cancel the release of a Lease that is under way."""
 
     async def main() -> None:
         rng = random.Random(seed)
@@ -481,7 +481,7 @@ def test_sigterm_lets_a_shard_be_given_back_to_its_end(seed: int) -> None:
 
 
 def test_a_dead_replicas_shards_are_taken_when_its_leases_end() -> None:
-    """By both of those that are left, since each takes its share."""
+    """The other replicas divide a dead replica's shards when its Leases have expired."""
 
     async def main() -> None:
         world = World()
@@ -497,7 +497,7 @@ def test_a_dead_replicas_shards_are_taken_when_its_leases_end() -> None:
 
 
 def test_a_paused_replica_may_write_nothing_when_it_wakes() -> None:
-    """Its shards are others' by then, and the fence of each says so before any task has run."""
+    """A replica that was paused until its shards were taken may not write, even before any of its tasks has run."""
 
     async def main() -> None:
         world = World()
@@ -516,7 +516,7 @@ def test_a_paused_replica_may_write_nothing_when_it_wakes() -> None:
 
 @pytest.mark.parametrize(("old", "new"), [(3, 6), (6, 3), (1, 3), (3, 1)])
 def test_another_number_of_shards_stands_by_until_the_last_one_has_gone(old: int, new: int) -> None:
-    """A rolling change of --shards: those with the new number wait for all the others, and say for whom."""
+    """Replicas with a new --shards wait until the last replica with the old number is gone, and say which one it is."""
 
     async def main() -> None:
         world = World()
@@ -540,7 +540,7 @@ def test_another_number_of_shards_stands_by_until_the_last_one_has_gone(old: int
 
 @pytest.mark.parametrize("new", [1, 2])
 def test_leases_of_a_larger_number_that_are_refused_are_said(new: int) -> None:
-    """Who may not see whether somebody holds them takes nothing, says why, and goes on once he may."""
+    """A replica that may not read the Leases of a larger --shards takes no shard and says why, until it may."""
 
     async def main() -> None:
         world = World()
@@ -565,7 +565,7 @@ def test_leases_of_a_larger_number_that_are_refused_are_said(new: int) -> None:
 
 @pytest.mark.parametrize("owner", ["default", "edge.hub", "1", "1.x", "o" * 63])
 def test_no_lease_of_a_shard_is_another_owners(owner: str) -> None:
-    """Nor the one that another hub was given by name: such a name has no dot."""
+    """A shard's Lease never has the name of another hub's first Lease."""
     names = [lease_of(lease_name(owner), number) for number in range(MOST_SHARDS)]
     assert len(set(names)) == MOST_SHARDS
     assert names[0] == lease_name(owner)
@@ -574,7 +574,7 @@ def test_no_lease_of_a_shard_is_another_owners(owner: str) -> None:
 
 
 def test_a_number_that_nobody_can_have_written_is_bounded() -> None:
-    """An annotation with nonsense makes a replica look at a bounded number of Leases."""
+    """A nonsensical number of shards in an annotation counts as the largest possible number."""
     for text in ("999999999999", "-3", "many", ""):
         assert count_of(LeaseRecord("x", 15, "", "", notes={SHARDS: text})) == MOST_SHARDS
     assert (count_of(None), count_of(LeaseRecord("x", 15, "", "")), MOST_SHARDS) == (0, 1, 64)
@@ -584,7 +584,7 @@ def test_a_number_that_nobody_can_have_written_is_bounded() -> None:
 
 
 def test_a_replica_with_another_registry_takes_nothing() -> None:
-    """It stands by, says why, and takes its share once it divides the same."""
+    """A replica with another registry takes no shard and says why, until all have the same registry."""
 
     async def main() -> None:
         world = World()
@@ -602,7 +602,7 @@ def test_a_replica_with_another_registry_takes_nothing() -> None:
 
 
 def test_a_reload_moves_targets_without_two_writers() -> None:
-    """One replica sees the file a minute before the other: what moves is written by neither until both agree."""
+    """While replicas have different registries, the targets that move keep their writer or have none."""
 
     async def main() -> None:
         world = World()
@@ -625,7 +625,7 @@ def test_a_reload_moves_targets_without_two_writers() -> None:
 
 
 def test_a_registry_that_comes_and_goes_moves_nothing_twice() -> None:
-    """A file that is put back at once: what moved away and came back waits for the agreement, too."""
+    """After quick changes of the registry and back, every target has its writer again."""
 
     async def main() -> None:
         world = World()
@@ -643,7 +643,7 @@ def test_a_registry_that_comes_and_goes_moves_nothing_twice() -> None:
 
 
 def test_a_request_is_granted_to_nobody_who_has_enough() -> None:
-    """An annotation by hand, or one that is out of date, moves nothing and is gone with the next renewal."""
+    """A request of a replica that holds its share moves nothing, and the next renewal removes it."""
 
     async def main() -> None:
         world = World()
@@ -659,7 +659,7 @@ def test_a_request_is_granted_to_nobody_who_has_enough() -> None:
 
 
 def test_who_asked_and_died_costs_a_moment() -> None:
-    """A shard given to somebody who does not come is taken by somebody else after one retry period."""
+    """A shard that was given to a replica that has gone is taken by another one after one retry period."""
 
     async def main() -> None:
         world = World()
@@ -684,7 +684,7 @@ def test_who_asked_and_died_costs_a_moment() -> None:
 
 
 async def trouble(processes: list[Process], rng: random.Random) -> None:
-    """Pauses and outages of one process at a time, and reloads that reach one before the others."""
+    """Pauses and outages of one process at a time, and reloads that reach the processes at different times."""
     generation = 0
     while True:
         await asyncio.sleep(rng.expovariate(1 / 6))
@@ -707,7 +707,7 @@ async def trouble(processes: list[Process], rng: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 40))])
 def test_never_two_writers_of_one_target(seed: int) -> None:
-    """Minutes of trouble: never two writers, and in the end every target is written in the last registry's name."""
+    """In five minutes of faults no target has two writers; at the end all are written with the last registry."""
 
     async def main() -> None:
         rng = random.Random(seed)
