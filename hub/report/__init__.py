@@ -1,1 +1,1 @@
-"""What a hub says about itself: one snapshot of everything, the status page and its API, metrics."""
+"""Reports the hub's state: snapshots, the status page and its API, explanations, metrics and probes."""

@@ -89,7 +89,7 @@ def named(request: web.Request, part: str) -> str:
     """A name in the path.
 
     Raises:
-        HTTPNotFound: it is not a valid name.
+        HTTPNotFound: the name is not valid.
     """
     name = request.match_info[part]
     if not NAME.fullmatch(name):
@@ -106,7 +106,7 @@ async def service_of(site: Site, request: web.Request, limit: int) -> ServiceDet
         explain = prepared(site.hub, site.snapshots, key, offset, limit)
         return await asyncio.to_thread(explain) if explain is not None else None
 
-    decision = decided(site.hub, key).desired  # a new decision ends the caching of the answer
+    decision = decided(site.hub, key).desired  # a cached answer is used only for the same decision
     version = site.look().version
     found: ServiceDetail | None = await site.once(("service", key, offset, limit, version), made, of=decision)
     if found is None:
@@ -115,7 +115,11 @@ async def service_of(site: Site, request: web.Request, limit: int) -> ServiceDet
 
 
 def number(request: web.Request, name: str, default: int, most: int) -> int:
-    """A number in the query."""
+    """A number in the query, at most ``most``.
+
+    Raises:
+        HTTPBadRequest: the value is not a number of at most seven digits.
+    """
     text = request.query.get(name, "")
     if not text:
         return default
@@ -127,7 +131,7 @@ def number(request: web.Request, name: str, default: int, most: int) -> int:
 def answer(
     request: web.Request, body: bytes, content_type: str = "application/json", charset: str | None = None
 ) -> web.Response:
-    """A body with its ETag; 304 if the caller's ``If-None-Match`` has the ETag."""
+    """A response with the body and its ETag; status 304 if the caller's ``If-None-Match`` has this ETag."""
     tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
     if tag in (known.strip() for known in request.headers.get("If-None-Match", "").replace("W/", "").split(",")):
@@ -136,7 +140,7 @@ def answer(
 
 
 def kept(body: bytes, content_type: str) -> Handler:
-    """A handler for a constant body."""
+    """A handler that answers with a constant body."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         return answer(request, body, content_type, "utf-8")

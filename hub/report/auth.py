@@ -1,10 +1,10 @@
 """Authenticates and authorizes callers with the hub cluster's API, as controller-runtime's metrics server does.
 
 A caller sends a token of the hub cluster (``Authorization: Bearer …``, or as the password in a browser's dialogue).
-TokenReview returns its account, and SubjectAccessReview whether the account may ``get`` the path (``nonResourceURLs``
-in a ClusterRole): ``/metrics`` itself, every other path with the prefix ``/endpointslice-hub``, since Kubernetes allows
-``/api/*`` to every account. Answers are cached by a digest of the token. If the API does not answer, the caller is
-refused.
+TokenReview returns the token's account, and SubjectAccessReview whether the account may ``get`` the path
+(``nonResourceURLs`` in a ClusterRole): ``/metrics`` unchanged, every other path with the prefix ``/endpointslice-hub``,
+since Kubernetes allows every account to get ``/api/*``. Answers are cached by a digest of the token. If the API does
+not answer, the caller is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 REMEMBERED: Final = 60.0
-"""Seconds for which a permission is cached: how long a revoked token still works for new requests."""
+"""Seconds for which a permission is cached; a revoked token works for at most so long."""
 REFUSED: Final = 10.0
 """Seconds for which a refusal is cached; short, so that a new role takes effect soon."""
 LIMIT: Final = 1024
@@ -39,6 +39,7 @@ AT_ONCE: Final = 4
 TOKEN_LIMIT: Final = 8192
 """Most characters of a token; a service account's has about 1,000."""
 TIMEOUT: Final = 10.0
+"""Seconds for a review."""
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 RULES: Final = "tokenreviews.authentication.k8s.io and subjectaccessreviews.authorization.k8s.io: create"
@@ -50,7 +51,7 @@ def right_of(path: str) -> str:
 
 
 class Api(Protocol):
-    """The part of the hub cluster's client that is used here."""
+    """The part of the hub cluster's client that :class:`Reviews` needs."""
 
     async def request(self, method: str, path: str, *, body: bytes | None = None, timeout: float = TIMEOUT) -> bytes:  # noqa: ASYNC109, D102 - as the client's
         ...
@@ -79,7 +80,7 @@ class _User:
 class _Answers(Generic[K, V]):
     """A cache of the hub cluster's answers; a false value is a refusal.
 
-    It holds values, not exceptions: an exception raised repeatedly keeps the frames of its callers, with their tokens.
+    It holds values instead of exceptions, whose tracebacks would keep the callers' frames, and with them their tokens.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -101,7 +102,7 @@ class _Answers(Generic[K, V]):
             return found
 
     def _keep(self, key: K, found: V, now: float) -> None:
-        """Cache an answer; a full cache drops its oldest refusal, so that refused callers displace no permissions."""
+        """Cache an answer. A full cache drops its oldest refusal, so that refused callers displace no permissions."""
         self._known = {old: known for old, known in self._known.items() if now < known[0]}
         if len(self._known) >= LIMIT:
             refusals = (old for old, (_, answer) in self._known.items() if not answer)
@@ -126,11 +127,12 @@ class Reviews:
         """Raise unless the caller may read ``path``.
 
         Args:
-            authorization: the request's header; "" if there is none.
-            path: of the request, as the router has it.
+            authorization: the request's Authorization header; "" if there is none.
+            path: the request's path, decoded as the router uses it.
 
         Raises:
-            Unauthenticated, Unauthorized: the caller may not read it.
+            Unauthenticated: the caller has no valid token.
+            Unauthorized: the caller's account may not read the path.
             Unavailable: the hub cluster's API did not answer.
         """
         token = token_of(authorization)
@@ -167,7 +169,7 @@ class Reviews:
             return None
 
     async def _review(self, path: str, version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
-        """The status of a review.
+        """Create a review, and return its status.
 
         Raises:
             Unavailable: the API did not answer.

@@ -1,4 +1,4 @@
-"""A server's certificate and key, read from files again when they change."""
+"""A server's certificate and key, which are read again when their files change."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from hub.runtime.files import read_regular, signature
 log = logging.getLogger(__name__)
 
 LOOK: Final = 10.0
-"""Seconds between checks; a mounted Secret takes a minute to change."""
+"""Seconds between checks of the files; the kubelet takes about a minute to update a mounted Secret."""
 FLAGS: Final = ("--tls-cert-file", "--tls-private-key-file")
 LIMIT: Final = 1 << 20
-"""Most bytes of a file; a chain of certificates has a few thousand."""
+"""Most bytes of a file; a certificate chain has a few thousand."""
 
 
 class Certificate:
-    """A TLS context whose later connections use the present content of the files.
+    """A TLS context; new connections use the present content of the files.
 
     Args:
-        cert_file: PEM, the chain.
-        key_file: PEM, not encrypted.
+        cert_file: path of the certificate chain, PEM.
+        key_file: path of the private key, PEM, not encrypted.
 
     Raises:
         UsageError: the files cannot be used.
@@ -42,13 +42,13 @@ class Certificate:
             raise UsageError(problem)
 
     async def follow(self, clock: Clock) -> None:
-        """Read the files again when they change, until cancelled; unusable files leave the certificate in use."""
+        """Read the files again when they change, until cancelled. If they are unusable, the old certificate stays."""
         while True:
             await clock.sleep(LOOK)
             await asyncio.to_thread(self.refresh)
 
     def refresh(self) -> None:
-        """Read the files if they changed; unusable files are read every time, since permissions may have changed."""
+        """Read the files if they changed. Unusable files are read every time, since permissions may have changed."""
         stamp = self._stamp()
         problem = "" if stamp == self._used else self._load()
         if problem and problem != self._said:
@@ -66,7 +66,8 @@ class Certificate:
             except (OSError, ValueError) as error:
                 return f"{flag} {file}: cannot be read: {getattr(error, 'strerror', error)}"
         try:
-            # Tried in another context first: a failure after the chain would combine the new chain with the old key.
+            # Try another context first: load_cert_chain may fail after it has set the chain, and would combine the new
+            # chain with the old key.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._files, password=_no_password)
             self.context.load_cert_chain(*self._files, password=_no_password)
         except (OSError, ValueError) as error:
@@ -79,7 +80,7 @@ class Certificate:
 
 
 def _no_password() -> str:
-    """Called for an encrypted key; fails, since OpenSSL would read a password from the terminal."""
+    """Raise: OpenSSL calls this for an encrypted key, and would otherwise read a password from the terminal."""
     raise ValueError("the key is encrypted")
 
 

@@ -1,8 +1,9 @@
 """Computes the metrics from the hub's state at the moment of a scrape.
 
-Metrics need no counters beside the state, so those of a removed cluster or Service disappear with it. Collection runs
-in the event loop without interruption, so that the numbers are consistent. Counts that would take long in a large fleet
-(the nodes of a cluster, the endpoints of a slice) are cached until their objects change.
+Most metrics are computed from the state instead of being counted separately, so the series of a removed cluster or
+Service disappear with it. Collection runs in the event loop without interruption, so that the numbers are consistent.
+Counts that would take long in a large fleet (the nodes of a cluster, the endpoints of a slice) are cached until their
+objects change.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from hub.runtime.tally import Tally
 
 PUBLISHED: Final = "published"
 TURN: Final = 0.01
-"""Seconds of counting in one round of the event loop."""
+"""Seconds for which slices are counted before other tasks of the event loop run."""
 
 
 class Row(NamedTuple):
@@ -39,7 +40,7 @@ class Row(NamedTuple):
 
 
 class Durations(NamedTuple):
-    """A :class:`Tally` at one moment."""
+    """The value of a :class:`Tally` at one moment."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -68,7 +69,7 @@ class Collector:
         for part in (self._targets, self._probes, self._work):
             part()
         known = [(metric, self._rows.pop(metric, [])) for metric in m.METRICS]
-        return known + sorted(self._rows.items(), key=lambda each: each[0].name)
+        return known + sorted(self._rows.items(), key=lambda row: row[0].name)
 
     def _add(self, metric: m.Metric, value: float, *labels: str) -> None:
         self._rows.setdefault(metric, []).append(Row(labels, value))
@@ -121,7 +122,10 @@ class Collector:
             for reason, number in sorted(reasons.items()):
                 self._add(m.CLUSTER_NODES, number, name, reason)
         self._add(m.SUSPENDED, fleet.suspended)
-        clients = {LOCAL: self._hub.client, **{name: each.client for name, each in sorted(fleet.clusters.items())}}
+        clients = {
+            LOCAL: self._hub.client,
+            **{name: cluster.client for name, cluster in sorted(fleet.clusters.items())},
+        }
         for name, client in clients.items():
             access = client.access if client is not None else None
             if isinstance(access, Credentials) and (ends := access.expires_at()) is not None:
@@ -131,11 +135,14 @@ class Collector:
                 self._add(m.CREDENTIAL_RENEWALS, number, name, outcome)
 
     def _nodes_by_reason(self) -> Mapping[str, Counter[str]]:
-        """A node that any target publishes counts as published; otherwise its first reason counts."""
+        """The number of nodes by cluster and reason.
+
+        A node that any target publishes counts as published; otherwise its first reason counts.
+        """
         registry, fleet = self._hub.registry, self._hub.fleet
         if self._policies[0] is not registry:
             every = (source for target in registry.targets.values() for source in target.sources)
-            used = {(SourceKey(each.cluster, each.provider), each.nodes): None for each in every}
+            used = {(SourceKey(source.cluster, source.provider), source.nodes): None for source in every}
             self._policies = registry, tuple(used)
         views: dict[str, list[ViewResult]] = {}
         for key, policy in self._policies[1] if self._hub.writing else ():
@@ -211,7 +218,7 @@ class Collector:
             self._add(metric, number, name, family, condition)
 
     def _targets(self) -> None:
-        """Results of the passes; only while this process writes, since a standby's are outdated."""
+        """The results of the passes; only while this process writes, since those of a standby are outdated."""
         if not self._hub.writing:
             return
         for key in sorted(self._hub.registry.targets.keys() | self._hub.registry.broken_targets.keys()):
@@ -219,12 +226,12 @@ class Collector:
             if last is None:
                 continue
             held = dict.fromkeys(m.GUARD_REASONS, 0)
-            for each in last.withheld.values():
-                held[each.kind] += len(each.addresses)
+            for removal in last.withheld.values():
+                held[removal.kind] += len(removal.addresses)
             self._each(m.GUARD_WITHHELD, held, name)
             if last.withheld:
-                self._add(m.GUARD_SINCE, min(each.since for each in last.withheld.values()), name)
-            for reason, number in sorted(Counter(each.reason for each in last.findings).items()):
+                self._add(m.GUARD_SINCE, min(removal.since for removal in last.withheld.values()), name)
+            for reason, number in sorted(Counter(finding.reason for finding in last.findings).items()):
                 self._add(m.FINDINGS, number, name, reason)
             self._add(m.UNKNOWN_SOURCES, len(last.unknown), name)
 

@@ -33,11 +33,11 @@ class _Counted(NamedTuple):
 
 
 class Published:
-    """The sums over all slices entered.
+    """The sums over all slices that were entered and have not left.
 
     Attributes:
-        targets: (target, family) -> sums; absent without a slice.
-        clusters: (source cluster, family) -> sums.
+        targets: (target, family) -> sums; only keys with a slice.
+        clusters: (source cluster, family) -> sums; only keys with a slice.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Published:
         self._sum(counted, 1)
 
     def leave(self, there: Container[ObjectKey]) -> None:
-        """Remove all other slices."""
+        """Remove all slices whose keys are not in ``there``."""
         for key in [key for key in self._known if key not in there]:
             self._sum(self._known.pop(key), -1)
 

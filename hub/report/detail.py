@@ -1,7 +1,7 @@
 """The details of one Service or cluster, with the explanations of :mod:`hub.decide.explain` for each address.
 
-An explanation reads all facts that it gets. Facts are therefore grouped by address first, so that a page with hundreds
-of addresses takes little time.
+An explanation reads all facts that it is given. Therefore facts are first split by address, so that a page with
+hundreds of addresses takes little time.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ ADDRESSES: Final = 100
 """Addresses that are explained in one answer by default; each takes about 0.1 ms."""
 NOT_PUBLISHED: Final = "not published"
 ORDER: Final = ("unhealthy", "not ready", "draining", NOT_PUBLISHED, "ready")
-"""Order of conditions on the page: those that need attention come first."""
+"""Order of addresses on the page by condition: conditions that need attention come first."""
 
 
 def prepared(
     hub: HubState, snapshots: Snapshots, key: TargetKey, offset: int = 0, limit: int = ADDRESSES
 ) -> Callable[[], ServiceDetail] | None:
-    """A function that computes a Service's details; None if the Service is unknown.
+    """Gather the facts, and return a function that computes a Service's details; None if the Service is unknown.
 
-    Call this in the event loop, which gathers the facts, and call the result in a thread.
+    Call this in the event loop, and the returned function in a thread.
 
     Args:
         hub: a running hub.
-        snapshots: of the hub.
-        key: of the Service.
-        offset: first address that is explained.
-        limit: number of addresses that are explained.
+        snapshots: the snapshots of the hub.
+        key: the key of the Service.
+        offset: index of the first address that is explained.
+        limit: most addresses that are explained.
     """
     if key not in known_targets(hub):
         return None
@@ -63,11 +63,11 @@ def prepared(
 def service_detail(service: Service, key: TargetKey, facts: Facts, offset: int, limit: int) -> ServiceDetail:
     """A Service with the explanations of a part of its addresses."""
     states = _states(facts)
-    ordered = sorted(states, key=lambda each: (ORDER.index(states[each][0]), states[each][1], each))
+    ordered = sorted(states, key=lambda address: (ORDER.index(states[address][0]), states[address][1], address))
     split = _Split(facts)
     addresses = tuple(
-        Address(each, *states[each], steps_of(explain_address(each, split.of(each))))
-        for each in ordered[offset : offset + limit]
+        Address(address, *states[address], steps_of(explain_address(address, split.of(address))))
+        for address in ordered[offset : offset + limit]
     )
     return ServiceDetail(service, steps_of(explain_service(key, facts)), addresses, offset, len(ordered))
 
@@ -78,20 +78,20 @@ def steps_of(found: Iterable[Decision]) -> tuple[Step, ...]:
 
 
 def _states(facts: Facts) -> dict[str, tuple[str, str]]:
-    """Every published or desired address -> its state and its cluster."""
+    """Every published or available address -> its state and its cluster."""
     found: dict[str, tuple[str, str]] = {}
     for source in facts.sources:
         for family in source.result.view.endpoints.values():
             found.update((address, (NOT_PUBLISHED, source.cluster)) for address in family)
     for target in facts.targets:
-        for each in target.slices:
-            for endpoint in each.endpoints:
-                found[endpoint.address] = (condition(endpoint), each.cluster)
+        for slice_ in target.slices:
+            for endpoint in slice_.endpoints:
+                found[endpoint.address] = (condition(endpoint), slice_.cluster)
     return found
 
 
 class _Split:
-    """Facts by address."""
+    """Splits facts by address."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -121,9 +121,9 @@ def _by_address(source: SourceFacts) -> Mapping[str, list[str]]:
 
 def _by_published(slices: Iterable[Slice]) -> Mapping[str, list[Slice]]:
     found: dict[str, list[Slice]] = {}
-    for each in slices:
-        for endpoint in each.endpoints:
-            alone = msgspec.structs.replace(each, endpoints=(endpoint,))
+    for slice_ in slices:
+        for endpoint in slice_.endpoints:
+            alone = msgspec.structs.replace(slice_, endpoints=(endpoint,))
             found.setdefault(endpoint.address, []).append(alone)
     return found
 
@@ -155,34 +155,34 @@ def cluster_detail(hub: HubState, name: str) -> ClusterDetail | None:
 
 def cluster_details(hub: HubState) -> list[ClusterDetail]:
     """All clusters with a source or a broken entry, in the order of the file."""
-    return [_cluster(hub, name, found) for name, found in groupby(inspected(hub), key=lambda each: each.cluster)]
+    return [_cluster(hub, name, found) for name, found in groupby(inspected(hub), key=lambda source: source.cluster)]
 
 
 def _cluster(hub: HubState, name: str, found: Iterable[Inspected]) -> ClusterDetail:
-    return ClusterDetail(cluster(hub, name), tuple(_source(hub, each) for each in found))
+    return ClusterDetail(cluster(hub, name), tuple(_source(hub, source) for source in found))
 
 
-def _source(hub: HubState, each: Inspected) -> SourceDetail:
-    found = verdicts(hub, each)
+def _source(hub: HubState, source: Inspected) -> SourceDetail:
+    found = verdicts(hub, source)
     nodes = tuple(
         NodeState(
             report.node,
             report.eligible,
             report.reason,
             report.message,
-            _resolved(each.resolutions.get(report.node)),
+            _resolved(source.resolutions.get(report.node)),
             report.addresses,
             tuple(Refused(address, reason) for address, reason in report.rejected),
             ", ".join(sorted({word for address in report.addresses for word in found.get(address, ())})) or NOT_PROBED,
         )
-        for _, report in sorted(each.result.reports.items())
+        for _, report in sorted(source.result.reports.items())
     )
-    return SourceDetail(each.cluster, each.provider, each.services, each.unknown, nodes)
+    return SourceDetail(source.cluster, source.provider, source.services, source.unknown, nodes)
 
 
 def verdicts(hub: HubState, source: Inspected) -> Mapping[str, set[str]]:
     """Address -> the verdicts of its Services' probes; empty if this process does not probe."""
-    checks: dict[tuple[Check, str], Watch] = {}  # Services with one check share its verdicts
+    checks: dict[tuple[Check, str], Watch] = {}  # Services with the same check share its verdicts
     for name in source.services:
         desired = decided(hub, TargetKey(*name.split("/", 1))).desired
         for watch in desired.watches if desired is not None and hub.writing else ():

@@ -1,4 +1,4 @@
-"""Gathers the facts for :mod:`hub.decide.explain`: sources with their nodes, and targets after a pass."""
+"""Gathers the facts for :mod:`hub.decide.explain`: sources with their nodes, and targets with their last decisions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Inspected:
     Attributes:
         services: targets that use exactly this source.
         unknown: why the source is unknown; None if it is known.
-        resolutions: by node name.
+        resolutions: node name -> the provider's answer.
     """
 
     cluster: str
@@ -36,26 +36,26 @@ class Inspected:
 
 
 Wanted = tuple[str, ProviderRef | None, NodePolicy, tuple[str, ...]]
-"""Cluster, provider, node policy, targets."""
+"""A source to inspect: its cluster, provider and node policy, and the targets that use it."""
 
 
 def inspected(hub: HubState, cluster: str | None = None) -> list[Inspected]:
-    """The sources of all clusters or of one, in the order of the file."""
-    return [_inspect(hub, *each) for each in _sources(hub, cluster)]
+    """The sources of all clusters, or of one cluster, in the order of clusters.yaml."""
+    return [_inspect(hub, *wanted) for wanted in _sources(hub, cluster)]
 
 
 def _sources(hub: HubState, wanted: str | None) -> Iterable[Wanted]:
-    """By cluster in the order of the file."""
+    """The sources of all clusters, or of ``wanted`` only, in the order of clusters.yaml."""
     used = _used(hub, hub.registry.targets)
     names = dict.fromkeys([*hub.registry.clusters, *hub.registry.broken_clusters])
     by_name: dict[str, list[Wanted]] = {}
-    for each in used:
-        by_name.setdefault(each[0], []).append(each)
+    for source in used:
+        by_name.setdefault(source[0], []).append(source)
     for name in names if wanted is None else [name for name in names if name == wanted]:
         yield from by_name.get(name, ())
         spec = hub.registry.clusters.get(name)
         if name not in by_name and (wanted is not None or name in hub.registry.broken_clusters or _has_nodes(spec)):
-            # No target uses this cluster: its nodes are shown under the default node policy.
+            # No target uses this cluster, so show its nodes under the default node policy.
             yield name, spec.provider if spec is not None else None, NodePolicy(), ()
 
 
@@ -93,34 +93,38 @@ def _inspect(
 
 
 def gather(hub: HubState, results: Iterable[Decision], keys: Iterable[TargetKey] | None = None) -> Facts:
-    """The present facts: of these passes, and of all sources or those of ``keys``.
+    """The present facts about some targets and sources.
 
     Args:
         hub: a hub that has observed its clusters.
-        results: passes over the targets to explain.
-        keys: targets whose sources are included; None = all sources.
+        results: the decisions about the targets.
+        keys: the targets whose sources are included; None = all sources.
     """
-    found = inspected(hub) if keys is None else [_inspect(hub, *each) for each in _used(hub, keys)]
+    found = inspected(hub) if keys is None else [_inspect(hub, *wanted) for wanted in _used(hub, keys)]
     sources = []
-    for each in found:
-        unit = hub.fleet.clusters.get(each.cluster)
-        nodes = unit.nodes if unit is not None else {}
-        sources.append(SourceFacts(each.cluster, each.services, each.unknown, each.result, each.resolutions, nodes))
+    for source in found:
+        remote = hub.fleet.clusters.get(source.cluster)
+        nodes = remote.nodes if remote is not None else {}
+        sources.append(
+            SourceFacts(source.cluster, source.services, source.unknown, source.result, source.resolutions, nodes)
+        )
     denied, own = hub.registry.denied_cidrs, hub.own_networks.networks
-    names = hub.registry.clusters.keys() if keys is None else dict.fromkeys(each.cluster for each in found)
+    names = hub.registry.clusters.keys() if keys is None else dict.fromkeys(source.cluster for source in found)
     policies = {
         name: AddressPolicy(hub.registry.clusters[name].allowed_cidrs, denied, own=own)
         for name in names
         if name != LOCAL and name in hub.registry.clusters
     }
-    return Facts(tuple(sources), tuple(_target(hub, each) for each in results), policies)
+    return Facts(tuple(sources), tuple(_target(hub, result) for result in results), policies)
 
 
 def kept(facts: Facts) -> Facts:
-    """A copy of the facts for use in a thread, while the event loop continues to change the originals."""
+    """A copy of the facts for use in a thread, since the event loop continues to change the originals."""
     sources = tuple(
-        SourceFacts(each.cluster, each.services, each.unknown, each.result, dict(each.resolutions), dict(each.nodes))
-        for each in facts.sources
+        SourceFacts(
+            source.cluster, source.services, source.unknown, source.result, dict(source.resolutions), dict(source.nodes)
+        )
+        for source in facts.sources
     )
     return Facts(sources, facts.targets, facts.policies)
 
@@ -132,15 +136,15 @@ def known_targets(hub: HubState) -> set[TargetKey]:
 
 
 def unknown_sources(hub: HubState, results: Iterable[Decision], keys: Collection[TargetKey] | None = None) -> list[str]:
-    """Unknown sources and broken entries, each once with the reason; clusters with ``state: frozen`` are left out.
+    """Unknown sources and broken entries as lines, each with the reason; clusters with ``state: frozen`` are left out.
 
     Args:
         hub: a hub that has observed its clusters.
-        results: passes over the targets.
+        results: the decisions about the targets.
         keys: the targets; None = all targets, including broken entries.
     """
     registry = hub.registry
-    found = {name: reason for each in results for name, reason in each.unknown.items()}
+    found = {name: reason for result in results for name, reason in result.unknown.items()}
     frozen = {name for name, spec in registry.clusters.items() if spec.state == "frozen"}
     lines = {f"cluster {name}: {reason}" for name, reason in found.items() if name not in frozen}
     asked = registry.broken_targets.keys() if keys is None else registry.broken_targets.keys() & set(keys)
@@ -153,14 +157,14 @@ def _target(hub: HubState, result: Decision) -> TargetFacts:
     return TargetFacts(
         result,
         tuple(dict.fromkeys(source.cluster for source in spec.sources)) if spec is not None else (),
-        # The slices of another replica's targets are thinned out: they have no addresses here.
+        # The stored slices of another replica's targets are thin: they have no addresses.
         tuple(hub.local.slices.of(result.target).values()) if not hub.local.slices.thin(result.target) else (),
-        {GroupKey(each.cluster, each.family): probed(hub, each) for each in result.watches} if hub.writing else {},
+        {GroupKey(watch.cluster, watch.family): probed(hub, watch) for watch in result.watches} if hub.writing else {},
     )
 
 
 def probed(hub: HubState, watch: Watch) -> Mapping[str, tuple[str, str]]:
-    """Address -> verdict, and why the last probe failed."""
+    """Address -> the verdict in words, and why the last probe failed."""
     words = {True: "healthy", False: "unhealthy", None: "not known yet"}
     verdicts = hub.board.verdicts().get(watch.check, {})
     return {

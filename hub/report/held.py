@@ -11,31 +11,31 @@ from hub.runtime.clock import rfc3339
 
 
 def held(result: Decision, flags: str = "") -> tuple[Held, ...]:
-    """The withheld removals of a pass, sorted; ``flags`` are options for the ``hub approve`` commands."""
+    """The withheld removals of a decision, sorted; ``flags`` are options for the ``hub approve`` commands."""
     return tuple(
         Held(
             key.cluster,
             key.family,
-            each.kind,
-            each.hash,
-            each.addresses,
-            rfc3339(each.since),
-            each.message,
-            f"hub approve {result.target} {each.hash}{flags}",
+            removal.kind,
+            removal.hash,
+            removal.addresses,
+            rfc3339(removal.since),
+            removal.message,
+            f"hub approve {result.target} {removal.hash}{flags}",
         )
-        for key, each in sorted(result.withheld.items())
+        for key, removal in sorted(result.withheld.items())
     )
 
 
-def registry_withheld(each: RegistryHeld | None) -> RegistryWithheld | None:
-    """The withheld mass removal from the registry."""
-    if each is None:
+def registry_withheld(removal: RegistryHeld | None) -> RegistryWithheld | None:
+    """The withheld mass removal from the registry as an API value."""
+    if removal is None:
         return None
     return RegistryWithheld(
-        REGISTRY_HELD, each.hash, each.entries, each.endpoints, each.total, each.message, each.approve
+        REGISTRY_HELD, removal.hash, removal.entries, removal.endpoints, removal.total, removal.message, removal.approve
     )
 
 
 def approving_flags(hub: HubState) -> str:
-    """The options that ``hub approve`` needs for this hub, each with a leading space."""
+    """The options that ``hub approve`` needs for this hub, each after a space."""
     return approvals.flags(hub.registry.owner, hub.options.namespace)

@@ -1,4 +1,4 @@
-"""The running hub as the report reads it: nothing of this room imports the hub itself, or changes it."""
+"""The interface of the running hub for :mod:`hub.report`, which neither imports nor changes the hub itself."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Decisions(Protocol):
-    """The decisions of the passes so far: :class:`~hub.reconcile.reconciler.Reconciler` without what decides."""
+    """The results of the passes so far: the part of :class:`~hub.reconcile.reconciler.Reconciler` that only reads."""
 
     @property
     def latency(self) -> Latency: ...
@@ -48,7 +48,7 @@ class Decisions(Protocol):
 
 
 class HubState(Protocol):
-    """The parts of :class:`~hub.app.hub.Hub` that metrics, the page, the API and the views are made from."""
+    """The parts of :class:`~hub.app.hub.Hub` that metrics, the page, the API and the endpoint views read."""
 
     @property
     def board(self) -> Board: ...

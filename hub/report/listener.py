@@ -1,7 +1,8 @@
 """A small HTTP server for probes and metrics: one request per connection, without a body.
 
-It implements only what a kubelet and Prometheus need: aiohttp.web takes 10 MB of memory (measured), a fifth of the hub.
-Slow clients, large requests and too many connections are cut off, so that they do not affect others.
+It implements only the part of HTTP that a kubelet and Prometheus need, since aiohttp.web would take 10 MB of memory
+(measured), a fifth of the hub's. Slow clients, large requests and excess connections are cut off, so that they do not
+affect others.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ PATIENCE: Final = 5.0
 AT_ONCE: Final = 32
 """Most concurrent connections; a kubelet, a load balancer and Prometheus have one each."""
 BACKLOG: Final = 128
-"""Most connections that wait in the kernel."""
+"""Most connections that wait in the kernel to be accepted."""
 REQUEST: Final = re.compile(rb"([A-Z]{1,16}) (/[!->@-~]*)(?:\?([!-~]*))? HTTP/1\.[01]\r\n")
-"""Like :data:`HEADER`, without ambiguous parts, so that matching takes linear time for every input."""
+"""Matches a request line: method, path, query. Like :data:`HEADER` it has no ambiguous parts, so that matching takes
+linear time for every input."""
 HEADER: Final = re.compile(rb"^([!-9;-~]+):([^\r\n]*)\r$", re.MULTILINE)
 
 
 class Address(Protocol):
-    """Where to listen; ``host`` None = on all addresses."""
+    """An address to listen on; ``host`` None = all addresses of this machine."""
 
     @property
     def host(self) -> str | None: ...  # noqa: D102
@@ -70,10 +72,10 @@ Answer = Callable[[Request], Awaitable[Reply]]
 async def listening(
     address: Address | None, answer: Answer, *, flag: str, what: str, own_names: bool = False
 ) -> AsyncIterator[None]:
-    """Answer requests while the context is open; None = do not.
+    """Answer requests while the context is open.
 
     Args:
-        address: to listen on.
+        address: the address to listen on; None = do not listen.
         answer: called for GET and HEAD; other methods are refused.
         flag: the option that the address comes from, for errors.
         what: the subject of the log line, such as ``metrics``.
@@ -88,7 +90,7 @@ async def listening(
         return
     connections = _Connections(answer, closed=own_names and is_loopback(address.host))
     sockets = await bind(address, flag=flag, what=what)
-    servers = [await asyncio.start_server(connections.serve, sock=each, limit=HEAD_LIMIT) for each in sockets]
+    servers = [await asyncio.start_server(connections.serve, sock=socket_, limit=HEAD_LIMIT) for socket_ in sockets]
     log.info("%s answer on %s", what, ", ".join(sorted(map(host_and_port, sockets))))
     try:
         yield
@@ -99,12 +101,12 @@ async def listening(
 
 
 async def bind(address: Address, *, flag: str, what: str) -> list[socket.socket]:
-    """Listening sockets, one for each address that the host has.
+    """Open listening sockets, one for each IP address of the host.
 
     Args:
-        address: to listen on.
+        address: the address to listen on.
         flag: the option that the address comes from, for errors.
-        what: the service on that address, for errors.
+        what: the service on the address, for errors.
 
     Raises:
         UsageError: the address cannot be listened on.
@@ -117,7 +119,7 @@ async def bind(address: Address, *, flag: str, what: str) -> list[socket.socket]
             try:
                 bound.append(_bound(family, kind, proto, where))
             except OSError as error:
-                # A machine may have only one of the two IP versions that a name resolves to.
+                # The host name may resolve to IPv4 and IPv6 although this machine supports only one of them.
                 missing = error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
                 if not missing or (not bound and where == infos[-1][4]):
                     raise
@@ -145,7 +147,7 @@ def _bound(family: int, kind: int, proto: int, where: tuple[object, ...]) -> soc
 
 
 def host_and_port(bound: socket.socket) -> str:
-    """Where a socket listens, as in a URL."""
+    """The address of a listening socket, as in a URL."""
     host, port, *_ = bound.getsockname()
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -154,12 +156,13 @@ class _Connections:
     def __init__(self, answer: Answer, *, closed: bool) -> None:
         self._answer = answer
         self._closed = closed
-        self._open: dict[asyncio.StreamWriter, bool] = {}  # the oldest first; whether its request has come
+        self._open: dict[asyncio.StreamWriter, bool] = {}
+        """Open connections, the oldest first -> whether the request has arrived."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request and close."""
+        """Answer one request and close the connection."""
         try:
-            # A connection too many is closed at once instead of waiting.
+            # Without room, the connection is closed at once instead of waiting.
             if self._make_room():
                 self._open[writer] = False
                 async with asyncio.timeout(PATIENCE):
@@ -211,7 +214,7 @@ class _Connections:
             reply = await self._answer(Request(path, query, headers))
         except Exception:
             log.exception("%s was not answered", path)
-            reply = Reply(500, b"a defect; the log has it\n")
+            reply = Reply(500, b"internal error; see the log\n")
         return _response(reply, body=method == "GET")
 
 

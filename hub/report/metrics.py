@@ -1,4 +1,4 @@
-"""``/metrics``: the text that Prometheus reads.
+"""``/metrics``: the metrics as text for Prometheus.
 
 The numbers are collected in the event loop and encoded in a thread. prometheus-client is imported at the first scrape,
 to save memory in hubs that are not scraped. Concurrent scrapes share one answer.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 OPENMETRICS: Final = "application/openmetrics-text"
 FORMATS: Final = ("", f"{OPENMETRICS};version=1.0.0")
-"""Accept headers that are passed to the library, which fails on a malformed one."""
+"""The only Accept headers that are passed to the library, which fails on a malformed one."""
 
 
 class Metrics:
@@ -34,7 +34,7 @@ class Metrics:
         self._under_way: dict[str, asyncio.Task[tuple[str, bytes]]] = {}
 
     async def text(self, accept: str = "") -> tuple[str, bytes]:
-        """Content type and body, in the format that an Accept header selects."""
+        """The content type and the body, in the format that an Accept header selects."""
         wanted = FORMATS[OPENMETRICS in accept]
         task = self._under_way.get(wanted)
         if task is None:
@@ -62,7 +62,11 @@ class Metrics:
 
 
 def serving_metrics(address: Address | None, metrics: Metrics) -> AbstractAsyncContextManager[None]:
-    """Serve ``/metrics`` on ``--metrics-bind-address`` while the context is open; None = do not serve.
+    """Serve ``/metrics`` on ``--metrics-bind-address`` while the context is open.
+
+    Args:
+        address: the address to listen on; None = do not serve.
+        metrics: the metrics to serve.
 
     Raises:
         UsageError: the address cannot be listened on.
@@ -84,7 +88,7 @@ class _Once:
         self._collected = collected
 
     def collect(self) -> Iterable[Family]:
-        """The families that have a series."""
+        """All metric families with at least one series."""
         return [_family(metric, rows) for metric, rows in self._collected if rows]
 
 

@@ -1,8 +1,8 @@
 """Every metric of the hub: name, type, labels, number of series, and help text.
 
-The collector, the reference page and the tests use this catalog. No label has nodes or addresses, since a fleet has too
-many of them and they change. The labels are called ``target`` and ``source_cluster`` because Prometheus adds
-``namespace``, ``service`` and often ``cluster`` itself.
+The collector, the reference page and the tests use this catalog. No label has nodes or addresses as values, since a
+fleet has too many of them and they change. The labels are called ``target`` and ``source_cluster`` because Prometheus
+itself adds ``namespace``, ``service`` and often ``cluster``.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ QUEUE_DELAYED = _metric("queue_delayed", "gauge", "Targets whose next pass is sc
 QUEUE_OLDEST = _metric("queue_oldest_seconds", "gauge", "Age of the oldest change that is not processed")
 
 METRICS: Final = tuple(_all)
-"""In the order of the reference page."""
+"""All metrics, in the order of the reference page."""
 
 PROVIDER_PREFIX: Final = PREFIX + "provider_"
 PROVIDER_LABELS: Final = ("provider", "scope")

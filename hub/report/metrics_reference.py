@@ -55,7 +55,7 @@ provider](../plugins/index.md#hubcontext). The `ionos` provider has:
 
 
 def text() -> str:
-    """The whole page."""
+    """The whole page in Markdown."""
     rows = [
         f"| `{metric.name}` | {metric.kind} | {', '.join(f'`{label}`' for label in metric.labels)} "
         f"| {metric.series} | {metric.help} |"
@@ -66,7 +66,7 @@ def text() -> str:
 
 
 def main() -> None:
-    """Write the page below the current folder."""
+    """Write the page, relative to the current folder."""
     Path("docs/reference/metrics.md").write_text(text(), encoding="utf-8")
 
 

@@ -30,12 +30,12 @@ SUBJECT: Final = {
 
 @cache
 def document() -> bytes:
-    """The document as it is served."""
+    """The document in JSON."""
     return (json.dumps(described(__version__), indent=2) + "\n").encode()
 
 
 def described(version: str) -> dict[str, Any]:
-    """OpenAPI 3.1 of everything under ``/api/v1``."""
+    """The OpenAPI 3.1 description of everything under ``/api/v1``."""
     _, schemas = msgspec.json.schema_components(TYPES, ref_template=REF)
     for type_ in schemas.values():
         _describe(type_)
@@ -67,12 +67,12 @@ def described(version: str) -> dict[str, Any]:
 
 
 def _describe(schema: dict[str, Any]) -> None:
-    """Turn a docstring in Google style into descriptions of the type and of its properties."""
+    """Turn a type's docstring in Google style into descriptions of the type and its properties."""
     text, _, attributes = schema.get("description", "").partition("\n\n    Attributes:\n")
     schema["description"] = " ".join(text.split())
     for name, meaning in re.findall(r"^ {8}(\w+): (.+)$", attributes, re.MULTILINE):
         head, *rest = name.rstrip("_").split("_")
-        prop = schema["properties"][head + "".join(each.capitalize() for each in rest)]
+        prop = schema["properties"][head + "".join(word.capitalize() for word in rest)]
         if "$ref" not in prop:
             prop["description"] = meaning
 
@@ -100,7 +100,7 @@ def _get(summary: str, type_: type[msgspec.Struct], parameters: list[dict[str, A
 
 
 def _views() -> dict[str, Any]:
-    """Endpoint views, see docs/how-to/endpoint-views.md, which also describes the objects."""
+    """The path of endpoint views; docs/how-to/endpoint-views.md describes the objects."""
     error = {"content": {"application/problem+json": {"schema": {"$ref": REF.format(name="Problem")}}}}
     words = {"compat": ["dcontroller"], "format": ["ndjson", "sse"]}
     queries = {

@@ -2,8 +2,8 @@
 
 A process is alive while the event loop's heartbeat is fresh. It is ready if it is alive, the hub cluster is synced, and
 it is not shutting down. Remote clusters and the Lease do not count: a standby is ready, and an unreachable cluster must
-not restart a hub that has its last known good. Answers are those of kube-apiserver: ``ok``, or one line per check with
-``?verbose`` and on failure. Reasons are in the log only, since the port has no authentication.
+not restart a hub that knows the cluster's last good state. Answers have the format of kube-apiserver: ``ok``, or one
+line per check with ``?verbose`` and on failure. Reasons are only in the log, since the port has no authentication.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Probed(Protocol):
 
 
 def checks(hub: Probed, path: str) -> Mapping[str, str] | None:
-    """The checks of a probe: name -> problem, "" if there is none; None if there is no such probe."""
+    """The checks of a probe: name -> problem, "" if the check passes. None if ``path`` is not a probe."""
     beat = "" if hub.clock.now() - hub.health.beat < FRESH else "no heartbeat"
     if path in ("/healthz", "/livez"):
         return {"loop": beat}
@@ -56,7 +56,11 @@ def answer(found: Mapping[str, str], probe: str, *, verbose: bool) -> tuple[int,
 
 
 def serving(address: Address | None, hub: Probed) -> AbstractAsyncContextManager[None]:
-    """Answer probes while the context is open; None = do not listen.
+    """Answer probes while the context is open.
+
+    Args:
+        address: the address to listen on; None = do not listen.
+        hub: the hub to probe.
 
     Raises:
         UsageError: the address cannot be listened on.

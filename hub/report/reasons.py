@@ -25,21 +25,21 @@ SUBJECT: Final = re.compile(r"[A-Za-z0-9][-.:A-Za-z0-9]{0,252}(?:/[a-z0-9][-.a-z
 
 
 def prepared(hub: HubState, subject: str, results: Sequence[Decision] | None = None) -> Callable[[], Why]:
-    """A function that computes the explanation of ``subject``.
+    """Gather the facts, and return a function that computes the explanation of ``subject``.
 
-    Call this in the event loop, which gathers the facts, and call the result in a thread.
+    Call this in the event loop, and the returned function in a thread.
 
     Args:
         hub: a hub that has observed its clusters.
         subject: an address, a node's name, or ``namespace/name`` of a Service.
-        results: passes over all targets; None = the last ones of a running hub.
+        results: decisions about all targets; None = the last decisions of a running hub.
     """
     keys: list[TargetKey] | None = None
     wanted = known = sorted(known_targets(hub))
     if "/" in subject:
-        keys = wanted = [each for each in known if str(each) == subject]
+        keys = wanted = [key for key in known if str(key) == subject]
     passes = [decided(hub, key) for key in wanted] if results is None else results
-    mine = [each for each in passes if keys is None or each.target in keys]
+    mine = [decision for decision in passes if keys is None or decision.target in keys]
     facts = kept(gather(hub, mine, keys))
     return partial(_why, subject, facts, tuple(unknown_sources(hub, mine, keys)), known)
 
@@ -52,7 +52,7 @@ def _why(subject: str, facts: Facts, unknown: tuple[str, ...], targets: Iterable
 
 
 def explain(subject: str, facts: Facts) -> tuple[Kind, tuple[Step, ...]]:
-    """The kind of the subject, and its explanation; a node's name may look like an address."""
+    """The kind of the subject, and its explanation. An address is explained as a node's name, too."""
     if "/" in subject:
         namespace, _, name = subject.partition("/")
         return "Service", explain_service(TargetKey(namespace, name), facts)
@@ -64,8 +64,8 @@ def explain(subject: str, facts: Facts) -> tuple[Kind, tuple[Step, ...]]:
 
 
 def _hint(subject: str, kind: Kind, facts: Facts, targets: Iterable[TargetKey]) -> str:
-    """The known name closest to the subject, for a message; "" if there is none."""
+    """The known name closest to the subject; "" if there is none, or if the subject is an address."""
     if kind == "address":
         return ""
-    names = map(str, targets) if kind == "Service" else {name for each in facts.sources for name in each.nodes}
+    names = map(str, targets) if kind == "Service" else {name for source in facts.sources for name in source.nodes}
     return next(iter(difflib.get_close_matches(subject, sorted(names), n=1)), "")

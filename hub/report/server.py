@@ -33,12 +33,12 @@ class Listen(msgspec.Struct, frozen=True):
     """Options of the listener.
 
     Attributes:
-        address: to listen on; None = do not listen.
-        cert_file, key_file: PEM, read again when they change; None = plain HTTP.
-        authenticate: check callers with the hub cluster's API.
-        unauthenticated: allow an address beyond loopback without authentication.
+        address: the address to listen on; None = do not listen.
+        cert_file, key_file: paths of PEM files, which are read again when they change; None = plain HTTP.
+        authenticate: whether to check callers with the hub cluster's API.
+        unauthenticated: whether an address beyond loopback is allowed without authentication.
         allowed_hosts: names and addresses that a Host header may have, in addition to this machine's own.
-        by_default: the address is the default: if it cannot be bound, the hub runs without the status page.
+        by_default: whether the address is the default; if the default cannot be bound, the hub runs without the page.
     """
 
     address: Address | None
@@ -53,7 +53,7 @@ class Listen(msgspec.Struct, frozen=True):
         """Check the combination of options.
 
         Raises:
-            UsageError: the message names the mistake and the remedy.
+            UsageError: an option is invalid or missing; the message names it.
         """
         if (self.cert_file is None) != (self.key_file is None):
             raise UsageError("--tls-cert-file and --tls-private-key-file go together")
@@ -63,19 +63,19 @@ class Listen(msgspec.Struct, frozen=True):
         if self.address is None or self.authenticate or self.unauthenticated or is_loopback(self.address.host):
             return
         raise UsageError(
-            f"--listen {self.address}: beyond loopback everybody could read what clusters and addresses there are; "
-            "give --listen-authenticate, or --listen-unauthenticated where something else keeps strangers out"
+            f"--listen {self.address}: everyone who reaches this address could read the names of clusters and their "
+            "addresses; give --listen-authenticate, or --listen-unauthenticated if something else restricts access"
         )
 
 
 def spelled(host: str) -> str:
-    """The normalized spelling of a name or address: without brackets, zone, final dot and capitals."""
+    """A host name or address in normalized spelling: without brackets, zone, final dot and capitals."""
     return same_host(host.strip("[]").partition("%")[0])
 
 
 @asynccontextmanager
 async def listening(listen: Listen, hub: HubState) -> AsyncIterator[tuple[str, ...]]:
-    """Answer requests while the context is open; yields the URLs.
+    """Answer requests while the context is open; yields the URLs of the page.
 
     Raises:
         UsageError: the address cannot be listened on, or a certificate cannot be read.
@@ -100,7 +100,7 @@ async def listening(listen: Listen, hub: HubState) -> AsyncIterator[tuple[str, .
         yield ()
         return
     scheme = "https" if tls is not None else "http"
-    urls = tuple(sorted(f"{scheme}://{host_and_port(each)}" for each in sockets))
+    urls = tuple(sorted(f"{scheme}://{host_and_port(socket_)}" for socket_ in sockets))
     log.info("status page, API and metrics on %s", ", ".join(urls))
     serving = asyncio.create_task(_wait_and_serve(sockets, listen, hub, tls), name="status page")
     if tls is not None:
@@ -112,8 +112,8 @@ async def listening(listen: Listen, hub: HubState) -> AsyncIterator[tuple[str, .
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-        for each in sockets:
-            each.close()
+        for socket_ in sockets:
+            socket_.close()
 
 
 async def _wait_and_serve(sockets: Sequence[socket.socket], listen: Listen, hub: HubState, tls: object) -> None:
@@ -129,7 +129,7 @@ async def _wait_and_serve(sockets: Sequence[socket.socket], listen: Listen, hub:
 
 
 async def _first_connection(sockets: Sequence[socket.socket]) -> None:
-    """Wait for a connection without accepting it."""
+    """Wait until a client connects, without accepting the connection."""
     loop = asyncio.get_running_loop()
     connected = asyncio.Event()
     for bound in sockets:

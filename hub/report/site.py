@@ -1,7 +1,8 @@
 """The cache that the pages and the API share: snapshots of the hub's state, and answers computed from it.
 
 A snapshot is used for half a second and an answer for a second, so that many requests do not slow down the hub.
-Answers are computed in threads, two at a time; an answer is not begun if all its callers have gone.
+At most two answers are computed at a time, mostly in threads. A computation that has not begun is cancelled when all
+its callers have disconnected.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ FRESH: Final = 0.5
 KEPT: Final = 1.0
 """Seconds for which an answer is used."""
 ANSWERS: Final = 64
+"""Most cached answers."""
 AT_ONCE: Final = 2
+"""Most answers that are computed at the same time."""
 
 
 class Moment(NamedTuple):
@@ -38,10 +41,10 @@ class _Answer:
     """An answer, finished or in progress.
 
     Attributes:
-        until: when it expires.
-        of: the object that it was computed from.
-        begun: whether the computation has begun; then it cannot be cancelled, since it may run in a thread.
-        waiting: number of callers that wait for it.
+        until: when the answer expires.
+        of: the object that the answer was computed from.
+        begun: whether the computation has begun; then it is not cancelled, since it may run in a thread.
+        waiting: number of callers that wait for the answer.
     """
 
     def __init__(self, until: float, of: object, make: Callable[[], Awaitable[Any]], slots: asyncio.Semaphore) -> None:
@@ -74,7 +77,7 @@ class Site:
         self._known: Mapping[tuple[str, SourceSpec | None], object] = {}
 
     def look(self) -> Moment:
-        """The snapshot of this moment."""
+        """The present snapshot, at most :data:`FRESH` seconds old."""
         now = self.hub.clock.now()
         if self._moment is None or now - self._taken >= FRESH:
             status = self.snapshots.take()
@@ -93,16 +96,24 @@ class Site:
     def renewed(self) -> set[str]:
         """Clusters with changed Nodes or views since the last call, on the leader and on standbys."""
         hub = self.hub
-        shared = {id(each.sources): each.sources for each in hub.registry.targets.values()}  # a large one has few
+        # Many targets share one tuple of sources, so this hashes few sources even with a large registry.
+        shared = {id(target.sources): target.sources for target in hub.registry.targets.values()}
         sources = set(chain.from_iterable(shared.values()))
         known: dict[tuple[str, SourceSpec | None], object]
         known = {(source.cluster, source): hub.reconciler.view(source) for source in sources}
-        known |= {(name, None): unit.version for name, unit in hub.fleet.clusters.items()}
+        known |= {(name, None): cluster.version for name, cluster in hub.fleet.clusters.items()}
         old, self._known = self._known, known
-        return {key[0] for key, each in known.items() if (was := old.get(key)) is not each and was != each}
+        return {key[0] for key, value in known.items() if (was := old.get(key)) is not value and was != value}
 
     async def once(self, key: Any, make: Callable[[], Awaitable[Any]], seconds: float = KEPT, of: object = None) -> Any:
-        """The result of ``make``, cached by ``key`` for ``seconds`` or until ``of`` is another object."""
+        """The result of ``make``, cached under ``key``.
+
+        Args:
+            key: identifies the answer.
+            make: computes the answer.
+            seconds: for which the answer is cached.
+            of: the object that the answer is computed from; with another object, the answer is computed again.
+        """
         now = self.hub.clock.now()
         known = self._answers.get(key)
         if known is None or now >= known.until or known.of is not of:
@@ -119,15 +130,17 @@ class Site:
                     del self._answers[key]
 
     def _drop(self, now: float) -> None:
-        old: Iterable[Any] = [key for key, each in self._answers.items() if now >= each.until and each.task.done()]
-        for each in old:
-            del self._answers[each]
+        old: Iterable[Any] = [
+            key for key, answer in self._answers.items() if now >= answer.until and answer.task.done()
+        ]
+        for key in old:
+            del self._answers[key]
         while len(self._answers) >= ANSWERS:
             del self._answers[next(iter(self._answers))]
 
     async def close(self) -> None:
         """Cancel all computations."""
-        tasks = [each.task for each in self._answers.values()]
+        tasks = [answer.task for answer in self._answers.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,7 +1,8 @@
 """Snapshots of the hub's state, for the API, the status page and ``hub status``.
 
-A snapshot is taken in one step of the event loop, so that it is consistent; it makes no requests and no decisions.
-Unchanged parts are the same objects as in the last snapshot, which keeps snapshots of thousands of Services cheap.
+A snapshot is taken in one step of the event loop, so that it is consistent. Taking it makes no requests and no
+decisions. Unchanged parts are the same objects as in the last snapshot, so that snapshots of thousands of Services are
+cheap.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ PROBED: Final = "probed"
 STARTS: Final = "no decision yet"
 STANDS_BY: Final = "standby: as published"
 ELSEWHERE: Final = "{} writes shard {}: as published"
-
+"""Values of ``Service.status`` if this process has made no decision; "as published": only the slices are reported."""
 
 Counted = tuple[str, Counter[str]]
 """A source cluster, and endpoints by condition."""
@@ -67,12 +68,12 @@ class Snapshots:
         keys = sorted({*hub.registry.targets, *hub.registry.broken_targets, *hub.registry.notes, *self._sliced()})
         views: dict[SourceSpec, str | None] = {}
         flags = approving_flags(hub)
-        passes = [each for key in keys if (each := decided(hub, key)).status != "gone"]
-        services = [self._service(each.target, each, views, flags) for each in passes]
+        passes = [result for key in keys if (result := decided(hub, key)).status != "gone"]
+        services = [self._service(result.target, result, views, flags) for result in passes]
         for gone in self._services.keys() - set(keys):
             del self._services[gone]
         if len(self._counts) > 2 * sum(1 for _ in hub.local.slices.values()) + 100:
-            self._counts.clear()  # most counts are of deleted slices
+            self._counts.clear()  # most of these counts belong to deleted slices
         return assembled(hub, services)
 
     def _sliced(self) -> Iterable[TargetKey]:
@@ -88,7 +89,7 @@ class Snapshots:
         annotations = service.annotations if (service := hub.local.services.get(key)) is not None else {}
         unknown = tuple(sorted(unknown_of(hub, result, views).items()))
         changed = hub.reconciler.written(key)
-        problem = hub.reconciler.problem(key) if hub.writes(key) else ""  # else only the writing replica knows it
+        problem = hub.reconciler.problem(key) if hub.writes(key) else ""  # other replicas do not know it
         paused = annotations.get(ANNOTATION_PAUSED) == "true"
         spec = hub.registry.targets.get(key)
         identities = (result.desired, result.withheld, result.findings, spec, *slices)
@@ -98,7 +99,7 @@ class Snapshots:
             return known.value
         value = described(
             result,
-            tuple(self._count(each) for each in slices),
+            tuple(self._count(slice_) for slice_ in slices),
             [source.cluster for source in spec.sources] if spec is not None else [],
             dict(unknown),
             flags,
@@ -112,16 +113,16 @@ class Snapshots:
         self._services[key] = _Known((equals, *identities), value)
         return value
 
-    def _count(self, each: Slice) -> Counted:
-        known = self._counts.get((each.namespace, each.name))
-        if known is None or known[0] is not each:
-            known = self._counts[each.namespace, each.name] = (each, counts(each))
+    def _count(self, slice_: Slice) -> Counted:
+        known = self._counts.get((slice_.namespace, slice_.name))
+        if known is None or known[0] is not slice_:
+            known = self._counts[slice_.namespace, slice_.name] = (slice_, counts(slice_))
         return known[1]
 
 
-def counts(each: Slice) -> Counted:
+def counts(slice_: Slice) -> Counted:
     """The source cluster of a slice, and its endpoints by condition."""
-    return each.cluster, Counter(map(condition, each.endpoints))
+    return slice_.cluster, Counter(map(condition, slice_.endpoints))
 
 
 def _same(old: tuple[object, ...], new: tuple[object, ...]) -> bool:
@@ -133,19 +134,19 @@ def _is(one: object, other: object) -> bool:
 
 
 def decided(hub: HubState, key: TargetKey) -> Decision:
-    """The last pass over a target; a Decision with only a status if this process has not decided about it."""
+    """The last decision about a target; a Decision with only a status if this process has made none."""
     if hub.writes(key) and (last := hub.reconciler.last(key)) is not None:
         return last
     if key in hub.registry.broken_targets:
         return Decision(key, status=f"frozen: {hub.registry.broken_targets[key]}")
     if hub.leading.count > 1 and not hub.writes(key):
-        holder = hub.leading.holder_of(key) or "nobody"
+        holder = hub.leading.holder_of(key) or "no replica"
         return Decision(key, status=ELSEWHERE.format(holder, hub.leading.shard(key)))
     return Decision(key, status=STARTS if hub.writing or not hub.elector.holder else STANDS_BY)
 
 
 def assembled(hub: HubState, services: Iterable[Service], role: Role | None = None) -> Status:
-    """A snapshot with these Services; ``role`` None = determined from the hub's state."""
+    """A snapshot with these Services; ``role`` None = the role that follows from the hub's state."""
     names = (*hub.registry.clusters, *hub.registry.broken_clusters)
     clusters = [cluster(hub, name) for name in names]
     return Status(
@@ -156,7 +157,7 @@ def assembled(hub: HubState, services: Iterable[Service], role: Role | None = No
             tuple(map(str, hub.problems)),
         ),
         # The hub cluster itself is listed only if it has an error.
-        tuple(each for each in clusters if each.name != LOCAL or each.error),
+        tuple(cluster for cluster in clusters if cluster.name != LOCAL or cluster.error),
         tuple(services),
     )
 
@@ -192,25 +193,30 @@ def cluster(hub: HubState, name: str) -> Cluster:
     spec = hub.registry.clusters.get(name)
     if spec is None:
         return Cluster(name, "broken", error=hub.registry.broken_clusters.get(name, ""))
-    unit, problem = hub.fleet.clusters.get(name), hub.fleet.problem(name)
-    if unit is None:
+    remote, problem = hub.fleet.clusters.get(name), hub.fleet.problem(name)
+    if remote is None:
         return Cluster(name, spec.state, _unfollowed(problem), error=problem or "")
-    now = unit.status
-    nodes = len(unit.nodes) if unit.synced else None
+    now = remote.status
+    nodes = len(remote.nodes) if remote.synced else None
     return Cluster(name, spec.state, str(now.state), rfc3339(now.since), nodes, now.error or problem or "")
 
 
 def _unfollowed(problem: str | None) -> str:
-    """The state of a cluster whose Nodes are not followed: that of its provider, "" if that is not called either."""
+    """The state of a cluster whose Nodes are not followed: its provider's, or "" if the provider is not called."""
     if problem is None:  # frozen, or followed by other replicas only
         return ""
     return "Degraded" if problem else "Ready"
 
 
 def unknown_of(hub: HubState, result: Decision, views: dict[SourceSpec, str | None] | None = None) -> Mapping[str, str]:
-    """Unknown sources of a target -> why.
+    """The unknown sources of a target: cluster -> why.
 
-    If there is no decision about the target, its sources are read, unless another replica decides about it.
+    Without a decision about the target, its present sources are checked, unless another replica decides about it.
+
+    Args:
+        hub: the hub.
+        result: the last decision about the target.
+        views: a cache: source -> why it is unknown, or None.
     """
     if result.desired is not None or (hub.leading.count > 1 and not hub.writes(result.target)):
         return result.unknown
@@ -239,23 +245,23 @@ def described(
     problem: str = "",
     probed: bool = False,
 ) -> Service:
-    """A Service after a pass.
+    """The state of a Service after a pass.
 
     Args:
-        result: the pass.
+        result: the decision of the pass.
         counted: for each slice, the source cluster and the endpoints by condition.
-        names: of the sources, in order.
+        names: the source clusters, in order.
         unknown: unknown sources -> why.
         flags: options for the ``hub approve`` commands.
         paused: whether the Service has the pause annotation.
         changed: Unix time of the last write.
         problem: why the last write failed.
-        probed: whether this process probes.
+        probed: whether this process probes the Service's addresses.
     """
     total: Counter[str] = Counter()
-    for _, each in counted:
-        total += each
-    checks = sorted({str(each.check) for each in result.desired.watches}) if result.desired is not None else ()
+    for _, conditions in counted:
+        total += conditions
+    checks = sorted({str(watch.check) for watch in result.desired.watches}) if result.desired is not None else ()
     return Service(
         str(result.target),
         result.status,
@@ -268,16 +274,16 @@ def described(
         problem,
         tuple(sources(names, counted, unknown)),
         held(result, flags),
-        tuple(Noted(each.reason, each.message) for each in result.findings),
-        tuple(Checked(each, PROBED if probed else NOT_PROBED) for each in checks),
+        tuple(Noted(finding.reason, finding.message) for finding in result.findings),
+        tuple(Checked(check, PROBED if probed else NOT_PROBED) for check in checks),
     )
 
 
 def sources(names: Iterable[str], counted: Sequence[Counted], unknown: Mapping[str, str]) -> Iterable[Source]:
     """Published endpoints by cluster: the sources in order, then clusters that are no longer sources."""
     by_cluster: dict[str, Counter[str]] = {}
-    for name, each in counted:
-        by_cluster.setdefault(name, Counter()).update(each)
+    for name, conditions in counted:
+        by_cluster.setdefault(name, Counter()).update(conditions)
     none: Counter[str] = Counter()
     for name in dict.fromkeys((*names, *sorted(by_cluster))):
         found = by_cluster.get(name, none)
@@ -285,7 +291,7 @@ def sources(names: Iterable[str], counted: Sequence[Counted], unknown: Mapping[s
 
 
 def observed(hub: HubState, results: Iterable[Decision]) -> Status:
-    """A snapshot of a hub that has observed its clusters once, for ``hub status`` without a running hub."""
+    """A snapshot of a process that has observed the clusters once, for ``hub status`` without a running hub."""
     flags = approving_flags(hub)
     services = []
     for result in results:
@@ -294,7 +300,7 @@ def observed(hub: HubState, results: Iterable[Decision]) -> Status:
         services.append(
             described(
                 result,
-                [counts(each) for each in hub.local.slices.of(result.target).values()],
+                [counts(slice_) for slice_ in hub.local.slices.of(result.target).values()],
                 [source.cluster for source in spec.sources] if spec is not None else [],
                 unknown_of(hub, result),
                 flags,

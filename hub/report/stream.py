@@ -1,6 +1,6 @@
 """Sends changes to open status pages: once a second, the same event to all of them.
 
-Nothing runs while no page is open. A reader that does not keep up is dropped; its page reconnects and loads everything.
+Nothing runs while no page is open. A reader that does not keep up is dropped; its page reconnects and reloads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Reader:
         """Events to send; None = the stream ends."""
 
     def end(self) -> None:
-        """End the stream; events that wait are dropped."""
+        """End the stream without sending the events that still wait."""
         with suppress(asyncio.QueueEmpty):
             while True:
                 self.events.get_nowait()
@@ -61,7 +61,7 @@ class Broadcaster:
         return len(self._readers) >= READERS
 
     def join(self) -> Reader:
-        """Add a reader; it gets the events from now on."""
+        """Add a reader, which gets all events from now on."""
         reader = Reader()
         self._readers.add(reader)
         if self._task is None or self._task.done():

@@ -1,6 +1,6 @@
 """The documents that ``/api/v1`` returns and ``hub status -o json`` prints.
 
-Scripts rely on these names. Times are RFC 3339 in whole seconds, or "". All values are immutable.
+Scripts depend on these names. Times are RFC 3339 in whole seconds, or "". All values are immutable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ NOT_PROBED: Final = "not probed"
 """The verdict on an address that this process does not probe."""
 
 Role = Literal["leader", "standby", "starting", "stopping", "observer"]
-"""Role of a replica: ``leader`` writes, ``standby`` waits for the Lease, ``observer`` is ``hub status``."""
+"""Role of a replica: ``leader`` writes, ``standby`` waits for the Lease, ``observer`` is ``hub status`` without a
+running hub."""
 
 
 class _Value(msgspec.Struct, frozen=True, rename="camel"):
@@ -27,12 +28,12 @@ class Replica(_Value, frozen=True):
     """The process that answers.
 
     Attributes:
-        identity: as on the Lease.
-        leader: identity of the replica that writes, if known; "" = none. With several shards, that of the first shard.
+        identity: identity of this process, as in its Lease.
+        leader: identity of the replica that writes, if known; "" = none. With several shards, that of the first one.
         shards: shards whose Services this process writes; with one shard, 0 is all of them.
         shard_count: number of shards (``--shards``).
         synced: whether the hub cluster's Services and slices are known.
-        error: why they are not current, or which permissions this process lacks in the hub cluster.
+        error: why the Services and slices are not current, or which permissions this process lacks in the hub cluster.
     """
 
     version: str = ""
@@ -63,8 +64,8 @@ class RegistryState(_Value, frozen=True):
     """The registry.
 
     Attributes:
-        rejected: why the present file is not in force; "" if it is.
-        problems: mistakes in entries, which are therefore frozen.
+        rejected: why the present file is rejected and the last good one stays in force; "" if the file is in force.
+        problems: mistakes in entries; these entries are frozen.
     """
 
     withheld: RegistryWithheld | None = None
@@ -77,7 +78,7 @@ class Cluster(_Value, frozen=True):
 
     Attributes:
         mode: the registry's ``state``, or ``broken``.
-        state: of the connection; "" if this process does not follow the cluster.
+        state: state of the connection; "" if this process does not follow the cluster.
         since: when ``state`` last changed.
         nodes: number of Nodes; null if this process does not follow them.
         error: the last error; "" if there is none.
@@ -104,7 +105,7 @@ class Held(_Value, frozen=True):
     """A removal that the guard withholds, of one source and family.
 
     Attributes:
-        reason: the kind; also the Event's reason.
+        reason: the kind of the removal, which is also the Event's reason.
         approve: the command that approves the removal.
     """
 
@@ -129,7 +130,7 @@ class Checked(_Value, frozen=True):
     """A health check.
 
     Attributes:
-        verdict: whether the process that answers probes the addresses; the results are their conditions.
+        verdict: whether this process probes the addresses; the results are the conditions of the addresses.
     """
 
     check: str
@@ -146,8 +147,8 @@ class Service(_Value, frozen=True):
         total: number of published endpoints.
         unhealthy: number of endpoints published as not ready because their probe fails.
         draining: number of endpoints published as terminating.
-        changed: when this process last wrote its slices; null = not since its start.
-        problem: why the last write failed; "" if it did not.
+        changed: when this process last wrote the Service's slices; null = not since the start of the process.
+        problem: why the last write failed; "" if it succeeded.
     """
 
     name: str
@@ -203,8 +204,8 @@ class ServiceDetail(_Value, frozen=True):
     """One Service with explanations; the answer to ``GET /api/v1/services/{namespace}/{name}``.
 
     Attributes:
-        steps: explanation of the Service itself.
-        addresses: a part of all addresses, those that need attention first.
+        steps: the explanation of the Service itself.
+        addresses: a part of all addresses; in the whole list, addresses that need attention come first.
         offset: index of the first of these addresses.
         number: number of all addresses, published or desired.
     """
@@ -251,7 +252,7 @@ class NodeState(_Value, frozen=True):
         reason: why the node is not published, in one word; "" if it is published.
         message: the reason as a sentence.
         resolution: the provider's answer; null if there is none (yet).
-        verdict: of the probes: healthy, unhealthy, not known yet, or several; "not probed" without probes here.
+        verdict: healthy, unhealthy, not known yet, or several of them; "not probed" if this process does not probe.
     """
 
     name: str
@@ -287,8 +288,8 @@ class Why(_Value, frozen=True):
     """The explanation of an address, a node or a Service; the answer to ``GET /api/v1/why?subject=…``.
 
     Attributes:
-        subject: as in the request: an address, the name of a node, or ``namespace/name`` of a Service.
-        is_: address, node or Service.
+        subject: an address, the name of a node, or ``namespace/name`` of a Service, as in the request.
+        is_: kind of the subject: address, node or Service.
         known: whether a cluster or a slice has the subject.
         steps: the decisions, in the order of the stages.
         unknown: unknown sources, as far as the subject may depend on them.

@@ -1,8 +1,8 @@
 """The HTTP server of the status page, the API and ``/metrics``. Read-only.
 
-Every request passes a check of its Host (against DNS rebinding), of its method, and of the caller; every answer has the
-same security headers. Errors describe the request's mistake, never an internal problem. Add routes in
-:func:`application`.
+Every request passes checks of its Host header (against DNS rebinding), its method and its caller; every answer has the
+same security headers. Error texts describe the request's mistake, never an internal problem. :func:`application` has
+all routes.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ CONNECTIONS: Final = 2048
 IDLE: Final = 10.0
 """Seconds for an idle connection, and for receiving a request."""
 HANDSHAKE: Final = 5.0
+"""Seconds for a TLS handshake."""
 LINE_LIMIT: Final = 4096
+"""Most bytes of a request line."""
 FIELD_LIMIT: Final = 16384
 """Most bytes of a header: a token has about 1,000, a browser's cookies for localhost may have more."""
 PATIENCE: Final = 20.0
-"""Seconds for checking the caller, for computing the answer, and for sending it; each."""
+"""Seconds each for checking the caller, for computing the answer, and for sending it."""
 
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -58,7 +60,7 @@ HEADERS: Final = {
 }
 CHALLENGE: Final = 'Bearer realm="endpointslice-hub", Basic realm="a token of the hub cluster as password"'
 ODD: Final = re.compile(r"%|\\|//|/\.")
-"""Parts that no path of this server has."""
+"""Matches parts of a path that no route of this server has: escapes, backslashes, double slashes, dot segments."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -81,9 +83,9 @@ def application(hub: HubState, listen: Listen) -> web.Application:
 
 
 async def serve(sockets: Sequence[socket.socket], listen: Listen, hub: HubState, tls: Certificate | None) -> None:
-    """Answer on these sockets until cancelled."""
+    """Answer requests on these sockets until cancelled."""
     app = application(hub, listen)
-    # handler_cancellation: a closed connection ends the work for its answer.
+    # handler_cancellation: stop computing an answer when its connection is closed.
     runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     made = runner.server
@@ -95,7 +97,7 @@ async def serve(sockets: Sequence[socket.socket], listen: Listen, hub: HubState,
         return _Connection(
             made,
             loop=loop,
-            access_log=None,  # type: ignore[arg-type]  # none, as for aiohttp's own runner
+            access_log=None,  # type: ignore[arg-type]  # None disables the log, also in aiohttp's own runner
             keepalive_timeout=IDLE,
             lingering_time=1.0,
             max_line_size=LINE_LIMIT,
@@ -105,11 +107,11 @@ async def serve(sockets: Sequence[socket.socket], listen: Listen, hub: HubState,
     loop = asyncio.get_running_loop()
     servers = []
     try:
-        for each in sockets:
+        for socket_ in sockets:
             servers += [
                 await loop.create_server(
                     accept,
-                    sock=each.dup(),
+                    sock=socket_.dup(),
                     ssl=tls.context if tls is not None else None,
                     ssl_handshake_timeout=HANDSHAKE if tls is not None else None,
                 )
@@ -131,17 +133,18 @@ class _Connection(web.RequestHandler):
     __slots__ = ()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Set the write buffer so that an answer counts as sent only when the kernel has it."""
+        """Limit the write buffer, so that an answer counts as sent only when the kernel has all of it."""
         super().connection_made(transport)
-        assert self.transport is not None  # noqa: S101 - just made
-        self.transport.set_write_buffer_limits(1)  # with 0, asyncio's TLS would stop at an empty buffer, too
+        assert self.transport is not None  # noqa: S101 - the base class has set it
+        self.transport.set_write_buffer_limits(1)  # 0 would make asyncio's TLS pause writing at an empty buffer, too
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send an answer; close the connection if the client does not read it, to free its memory.
+        """Send an answer; if the client does not read it, close the connection to free the answer's memory.
 
-        A TLS connection accepts the whole answer; it is closed later, when it is idle and closing takes 30 s.
+        A TLS connection buffers the whole answer. If the client does not read it, the connection is closed later: when
+        it has been idle and the TLS shutdown has taken 30 s.
         """
         try:
             async with asyncio.timeout(PATIENCE):
@@ -159,24 +162,27 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 - aiohttp's signature
     ) -> web.StreamResponse:
-        """The answer to a request that cannot be parsed; not logged, so that a client cannot flood the log."""
+        """The answer to a request that cannot be parsed.
+
+        It is logged at debug level, so that clients cannot flood the log; only an internal error is logged as an error.
+        """
         ours = status == HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(exc, ConnectionError)
         level = logging.ERROR if ours else logging.DEBUG  # a client that closes its connection is not an error
         log.log(level, "an answer failed: %s", type(exc).__name__, exc_info=exc)
         if request.writer.output_size > 0:
-            raise ConnectionError("half an answer is sent")
-        response = problem(status, "this is no request")
+            raise ConnectionError("a part of the answer is already sent")
+        response = problem(status, "not a valid HTTP request")
         response.headers.update(HEADERS)
         response.force_close()
         return response
 
 
 class _Refused(asyncio.Protocol):
-    """A connection beyond the limit."""
+    """A connection beyond the limit; it is closed at once."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Close the connection at once."""
-        cast("asyncio.Transport", transport).abort()  # uvloop's is no subclass of it
+        cast("asyncio.Transport", transport).abort()  # not isinstance: uvloop's transports are no subclasses
 
 
 def _guarded(allowed: frozenset[str], reviews: Reviews | None) -> Middleware:
@@ -191,7 +197,7 @@ def _guarded(allowed: frozenset[str], reviews: Reviews | None) -> Middleware:
         except TimeoutError:
             return problem(503, "this took too long; try again")
         except ConnectionError:
-            raise  # the client has closed the connection
+            raise  # the client has closed the connection, so an answer cannot be sent
         except Exception:
             log.exception("GET %s: no answer", request.path[:200])
             return problem(500)
@@ -203,7 +209,7 @@ async def _answered(
     request: web.Request, handler: Handler, names: set[str], reviews: Reviews | None
 ) -> web.StreamResponse:
     if not is_own(request.headers.get("Host", ""), names, _own_address(request)):
-        return problem(421, "this server is not called that; see --allowed-host")
+        return problem(421, "the Host header does not name this server; see --allowed-host")
     if request.method not in ("GET", "HEAD"):
         return problem(405, "nothing can be changed here", {"Allow": "GET, HEAD"})
     if request.can_read_body:

@@ -1,7 +1,7 @@
 """The status page. It updates itself, and works without JavaScript, without colours and on a phone.
 
-Text may come from a remote cluster (a node's name, a cloud's message): templates escape all values, and the script
-inserts only rendered rows into the page.
+Texts may come from a remote cluster (a node's name, a cloud's message). Therefore templates escape all values, and the
+script inserts only rendered rows into the page.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from hub.report.stream import Broadcaster
 from hub.report.values import Cluster, ClusterDetail, Service, Status
 
 MANY: Final = 300
-"""Most changed rows in one event; if more changed, pages reload."""
+"""Most changed rows in one event; if more rows changed, the event makes open pages reload."""
 HEARTBEAT: Final = 15.0
-"""Seconds without an event after which a comment is sent, which detects closed connections."""
+"""Seconds without an event after which a comment is sent, in order to detect closed connections."""
 LONGEST: Final = 600.0
 """Seconds after which a stream ends; the page connects again, and its token is checked again."""
 SLOW: Final = 10.0
-"""Seconds for sending an event."""
+"""Seconds for sending one event; then the connection is closed."""
 ASSETS: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 
 @cache
 def templates() -> jinja2.Environment:
-    """The templates."""
+    """The Jinja environment of the pages."""
     found = jinja2.Environment(
         loader=jinja2.PackageLoader("hub.report.page"),
         autoescape=True,
@@ -81,7 +81,7 @@ def routes(site: Site, live: Broadcaster) -> list[web.RouteDef]:
     async def events(request: web.Request) -> web.StreamResponse:
         return await stream(request, site, live)
 
-    events.endless = True  # type: ignore[attr-defined]  # no deadline
+    events.endless = True  # type: ignore[attr-defined]  # hub.report.web sets no deadline for it
     folder = resources.files("hub.report.page") / "static"
     assets = [web.get(f"/static/{name}", kept((folder / name).read_bytes(), type_)) for name, type_ in ASSETS.items()]
     return [
@@ -108,20 +108,20 @@ def _render(template: str, moment: Moment, **more: object) -> bytes:
 
 
 class Changes:
-    """Makes the events of open pages."""
+    """Computes the events for open pages."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._last: Moment | None = None
 
     async def look(self) -> bytes:
-        """The changes since the last call as an event; b"" if nothing changed."""
+        """An event with the changes since the last call; b"" if nothing changed."""
         old, new = self._last, self._site.look()
         self._last = new
         touched, renewed = self._site.touched(), self._site.renewed()
         if old is None or (old.version == new.version and not touched and not renewed):
             return b""
-        return await asyncio.to_thread(event, old, new, {str(each) for each in touched}, renewed)
+        return await asyncio.to_thread(event, old, new, {str(target) for target in touched}, renewed)
 
 
 def event(old: Moment, new: Moment, touched: set[str], renewed: Collection[str] = ()) -> bytes:
@@ -130,8 +130,8 @@ def event(old: Moment, new: Moment, touched: set[str], renewed: Collection[str] 
     Args:
         old: the snapshot that the pages show.
         new: the present snapshot.
-        touched: Services with a new decision.
-        renewed: clusters with changed Nodes or views.
+        touched: names of Services with a new decision.
+        renewed: names of clusters with changed Nodes or views.
     """
     clusters = _differing(old.status.clusters, new.status.clusters)
     services = _differing(old.status.services, new.status.services)
@@ -139,12 +139,12 @@ def event(old: Moment, new: Moment, touched: set[str], renewed: Collection[str] 
     if len(clusters) + len(services) > MANY:
         return _event("reload", data)
     rows: Any = templates().get_template("rows.html").module
-    html = {f"cluster:{each.name}": str(rows.cluster(each)) for each in clusters}
-    html |= {f"service:{each.name}": str(rows.service(each)) for each in services}
+    html = {f"cluster:{cluster.name}": str(rows.cluster(cluster)) for cluster in clusters}
+    html |= {f"service:{service.name}": str(rows.service(service)) for service in services}
     if _summary(old.status) != _summary(new.status):
         html["replica"] = str(rows.replica(new.status.hub))
         html["attention"] = str(rows.attention(attention(new.status)))
-    touched = touched | {each.name for each in services}
+    touched = touched | {service.name for service in services}
     return _event(
         "change",
         {
@@ -152,7 +152,7 @@ def event(old: Moment, new: Moment, touched: set[str], renewed: Collection[str] 
             "html": html,
             "gone": sorted(_ids(old.status) - _ids(new.status)),
             "touched": sorted(touched) if len(touched) <= MANY else None,
-            "clusters": sorted({*renewed, *(each.name for each in clusters)}),
+            "clusters": sorted({*renewed, *(cluster.name for cluster in clusters)}),
         },
     )
 
@@ -162,12 +162,14 @@ def _summary(status: Status) -> object:
 
 
 def _differing(old: Iterable[Cluster | Service], new: Iterable[Cluster | Service]) -> list[Cluster | Service]:
-    known = {each.name: each for each in old}
-    return [each for each in new if known.get(each.name) is not each and known.get(each.name) != each]
+    known = {item.name: item for item in old}
+    return [item for item in new if known.get(item.name) is not item and known.get(item.name) != item]
 
 
 def _ids(status: Status) -> set[str]:
-    return {f"cluster:{each.name}" for each in status.clusters} | {f"service:{each.name}" for each in status.services}
+    return {f"cluster:{cluster.name}" for cluster in status.clusters} | {
+        f"service:{service.name}" for service in status.services
+    }
 
 
 def _event(name: str, data: object) -> bytes:
@@ -203,7 +205,7 @@ async def stream(request: web.Request, site: Site, live: Broadcaster) -> web.Str
     except (ConnectionError, TimeoutError):
         response.force_close()
         if request.transport is not None:
-            request.transport.abort()  # its buffered data would never be sent
+            request.transport.abort()  # do not wait until the buffered data is sent
     finally:
         live.leave(reader)
     return response

@@ -1,4 +1,4 @@
-"""How the page shows a state: a symbol and words, so that nothing depends on colour; and what needs attention."""
+"""The page's signs for states, with symbols and words so that nothing depends on colour, and "Needs attention"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hub.report.values import Cluster, Noted, Service, Status
 
 
 class Sign(NamedTuple):
-    """How a state is shown. ``kind``: good, warn, bad or idle; the words say the same."""
+    """A sign for a state. ``kind`` selects the colour: good, warn, bad or idle; the words say the same."""
 
     kind: str
     symbol: str
@@ -56,7 +56,7 @@ def cluster_sign(cluster: Cluster) -> Sign:
 
 
 def service_sign(service: Service) -> Sign:
-    """How a Service is doing, the worst first."""
+    """The state of a Service; if several apply, the worst."""
     if service.problem:
         return Sign("bad", "✗", "not written")
     if service.paused:
@@ -121,7 +121,7 @@ def attention(status: Status) -> tuple[Needed, ...]:
         found.append(Needed("bad", "Hub cluster", status.hub.error))
     registry = status.registry
     if registry.rejected:
-        text = f"the file is not in force, the last good one is: {registry.rejected}"
+        text = f"the last good file stays in force; the new one is rejected: {registry.rejected}"
         found.append(Needed("bad", "Registry rejected", text))
     if registry.withheld is not None:
         found.append(Needed("warn", "Registry removal withheld", registry.withheld.message, registry.withheld.approve))
@@ -134,7 +134,7 @@ def attention(status: Status) -> tuple[Needed, ...]:
         )
         if service.problem:
             found.append(Needed("bad", "Not written", service.problem, service=service.name))
-    return tuple(sorted(found, key=lambda needed: needed.kind != "bad"))  # the page shows the first of them
+    return tuple(sorted(found, key=lambda needed: needed.kind != "bad"))  # the page shows only the first 50
 
 
 def _needs_operator(cluster: Cluster) -> bool:
@@ -144,7 +144,8 @@ def _needs_operator(cluster: Cluster) -> bool:
 
 def _cluster_needs(cluster: Cluster) -> Needed:
     sign = cluster_sign(cluster)
-    text, approve, rest = cluster.error.rpartition(", or: hub approve ")  # what comes last is ours, whatever is before
+    # The hub appends the command. Split at the last match, since the text before it may come from the cluster.
+    text, approve, rest = cluster.error.rpartition(", or: hub approve ")
     if cluster.state != "WrongCluster" or not approve:
         return Needed(sign.kind, sign.words, cluster.error, cluster=cluster.name)
     return Needed(sign.kind, sign.words, text, f"hub approve {rest}", cluster=cluster.name)

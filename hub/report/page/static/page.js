@@ -1,4 +1,4 @@
-// Keeps an open page current by server-sent events. What it inserts was rendered, and escaped, by the hub.
+// Keeps an open page current by server-sent events. Inserts only HTML that the hub has rendered and escaped.
 "use strict";
 
 const byId = (id) => document.getElementById(id);
@@ -7,7 +7,7 @@ const now = () => new Date().toISOString().slice(11, 19) + " UTC";
 let reloading = false;
 let again = false;
 let later = 0;
-let lost = "";  // shown while there is no connection
+let lost = "";  // shown while the connection is lost
 let gone = "";  // shown when the page's Service or cluster was deleted
 
 const tell = () => say(lost || gone || `live, as of ${now()}`);
@@ -35,7 +35,7 @@ function put(id, html) {
   table.insertBefore(fresh, next || null);
 }
 
-// Replaces the shown page by the present one; opened details stay open.
+// Loads the page again and replaces the shown one; opened details stay open.
 async function reload() {
   if (reloading) { again = true; return; }
   reloading = true;
@@ -44,10 +44,10 @@ async function reload() {
     if (answer.status === 404) { gone = gone || `deleted, showing the state of ${now()}`; tell(); return; }
     if (!answer.ok) { say(`cannot be loaded (${answer.status}), as of ${now()}`); return; }
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const open = [...document.querySelectorAll("details[open]")].map((each) => each.id);
+    const open = [...document.querySelectorAll("details[open]")].map((details) => details.id);
     const kept = ["filter", "worse"].map((id) => byId(id));
     for (const id of ["replica", "main"]) byId(id).replaceWith(page.getElementById(id));
-    for (const id of open) { const each = byId(id); if (each) each.open = true; }
+    for (const id of open) { const details = byId(id); if (details) details.open = true; }
     kept.forEach((old) => { const fresh = old && byId(old.id); if (fresh) { fresh.value = old.value; fresh.checked = old.checked; } });
     filter();
     gone = "";
@@ -76,10 +76,10 @@ function concerns({ touched, clusters, gone }) {
   const shown = byId("main").dataset;
   if (!shown.service && !shown.clusters) return false;
   const names = shown.clusters.split(" ");
-  if (touched === null || clusters.some((each) => names.includes(each))) return true;
+  if (touched === null || clusters.some((name) => names.includes(name))) return true;
   if (!shown.service) return touched.length + gone.length > 0;
-  const ids = [`service:${shown.service}`, ...names.map((each) => `cluster:${each}`)];
-  return touched.includes(shown.service) || gone.some((each) => ids.includes(each));
+  const ids = [`service:${shown.service}`, ...names.map((name) => `cluster:${name}`)];
+  return touched.includes(shown.service) || gone.some((id) => ids.includes(id));
 }
 
 // The browser reconnects after a lost connection, but not after an answer that is not a stream, such as 503 for too many open
