@@ -191,7 +191,7 @@ def fleet(board: Hand, count: int = 10) -> dict[str, list[str]]:
     """Two clusters of healthy addresses that have just answered, and a target for each."""
     found: dict[str, list[str]] = {}
     for number, (target, cluster) in enumerate(((A, "eu"), (B, "us"))):
-        mine = found[cluster] = [build.address(number << 8 | each) for each in range(1, count + 1)]
+        mine = found[cluster] = [build.address(number << 8 | host) for host in range(1, count + 1)]
         board.ask(target, *mine, cluster=cluster, published=published(*mine))
         board.answer(*mine)
     return found
@@ -213,7 +213,7 @@ def test_an_outage_of_everything_freezes_verdicts(caplog: pytest.LogCaptureFixtu
     fails(board, every)
     assert board.suspected
     assert set(board.known().values()) == {True}
-    assert [each.reason for each in board.findings([Watch("eu", "IPv4", CHECK, {}, {})])] == ["ProberSuspected"]
+    assert [finding.reason for finding in board.findings([Watch("eu", "IPv4", CHECK, {}, {})])] == ["ProberSuspected"]
     assert set(board.woken) == {A, B}
 
     board.clock.time += 5.0
@@ -223,7 +223,7 @@ def test_an_outage_of_everything_freezes_verdicts(caplog: pytest.LogCaptureFixtu
     board.answer(every[14])
     board._look(board.clock.now())
     assert not board.suspected
-    assert [each.levelname for each in caplog.records].count("WARNING") == 2
+    assert [record.levelname for record in caplog.records].count("WARNING") == 2
     fails(board, every[15:])
     assert {address for address, verdict in board.known().items() if not verdict} == set(every[15:])
 
@@ -241,12 +241,12 @@ def test_verdicts_that_fell_before_the_suspicion_are_taken_back() -> None:
     """Verdicts that fell just before the suspicion, as with ``fall: 1``, become healthy again."""
     board = Hand()
     check = Check("tcp", 30443, fall=1)
-    eu, us = ([build.address(number << 8 | each) for each in range(1, 11)] for number in (0, 1))
+    eu, us = ([build.address(number << 8 | host) for host in range(1, 11)] for number in (0, 1))
     for target, cluster, mine in ((A, "eu", eu), (B, "us", us)):
         board.ask(target, *mine, cluster=cluster, published=published(*mine), check=check)
         board.answer(*mine, check=check)
     board.clock.time += 5.0
-    for address in (each for pair in zip(eu, us, strict=True) for each in pair):
+    for address in (address for pair in zip(eu, us, strict=True) for address in pair):
         board.clock.time += 0.2
         board.answer(address, wrong="timed out", check=check)
     assert board.suspected

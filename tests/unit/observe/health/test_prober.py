@@ -132,7 +132,7 @@ ANSWERS = [
     pytest.param(replying(b"HTTP/1.1 204 No Content\r\n\r\n"), "", id="204 without a body"),
     pytest.param(replying(b"HTTP/1.1 302 Found\r\nLocation: http://10.7.0.9/\r\n\r\n"), "", id="redirect, as it is"),
     pytest.param(replying(b"HTTP/1.1 100 Continue\r\n\r\n", OK, pause=0.02), "", id="interim answer"),
-    pytest.param(replying(*(bytes([each]) for each in OK), pause=0.001), "", id="byte by byte"),
+    pytest.param(replying(*(bytes([byte]) for byte in OK), pause=0.001), "", id="byte by byte"),
     pytest.param(early, "", id="before it is asked"),
     pytest.param(endless, "", id="a body without end"),
     pytest.param(replying(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nx", then=9), "", id="a body never sent"),
@@ -234,7 +234,7 @@ async def test_a_local_want_of_sockets_is_no_answer(
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert answers == []
-    assert [each.message for each in caplog.records] == [
+    assert [record.message for record in caplog.records] == [
         "no sockets for health checks: too many open files; verdicts stay as they are"
     ]
 
@@ -249,9 +249,9 @@ async def dead_end() -> AsyncIterator[int]:
         server.bind(("0.0.0.0", 0))
         server.listen(0)
         port: int = server.getsockname()[1]
-        for each in (first, second):
-            each.settimeout(0)
-            each.connect_ex((HOST, port))
+        for sock in (first, second):
+            sock.settimeout(0)
+            sock.connect_ex((HOST, port))
         await asyncio.sleep(0.05)
         yield port
 
@@ -278,8 +278,8 @@ async def test_dead_addresses_leave_live_ones_their_sockets() -> None:
         live = Probe(HOST, Check("tcp", port, interval=0.1), lane, lambda sock, _: TcpFlight(sock), verdict=True)
         prober.add(live, 0.0)
         for _ in range(9):
-            each = Probe(HOST, live.check, lane, live.open, verdict=True)
-            prober.add(each, 0.1)
+            probe = Probe(HOST, live.check, lane, live.open, verdict=True)
+            prober.add(probe, 0.1)
         task = asyncio.create_task(prober.run())
         began = asyncio.get_running_loop().time()
         async with asyncio.timeout(10):

@@ -13,8 +13,8 @@ from hub.observe.health.verdicts import Standing, advance
 def after(start: Verdict, answers: str, *, rise: int = 2, fall: int = 3, frozen: bool = False) -> Verdict:
     """The verdict after a series of answers: ``+`` is a pass, ``-`` a failure."""
     standing = Standing(start)
-    for each in answers:
-        standing = advance(standing, passed=each == "+", rise=rise, fall=fall, frozen=frozen)
+    for answer in answers:
+        standing = advance(standing, passed=answer == "+", rise=rise, fall=fall, frozen=frozen)
     return standing.verdict
 
 

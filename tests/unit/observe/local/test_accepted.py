@@ -1,4 +1,4 @@
-"""The last accepted registry: how it is packed, whose it is, when it is written."""
+"""The last accepted registry: how it is packed, which owner it has, and when it is written."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PATH = "/api/v1/namespaces/ops/configmaps"
 
 
 class Api:
-    """One ConfigMap, or none."""
+    """An API server with one ConfigMap, or none."""
 
     def __init__(self, stored: dict[str, Any] | None = None) -> None:
         self.stored = stored
@@ -60,12 +60,12 @@ class Api:
 
 
 def keeper(api: Api) -> Keeper:
-    """Of the owner default in the namespace ops, in a process that leads."""
+    """A Keeper of owner ``default`` in namespace ``ops``, in a process that leads."""
     return Keeper(cast("Client", api), HastyClock(), "ops", "default", lambda: True)
 
 
 async def run(each: Keeper, api: Api, writes: int) -> None:
-    """Let it work until there were so many writes, and long enough for another one that should not be."""
+    """Run the Keeper until it has made this many writes, and long enough for an unwanted further one."""
     task = asyncio.create_task(each.run())
     async with asyncio.timeout(10):
         while len(api.writes) < writes:  # noqa: ASYNC110 - a thread packs meanwhile
@@ -94,17 +94,17 @@ async def run(each: Keeper, api: Api, writes: int) -> None:
     ],
 )
 def test_the_owner_of_a_file_that_cannot_be_read(content: str, owner: str) -> None:
-    """One top-level line says it; anything doubtful says nothing."""
+    """The owner is that of a single top-level ``owner`` line; anything ambiguous gives no owner."""
     assert owner_in(content.encode()) == owner
 
 
 def test_the_owner_of_no_text_at_all() -> None:
-    """Bytes that are no UTF-8 stop nothing."""
+    """The owner is also found in bytes that are not UTF-8."""
     assert owner_in(b"\xff\xfe\nowner: a\n\x00") == "a"
 
 
 async def test_content_is_read_back_as_it_was() -> None:
-    """Legible, packed, or refused because it does not fit."""
+    """Short content is stored as text, long content compressed; content that does not fit gives None."""
     for content in (CONTENT, CONTENT + b"# x\n" * LEGIBLE):
         body = packed(content)
         assert body is not None
@@ -128,13 +128,13 @@ async def test_content_is_read_back_as_it_was() -> None:
     ids=["empty", "other key", "no text", "no base64", "no gzip", "cut short", "bomb", "too large"],
 )
 async def test_what_is_no_registry_is_refused(body: dict[str, Any]) -> None:
-    """Somebody changed it: it is an error that names the ConfigMap, and no bomb."""
+    """Invalid content is an error that names the ConfigMap, and is never unpacked beyond the limit."""
     with pytest.raises(BadAnswer, match="endpointslice-hub-registry-default"):
         await read(cast("Client", Api({"metadata": {}, **body})), "ops", "default")
 
 
 async def test_it_is_written_once() -> None:
-    """Created, then replaced with the version it was read with; the same content again is no write."""
+    """The ConfigMap is created, then replaced with its resourceVersion; equal content is not written again."""
     api = Api()
     for content, writes in ((CONTENT, 1), (CONTENT, 1), (CONTENT + b"# more\n", 2)):
         each = keeper(api)
@@ -147,7 +147,7 @@ async def test_it_is_written_once() -> None:
 
 
 async def test_garbage_is_replaced() -> None:
-    """What is kept and cannot be read does not stay for that."""
+    """Content that cannot be read is overwritten."""
     api = Api({"metadata": {"resourceVersion": "7"}, "binaryData": {PACKED: "no base64!"}})
     each = keeper(api)
     each.accepted(CONTENT)
@@ -158,7 +158,7 @@ async def test_garbage_is_replaced() -> None:
 
 
 async def test_a_standby_writes_nothing_until_it_leads() -> None:
-    """Then it keeps what it has accepted."""
+    """A standby writes its accepted registry when it begins to lead."""
     api, leads = Api(), [False]
     each = Keeper(cast("Client", api), HastyClock(), "ops", "default", lambda: leads[0])
     each.accepted(CONTENT)
@@ -171,7 +171,7 @@ async def test_a_standby_writes_nothing_until_it_leads() -> None:
 
 
 async def test_a_failure_is_said_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    """The rule that is missing is named; a conflict is read anew."""
+    """A missing RBAC rule is logged once; the write is retried after a 403 and after a conflict."""
     caplog.set_level(logging.INFO)
     api = Api()
     api.errors = [Forbidden(403), Forbidden(403), Conflict(409)]
@@ -185,7 +185,7 @@ async def test_a_failure_is_said_once_and_tried_again(caplog: pytest.LogCaptureF
 
 
 async def test_what_is_kept_says_whose_it_is_and_when_it_was_accepted() -> None:
-    """In labels and annotations, without a version where it is new."""
+    """Labels name the owner and an annotation the time; a new ConfigMap has no resourceVersion."""
     api = Api()
     each = keeper(api)
     each.accepted(CONTENT)
@@ -200,7 +200,7 @@ async def test_what_is_kept_says_whose_it_is_and_when_it_was_accepted() -> None:
 
 
 async def test_a_withheld_removal_is_noted_and_taken_back() -> None:
-    """The registry stays as it was accepted, with its time; a hub that knows of none yet leaves the note alone."""
+    """``withhold`` changes only its annotation; a Keeper that was not told keeps the present one."""
     api = Api()
     first = keeper(api)
     first.accepted(CONTENT)
@@ -230,7 +230,7 @@ async def test_a_withheld_removal_is_noted_and_taken_back() -> None:
     ("error", "found"), [(NotFound(404), False), (Forbidden(403), False), (ClusterUnreachable("x"), True)]
 )
 async def test_what_was_withheld_counts_where_it_cannot_be_told(error: Exception, *, found: bool) -> None:
-    """Where nothing may be read nothing was kept; an API that is away may hide something."""
+    """Without the ConfigMap or the right to read it, nothing was withheld; on other errors, assume so."""
     api = Api()
     api.away = error
     assert await withheld(cast("Client", api), "ops", "default") is found
@@ -238,14 +238,14 @@ async def test_what_was_withheld_counts_where_it_cannot_be_told(error: Exception
 
 @pytest.mark.parametrize(("size", "key"), [(LEGIBLE, "data"), (LEGIBLE + 1, "binaryData")])
 def test_up_to_half_a_megabyte_stays_legible(size: int, key: str) -> None:
-    """What is longer is compressed."""
+    """Content of up to LEGIBLE bytes is stored as text, longer content is compressed."""
     body = packed(b"#" * size)
     assert body is not None
     assert set(body) == {key}
 
 
 def test_what_fits_when_compressed_is_kept() -> None:
-    """A ConfigMap takes a megabyte and no more."""
+    """Content is kept if it has at most ROOM bytes after compression."""
     noise = random.Random(1).randbytes(ROOM)
     over = len(gzip.compress(noise, mtime=0)) - ROOM
     assert over > 0
@@ -254,7 +254,7 @@ def test_what_fits_when_compressed_is_kept() -> None:
 
 
 async def test_a_registry_that_is_too_large_is_said_and_not_kept(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is written, and nothing is tried again."""
+    """A registry that is too large is logged, and never written."""
     api = Api()
     each = keeper(api)
     each.accepted(random.Random(1).randbytes(ROOM + 1000))
@@ -268,7 +268,7 @@ async def test_a_registry_that_is_too_large_is_said_and_not_kept(caplog: pytest.
 
 
 async def test_a_process_that_leads_no_more_writes_nothing() -> None:
-    """It asks right before the write."""
+    """Leadership is checked again right before the write."""
     api, answers = Api(), [True, False]
     each = Keeper(cast("Client", api), HastyClock(), "ops", "default", lambda: answers.pop(0) if answers else False)
     each.accepted(CONTENT)
@@ -280,7 +280,7 @@ REGISTRY = b"version: 1\nowner: default\nclusters: []\n"
 
 
 async def kept(content: bytes, owner: str, tmp_path: Any, file: bytes = b"clusters: [") -> tuple[Any, str]:
-    """What stands in for a file, of what is kept for an owner."""
+    """The result of ``stand_in`` for a rejected file, with this content kept for the owner."""
     (tmp_path / "clusters.yaml").write_bytes(file)
     body = packed(content)
     assert body is not None
@@ -289,7 +289,7 @@ async def kept(content: bytes, owner: str, tmp_path: Any, file: bytes = b"cluste
 
 
 async def test_the_last_accepted_registry_stands_in(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """It is told with the time it is of."""
+    """The kept registry is used, and the log names the time at which it was accepted."""
     loaded, at = await kept(REGISTRY, "default", tmp_path)
     assert (loaded.registry.owner, loaded.content, at) == ("default", b"", "2026-01-01T00:00:00Z")
     assert "the registry is rejected: the one accepted at 2026-01-01T00:00:00Z is in force" in caplog.text
@@ -306,7 +306,7 @@ async def test_the_last_accepted_registry_stands_in(tmp_path: Any, caplog: pytes
 async def test_what_is_kept_of_another_owner_or_broken_does_not_stand_in(
     content: bytes, owner: str, file: bytes, says: str, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The owner that the rejected file names counts more than the one that is known otherwise."""
+    """The owner in the rejected file takes precedence; other owners and invalid content are not used."""
     assert await kept(content, owner, tmp_path, file) == (None, "")
     assert says in caplog.text
 
@@ -315,7 +315,7 @@ async def test_what_is_kept_of_another_owner_or_broken_does_not_stand_in(
 async def test_without_an_answer_nothing_stands_in(
     error: Exception, says: str, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where nothing was kept there is nothing to say."""
+    """If nothing is kept, nothing is logged; if the API does not answer, the log says so."""
     api = Api()
     api.away = error
     assert await stand_in(cast("Client", api), "ops", str(tmp_path / "none"), "default") == (None, "")

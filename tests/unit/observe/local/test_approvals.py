@@ -1,4 +1,4 @@
-"""Approvals: what is kept, for how long, and what counts for nothing."""
+"""Approvals: what the ConfigMap holds, when they expire, and which entries are ignored."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NOW = 1_800_000_000.0
 
 
 def approval(seconds: float = GOOD_FOR) -> Approval:
-    """An approval that ends so many seconds from NOW."""
+    """An approval that ends this many seconds after NOW."""
     return Approval("service", "edge/payments", "me@here", datetime.fromtimestamp(NOW + seconds, UTC))
 
 
 def following() -> tuple[Approvals, ManualClock, list[frozenset[str]]]:
-    """Approvals, their clock, and what was valid at each change."""
+    """Approvals, their clock, and the valid hashes at each change."""
     clock, heard = ManualClock(wall_time=NOW), list[frozenset[str]]()
     client: Client = None  # type: ignore[assignment]  # nothing is asked here
     found = Approvals(client, clock, "default", "default", lambda: heard.append(found.valid()))
@@ -38,7 +38,7 @@ def holding(*names: str, seconds: float = GOOD_FOR) -> ConfigMap:
 
 
 def test_an_entry_says_what_for_by_whom_and_until_when() -> None:
-    """The ConfigMap is read by people as well."""
+    """An entry is readable JSON with kind, target, operator and expiry."""
     data = merged({}, "abcdef012345", approval(), NOW)
     assert json.loads(data["abcdef012345"]) == {
         "kind": "service",
@@ -49,7 +49,7 @@ def test_an_entry_says_what_for_by_whom_and_until_when() -> None:
 
 
 def test_merging_drops_what_has_expired_and_keeps_what_it_does_not_understand() -> None:
-    """Entries of others stay; so does what a later version may have put there."""
+    """Expired entries are dropped; valid ones and those that cannot be read stay."""
     data = merged(merged({"note": "keep me"}, "old", approval(-1), NOW), "young", approval(), NOW)
     assert sorted(merged(data, "new", approval(), NOW)) == ["new", "note", "young"]
 
@@ -67,7 +67,7 @@ def test_merging_drops_what_has_expired_and_keeps_what_it_does_not_understand() 
     ],
 )
 def test_what_is_not_readable_approves_nothing(text: str) -> None:
-    """An entry without a moment at which it ends is none."""
+    """An entry that cannot be read, or lacks a valid expiry with a time zone, is ignored."""
     assert read({"abcdef012345": text}) == {}
 
 
@@ -81,12 +81,12 @@ def test_what_is_not_readable_approves_nothing(text: str) -> None:
     ],
 )
 def test_what_is_approved_is_a_service_a_cluster_or_the_registry(text: str, what: tuple[str, str]) -> None:
-    """The three forms of the command line."""
+    """The command line accepts ``registry``, ``cluster/NAME`` and ``NAMESPACE/SERVICE``."""
     assert subject(text) == what
 
 
 def test_an_approval_ends_by_itself() -> None:
-    """At its last second it counts, after it no more."""
+    """An approval is no longer valid once its time has come."""
     found, clock, _ = following()
     found.upsert(None, holding("a", "b"), "1")
     assert found.valid() == {"a", "b"}
@@ -95,7 +95,7 @@ def test_an_approval_ends_by_itself() -> None:
 
 
 def test_a_change_is_told_once_and_can_be_acted_on() -> None:
-    """Whoever hears of it finds it valid; the same state again is no news; a deletion is."""
+    """Every change, including a deletion, is reported once, when the new state already applies."""
     found, _, heard = following()
     found.replace({1: holding("a")}, "1")
     found.upsert(1, holding("a"), "2")
@@ -105,7 +105,7 @@ def test_a_change_is_told_once_and_can_be_acted_on() -> None:
 
 
 def test_approvals_outlast_an_api_that_is_away_but_not_a_lost_permission(caplog: pytest.LogCaptureFixture) -> None:
-    """They expire by themselves; a hub that may not read them has none, and says so once."""
+    """Approvals stay valid while the API is unreachable; a 403 revokes them and is logged once."""
     found, _, _ = following()
     found.upsert(1, holding("a"), "1")
     found.failed(ClusterUnreachable("gone"))

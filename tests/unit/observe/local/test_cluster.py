@@ -1,4 +1,4 @@
-"""What is known of our slices, while writes, their echoes and new lists overtake each other."""
+"""The slice store, while writes, their watch events and new lists overtake each other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TARGET = TargetKey("edge", "payments")
 
 @pytest.fixture
 def woken() -> list[TargetKey]:
-    """Targets the store has asked a pass for."""
+    """The targets that the store has reported as changed."""
     return []
 
 
@@ -32,17 +32,17 @@ def published(version: int, *, name: str = "payments-1", uid: str = "u1") -> Sli
 
 
 def key(value: Slice) -> ObjectKey:
-    """Its key."""
+    """The key of a slice."""
     return ObjectKey(value.namespace, value.name)
 
 
 def known(store: SliceStore) -> dict[str, str]:
-    """Name and version of what is known of the target."""
-    return {name: each.resource_version for name, each in store.of(TARGET).items()}
+    """Name -> resourceVersion of the stored slices of the target."""
+    return {name: slice_.resource_version for name, slice_ in store.of(TARGET).items()}
 
 
 def test_slice_written_while_a_list_is_read_stays(store: SliceStore) -> None:
-    """A list that was taken before a write does not know of it."""
+    """A list that was taken before our write does not remove the written slice."""
     store.wrote(published(105))
 
     store.replace({}, "104")
@@ -51,7 +51,7 @@ def test_slice_written_while_a_list_is_read_stays(store: SliceStore) -> None:
 
 
 def test_slice_deleted_while_a_list_is_read_stays_away(store: SliceStore) -> None:
-    """A list that was taken before a deletion still has the slice."""
+    """A list that was taken before our deletion does not bring the slice back."""
     old = published(101)
     store.wrote(old)
     store.deleted(old)
@@ -62,7 +62,7 @@ def test_slice_deleted_while_a_list_is_read_stays_away(store: SliceStore) -> Non
 
 
 def test_answer_older_than_the_list_changes_nothing(store: SliceStore) -> None:
-    """Somebody changed the slice after our write, and a list said so before the write was answered."""
+    """The answer to a write does not replace a newer state from a list."""
     store.upsert(key(published(101)), published(101), "101")
     with store.writing(key(published(101))):
         store.replace({key(published(106)): published(106)}, "107")
@@ -72,7 +72,7 @@ def test_answer_older_than_the_list_changes_nothing(store: SliceStore) -> None:
 
 
 def test_slice_deleted_by_others_before_the_answer_is_not_there(store: SliceStore) -> None:
-    """Our write was answered after a list that has the slice no more."""
+    """The answer to a write does not bring back a slice that a newer list lacks."""
     store.upsert(key(published(101)), published(101), "101")
     with store.writing(key(published(101))):
         store.replace({}, "107")
@@ -82,7 +82,7 @@ def test_slice_deleted_by_others_before_the_answer_is_not_there(store: SliceStor
 
 
 def test_event_held_back_for_a_write_is_dropped_after_a_list(store: SliceStore) -> None:
-    """What a list has overtaken does not bring a deleted slice back."""
+    """A deferred event that is older than the last list does not bring a slice back."""
     changed = published(105)
     with store.writing(key(changed)):
         assert store.defers(key(changed), lambda: store.upsert(key(changed), changed, "105"))
@@ -92,7 +92,7 @@ def test_event_held_back_for_a_write_is_dropped_after_a_list(store: SliceStore) 
 
 
 def test_deletion_held_back_for_a_write_is_dropped_after_a_list(store: SliceStore) -> None:
-    """Our label went and came back meanwhile: the list has the slice."""
+    """A deferred deletion that is older than the last list does not remove a slice."""
     old = published(101)
     store.upsert(key(old), old, "101")
     with store.writing(key(old)):
@@ -104,7 +104,7 @@ def test_deletion_held_back_for_a_write_is_dropped_after_a_list(store: SliceStor
 
 @pytest.mark.parametrize("listed", ["100", "105"], ids=["told by the watch", "told by a list"])
 def test_write_that_changes_nothing_is_entered(store: SliceStore, listed: str) -> None:
-    """Where a webhook undoes it the version stays; the slice counts as written, else it would be for ever."""
+    """A write that a webhook undid is stored as sent although the version is unchanged, so it is not repeated."""
     there = published(101)
     store.upsert(key(there), there, "101")
     store.replace({key(there): there}, listed)
@@ -116,10 +116,10 @@ def test_write_that_changes_nothing_is_entered(store: SliceStore, listed: str) -
 
 
 def test_deletions_are_remembered_until_they_are_told(store: SliceStore) -> None:
-    """Neither order of an answer and its echo leaves anything behind."""
+    """A deletion is remembered only until the watch or a list confirms it."""
     first, second, third = (published(101, name=f"s{n}", uid=f"u{n}") for n in range(3))
-    for each in (first, second, third):
-        store.wrote(each)
+    for slice_ in (first, second, third):
+        store.wrote(slice_)
     store.deleted(first)
     store.delete(key(first), first, "104")
     store.delete(key(second), second, "105")
@@ -131,7 +131,7 @@ def test_deletions_are_remembered_until_they_are_told(store: SliceStore) -> None
 
 
 def test_restored_etcd_is_believed(store: SliceStore, woken: list[TargetKey]) -> None:
-    """After a restore from a backup what was written since is gone, whatever its version says."""
+    """A list that is older than the last event, as after a restore, replaces everything."""
     store.wrote(published(900))
     assert store.knows(key(published(900)), "900")
     woken.clear()
@@ -145,7 +145,7 @@ def test_restored_etcd_is_believed(store: SliceStore, woken: list[TargetKey]) ->
 
 
 def test_state_of_a_restored_etcd_is_another_one(store: SliceStore) -> None:
-    """A state is known by its version, but not by that of a list that lies before what the watch has brought."""
+    """``in_state`` returns a slice of the same version, unless the list is older than the last event."""
     store.upsert(key(published(300)), published(300), "300")
     assert store.in_state(key(published(300)), "300", "320") == published(300)
     assert store.in_state(key(published(300)), "310", "320") is None
@@ -168,7 +168,7 @@ def test_state_of_a_restored_etcd_is_another_one(store: SliceStore) -> None:
 def test_reading_again_never_goes_back(
     store: SliceStore, during: int | None, read: int | None, after: dict[str, str]
 ) -> None:
-    """What the watch brings while a slice is read again is newer than the answer, or is in it."""
+    """The result of a GET does not replace a newer state from the watch."""
     before = published(101)
     store.upsert(key(before), before, "101")
     before_read = store.reading(key(before))
@@ -181,7 +181,7 @@ def test_reading_again_never_goes_back(
 
 
 def test_slice_that_is_deleted_while_it_is_read_again_stays_away(store: SliceStore) -> None:
-    """The watch was faster: nothing would come any more to take it away."""
+    """A GET does not bring back a slice whose deletion the watch reported meanwhile."""
     old, read = published(101), published(105)
     store.upsert(key(old), old, "101")
     before = store.reading(key(old))
@@ -194,7 +194,7 @@ def test_slice_that_is_deleted_while_it_is_read_again_stays_away(store: SliceSto
 
 
 def test_slice_of_a_restored_server_is_read_again(store: SliceStore) -> None:
-    """Its versions lie before those that were seen: that says nothing about whether it exists."""
+    """The result of a GET is stored even if its version is lower than versions seen before."""
     other = published(1000, name="other", uid="u2")
     store.replace({key(other): other}, "1000")
     made = published(601)
@@ -205,7 +205,7 @@ def test_slice_of_a_restored_server_is_read_again(store: SliceStore) -> None:
 
 
 def test_slice_that_a_finalizer_holds_is_read_again(store: SliceStore) -> None:
-    """This process deleted it and forgot it; it is there all the same, and has its name."""
+    """A slice that this process deleted but a finalizer keeps is stored by a GET."""
     old, held, other = published(101), published(105), published(106, name="other", uid="u2")
     store.upsert(key(old), old, "101")
     store.deleted(old)
@@ -226,7 +226,7 @@ def full(version: int) -> Slice:
 
 
 class Rights:
-    """Whether the target is ours to write."""
+    """Says whether the slices of the target are kept whole."""
 
     ours = False
 
@@ -235,7 +235,7 @@ class Rights:
 
 
 def test_of_others_slices_only_numbers_are_kept() -> None:
-    """How many endpoints there are under which conditions; whoever asks for an address of one fails."""
+    """Thin slices keep number and conditions of their endpoints; reading an address raises IndexError."""
     rights = Rights()
     store = SliceStore(lambda _: None, rights.whole)
     value = full(101)
@@ -243,14 +243,16 @@ def test_of_others_slices_only_numbers_are_kept() -> None:
 
     [found] = store.of(TARGET).values()
 
-    assert [each.conditions for each in found.endpoints] == [each.conditions for each in value.endpoints]
+    assert [endpoint.conditions for endpoint in found.endpoints] == [
+        endpoint.conditions for endpoint in value.endpoints
+    ]
     assert (found.labels, found.annotations, store.thin(TARGET)) == (value.labels, value.annotations, [key(value)])
     with pytest.raises(IndexError):
         _ = found.endpoints[0].address
 
 
 def test_a_slice_that_becomes_ours_is_thin_until_it_is_read_again() -> None:
-    """Its content is not guessed: it is asked for."""
+    """A thin slice stays thin until a GET, even if it is to be kept whole."""
     rights = Rights()
     store = SliceStore(lambda _: None, rights.whole)
     value = full(101)
@@ -264,14 +266,14 @@ def test_a_slice_that_becomes_ours_is_thin_until_it_is_read_again() -> None:
 
 
 def test_what_is_ours_no_more_is_thinned_out() -> None:
-    """Also what we wrote ourselves; nothing is done where every target is everybody's."""
+    """``thin_out`` makes slices thin that are no longer ours; without ``whole`` it does nothing."""
     rights = Rights()
     rights.ours = True
     store, every = SliceStore(lambda _: None, rights.whole), SliceStore(lambda _: None)
-    for each in (store, every):
-        each.wrote(full(101))
-        each.thin_out()
-        assert each.thin(TARGET) == []
+    for one in (store, every):
+        one.wrote(full(101))
+        one.thin_out()
+        assert one.thin(TARGET) == []
     rights.ours = False
 
     store.thin_out()
@@ -281,7 +283,7 @@ def test_what_is_ours_no_more_is_thinned_out() -> None:
 
 
 def test_a_thin_slice_that_is_written_or_gone_is_not_thin() -> None:
-    """Whichever way it comes to an end."""
+    """A slice is no longer thin after it was deleted, is missing in a list, or was written."""
     rights = Rights()
     store = SliceStore(lambda _: None, rights.whole)
     store.upsert(key(full(101)), full(101), "101")
@@ -297,7 +299,7 @@ def test_a_thin_slice_that_is_written_or_gone_is_not_thin() -> None:
 
 
 def test_a_page_of_a_list_is_thinned_before_the_next_one_is_read() -> None:
-    """What became ours between the page and the end of the list has to be read again, too."""
+    """A slice of a thinned page is thin even if its target became ours before the end of the list."""
     rights = Rights()
     store = SliceStore(lambda _: None, rights.whole)
     value = full(101)
@@ -311,7 +313,7 @@ def test_a_page_of_a_list_is_thinned_before_the_next_one_is_read() -> None:
 
 
 def test_equal_endpoints_of_two_slices_are_one_object(store: SliceStore) -> None:
-    """Also after all nodes were replaced, again and again."""
+    """Slices share equal endpoints, even after all endpoints were replaced many times."""
     for version in range(200, 800):
         for name in ("payments-1", "payments-2"):
             endpoints = [build.endpoint(f"10.{version >> 8}.{version & 255}.{number}") for number in range(1, 21)]

@@ -1,4 +1,4 @@
-"""The hub cluster as the hub follows and writes it, against a simulated API server."""
+"""Following and writing the hub cluster, against a simulated API server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def sim() -> AsyncIterator[SimulatedCluster]:
 
 @pytest.fixture
 async def client(sim: SimulatedCluster) -> AsyncIterator[Client]:
-    """A client of it."""
+    """A client of the simulated cluster."""
     pool = LookupPool()
     access = parse_kubeconfig(sim.kubeconfig().encode(), origin="a test", policy=KubeconfigPolicy(), context=None)
     async with Client(Credentials(access, SystemClock()), pool) as made:
@@ -50,10 +50,10 @@ async def client(sim: SimulatedCluster) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def following(client: Client, **more: Any) -> AsyncIterator[LocalCluster]:
-    """The hub cluster of the owner ``default``, followed."""
+    """A LocalCluster of owner ``default`` that runs and is synced."""
     hub = LocalCluster(client, SystemClock(), ("default",), more.pop("on_change", lambda _: None), **more)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each()) for each in (hub.follow_services, hub.follow_slices)]
+        tasks = [group.create_task(follow()) for follow in (hub.follow_services, hub.follow_slices)]
         try:
             async with asyncio.timeout(20):
                 await hub.wait_synced()
@@ -71,12 +71,12 @@ def ours(name: str, owner: str = "default", namespace: str = "edge") -> dict[str
 
 
 def names(hub: LocalCluster) -> list[str]:
-    """Of the slices that are known."""
-    return sorted(each.name for each in hub.slices.values())
+    """The names of the stored slices."""
+    return sorted(slice_.name for slice_ in hub.slices.values())
 
 
 async def test_both_pictures_are_known_before_it_is_synced(sim: SimulatedCluster, client: Client) -> None:
-    """All Services; of the slices those of our owner."""
+    """Once synced, all Services are known, and the slices of our owner only."""
     sim.put(ours("a"))
     sim.put(ours("b", owner="another"))
     hub = LocalCluster(client, SystemClock(), ("default",), lambda _: None)
@@ -90,7 +90,7 @@ async def test_both_pictures_are_known_before_it_is_synced(sim: SimulatedCluster
 
 
 async def test_only_the_namespaces_that_are_named_are_followed(sim: SimulatedCluster, client: Client) -> None:
-    """Nothing is asked of the others, and the tasks say which is which."""
+    """With ``namespaces``, only these are followed, and the names of the tasks contain them."""
     sim.put(ours("a"))
     sim.put(ours("b", namespace="other"))
     async with following(client, namespaces=("edge",)) as hub:
@@ -102,13 +102,13 @@ async def test_only_the_namespaces_that_are_named_are_followed(sim: SimulatedClu
 
 
 async def test_tasks_that_follow_everything_name_no_namespace(client: Client) -> None:
-    """Their names are in logs."""
+    """The names of tasks that follow all namespaces, which appear in logs, contain no namespace."""
     async with following(client):
         assert "services of the hub cluster" in {task.get_name() for task in asyncio.all_tasks()}
 
 
 async def test_slices_of_new_owners_are_followed_from_then_on(sim: SimulatedCluster, client: Client) -> None:
-    """The same owners again restart nothing."""
+    """New owners start a new list; the same owners again do not."""
     sim.put(ours("a"))
     sim.put(ours("b", owner="another"))
     async with following(client) as hub:
@@ -121,7 +121,7 @@ async def test_slices_of_new_owners_are_followed_from_then_on(sim: SimulatedClus
 
 
 async def test_changes_wake_their_target(sim: SimulatedCluster, client: Client) -> None:
-    """Of Services and of slices."""
+    """Changes of slices and of Services wake their target."""
     woken: list[TargetKey] = []
     async with following(client, on_change=woken.append):
         woken.clear()
@@ -133,7 +133,7 @@ async def test_changes_wake_their_target(sim: SimulatedCluster, client: Client) 
 
 
 async def test_what_is_written_is_known_at_once(sim: SimulatedCluster, client: Client) -> None:
-    """Under the identity the server gave it; the next write goes by it, and deletes just that state."""
+    """A write is stored with the resourceVersion of the answer, which the next update or delete must have."""
     admitted: list[TargetKey] = []
     async with following(client, admit=admitted.append) as hub:
         await hub.create(ONE, 5.0)
@@ -157,7 +157,7 @@ async def test_what_is_written_is_known_at_once(sim: SimulatedCluster, client: C
 
 
 async def test_a_write_that_is_not_admitted_is_not_sent(sim: SimulatedCluster, client: Client) -> None:
-    """The right to write is asked for when the request is about to go out."""
+    """If ``admit`` raises, the write is not sent."""
 
     def refuse(_: TargetKey) -> None:
         raise ClusterUnreachable("not any more")
@@ -173,13 +173,13 @@ async def test_a_write_that_is_not_admitted_is_not_sent(sim: SimulatedCluster, c
 async def test_a_server_without_protobuf_gets_json(
     sim: SimulatedCluster, client: Client, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From the first refusal on, which is no failure."""
+    """After the first 406 or 415 writes are JSON; that is logged once and is not an error."""
     caplog.set_level(logging.INFO)
     async with following(client) as hub:
         sim.fail_next(status=code, verb="create", resource="endpointslices")
         await hub.create(ONE, 5.0)
         await hub.create(build.slice("s-1", build.endpoints(1), resource_version=""), 5.0)
-        assert sorted(each["metadata"]["name"] for each in sim.slices.list()) == ["s-0", "s-1"]
+        assert sorted(stored["metadata"]["name"] for stored in sim.slices.list()) == ["s-0", "s-1"]
         assert caplog.text.count("does not take protobuf: writing JSON") == 1
         sim.fail_next(status=code, verb="create", resource="endpointslices")
         with pytest.raises(Exception, match=str(code)):
@@ -187,7 +187,7 @@ async def test_a_server_without_protobuf_gets_json(
 
 
 async def test_another_refusal_is_the_callers(sim: SimulatedCluster, client: Client) -> None:
-    """And nothing is known of the slice."""
+    """Other errors are raised, and nothing is stored."""
     async with following(client) as hub:
         sim.forbid("create", "endpointslices")
         with pytest.raises(Forbidden):
@@ -198,7 +198,7 @@ async def test_another_refusal_is_the_callers(sim: SimulatedCluster, client: Cli
 
 
 async def test_reading_again_enters_what_is_there(sim: SimulatedCluster, client: Client) -> None:
-    """A slice that is gone, or another owner's, is none of ours; the caller sees it all the same."""
+    """``reread`` returns every slice, but stores only those of our owner."""
     hub = LocalCluster(client, SystemClock(), ("default",), lambda _: None)
     sim.put(ours("a"))
     sim.put(ours("b", owner="another"))
@@ -206,7 +206,7 @@ async def test_reading_again_enters_what_is_there(sim: SimulatedCluster, client:
     foreign["metadata"]["labels"] |= {LABEL_MANAGED_BY: "somebody", LABEL_OWNER: "default"}
     sim.put(foreign)
     found = [await hub.reread(ObjectKey("edge", name), 5.0) for name in "abcd"]
-    assert [each.name if each is not None else None for each in found] == ["a", "b", "c", None]
+    assert [slice_.name if slice_ is not None else None for slice_ in found] == ["a", "b", "c", None]
     assert names(hub) == ["a"]
     sim.slices.delete("a", namespace="edge")
     assert await hub.reread(ObjectKey("edge", "a"), 5.0) is None
@@ -214,10 +214,10 @@ async def test_reading_again_enters_what_is_there(sim: SimulatedCluster, client:
 
 
 async def test_what_cannot_be_followed_is_the_error(sim: SimulatedCluster, client: Client) -> None:
-    """With the rule that is missing; it ends with the right."""
+    """``error`` names the missing RBAC rule until the permission is granted."""
     sim.forbid("*", "endpointslices")
     hub = LocalCluster(client, SystemClock(), ("default",), lambda _: None)
-    tasks = [asyncio.create_task(each()) for each in (hub.follow_services, hub.follow_slices)]
+    tasks = [asyncio.create_task(follow()) for follow in (hub.follow_services, hub.follow_slices)]
     await until(lambda: hub.heard)
     assert not hub.synced
     assert hub.error.startswith("403: the hub's account lacks the rule «endpointslices.discovery.k8s.io: ")
@@ -232,7 +232,7 @@ REFUSED: Callable[[], Forbidden] = lambda: Forbidden(403, "Forbidden", "no")  # 
 
 
 def test_a_follower_warns_once_of_each_kind_of_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """A missing rule is believed at the third refusal; that all is well again is said where it was warned."""
+    """A 403 is logged at the third time, other errors at once; recovery is logged only after a warning."""
     caplog.set_level(logging.INFO)
     follower = Follower("Services", "services: list", "edge")
     assert (follower.heard, follower.error) == (False, "")
@@ -253,7 +253,7 @@ def test_a_follower_warns_once_of_each_kind_of_failure(caplog: pytest.LogCapture
 
 
 def test_a_follower_has_heard_a_failure() -> None:
-    """An answer of any kind: what is wrong is known from then on."""
+    """A failure counts as heard, and sets ``error`` at once."""
     follower = Follower("Services", "services: list")
     follower.failed(REFUSED())
     assert follower.heard

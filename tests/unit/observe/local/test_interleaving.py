@@ -1,4 +1,4 @@
-"""However answers, events and lists overtake each other: in the end the store has what the API server has."""
+"""In whatever order answers, events and lists arrive, the store ends with the state of the API server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEPS = 2 * ("others_write", "hear", "list_slices", "enter_list") + ("send", "an
 
 
 class World:
-    """An API server with one slice at most, and a store that is told of it late."""
+    """An API server with at most one slice, and a store that learns of changes late."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -35,11 +35,11 @@ class World:
 
     @property
     def ours(self) -> Slice | None:
-        """What our selector finds."""
+        """The slice if our selector matches it."""
         return self.stored if self.labelled else None
 
     def commit(self, value: Slice | None, *, labelled: bool = True) -> Slice | None:
-        """A write is carried out; None deletes."""
+        """Carry out a write; None = a deletion."""
         self.version += 1
         new = value and msgspec.structs.replace(value, resource_version=str(self.version))
         if (labelled and new is not None) or self.labelled:
@@ -54,7 +54,7 @@ class World:
         return msgspec.structs.replace(build.slice(KEY.name), uid=f"u{self.uids}")
 
     def others_write(self) -> None:
-        """Create it, delete it, change it, or take our label off or back on."""
+        """Let another client create, delete or change the slice, or remove or add our label."""
         if self.stored is None:
             self.commit(self.made())
         else:
@@ -62,7 +62,7 @@ class World:
             self.commit(self.stored if kept else None, labelled=self.chance.random() < 0.6)
 
     def hear(self) -> None:
-        """The watch brings an event, unless a list is under way instead."""
+        """Let the watch deliver an event, unless a list is under way."""
         if self.listing is not None or self.heard == len(self.history):
             return
         event = self.history[self.heard]
@@ -75,7 +75,7 @@ class World:
             (self.store.upsert if ours else self.store.delete)(KEY, value, str(version))
 
     def send(self) -> None:
-        """The hub creates or changes what it knows; the answer is on its way."""
+        """Let the hub create or change the slice that it knows; the answer arrives later."""
         if self.sent is not None or self.reading is not None:
             return
         known = self.store.get(KEY)
@@ -87,7 +87,7 @@ class World:
         self.sent = under_way, self.commit(known or self.made()) if done else None
 
     def answer(self) -> None:
-        """The answer arrives, or is lost; after a conflict the slice is read again."""
+        """Let the answer arrive or get lost; after a conflict the slice is read again."""
         if self.sent is None:
             return
         under_way, written = self.sent
@@ -100,26 +100,26 @@ class World:
             self.reading = self.store.reading(KEY), self.ours
 
     def read(self) -> None:
-        """What was read arrives."""
+        """Let the result of a GET arrive."""
         if self.reading is not None:
             before, value = self.reading
             self.reading = None
             self.store.read(KEY, value, before)
 
     def list_slices(self) -> None:
-        """The watch has ended: all is listed."""
+        """Begin a list, because the watch has ended."""
         if self.listing is None and self.chance.random() < 0.5:
             self.listing = {KEY: self.ours} if self.ours is not None else {}, self.version, len(self.history)
 
     def enter_list(self) -> None:
-        """The list arrives, and the watch goes on from there."""
+        """Let the list arrive; the watch continues from its version."""
         if self.listing is not None:
             found, version, self.heard = self.listing
             self.listing = None
             self.store.replace(self.store.lean(found), str(version))
 
     def settle(self) -> None:
-        """Everything under way arrives."""
+        """Let everything under way arrive."""
         for step in (self.answer, self.read, self.enter_list):
             step()
         while self.heard < len(self.history):
@@ -127,7 +127,7 @@ class World:
 
 
 def test_the_store_ends_with_what_the_api_server_has() -> None:
-    """Whatever comes first."""
+    """After any sequence of steps the store has what the API server has."""
     for seed in range(5000):
         world = World(seed)
         for step in world.chance.choices(STEPS, k=20):

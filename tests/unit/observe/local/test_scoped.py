@@ -1,4 +1,4 @@
-"""Several namespaces look like one store, and what one of them says means nothing for another."""
+"""The stores of several namespaces act as one store, and do not affect each other."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Stores = tuple[SliceStores, SliceStore, SliceStore]
 
 @pytest.fixture
 def woken() -> list[TargetKey]:
-    """Targets that are to be looked at."""
+    """The targets that the stores have reported as changed."""
     return []
 
 
 @pytest.fixture
 def stores(woken: list[TargetKey]) -> Stores:
-    """All of them, and those of edge and shop."""
+    """The combined store, and those of edge and shop."""
     edge, shop, elsewhere = (SliceStore(woken.append) for _ in range(3))
     return SliceStores({"edge": edge, "shop": shop}, elsewhere), edge, shop
 
@@ -34,12 +34,12 @@ def published(namespace: str, version: int) -> Slice:
 
 
 def key(value: Slice) -> ObjectKey:
-    """Its key."""
+    """The key of a slice."""
     return ObjectKey(value.namespace, value.name)
 
 
 def test_picture_is_complete_once_every_namespace_was_listed(stores: Stores) -> None:
-    """One that has not answered yet is unknown, and so is the whole."""
+    """The number of lists is that of the namespace with the fewest."""
     both, edge, shop = stores
     edge.replace({}, "100")
     edge.replace({}, "101")
@@ -49,14 +49,14 @@ def test_picture_is_complete_once_every_namespace_was_listed(stores: Stores) -> 
 
 
 def test_list_of_one_namespace_leaves_the_others(stores: Stores, woken: list[TargetKey]) -> None:
-    """Slices of another namespace are not gone because a list lacks them, nor old because it is newer."""
+    """A list of one namespace does not remove slices of another, nor make their versions old."""
     both, edge, shop = stores
     first, second = published("edge", 90), published("shop", 91)
     edge.replace({key(first): first}, "95")
     shop.replace({}, "200")
     edge.upsert(key(first), msgspec.structs.replace(first, resource_version="150"), "150")
     shop.upsert(key(second), msgspec.structs.replace(second, resource_version="201"), "201")
-    assert {each.namespace: each.resource_version for each in both.values()} == {"edge": "150", "shop": "201"}
+    assert {slice_.namespace: slice_.resource_version for slice_ in both.values()} == {"edge": "150", "shop": "201"}
     assert sorted(both.targets()) == [EDGE, SHOP]
     assert dict(both.items()).keys() == {key(first), key(second)}
     assert key(first) in both
@@ -64,7 +64,7 @@ def test_list_of_one_namespace_leaves_the_others(stores: Stores, woken: list[Tar
 
 
 def test_writes_are_entered_where_they_belong(stores: Stores) -> None:
-    """What this process wrote, deleted and read again is known at once, in its namespace."""
+    """Writes, deletions and reads go to the store of their namespace."""
     both, edge, shop = stores
     edge.replace({}, "100")
     shop.replace({}, "100")
@@ -84,7 +84,7 @@ def test_writes_are_entered_where_they_belong(stores: Stores) -> None:
 
 
 def test_other_namespaces_look_empty(stores: Stores) -> None:
-    """Nothing is known of them, and nothing of them is told."""
+    """Slices of other namespaces are unknown, even if they are written."""
     both, edge, shop = stores
     edge.replace({}, "100")
     shop.replace({}, "100")
@@ -97,7 +97,7 @@ def test_other_namespaces_look_empty(stores: Stores) -> None:
 
 
 def test_services_are_found_in_their_namespace(woken: list[TargetKey]) -> None:
-    """A list of one namespace says nothing of another one's Services."""
+    """A Service is found in its own namespace; a list of another namespace does not affect it."""
     edge, shop = ServiceStore(woken.append), ServiceStore(woken.append)
     both = ServiceStores({"edge": edge, "shop": shop})
     found: Service = build.service(namespace="shop")

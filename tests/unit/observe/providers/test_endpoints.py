@@ -144,7 +144,7 @@ async def test_a_watch_that_fails_after_each_snapshot_is_started_ever_less_often
     async with bench.running() as watch:
         await asyncio.sleep(500)
         assert watch.snapshot == AB
-    said = [each for each in caplog.records if each.levelname == "WARNING"]
+    said = [record for record in caplog.records if record.levelname == "WARNING"]
     assert len(said) == watch.failures == len(started)
     waits = [later - earlier - 0.5 for earlier, later in pairwise(started)]
     waits[8] -= 120.5

@@ -88,13 +88,13 @@ async def test_clusters_do_not_queue_for_shared_that_hangs() -> None:
     bench = Bench(Scripted().type(shared=shared))
     others = [Resolver(f"c{number}", ProviderRef("scripted"), bench.host, lambda: None) for number in range(2, 10)]
     async with bench.running() as first, asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each.run()) for each in others]
-        for each in others:
-            each.update([node("a")])
-        await within(33, asyncio.gather(*(each.settled() for each in (first, *others))))
-        for each in (first, *others):
-            assert each.status.state == "degraded"
-            assert "opening did not end within 30 s" in each.status.error
+        tasks = [group.create_task(other.run()) for other in others]
+        for other in others:
+            other.update([node("a")])
+        await within(33, asyncio.gather(*(resolver.settled() for resolver in (first, *others))))
+        for resolver in (first, *others):
+            assert resolver.status.state == "degraded"
+            assert "opening did not end within 30 s" in resolver.status.error
         assert tries <= 2
         for task in tasks:
             task.cancel()

@@ -183,10 +183,11 @@ async def test_a_plugin_that_always_blocks_gets_no_more_than_three_threads(insta
         good = await hub.resolver("good")
         resolvers = [await hub.resolver("bad", f"c{number}") for number in range(4)]
         await until(lambda: hub.host.loops.suspension("bad") is not None, 60)
-        for each in resolvers:
-            each.update([node("b")])
+        for resolver in resolvers:
+            resolver.update([node("b")])
         await until(
-            lambda: all("suspended because 3 of its threads block" in each.status.error for each in resolvers), 60
+            lambda: all("suspended because 3 of its threads block" in resolver.status.error for resolver in resolvers),
+            60,
         )
         assert len(plugin().calls) == MAX_LEFT
         assert hub.host.loops.blocked("bad") == MAX_LEFT
@@ -260,8 +261,8 @@ async def test_numbers_that_block_are_left_out_of_the_metrics(install: Install) 
     install("bad", blocking(MEASURE, "return {'': 1.0}"))
     install("good", MEASURE)
     async with running() as hub:
-        for each in (await hub.resolver("good"), await hub.resolver("bad")):
-            await within(5, each.settled())
+        for resolver in (await hub.resolver("good"), await hub.resolver("bad")):
+            await within(5, resolver.settled())
         began = time.monotonic()
         await hub.host.measure()
         assert time.monotonic() - began < 2
@@ -296,7 +297,7 @@ async def test_a_watch_that_blocks_keeps_its_snapshot(install: Install) -> None:
         watch = await hub.watch("bad")
         await until(lambda: watch.status.error.startswith("blocked its event loop at "))
         assert watch.snapshot is not None
-        assert [each.name for each in watch.snapshot.endpoints] == ["a"]
+        assert [endpoint.name for endpoint in watch.snapshot.endpoints] == ["a"]
 
 
 FLOOD = GOOD.replace(
@@ -350,8 +351,8 @@ async def test_whoever_holds_the_interpreter_is_named_and_suspended(
     suspension = host.loops.suspension("bad")
     assert suspension is not None
     assert FIRST_SUSPENSION - 10 < (suspension.retry_after or 0) <= FIRST_SUSPENSION
-    for each in (task, watch):
-        each.cancel()
+    for pending in (task, watch):
+        pending.cancel()
     await asyncio.wait([task, watch])
     await host.close()
 

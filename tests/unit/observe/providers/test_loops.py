@@ -134,10 +134,10 @@ async def test_a_loop_that_is_left_ends_its_calls_at_once_and_is_not_heard_again
     running = [loop.start("test", "work", work) for _ in range(3)]
     await asyncio.sleep(0.02)
     loop.leave(partial(ProviderStalled, "blocked"))
-    for each in running:
+    for call in running:
         with pytest.raises(ProviderStalled, match="blocked"):
-            await within(1, each.ended)
-        each.cancel()
+            await within(1, call.ended)
+        call.cancel()
     with pytest.raises(ProviderStalled, match="blocked"):
         loop.start("test", "work", work)
     await asyncio.sleep(0.05)
@@ -186,7 +186,7 @@ async def test_the_newest_state_of_the_cluster_is_what_is_read(loop: PluginLoop)
     running = loop.start("test", "work", work)
     await within(5, first.wait())
     for number in range(1, 4):
-        api.set_slices("prod", "web", *(Slice(f"s{each}", "IPv4", (), ()) for each in range(number)))
+        api.set_slices("prod", "web", *(Slice(f"s{index}", "IPv4", (), ()) for index in range(number)))
         await asyncio.sleep(0.01)
     loop.post(second.set)
     await within(5, running.ended)
@@ -379,7 +379,7 @@ async def test_what_a_provider_does_happens_in_its_own_thread() -> None:
 
     async def resolve(nodes: Any) -> dict[str, Found]:
         threads.add(threading.current_thread().name)
-        return {each.name: Found(("10.0.0.1",)) for each in nodes}
+        return {node.name: Found(("10.0.0.1",)) for node in nodes}
 
     async def enter(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
         threads.add(threading.current_thread().name)

@@ -294,17 +294,17 @@ async def test_a_renewed_credential_counts_for_all_clusters_that_wait_for_it(
     monkeypatch.setenv("SOME_TOKEN", "old-token")
     host = (first := await make(Refused.type(0.0, 0.0, 20.0))).bench.host  # type: ignore[attr-defined]
     others = [Resolver(name, ProviderRef("scripted"), host, anything) for name in ("c2", "c3")]
-    running = [asyncio.create_task(each.run()) for each in others]
+    running = [asyncio.create_task(other.run()) for other in others]
     try:
-        for each in (first, *others):
-            each.update([node("a")])
+        for resolver in (first, *others):
+            resolver.update([node("a")])
             await asyncio.sleep(5)
         await asyncio.sleep(605)
         others[1].changed()
         await asyncio.sleep(5)
         monkeypatch.setenv("SOME_TOKEN", "new-token")
         await asyncio.sleep(60)
-        assert [each.status.state for each in (first, *others)] == ["ready", "ready", "ready"]
+        assert [resolver.status.state for resolver in (first, *others)] == ["ready", "ready", "ready"]
     finally:
         for task in running:
             task.cancel()
@@ -641,7 +641,7 @@ async def test_a_change_told_while_it_is_asked_means_another_pass(make: Make) ->
     address = "10.0.0.1"
 
     async def slow(nodes: Sequence[Node]) -> Any:
-        answer = {each.name: Found((address,)) for each in nodes}
+        answer = {node.name: Found((address,)) for node in nodes}
         await asyncio.sleep(5)
         return answer
 

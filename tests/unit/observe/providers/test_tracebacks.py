@@ -47,7 +47,9 @@ async def ask(provider: Any) -> Resolver:
 
 def log_of(caplog: pytest.LogCaptureFixture) -> str:
     """Everything that was logged, as both formats show it."""
-    return "\n".join(each.format(record) for record in caplog.records for each in (TextFormatter(), JsonFormatter()))
+    return "\n".join(
+        formatter.format(record) for record in caplog.records for formatter in (TextFormatter(), JsonFormatter())
+    )
 
 
 async def test_the_traceback_of_a_defect_shows_places_and_no_secret(

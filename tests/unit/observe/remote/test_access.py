@@ -89,7 +89,7 @@ async def test_a_stamp_changes_with_the_file_and_what_it_leads_to(tmp_path: Path
     (tmp_path / "link").symlink_to("b")
     second = await made.stamp(spec)
     (tmp_path / "b" / "eu").unlink()
-    assert len({repr(each) for each in (first, second, await made.stamp(spec))}) == 3
+    assert len({repr(stamp) for stamp in (first, second, await made.stamp(spec))}) == 3
 
 
 async def test_a_secret_is_stamped_by_whoever_watches_it() -> None:

@@ -55,7 +55,7 @@ def cluster(name: str = "eu", path: str = "", **more: Any) -> ClusterSpec:
 def registry(*clusters: ClusterSpec, **more: Any) -> Registry:
     """A registry of clusters alone."""
     targets: dict[TargetKey, TargetSpec] = {}
-    return Registry("default", {each.name: each for each in clusters}, targets, **more)
+    return Registry("default", {spec.name: spec for spec in clusters}, targets, **more)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ async def test_an_unchanged_entry_goes_on_undisturbed(fleet: Fleet) -> None:
     fleet.update(registry(cluster("eu"), cluster("us")))
     before = {**fleet.clusters, **fleet.sources}
     fleet.update(registry(cluster("eu"), cluster("us"), cluster("ap")))
-    assert {key: each for key, each in {**fleet.clusters, **fleet.sources}.items() if key in before} == before
+    assert {key: unit for key, unit in {**fleet.clusters, **fleet.sources}.items() if key in before} == before
     assert len(fleet.clusters) == 3
 
 
@@ -310,7 +310,7 @@ async def test_a_kubeconfig_that_cannot_be_used_is_said(connected: Connected, ca
     path.write_text("clusters: [oops\n")
     await until(lambda: "keeps the previous" in caplog.text)
     await asyncio.sleep(0.2)
-    [said] = [each.getMessage() for each in caplog.records if "keeps the previous" in each.getMessage()]
+    [said] = [record.getMessage() for record in caplog.records if "keeps the previous" in record.getMessage()]
     assert said.startswith(f"cluster eu: keeps the previous kubeconfig: kubeconfig {path}:")
     assert unit.status.state is State.READY
     connected.sim.rotate_token()
@@ -472,7 +472,7 @@ async def test_kubeconfigs_on_a_hung_mount_hold_up_nobody(
             good = cluster("eu", str(tmp_path / "eu"))
             fleet.update(registry(*(cluster(name, f"/hung/{name}") for name in hung), good))
             async with asyncio.timeout(15):
-                await asyncio.gather(*(each.settled() for each in fleet.clusters.values()))
+                await asyncio.gather(*(remote.settled() for remote in fleet.clusters.values()))
                 assert await asyncio.to_thread(max, 1, 2) == 2  # metrics, the status page, the registry's watcher
             assert fleet.clusters["eu"].status.state is State.READY
             for name in hung:
@@ -588,7 +588,11 @@ async def test_states_are_logged_as_what_they_are(fleet: Fleet, caplog: pytest.L
     unit.failed(ClusterUnreachable("gone"))
     unit._store.replace({}, "1")
     unit.answered()
-    said = [(each.levelname, each.getMessage()) for each in caplog.records if each.name == "hub.observe.remote.cluster"]
+    said = [
+        (record.levelname, record.getMessage())
+        for record in caplog.records
+        if record.name == "hub.observe.remote.cluster"
+    ]
     assert said == [("WARNING", "cluster eu: Unreachable: gone"), ("INFO", "cluster eu: Ready")]
 
 

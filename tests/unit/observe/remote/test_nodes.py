@@ -25,7 +25,7 @@ def store(changes: list[Change]) -> NodeStore:
     """A store that holds n1 and n2."""
 
     def note(changed: Iterable[Node], gone: Iterable[str]) -> None:
-        changes.append((sorted(each.name for each in changed), sorted(gone)))
+        changes.append((sorted(node.name for node in changed), sorted(gone)))
 
     made = NodeStore(note)
     made.replace({name: build.node(name, "10.0.0.1") for name in ("n1", "n2")}, "1")

@@ -28,7 +28,7 @@ Answer = bytes | HubError
 
 def slices(*addresses: str) -> bytes:
     """A list of one slice, as of Service ``default/kubernetes``, with an endpoint for each address."""
-    return json.dumps({"items": [{"endpoints": [{"addresses": [each]} for each in addresses]}]}).encode()
+    return json.dumps({"items": [{"endpoints": [{"addresses": [address]} for address in addresses]}]}).encode()
 
 
 class Api:

@@ -62,9 +62,9 @@ async def test_slices_of_one_service_only(sim: SimulatedCluster, reader: Cluster
     sim.put(make_slice("edge", "other", "other", ["10.0.0.9"]))
     sim.put(make_slice("default", "web", "web", ["10.0.0.8"]))
     stream = reader.slices("edge", "web")
-    assert [each.name for each in await anext(stream)] == ["web-a", "web-b"]
+    assert [slice_.name for slice_ in await anext(stream)] == ["web-a", "web-b"]
     sim.slices.delete("web-a", namespace="edge")
-    assert [each.name for each in await anext(stream)] == ["web-b"]
+    assert [slice_.name for slice_ in await anext(stream)] == ["web-b"]
     await stream.aclose()
 
 
@@ -97,7 +97,7 @@ async def test_an_expired_watch_is_no_failure(sim: SimulatedCluster, reader: Clu
     sim.put(make_slice("edge", "web-a", "web", ["10.0.0.1"]))
     assert len(await anext(stream)) == 1
     sim.cut_stream("endpointslices", how="expire")
-    assert [each.name for each in await anext(stream)] == ["web-a"]
+    assert [slice_.name for slice_ in await anext(stream)] == ["web-a"]
     await stream.aclose()
 
 

@@ -61,7 +61,7 @@ def test_a_5xx_is_the_servers_own_problem() -> None:
 def test_a_starting_server_may_refuse_twice_before_a_rule_is_missed() -> None:
     """It refuses everybody until its roles are there; other errors and later refusals are worth a warning at once."""
     starting, refused = StartingServer(), Forbidden(403)
-    worth = [starting.over(each) for each in (refused, refused, refused, refused, None, refused, ServerFault(500))]
+    worth = [starting.over(error) for error in (refused, refused, refused, refused, None, refused, ServerFault(500))]
     assert worth == [False, False, True, True, False, False, True]
 
 
