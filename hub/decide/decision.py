@@ -133,7 +133,7 @@ class Decision(msgspec.Struct, frozen=True):
         if any(group.key == key and address in group.endpoints for group in self.groups):
             return Reason("service", "arriving", f"{name}: published with the next write")
         if kept_only:
-            why = "its node is not Ready, which keeps what is published and adds nothing"
+            why = "its node is not Ready: its address is kept if it is published, but not added"
         else:
             other = "not of a family of the Service, not the active source, or another source has it"
             why = next((found.message for found in self.findings if key.cluster in found.objects), other)

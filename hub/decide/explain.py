@@ -294,7 +294,7 @@ def _health(target: TargetFacts, key: GroupKey, address: str, check: str) -> Ste
     what, where = f"{check} of {address}", str(target.decision.target)
     verdict = target.probed.get(key, {}).get(address)
     if verdict is None:
-        return Step("health", where, "not probed", f"{what}: its slice is believed here")
+        return Step("health", where, "not probed", f"{what}: the conditions on its slice are used")
     outcome, why = verdict
     return Step("health", where, outcome, f"{what}: {why}" if why else what)
 
@@ -338,7 +338,7 @@ def _source_steps(target: TargetFacts, cluster: str, facts: Facts) -> Iterable[S
     numbers = f"{len(mine)} published, {ready} ready"
     unknown = decision.unknown.get(cluster) or (source.unknown if source is not None else None)
     if cluster not in target.sources:
-        yield Step("source", cluster, "no source", f"{numbers}; no source of the Service any more")
+        yield Step("source", cluster, "no source", f"{numbers}; no longer a source of the Service")
     elif unknown:
         yield Step("source", cluster, "unknown", f"{unknown}; {numbers}, nothing is removed")
     elif source is not None:

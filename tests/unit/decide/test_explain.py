@@ -109,7 +109,7 @@ def test_a_failed_address_is_said_to_be_unhealthy_and_not_probed_here() -> None:
     steps = explain_address("10.0.0.9", facts(found))
     assert [each[1] for each in of("published", steps)] == ["unhealthy"]
     assert of("health", steps) == [
-        ("edge/payments", "not probed", "tcp :30443 of 10.0.0.9: its slice is believed here"),
+        ("edge/payments", "not probed", "tcp :30443 of 10.0.0.9: the conditions on its slice are used"),
     ]
 
 
@@ -179,7 +179,7 @@ def test_a_service_shows_sources_that_are_unknown_and_those_that_are_none_any_mo
     found = TargetFacts(build.decision(unknown={"eu": "timeout"}), ("eu",), (left,))
     assert [step[1:] for step in map(tuple_of, explain_service(KEY, facts(found))) if step[0] == "source"] == [
         ("eu", "unknown", "timeout; 0 published, 0 ready, nothing is removed"),
-        ("us", "no source", "1 published, 1 ready; no source of the Service any more"),
+        ("us", "no source", "1 published, 1 ready; no longer a source of the Service"),
     ]
 
 
