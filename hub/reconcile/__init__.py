@@ -1,1 +1,1 @@
-"""One pass over one Service: gather what is known, decide, write what the decision says, remember how that went."""
+"""One pass over one Service: gather what the hub has observed, decide, write the plan, remember the outcome."""

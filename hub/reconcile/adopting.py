@@ -1,8 +1,11 @@
-"""Taking over from another controller: its slices as they are observed.
+"""Observes the slices of other controllers that targets adopt from.
 
-One watch, and only while a target says ``adopt``: the slices with the named managed-by values and without
-anybody's owner label; another one for those of endpoint-copier, which writes no such label.
-:mod:`hub.decide.adopt` decides; the writer deletes, fenced, and only what is exactly as it was observed.
+In comments and names here, "ours" are the hub's slices and "theirs" are the slices of the other controllers.
+
+While any target has ``adopt``, one watch follows the slices that have one of the named managed-by values and no owner
+label. A second watch follows the slices of endpoint-copier, which sets no managed-by label. :mod:`hub.decide.adopt`
+decides which slices to delete. The writer deletes them, only while it may write the target, and only if they are
+exactly as observed.
 """
 
 from __future__ import annotations
@@ -28,18 +31,19 @@ from hub.runtime.supervise import until_one_ends
 log = logging.getLogger(__name__)
 
 REASONS: Final = ("OldWriterActive", "AdoptionWaiting")
-"""Findings of :mod:`hub.decide.adopt`."""
+"""Reasons of the findings of :mod:`hub.decide.adopt`."""
 
 PATIENCE: Final = 5.0
-"""Seconds the first write waits for theirs: with them, ours begin with equal conditions."""
+"""Maximum seconds that the first write waits for theirs. If they are known, ours start with the same conditions."""
 
 
 class Adopting:
-    """Everything about slices of other controllers that are to be replaced by ours.
+    """Follows the slices of other controllers that ours replace, and logs how the adoptions proceed.
 
     Args:
-        on_change: called with a target whose foreign slices changed.
-        namespaces: the only ones that are followed; empty = all.
+        client: client of the hub cluster.
+        on_change: called with a target whose slices of another controller changed.
+        namespaces: the only namespaces that are followed; empty = all.
     """
 
     def __init__(
@@ -56,37 +60,38 @@ class Adopting:
         self._selectors: tuple[str, ...] = ()
         self._changed = asyncio.Event()
         self._stores: dict[tuple[str, str], SliceStore] = {}
-        """By selector and namespace."""
+        """Stores by selector and namespace."""
         self._observer = Follower("slices to be adopted", SLICES.rule)
         self._told: dict[TargetKey, tuple[str, ...]] = {}
+        """Reasons of the findings that the last pass logged or repeated, by target."""
 
     # --- observing ---------------------------------------------------------------------------------
 
     def follow(self, registry: Registry) -> None:
-        """Follow what this registry wants to be adopted, from now on."""
+        """From now on, follow the slices that the targets of this registry adopt."""
         selectors = tuple(_selectors({target.adopt for target in registry.targets.values() if target.adopt}))
         if selectors != self._selectors:
             self._selectors = selectors
             places = product(selectors, self._namespaces)
-            self._stores = {each: self._stores.get(each) or SliceStore(self._on_change) for each in places}
+            self._stores = {place: self._stores.get(place) or SliceStore(self._on_change) for place in places}
             self._changed.set()
         for key in self._told.keys() - registry.targets.keys():
             del self._told[key]
 
     @property
     def synced(self) -> bool:
-        """Whether theirs are known, or there is nothing to know."""
-        return all(each.lists > 0 for each in self._stores.values())
+        """Whether theirs have been listed; also True if nothing is to be adopted."""
+        return all(store.lists > 0 for store in self._stores.values())
 
     async def wait_synced(self, patience: float = PATIENCE, poll: float = 0.02) -> None:
-        """Wait until theirs are known, no longer than ``patience`` seconds."""
+        """Wait until theirs have been listed, at most ``patience`` seconds; check every ``poll`` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 while not self.synced:
                     await self._clock.sleep(poll)
 
     async def run(self) -> None:
-        """Follow until cancelled; start over when other values are to be followed."""
+        """Follow until cancelled; start over when the selectors change."""
         while True:
             self._changed.clear()
             tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._changed.wait(), name="other slices to adopt")]
@@ -109,7 +114,7 @@ class Adopting:
         ).run()
 
     def theirs(self, key: TargetKey) -> tuple[Slice, ...] | None:
-        """Slices of a target that may be adopted; None while they have not been listed."""
+        """The slices of other controllers for a target; None while they have not been listed."""
         if not self.synced:
             return None
         return tuple(slice_ for store in self._stores.values() for slice_ in store.of(key).values())
@@ -117,15 +122,20 @@ class Adopting:
     # --- telling --------------------------------------------------------------------------------------
 
     def tell(self, key: TargetKey, findings: Iterable[Finding]) -> None:
-        """Log once what stands in the way of an adoption."""
-        reasons = {each.reason: each.message for each in findings if each.reason in REASONS}
+        """Log what prevents an adoption, unless the last findings of the target had the same reason."""
+        reasons = {finding.reason: finding.message for finding in findings if finding.reason in REASONS}
         for reason, message in reasons.items():
             if reason not in self._told.get(key, ()):
                 log.warning("%s: %s: %s", key, reason, message)
         self._told[key] = tuple(reasons)
 
     def wrote(self, target: TargetSpec, done: Iterable[tuple[str, Slice]]) -> tuple[str, ...]:
-        """Log which slices of theirs were deleted; their UIDs."""
+        """Log which of their slices a pass deleted; return the UIDs of these slices.
+
+        Args:
+            target: the target.
+            done: (operation, slice) of the writes that succeeded.
+        """
         gone = [slice_ for operation, slice_ in done if operation == "delete" and is_theirs(slice_, target.adopt)]
         if gone:
             names = ", ".join(sorted(slice_.name for slice_ in gone))
@@ -134,7 +144,7 @@ class Adopting:
 
 
 def _selectors(values: set[str]) -> Iterable[str]:
-    """Label selectors of the slices that ``adopt`` values stand for."""
+    """Label selectors of the slices that these values of ``adopt`` select."""
     if named := sorted(values - {ENDPOINT_COPIER}):
         yield f"{LABEL_MANAGED_BY} in ({','.join(named)}),!{LABEL_OWNER}"
     if ENDPOINT_COPIER in values:

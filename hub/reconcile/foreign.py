@@ -1,7 +1,8 @@
-"""Tells of slices that others wrote for our Services; consumers mix their endpoints with ours.
+"""Reports slices that other controllers write for our targets: consumers mix their endpoints with ours.
 
-They are never touched, and not watched either: one list per target now and then, from the API server's
-cache, is all it costs. A leftover Endpoints object is the usual cause (the mirroring controller copies it).
+The usual cause is a leftover Endpoints object, which the EndpointSlice mirroring controller copies. The hub never
+changes such slices, and does not watch them: it lists them once in PERIOD seconds for each target, from the API
+server's cache.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from hub.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 PERIOD = 600.0
-"""Seconds between two looks at one target."""
+"""Seconds between two checks of one target."""
 PACE = 0.2
-"""Seconds between two looks: five lists a second at most."""
+"""Seconds between the checks of two targets: at most five lists a second."""
 IDLE = 5.0
-"""Seconds after which it is seen whether there are targets to look at, where there were none."""
+"""Seconds until the next search for targets that are due, if few or none were."""
 AT_ONCE = int(IDLE / PACE)
-"""Targets that are chosen together, so that a new one waits for as long at most."""
+"""Maximum number of targets in one round. A round takes IDLE seconds, so a new target waits no longer than that."""
 TIMEOUT = 10.0
+"""Seconds for one list."""
 LISTED = 20
-"""Names in a finding."""
+"""Maximum number of slice names in a finding."""
 
 
 class _Meta(msgspec.Struct):
@@ -51,14 +53,16 @@ _decode = msgspec.json.Decoder(_List).decode
 
 
 class ForeignSlices:
-    """Looks at one target after the other.
+    """Checks one target after the other.
 
     Args:
-        owners: values of the owner label that are ours.
-        targets: all that have slices.
-        publishes: whether this process is the one that publishes a target now.
-        report: called with a target and what was found, each time it was looked at.
-        adopted: the managed-by value whose slices a target replaces (these are told of elsewhere), or "".
+        client: client of the hub cluster.
+        owners: returns the values of the owner label that are ours.
+        targets: returns all targets that have slices of ours.
+        publishes: whether this process publishes a target now.
+        report: called with a target and the findings after each check; no finding = no foreign slices.
+        adopted: the managed-by value of the slices that a target adopts, "" if it adopts none. These slices are not
+            foreign: :mod:`hub.decide.adopt` reports them.
     """
 
     def __init__(
@@ -81,10 +85,10 @@ class ForeignSlices:
         self._looked: dict[TargetKey, float] = {}
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check targets until cancelled."""
         while True:
             due = self._due()
-            for key in filter(self._publishes, due):  # still
+            for key in filter(self._publishes, due):  # again: another replica may have taken over a target meanwhile
                 self._looked[key] = self._clock.now()
                 try:
                     self._report(key, await self._look(key))
@@ -95,7 +99,7 @@ class ForeignSlices:
                 await self._clock.sleep(IDLE)
 
     def _due(self) -> list[TargetKey]:
-        """Some of the targets that were not looked at for a while: first those that never were."""
+        """Up to AT_ONCE targets whose last check is PERIOD seconds ago; those never checked come first."""
         targets, long_ago = set(filter(self._publishes, self._targets())), self._clock.now() - PERIOD
         self._looked = {key: at for key, at in self._looked.items() if key in targets}
         due = ((at, key) for key in targets if (at := self._looked.get(key, float("-inf"))) <= long_ago)
@@ -111,7 +115,7 @@ class ForeignSlices:
         found = _decode(await self._client.request("GET", path, params=params, timeout=TIMEOUT)).items or ()
         if not found:
             return ()
-        names = tuple(sorted(each.metadata.name for each in found))
-        makers = sorted({(each.metadata.labels or {}).get(LABEL_MANAGED_BY, "nobody named") for each in found})
+        names = tuple(sorted(item.metadata.name for item in found))
+        makers = sorted({(item.metadata.labels or {}).get(LABEL_MANAGED_BY, "an unnamed controller") for item in found})
         message = f"{len(names)} slices of others are published for this Service too, managed by {', '.join(makers)}"
         return (Finding("ForeignEndpoints", message, names[:LISTED]),)

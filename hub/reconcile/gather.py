@@ -1,4 +1,4 @@
-"""Gathers the snapshot of a target: reads what the rest of the hub has observed, and writes nothing."""
+"""Gathers the snapshot of a target from what the rest of the hub has observed. Writes nothing, contacts no cluster."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from hub.runtime.clock import Clock
 
 
 class Gather:
-    """Reads snapshots.
+    """Gathers snapshots.
 
     Args:
         hub: identity and settings of this hub.
-        registry: the registry in force.
+        registry: returns the registry in force.
         fleet: the remote clusters and the sources.
         local: the hub cluster.
         adopting: slices of other controllers that ours replace.
         board: verdicts of health checks; None = nothing is probed.
         clock: where time comes from.
-        approvals: the hashes that are approved now.
-        warned: whether another replica withholds a mass removal.
-        uid: UID of a cluster by name; "" if it is not known.
+        approvals: returns the hashes that are approved now.
+        warned: whether another replica withholds a mass removal now.
+        uid: returns the UID of a cluster by name; "" if it is not known.
 
     Attributes:
-        removals: what the registry in force would remove, and whether that is withheld.
+        removals: decides whether a removal that the registry in force causes is withheld.
     """
 
     def __init__(
@@ -66,15 +66,16 @@ class Gather:
         self.removals = Removals(self._owned, approvals, hub.flags, warned)
 
     def snapshot(self, key: TargetKey, writes: WriteMemory, notes: tuple[Finding, ...]) -> TargetSnapshot:
-        """Everything that a decision about a target depends on, at this moment.
+        """Gather all inputs of a decision about a target.
 
         Args:
             key: the target.
-            writes: its earlier writes.
-            notes: findings that other parts of the hub attached to it.
+            writes: its earlier writes; refusals that have ended are dropped.
+            notes: findings that other parts of the hub attached to the target.
         """
         registry, now = self.registry(), self._clock.now()
-        self.removals.judge(registry)  # before the endpoints that it adds are published and counted
+        # Judged first: published endpoints that the registry adds would make the share of a removal look smaller.
+        self.removals.judge(registry)
         observed = tuple(self.local.slices.of(key).values())
         target = registry.targets.get(key)
         clusters = {slice_.cluster for slice_ in observed}
@@ -105,7 +106,7 @@ class Gather:
         )
 
     def view(self, source: SourceSpec) -> ViewResult:
-        """What a source offers now; unknown if nothing follows it."""
+        """The endpoints that a source offers now; unknown if nothing follows the source."""
         unit = self.fleet.sources.get(SourceKey(source.cluster, source.provider))
         return unit.view(source.nodes) if unit is not None else not_followed(source.cluster)
 
@@ -128,7 +129,14 @@ class Gather:
     def _dropped(
         self, key: TargetKey, target: TargetSpec | None, clusters: Iterable[str], registry: Registry
     ) -> Iterable[str]:
-        """Registry entries that are missing although slices of this target came from them."""
+        """Entries that the registry lacks although slices of this target were made from them.
+
+        Args:
+            key: the target.
+            target: its entry; None if it has none, or a broken one.
+            clusters: source clusters of its slices.
+            registry: the registry in force.
+        """
         if target is None and clusters and key not in registry.broken_targets:
             yield service_entry(key)
         for name in clusters:
@@ -136,5 +144,5 @@ class Gather:
                 yield cluster_entry(name)
 
     def _owned(self, registry: Registry) -> Iterable[Slice]:
-        """All slices that this hub writes."""
+        """All observed slices that this hub owns."""
         return (slice_ for slice_ in self.local.slices.values() if is_ours(slice_, registry.owner, self._hub))

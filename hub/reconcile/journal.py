@@ -1,4 +1,7 @@
-"""Says in the log what was written, at most one line a second: a storm must not drown in its own report."""
+"""Logs what was written, at most one line a second, so that a burst of writes does not flood the log.
+
+The heartbeat of :mod:`hub.app.hub` calls :meth:`Journal.flush` once a second.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,21 @@ from hub.model import TargetKey, few
 log = logging.getLogger(__name__)
 
 NAMED = 5
-"""Services named in one line."""
+"""Maximum number of Services named in one line."""
 
 
 class Journal:
-    """Collects writes until the next line."""
+    """Counts writes until the next line."""
 
     def __init__(self) -> None:
         self._writes: dict[TargetKey, int] = {}
 
     def note(self, target: TargetKey, writes: int) -> None:
-        """A pass over ``target`` wrote so many slices."""
+        """Count the slices that a pass over ``target`` wrote."""
         self._writes[target] = self._writes.get(target, 0) + writes
 
     def flush(self) -> None:
-        """Write the line, if there is anything to say."""
+        """Log one line if slices were written since the last call."""
         if not self._writes:
             return
         written, self._writes = self._writes, {}

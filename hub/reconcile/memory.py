@@ -1,7 +1,7 @@
-"""What one target remembers of its writes: what was refused, what is held back, what is wrong.
+"""Remembers the writes of one target: refused addresses and slices, repeated writes, and the last problem.
 
-Values in, values out; the caller brings the time. Everything in here ends by itself: a refusal is tried
-again later, since whoever refused (an admission policy, a foreign slice) may have changed its mind.
+No I/O and no clock: the caller passes the time. Every refusal expires, and the write is tried again, because the cause
+(an admission policy, a foreign slice) may be gone by then.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class _Refusal(msgspec.Struct):
 
 
 class WriteMemory(msgspec.Struct):
-    """What is remembered of one target's writes.
+    """The memory of one target's writes.
 
     Attributes:
-        problem: why the last write did not succeed, in words; "" where it did or there was none.
+        problem: why the last write failed; "" if it succeeded, or there was none.
     """
 
     problem: str = ""
@@ -46,12 +46,12 @@ class WriteMemory(msgspec.Struct):
     # --- for deciding -----------------------------------------------------------------------------
 
     def expire(self, now: float) -> float | None:
-        """Forget refusals that are over; seconds until the next one is."""
+        """Forget refusals that have ended; return the seconds until the next refusal of an address ends, or None."""
         if not (self._refused or self._foreign):
             return None
-        self._refused = {address: each for address, each in self._refused.items() if now < each.until}
+        self._refused = {address: refusal for address, refusal in self._refused.items() if now < refusal.until}
         self._foreign = {name: until for name, until in self._foreign.items() if now < until}
-        ends = [each.until for each in self._refused.values()]
+        ends = [refusal.until for refusal in self._refused.values()]
         return min(ends) - now if ends else None
 
     @property
@@ -61,39 +61,52 @@ class WriteMemory(msgspec.Struct):
 
     @property
     def foreign(self) -> frozenset[str]:
-        """Names of slices that are not ours."""
+        """Names that slices of other controllers have, so that ours cannot."""
         return frozenset(self._foreign)
 
     def findings(self, now: float) -> list[Finding]:
         """Findings about refused and contended writes."""
         found = []
         if self._refused:
-            some = min(self._refused)
-            message = f"the API server refuses {len(self._refused)} addresses, such as {some}: "
+            first = min(self._refused)
+            message = f"the API server refuses {len(self._refused)} addresses, such as {first}: "
             found.append(
-                Finding("InvalidAddressSkipped", message + self._refused[some].message, tuple(sorted(self._refused)))
+                Finding("InvalidAddressSkipped", message + self._refused[first].message, tuple(sorted(self._refused)))
             )
         if self._foreign:
             found.append(Finding("ForeignSlice", "names taken by slices of others", tuple(sorted(self._foreign))))
         if self._blocked:
-            some = min(self._blocked)
-            message = f"the API server refuses {len(self._blocked)} slices, such as {some}: {self._blocked[some]}"
+            first = min(self._blocked)
+            message = f"the API server refuses {len(self._blocked)} slices, such as {first}: {self._blocked[first]}"
             found.append(Finding("SliceRefused", message, tuple(sorted(self._blocked))))
         if contended := self._repeats.contended(now):
-            message = "somebody else keeps changing slices; they are set back after growing delays"
+            message = "another client keeps changing slices; the hub restores them after growing delays"
             found.append(Finding("SliceContended", message, contended))
         return found
 
     # --- for writing ------------------------------------------------------------------------------
 
     def allow(self, plan: Plan, uid: str, now: float) -> Held:
-        """What of a plan may be written now; ``uid`` is the Service's: a new one may have a new namespace."""
+        """Return the part of a plan that may be written now.
+
+        Args:
+            plan: the plan.
+            uid: UID of the Service. After an attempt in a missing namespace, writes wait; a Service with another UID
+                does not wait, because its namespace may be a new one.
+            now: seconds of a monotonic clock.
+        """
         if now < self._away_until and uid == self._away_uid and (plan.creates or plan.updates):
             return Held(Plan(unchanged=plan.unchanged), self._away_until)
         return self._repeats.allow(plan, now)
 
     def note(self, outcome: Outcome, uid: str, now: float) -> list[str]:
-        """Enter what became of a plan; returns what is new and worth a warning."""
+        """Remember the outcome of a plan; return the warnings to log.
+
+        Args:
+            outcome: the outcome of the plan's writes.
+            uid: UID of the Service, see :meth:`allow`.
+            now: seconds of a monotonic clock.
+        """
         news: list[str] = []
         for operation, value in outcome.done:
             self._repeats.done(value.name, None if operation == "delete" else value, now)
@@ -105,8 +118,13 @@ class WriteMemory(msgspec.Struct):
             if name not in self._foreign:
                 news.append(f"slice {name} is not ours; another name is used")
             self._foreign[name] = now + REFUSED_FOR
-        # Whoever has to stay is planned with its address again; else the slice without it may be all that it takes.
-        blamed = [each for each in outcome.blamed if self._repeats.done(each[0].name, each[0], now, refused=True)]
+        # The next plan leaves the refused addresses out, which usually solves it. A slice that is refused again with
+        # the same content has an address that must stay, for example one that is published already: it is blocked.
+        blamed = [
+            (value, message)
+            for value, message in outcome.blamed
+            if self._repeats.done(value.name, value, now, refused=True)
+        ]
         for value, _ in outcome.blocked:
             self._repeats.done(value.name, value, now, refused=True)
         for value, message in (*blamed, *outcome.blocked):
@@ -122,11 +140,11 @@ class WriteMemory(msgspec.Struct):
         return news
 
     def unanswered(self, why: str) -> None:
-        """There was no answer: what became of the write shows later."""
+        """Note that a write got no answer: whether it was carried out is not known."""
         self.problem = why
 
     def settled(self) -> None:
-        """Nothing is to be written: what was refused is no longer wanted."""
+        """Note that a plan had no writes, so the refused slices are no longer wanted."""
         if self.problem or self._blocked:
             self.problem = ""
             self._blocked = {}

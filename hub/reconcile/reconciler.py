@@ -1,6 +1,6 @@
-"""One pass over one target: gather, decide, act, commit.
+"""One pass over one target: gather a snapshot, decide, write, remember the outcome.
 
-Level-based: a pass gathers everything anew, whatever caused it. It is idempotent.
+Passes are level-based and idempotent: a pass gathers the whole state, whatever change caused it.
 """
 
 from __future__ import annotations
@@ -30,23 +30,31 @@ from hub.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 RECHECK: Final = 0.05
-"""Seconds until the next pass where one is known to be needed, for example after a conflict was read again."""
+"""Seconds until the next pass if one is certainly needed, for example after a conflict."""
 
 
 class Listener(Protocol):
     """Receives the decisions of passes. Its methods neither wait nor raise."""
 
     def decided(self, decision: Decision) -> None:
-        """A pass whose plan may be written has decided."""
+        """Receive the decision of a pass, before its plan is written."""
         ...
 
     def published(self, decision: Decision, done: Sequence[tuple[str, Slice]]) -> None:
-        """A pass wrote these slices: (operation, slice)."""
+        """Receive a decision and the writes of its pass that succeeded, as (operation, slice)."""
         ...
 
 
 class _Target(msgspec.Struct):
-    """What a target carries from pass to pass."""
+    """What is remembered of a target between passes.
+
+    Attributes:
+        state: for the next decision.
+        writes: the memory of its writes.
+        notes: findings that other parts of the hub attached.
+        written_at: see :meth:`Reconciler.written`.
+        last: the last decision.
+    """
 
     state: TargetState = TargetState()
     writes: WriteMemory = msgspec.field(default_factory=WriteMemory)
@@ -56,13 +64,19 @@ class _Target(msgspec.Struct):
 
 
 class Reconciler:
-    """Decides and writes, one target at a time.
+    """Makes passes over targets. Passes over different targets may run at the same time; two over one target must not.
 
     Args:
-        gather: reads snapshots.
+        gather: gathers snapshots.
         writer: carries plans out.
         clock: where time comes from.
-        listener: receives the decisions; None = nobody does.
+        listener: receives the decisions; None = no listener.
+
+    Attributes:
+        journal: logs the number of slices written.
+        latency: times from a change to its publication.
+        suppressed: number of passes without a write since the start: ``unchanged`` = nothing differs; ``contended`` =
+            the writes wait, since another client keeps changing the slices or the namespace is missing.
     """
 
     def __init__(self, gather: Gather, writer: Writer, clock: Clock, listener: Listener | None = None) -> None:
@@ -74,7 +88,6 @@ class Reconciler:
         self.journal = Journal()
         self.latency = Latency()
         self.suppressed = {"unchanged": 0, "contended": 0}
-        """Passes without a write since the start: nothing differs; somebody else keeps changing the slices."""
 
     # --- what is remembered --------------------------------------------------------------------------
 
@@ -94,11 +107,11 @@ class Reconciler:
         return known.written_at if known is not None else None
 
     def view(self, source: SourceSpec) -> ViewResult:
-        """What a source offers now."""
+        """The endpoints that a source offers now."""
         return self._gather.view(source)
 
     def annotate(self, key: TargetKey, findings: tuple[Finding, ...]) -> bool:
-        """Attach findings to every decision about a target from now on; True if they changed."""
+        """Attach findings to every further decision about a target, instead of the previous ones; True if changed."""
         target = self._targets.get(key)
         if (target.notes if target is not None else ()) == findings:
             return False
@@ -106,23 +119,27 @@ class Reconciler:
         return True
 
     def last_withheld(self) -> RegistryHeld | None:
-        """The mass removal that was withheld when it was last judged."""
+        """The mass removal that the last judgement withheld; judges nothing."""
         return self._gather.removals.found
 
     def withheld(self) -> RegistryHeld | None:
-        """The mass removal that is withheld of the registry in force."""
+        """The mass removal that is withheld under the registry in force; judges the registry if necessary."""
         return self._gather.removals.judge(self._gather.registry())
 
     def reread(self, *, withheld: bool) -> None:
-        """This process begins to write: another one may have written until now, and withheld a removal."""
+        """Judge removals again; called when this process begins to write, as another one may have written before.
+
+        Args:
+            withheld: the other process withheld a removal.
+        """
         self._gather.removals.reread(withheld=withheld)
 
     def known(self) -> list[TargetKey]:
-        """Targets of which something is remembered."""
+        """Targets of which this object remembers anything."""
         return list(self._targets)
 
     def forget(self, key: TargetKey) -> None:
-        """Forget a target: another process writes it, or it has neither an entry nor slices."""
+        """Forget a target, and stop its probes; for one that another process writes, or without entry and slices."""
         self._targets.pop(key, None)
         self.latency.forget(key)
         self._probe(Decision(key))
@@ -135,7 +152,7 @@ class Reconciler:
     # --- one pass ----------------------------------------------------------------------------------------
 
     def decide(self, key: TargetKey) -> Decision:
-        """Decide about a target, and remember the state for the next decision. Writes nothing."""
+        """Decide about a target, and remember the state for the next decision. Writes no slice."""
         target = self._target(key)
         snapshot = self._gather.snapshot(key, target.writes, target.notes)
         decision, target.state = decide(snapshot, target.state)
@@ -147,13 +164,13 @@ class Reconciler:
         """Decide about a target, and carry the plan out.
 
         Returns:
-            Seconds until the next pass; None = when something changes.
+            Seconds until the next pass; None if the next pass waits for a change.
 
         Raises:
-            HubError: the hub cluster's API is away, or this process may not write: to be tried again.
+            HubError: the API of the hub cluster failed, or this process may not write the target; try again later.
         """
         self.latency.begin(key)
-        if self._gather.local.slices.thin(key):  # another replica wrote it until now
+        if self._gather.local.slices.thin(key):  # another replica wrote the target until now
             await self._gather.local.complete(key)
         decision = self.decide(key)
         target = self._targets[key]
@@ -186,7 +203,11 @@ class Reconciler:
         return self._commit(target, decision, outcome, uid)
 
     def _commit(self, target: _Target, decision: Decision, outcome: Outcome, uid: str) -> float | None:
-        """Remember the outcome of a plan's writes; seconds until the next pass."""
+        """Remember the outcome of a plan's writes; return the seconds until the next pass.
+
+        Raises:
+            ApiError: the answer that ended the writes early.
+        """
         key = decision.target
         for text in target.writes.note(outcome, uid, self._clock.now()):
             log.warning("%s: %s", key, text)
@@ -208,7 +229,7 @@ class Reconciler:
         return RECHECK if waits else decision.again_after
 
     def _adopted(self, target: _Target, key: TargetKey, outcome: Outcome) -> None:
-        """Remember which slices of another controller this process deleted."""
+        """Remember which slices of the controller that the target adopts from were deleted."""
         adoption, spec = target.state.adoption, self._gather.registry().targets.get(key)
         if adoption is None or spec is None or not spec.adopt:
             return
@@ -220,14 +241,15 @@ class Reconciler:
         self.suppressed[why] += 1
 
     def _list_again(self, decision: Decision) -> None:
+        """List the Nodes of clusters again whose answer was empty while their endpoints are still published."""
         for name in decision.list_again:
             if (cluster := self._gather.fleet.clusters.get(name)) is not None:
                 cluster.list_again(guarding.ASK_AGAIN)
 
     def _probe(self, decision: Decision, sources: Sequence[SourceReading] = ()) -> Decision:
-        """Have probed what a decision wants; the decision with the prober's own problems among its findings.
+        """Probe the addresses that a decision wants probed; return the decision with findings about the prober added.
 
-        An address is contacted only if its source's policy lets it be published, whatever a slice contains.
+        Only addresses that the policy of their source allows are contacted, even if a slice contains others.
         """
         board, watches = self._gather.board, decision.watches
         if board is None or decision.held:
@@ -242,4 +264,5 @@ class Reconciler:
 
 
 def _sooner(one: float | None, other: float) -> float:
+    """The shorter of two delays, plus 1 ms so that the timer does not fire just before its deadline."""
     return max(0.0, other if one is None else min(one, other)) + 0.001

@@ -1,8 +1,8 @@
-"""The same write again waits: what keeps the hub from fighting over a slice.
+"""Delays repeated writes, so that the hub does not fight with another client over a slice. No clock, no I/O.
 
-A slice that somebody else edited or deleted is repaired at once; one that has to be repaired again and
-again, or that the API server refuses again and again, is written 1 s later, then 2 s, at most 60 s. A
-write with another content than the last one is no repetition and never waits. No clock, no I/O.
+A slice that another client edited or deleted is repaired at once. If it has to be repaired again, the same write waits
+1 s, then 2 s, 4 s, ... up to 60 s. A write that the API server refused waits from its first repetition. A write whose
+content differs from the last one is not a repetition, and never waits.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from hub.model import Slice
 
 FIRST: Final = 1.0
 CAP: Final = 60.0
-"""Seconds between repetitions: the first after the immediate one, and the most."""
+"""Seconds that a repetition waits: the first one that waits at all, and the maximum."""
 QUIET: Final = 60.0
-"""Seconds beyond its delay after which a slice that needed no repetition counts as left alone."""
+"""Seconds after the end of its delay in which a slice needs no repetition before the delays start over."""
 
 
 class Held(NamedTuple):
-    """What of a plan may be written now.
+    """A plan without the writes that must wait.
 
     Attributes:
-        plan: the part that may.
-        wake_at: when the next part may; None = nothing is held.
+        plan: the part that may be written now.
+        wake_at: when the first write that waits may be done, by the clock of ``now``; None if no write waits.
     """
 
     plan: Plan
@@ -36,13 +36,13 @@ class Held(NamedTuple):
 
 
 class _Last(msgspec.Struct):
-    """The last thing done to a slice.
+    """The last write of a slice.
 
     Attributes:
-        value: what was sent; None = it was deleted.
-        at: when.
-        times: how often in a row it had been done already.
-        refused: the API server did not take it.
+        value: the slice as it was sent; None = it was deleted.
+        at: when it was written.
+        times: how many equal writes came right before this one.
+        refused: the API server refused it.
     """
 
     value: Slice | None
@@ -52,53 +52,53 @@ class _Last(msgspec.Struct):
 
     @property
     def delay(self) -> float:
-        """Seconds until the same may be done again: the first repair waits for nothing."""
+        """Seconds after ``at`` until the same write may be repeated; 0.0 for the first repair."""
         steps = self.times if self.refused else self.times - 1
         return min(CAP, FIRST * 2.0 ** min(steps, 10)) if steps >= 0 else 0.0
 
     def quiet(self, now: float) -> bool:
-        """Whether whoever undid it seems to have stopped."""
+        """Whether the write has lasted for so long that the other client seems to have stopped undoing it."""
         return now > self.at + self.delay + QUIET
 
 
 class Repeats:
-    """What was last done to each slice of one target."""
+    """The last write of each slice of one target."""
 
     def __init__(self) -> None:
         self._last: dict[str, _Last] = {}
 
     def allow(self, plan: Plan, now: float) -> Held:
-        """Leave out what was done before, did not last, and is not due again."""
+        """Return the plan without repeated writes that must wait, and without deletes if any write waits."""
         wakes: list[float] = []
         held: list[Slice] = []
 
         def due(values: Iterable[Slice], *, deletes: bool = False) -> tuple[Slice, ...]:
             passed = []
-            for each in values:
-                last = self._last.get(each.name)
-                again = last is not None and _same(last.value, None if deletes else each)
+            for slice_ in values:
+                last = self._last.get(slice_.name)
+                again = last is not None and _same(last.value, None if deletes else slice_)
                 if last is None or not again or now >= last.at + last.delay:
-                    passed.append(each)
+                    passed.append(slice_)
                 else:
                     wakes.append(last.at + last.delay)
-                    held.append(each)
+                    held.append(slice_)
             return tuple(passed)
 
         creates, updates = due(plan.creates), due(plan.updates)
-        # What goes may be on its way to what is not there yet: never away before that.
-        updates = tuple(each for each in updates if not any(exchange(each, other) for other in held))
+        # An address may move to a slice whose write waits. Until then, it must not be removed from its old slice.
+        updates = tuple(update for update in updates if not any(exchange(update, other) for other in held))
         deletes = () if wakes else due(plan.deletes, deletes=True)
         allowed = Plan(creates, updates, deletes, plan.unchanged)
         return Held(allowed, min(wakes, default=None)) if wakes else Held(plan, None)
 
     def done(self, name: str, value: Slice | None, now: float, *, refused: bool = False) -> bool:
-        """A write was sent and answered; returns whether the same had been done before, in a row.
+        """Remember a write that was answered; return whether it repeats a recent write of the slice.
 
         Args:
-            name: of the slice.
-            value: what was sent; None = the slice was deleted.
-            now: seconds that only move forward.
-            refused: the API server said that it must not be so.
+            name: name of the slice.
+            value: the slice as it was sent; None = it was deleted.
+            now: seconds of a monotonic clock.
+            refused: the API server refused the write.
         """
         last = self._last.get(name)
         repeated = last is not None and _same(last.value, value) and not last.quiet(now)
@@ -106,19 +106,26 @@ class Repeats:
         return repeated
 
     def contended(self, now: float) -> tuple[str, ...]:
-        """Slices that somebody else keeps changing, sorted: repaired twice or more without a quiet time."""
+        """Names of slices that another client keeps changing, sorted: repaired twice or more, and not quiet since."""
         return tuple(
-            sorted(n for n, each in self._last.items() if each.times >= 2 and not each.refused and not each.quiet(now))
+            sorted(
+                name
+                for name, last in self._last.items()
+                if last.times >= 2 and not last.refused and not last.quiet(now)
+            )
         )
 
     def forget_deleted(self, now: float) -> None:
-        """Drop what is remembered of slices that have been gone for long."""
-        for name in [n for n, each in self._last.items() if each.value is None and each.quiet(now)]:
+        """Forget deleted slices that have not come back for :data:`QUIET` seconds beyond their delay."""
+        for name in [name for name, last in self._last.items() if last.value is None and last.quiet(now)]:
             del self._last[name]
 
 
 def _same(one: Slice | None, other: Slice | None) -> bool:
-    """Whether two writes ask for the same: all that is ours in a slice. None = it is gone."""
+    """Whether two writes are equal in everything that the hub decides; None = a delete.
+
+    Annotations of other tools and the resourceVersion do not count.
+    """
     if one is None or other is None:
         return one is other
     return (

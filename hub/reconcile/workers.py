@@ -1,4 +1,4 @@
-"""Passes over targets: workers that take dirty targets from the queue, and what becomes of those that failed."""
+"""Workers that take targets from the queue and reconcile them; failed passes are retried with backoff."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from hub.runtime.tally import WRITES, Tally
 log = logging.getLogger(__name__)
 
 WORKERS: Final = 16
-"""Passes under way at once; each waits for its own writes only."""
+"""Maximum number of passes at the same time. A pass waits for its own writes only."""
 NOT_LEADER_DELAY: Final = 1.0
-"""Seconds until a pass is tried again that the lease did not allow, while this hub is the leader."""
+"""Seconds until a pass is retried whose writes the Lease did not allow, while this process still writes the target."""
 
 
 class Passes:
-    """Takes one target after the other and has it reconciled.
+    """Takes targets from the queue and reconciles them.
 
     Args:
-        reconciler: makes a pass.
-        queue: of dirty targets.
+        reconciler: makes the passes.
+        queue: the targets that need a pass.
         clock: where time comes from.
-        writing: whether this process is the one that writes a target; while it is not, what is due is dropped.
-        dry_run: say what would be written.
+        writing: whether this process writes a target; targets that it does not write are dropped from the queue.
+        dry_run: write nothing; log what would be written.
 
     Attributes:
-        outcomes: passes by outcome, since the start.
-        durations: of passes.
+        outcomes: number of passes since the start, by outcome.
+        durations: durations of passes, in seconds.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Passes:
         self.durations = Tally(WRITES)
 
     async def work(self) -> None:
-        """Be one of the workers, until cancelled; to be supervised."""
+        """Work as one of the workers until cancelled. Run this under :func:`hub.runtime.supervise.supervise`."""
         while True:
             key = await self._queue.get()
             try:
@@ -65,21 +65,23 @@ class Passes:
                     started = self._clock.now()
                     self.outcomes[await self._pass(key)] += 1
                     self.durations.note(self._clock.now() - started)
-            except asyncio.CancelledError:  # perhaps not ours, but of something it waited for: who supervises us knows
+            except asyncio.CancelledError:
+                # Either this worker is cancelled, or only something that the pass awaited. In the second case
+                # supervise() restarts the worker, and the target needs another pass.
                 self._queue.retry(key)
                 raise
             finally:
                 self._queue.done(key)
-            if len(self._queue):  # a pass without a write waits for nothing: two thousand of them take two seconds
+            if len(self._queue):  # a pass without a write never yields, and 2,000 such passes would block for 2 s
                 await asyncio.sleep(0)
 
     async def _pass(self, key: TargetKey) -> str:
-        """Reconcile, and see to it that it is tried again where that failed; what came of it."""
+        """Reconcile a target and schedule its next pass, also after a failure; return the outcome."""
         try:
             again = await self._reconcile(key)
         except NotLeader as error:
             log.info("%s: not written: %s", key, error)
-            if self._writing(key):  # the lease may be renewed yet
+            if self._writing(key):  # the Lease may still be renewed
                 self._queue.add_after(key, NOT_LEADER_DELAY)
             return "not-leader"
         except HubError as error:
@@ -114,9 +116,10 @@ class Passes:
 
 
 def _rest(error: HubError) -> float:
-    """Seconds after a failed write in which no change of its target is tried, either.
+    """Seconds after a failed pass in which the target is not tried again, even if it changes.
 
-    An API server that is overloaded (429, 5xx, no answer) gets one attempt a second, however fast the target changes.
+    So an API server that is overloaded (429, 5xx, no answer) gets at most one attempt a second for each target, however
+    often the target changes. 0.0 for other errors; a Retry-After of the server is respected up to a maximum.
     """
     if isinstance(error, ApiError) and error.retry_after:
         return min(error.retry_after, LONGEST_RETRY_AFTER)

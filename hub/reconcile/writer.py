@@ -1,8 +1,9 @@
-"""Carries out a plan: create, then update, then delete; fenced, bounded, idempotent.
+"""Carries out a plan: creates first, then updates, then deletes.
 
-Every write is a POST, or a PUT or DELETE of a known resourceVersion; nothing is retried here. A conflict
-re-reads that slice so that the next plan sees it; a refused slice blocks itself only. What happened is
-returned as a value; only the loss of the lease or of the API ends a pass early.
+The fence is asked before every write. A write is a POST, or a PUT or DELETE with a known resourceVersion, so it never
+overwrites a state that the hub has not seen. Nothing is retried here. After a conflict the slice is read again, for the
+next plan. If the API server refuses a slice, the creates and updates of other slices still go out. A pass ends early if
+this process may no longer write, if the namespace is missing, or on an error of the API that may affect every write.
 """
 
 from __future__ import annotations
@@ -20,39 +21,42 @@ from hub.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, No
 from hub.model import LABEL_MANAGED_BY, LABEL_OWNER, MANAGED_BY, ObjectKey, Slice, TargetKey
 
 IN_FLIGHT = 16
-"""Writes under way per hub: one API server's throughput no longer grows beyond (measured: 4 to 16)."""
+"""Maximum number of writes at the same time. Measurements: more than 4 to 16 do not increase an API server's
+throughput."""
 
 REQUEST_TIMEOUT = 10.0
-"""Seconds one write may take."""
+"""Seconds that one write may take."""
 
 NAMESPACE_ENDS = "unable to create new content"
-"""In the 403 of a namespace that is being deleted, before the place where long names cut the message off."""
+"""Part of the message of the 403 for a namespace that is being deleted. It comes before the namespace's name, so it is
+there even if long names make the message longer than the 256 characters that the client keeps."""
 
 ENDPOINT_FIELD = re.compile(r"^endpoints\[(\d+)\]")
+"""Start of a field path in an answer that names the endpoint which the API server refuses."""
 
 
 class Fence(Protocol):
-    """The right to write (hub.app.leading)."""
+    """Says whether this process may write now (hub.app.leading)."""
 
     def check(self, target: TargetKey) -> float:
-        """Seconds a request for a target that starts now may take.
+        """Seconds that a request for a target may take if it starts now.
 
         Raises:
-            NotLeader: no request may start now.
+            NotLeader: this process may not write the target now.
         """
         ...
 
 
 class Free:
-    """The right of a process without an election (``--leader-elect=false``)."""
+    """The fence of a process that takes part in no election (``--leader-elect=false``): it may always write."""
 
     def check(self, target: TargetKey) -> float:  # noqa: ARG002 - a Fence
-        """Always."""
+        """Seconds that a request may take."""
         return REQUEST_TIMEOUT
 
 
 class SliceApi(Protocol):
-    """The part of the hub cluster that is written to (hub.observe.local.cluster)."""
+    """Writes slices in the hub cluster (hub.observe.local.cluster)."""
 
     async def create(self, value: Slice, timeout: float) -> None: ...  # noqa: ASYNC109, D102
     async def update(self, value: Slice, timeout: float) -> None: ...  # noqa: ASYNC109, D102
@@ -61,17 +65,17 @@ class SliceApi(Protocol):
 
 
 class Outcome(msgspec.Struct):
-    """What became of a plan.
+    """The outcome of a plan's writes.
 
     Attributes:
         done: (operation, slice) of each request that succeeded, in order.
-        again: something changed under the plan; plan anew, soon.
-        refused_addresses: addresses the API server refused -> its message.
-        blamed: slices it refused because of such addresses, with its message.
-        blocked: slices it refused for another reason, with its message.
-        foreign: names that are taken by slices that are not ours.
-        missing_namespace: the namespace does not exist (any more), or is being deleted.
-        failure: the answer that ended the pass early.
+        again: the plan was out of date, or an address was refused: plan again soon.
+        refused_addresses: addresses that the API server refused -> its message.
+        blamed: slices that it refused because of such addresses, with its message.
+        blocked: slices that it refused for another reason, with its message.
+        foreign: planned names that slices of other controllers have.
+        missing_namespace: the namespace does not exist, or is being deleted.
+        failure: the answer that ended the pass early; None if there was none.
     """
 
     done: list[tuple[str, Slice]] = msgspec.field(default_factory=list)
@@ -85,16 +89,20 @@ class Outcome(msgspec.Struct):
 
     @property
     def ended(self) -> bool:
-        """Whether the rest of the plan cannot succeed either."""
+        """Whether the rest of the plan is skipped, because it cannot succeed."""
         return self.missing_namespace or self.failure is not None
 
 
 class Writer:
     """Applies plans to the hub cluster.
 
+    Args:
+        api: sends the requests.
+        fence: says whether this process may write.
+
     Attributes:
-        writes: successful writes by operation.
-        failures: those that the API server did not accept.
+        writes: number of successful writes, by operation.
+        failures: number of writes that the API server answered with an error, by operation.
     """
 
     def __init__(self, api: SliceApi, fence: Fence) -> None:
@@ -106,32 +114,34 @@ class Writer:
         self.failures = {"create": 0, "update": 0, "delete": 0}
 
     def stop(self) -> None:
-        """Let what is under way end, and start no further request."""
+        """Start no further request; requests under way continue."""
         self._stopped = True
 
     async def apply(self, plan: Plan) -> Outcome:
-        """Write what the plan says, in its order.
+        """Carry out a plan in its order.
 
         Raises:
-            NotLeader: the lease does not allow a write now, or this process is ending.
-            ClusterUnreachable, CredentialError, …: the hub cluster's API is away.
+            NotLeader: this process may not write now, or is ending.
+            ClusterUnreachable, CredentialError, …: the API of the hub cluster does not answer.
         """
         outcome = Outcome()
-        undone = [each for each in plan.creates if not await self._one("create", self._api.create, each, outcome)]
-        # What did not arrive may be what let the guard allow a departure: that is decided anew first.
-        for each in () if outcome.again else plan.updates:
-            moving = any(exchange(each, other) for other in undone)
-            if moving or not await self._one("update", self._api.update, each, outcome):
-                undone.append(each)
-        if not (outcome.blocked or outcome.again or outcome.ended):  # never away before it is there
-            for each in plan.deletes:
-                await self._one("delete", self._api.delete, each, outcome)
+        undone = [slice_ for slice_ in plan.creates if not await self._one("create", self._api.create, slice_, outcome)]
+        # The guard may have allowed a removal only because of an address that could not be created: decide again first.
+        for slice_ in () if outcome.again else plan.updates:
+            # An address may move from this slice to one that was not written. It must not be removed before.
+            moving = any(exchange(slice_, other) for other in undone)
+            if moving or not await self._one("update", self._api.update, slice_, outcome):
+                undone.append(slice_)
+        # Addresses of deleted slices may have moved to slices that were not written: then delete nothing.
+        if not (outcome.blocked or outcome.again or outcome.ended):
+            for slice_ in plan.deletes:
+                await self._one("delete", self._api.delete, slice_, outcome)
         return outcome
 
     async def _one(
         self, operation: str, send: Callable[[Slice, float], Awaitable[None]], value: Slice, outcome: Outcome
     ) -> bool:
-        """Whether it was done."""
+        """Write one slice, unless the pass has ended; return whether the write succeeded."""
         if outcome.ended:
             return False
         async with self._slots:
@@ -154,7 +164,7 @@ class Writer:
         return False
 
     async def _otherwise(self, operation: str, value: Slice, error: ApiError, outcome: Outcome) -> None:
-        """The slice is not as it was known: read it again, for the next plan."""
+        """Handle a slice, or a namespace, that is not as the plan assumed: read the slice again, for the next plan."""
         if operation == "create" and isinstance(error, NotFound):
             outcome.missing_namespace = True
             return
@@ -170,6 +180,7 @@ class Writer:
 
 
 def _same_owner(found: Slice, value: Slice) -> bool:
+    """Whether a slice that has a planned name belongs to this owner and to this target."""
     return (
         found.labels.get(LABEL_MANAGED_BY) == MANAGED_BY
         and found.labels.get(LABEL_OWNER) == value.labels.get(LABEL_OWNER)
@@ -178,7 +189,7 @@ def _same_owner(found: Slice, value: Slice) -> bool:
 
 
 def _refused(value: Slice, error: Invalid, outcome: Outcome) -> None:
-    """Blame the endpoints the server names; where it names none, the slice."""
+    """Note a refused slice: blame the endpoints that the server names, or block the slice if it names none."""
     blamed = False
     for path, message in error.causes:
         match = ENDPOINT_FIELD.match(path)

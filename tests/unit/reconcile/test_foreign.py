@@ -124,7 +124,7 @@ def test_the_finding_says_who_writes_them() -> None:
     [finding] = world.told
     assert finding.reason == "ForeignEndpoints"
     assert finding.message == (
-        f"{LISTED + 5} slices of others are published for this Service too, managed by nobody named, somebody"
+        f"{LISTED + 5} slices of others are published for this Service too, managed by an unnamed controller, somebody"
     )
     assert finding.objects == tuple(f"old-{number:03}" for number in range(LISTED))
 
