@@ -1,4 +1,4 @@
-"""Where a cluster's kubeconfig comes from, and what is said when it does not."""
+"""Where a cluster's kubeconfig comes from, and the errors if it cannot be read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECRET = ClusterSpec("eu", None, KubeconfigSecret("eu-access"))
 
 
 def connector(answer: Mapping[str, str] | HubError) -> Connector:
-    """Its Secrets are all alike."""
+    """A Connector for which every Secret has this content, or fails with this error."""
 
     async def read(_: str) -> Mapping[str, str]:
         if isinstance(answer, HubError):
@@ -44,13 +44,13 @@ def connector(answer: Mapping[str, str] | HubError) -> Connector:
 
 
 async def test_a_secret_gives_access() -> None:
-    """Its key is base64, as the API has it."""
+    """The kubeconfig in a Secret is decoded from base64."""
     data = {"kubeconfig": base64.b64encode(KUBECONFIG.encode()).decode()}
     assert (await connector(data).access(SECRET)).server == "https://192.0.2.1:6443"
 
 
 async def test_a_hub_that_reads_no_secrets_says_so() -> None:
-    """A kubeconfig in a Secret is then none."""
+    """Without ``read_secret``, a kubeconfig in a Secret is an error."""
     with pytest.raises(KubeconfigError, match="its kubeconfig is in Secret eu-access, not read here"):
         await Connector(SystemClock(), cast("Any", None)).access(SECRET)
 
@@ -68,7 +68,7 @@ async def test_a_hub_that_reads_no_secrets_says_so() -> None:
 async def test_what_the_hub_cluster_lacks_never_makes_the_remote_unreachable(
     answer: Mapping[str, str] | HubError, words: str
 ) -> None:
-    """Degraded: policies for unreachable clusters must not follow from the hub's own troubles."""
+    """If the Secret cannot be read, the cluster is Degraded, so that ``unreachable`` policies do not apply."""
     with pytest.raises(KubeconfigError, match="cluster eu: ") as caught:
         await connector(answer).access(SECRET)
     assert words in str(caught.value)
@@ -76,7 +76,7 @@ async def test_what_the_hub_cluster_lacks_never_makes_the_remote_unreachable(
 
 
 async def test_a_stamp_changes_with_the_file_and_what_it_leads_to(tmp_path: Path) -> None:
-    """A replaced file, a flipped symlink, and a file that is gone are all seen; an untouched one is the same."""
+    """The stamp changes with the file, with a symlink in its path, and when the file is deleted."""
     spec = ClusterSpec("eu", None, KubeconfigPath(str(tmp_path / "link" / "eu")))
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -93,7 +93,7 @@ async def test_a_stamp_changes_with_the_file_and_what_it_leads_to(tmp_path: Path
 
 
 async def test_a_secret_is_stamped_by_whoever_watches_it() -> None:
-    """Its version where there is a watch; else nothing, and only reading it tells."""
+    """The stamp of a watched Secret is its version; if it is not watched, None."""
     versions: dict[str, str] = {}
     made = Connector(SystemClock(), cast("Any", None), secret_version=versions.get)
     assert await made.stamp(SECRET) is None
@@ -102,7 +102,7 @@ async def test_a_secret_is_stamped_by_whoever_watches_it() -> None:
 
 
 async def test_a_mount_that_does_not_answer_ends_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in use stays as long as it cannot be told whether the kubeconfig has changed."""
+    """The connection stays while it is unknown whether the kubeconfig has changed."""
 
     class Silent(Connector):
         asked = 0

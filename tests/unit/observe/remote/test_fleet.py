@@ -1,4 +1,4 @@
-"""A reload keeps what is still asked for, and a view keeps the last known good."""
+"""A reload keeps unchanged units, and a view keeps the last known good endpoints."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KEY = SourceKey("eu", PROVIDER)
 
 
 class NoAccess(Connector):
-    """Kubeconfigs that never arrive: the test plays the API servers' part."""
+    """A Connector whose kubeconfigs never arrive; the test plays the API servers."""
 
     async def access(self, spec: ClusterSpec) -> ClusterAccess:
         await asyncio.Event().wait()
@@ -53,20 +53,20 @@ def cluster(name: str = "eu", path: str = "", **more: Any) -> ClusterSpec:
 
 
 def registry(*clusters: ClusterSpec, **more: Any) -> Registry:
-    """A registry of clusters alone."""
+    """A registry that has only clusters."""
     targets: dict[TargetKey, TargetSpec] = {}
     return Registry("default", {spec.name: spec for spec in clusters}, targets, **more)
 
 
 @pytest.fixture
 def changed() -> list[str]:
-    """Clusters that were reported as changed."""
+    """The clusters that were reported as changed."""
     return []
 
 
 @pytest.fixture
 async def fleet(changed: list[str]) -> AsyncIterator[Fleet]:
-    """A fleet whose connector reaches nobody."""
+    """A fleet without connections."""
     clock = SystemClock()
     host = ProviderHost(Catalog(), clock=clock, folder="/")
     made = Fleet(NoAccess(clock, cast("Any", None)), host, clock, changed.append)
@@ -76,7 +76,7 @@ async def fleet(changed: list[str]) -> AsyncIterator[Fleet]:
 
 
 async def lists(fleet: Fleet, nodes: Iterable[Node]) -> Source:
-    """Cluster eu answers with these nodes, and its provider resolves them."""
+    """Let cluster eu answer with these nodes, and wait until its provider has resolved them."""
     unit, source = fleet.clusters["eu"], fleet.sources[KEY]
     await source._loaded.wait()
     unit._store.replace({node.name: node for node in nodes}, "1")
@@ -87,7 +87,7 @@ async def lists(fleet: Fleet, nodes: Iterable[Node]) -> Source:
 
 
 async def test_an_unchanged_entry_goes_on_undisturbed(fleet: Fleet) -> None:
-    """The same units, not equal ones."""
+    """A reload keeps the objects of unchanged clusters and sources."""
     fleet.update(registry(cluster("eu"), cluster("us")))
     before = {**fleet.clusters, **fleet.sources}
     fleet.update(registry(cluster("eu"), cluster("us"), cluster("ap")))
@@ -96,7 +96,7 @@ async def test_an_unchanged_entry_goes_on_undisturbed(fleet: Fleet) -> None:
 
 
 async def test_another_kubeconfig_starts_that_cluster_anew(fleet: Fleet) -> None:
-    """With its sources, and nobody else's."""
+    """A changed kubeconfig replaces the cluster and its sources; other clusters stay."""
     fleet.update(registry(cluster("eu"), cluster("us")))
     eu, us, source = fleet.clusters["eu"], fleet.clusters["us"], fleet.sources[KEY]
     fleet.update(registry(cluster("eu", "/other"), cluster("us")))
@@ -106,7 +106,7 @@ async def test_another_kubeconfig_starts_that_cluster_anew(fleet: Fleet) -> None
 
 
 async def test_a_kubeconfig_that_is_added_reaches_the_sources(fleet: Fleet) -> None:
-    """A provider that had asked for one gets to work with it, without a restart of the hub."""
+    """After a kubeconfig was added, the sources of the cluster work without a restart of the hub."""
     fleet.update(registry(replace(cluster("eu"), kubeconfig=None), cluster("us")))
     await fleet.sources[KEY].settled()
     assert fleet.sources[KEY].problem == "provider node-addresses resolves nodes: give the cluster a kubeconfig"
@@ -118,14 +118,14 @@ async def test_a_kubeconfig_that_is_added_reaches_the_sources(fleet: Fleet) -> N
 
 
 async def test_a_frozen_cluster_is_not_contacted(fleet: Fleet) -> None:
-    """Its units are stopped."""
+    """The units of a frozen cluster are stopped."""
     fleet.update(registry(cluster("eu")))
     fleet.update(registry(cluster("eu", state="frozen")))
     assert (fleet.clusters, fleet.sources) == ({}, {})
 
 
 async def test_who_waits_for_a_connection_stops_nobody(fleet: Fleet) -> None:
-    """Looked at again, as at each start, a cluster whose kubeconfig is not there (yet) has none to give."""
+    """``connection()`` keeps waiting, without a busy loop, if the identity is checked before there is a client."""
     fleet.update(registry(cluster("eu")))
     unit = fleet.clusters["eu"]
     waiting = asyncio.create_task(unit.connection())
@@ -139,7 +139,7 @@ async def test_who_waits_for_a_connection_stops_nobody(fleet: Fleet) -> None:
 
 
 async def test_most_clusters_unreachable_is_suspicious(fleet: Fleet, changed: list[str]) -> None:
-    """Two at least, and more than 30 %; whenever that changes, all clusters are looked at again."""
+    """Policies are suspended from two clusters and 30 % on; all clusters are reported when that changes."""
     fleet.update(registry(*(cluster(name) for name in "abcdef")))
     fleet.clusters["a"].failed(ClusterUnreachable("gone"))
     assert (fleet.suspended, changed[-1]) == (False, "a")
@@ -152,7 +152,7 @@ async def test_most_clusters_unreachable_is_suspicious(fleet: Fleet, changed: li
 
 
 async def test_an_edit_that_ends_the_suspicion_is_told_to_all(fleet: Fleet, changed: list[str]) -> None:
-    """Nothing else may happen to the clusters whose policies apply again."""
+    """If a reload ends the suspension of policies, all clusters are reported as changed."""
     fleet.update(registry(*(cluster(name) for name in "abcdef")))
     for name in "ab":
         fleet.clusters[name].failed(ClusterUnreachable("gone"))
@@ -163,7 +163,7 @@ async def test_an_edit_that_ends_the_suspicion_is_told_to_all(fleet: Fleet, chan
 
 
 async def test_unreachable_counts_from_the_end_of_the_last_watch(fleet: Fleet) -> None:
-    """Not from its start, which may be ten minutes ago."""
+    """``unreachable_for`` counts from the end of the last watch, not from its beginning."""
     fleet.update(registry(cluster("eu")))
     await lists(fleet, [build.node("n1", "10.0.0.1")])
     unit = fleet.clusters["eu"]
@@ -174,7 +174,7 @@ async def test_unreachable_counts_from_the_end_of_the_last_watch(fleet: Fleet) -
 
 
 async def test_an_unknown_view_holds_the_last_known_good(fleet: Fleet) -> None:
-    """Marked as no statement, with the very endpoints, and the same object each time."""
+    """The view of an unknown source has the last known endpoints, and stays the same object."""
     fleet.update(registry(cluster("eu")))
     source = await lists(fleet, [build.node("n1", "10.0.0.1")])
     good = source.view(NodePolicy()).view
@@ -187,7 +187,7 @@ async def test_an_unknown_view_holds_the_last_known_good(fleet: Fleet) -> None:
 
 
 async def test_the_last_known_good_is_what_was_said_last(fleet: Fleet) -> None:
-    """Not what it was when somebody asked last: a Service may have been paused since, or written by another replica."""
+    """The last known good view has the last answer, even if no pass has built a view of it."""
     fleet.update(registry(cluster("eu")))
     source = await lists(fleet, [build.node("n1", "10.0.0.1")])
     source.view(NodePolicy())
@@ -199,7 +199,7 @@ async def test_the_last_known_good_is_what_was_said_last(fleet: Fleet) -> None:
 
 
 class Told(SystemClock):
-    """A clock that the test moves, and with it the reflector of a cluster that is silent."""
+    """A clock that the test moves, and the reflector of a silent cluster."""
 
     def __init__(self) -> None:
         self.ahead = self.told_at = 0.0
@@ -216,7 +216,7 @@ class Told(SystemClock):
 
 
 async def test_a_grace_ends_when_the_cluster_says_so(changed: list[str]) -> None:
-    """While it is silent it is asked, ever less often while it does not answer, and the node stays."""
+    """A silent cluster is listed again, ever less often; the node stays until its state was confirmed."""
     clock = Told()
     host = ProviderHost(Catalog(), clock=clock, folder="/")
     fleet = Fleet(NoAccess(clock, cast("Any", None)), host, clock, changed.append)
@@ -262,14 +262,14 @@ class Connected:
         await self.sim.stop()
 
     def follow(self) -> RemoteCluster:
-        """Begin to follow it."""
+        """Start to follow the cluster."""
         self.fleet.update(registry(cluster("eu", str(self.path))))
         return self.fleet.clusters["eu"]
 
 
 @pytest.fixture
 async def connected(tmp_path: Path, changed: list[str], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connected]:
-    """It looks at the kubeconfig more often than hubs do."""
+    """A connected fleet that checks the kubeconfig every 50 ms."""
     monkeypatch.setattr(remote_cluster, "ACCESS_CHECK", 0.05)
     async with Connected(tmp_path, changed.append) as made:
         yield made
@@ -277,7 +277,7 @@ async def connected(tmp_path: Path, changed: list[str], monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("token", [None, "refused"])
 async def test_another_credential_begins_no_grace_anew(token: str | None, connected: Connected) -> None:
-    """A node that is not Ready for long stays away while its cluster is connected anew, and where that fails."""
+    """A node whose grace period has ended stays away while the cluster reconnects, even if that fails."""
     clock, sim = connected.clock, connected.sim
     sim.put(make_node("n1", "10.0.0.1", ready=False, since=rfc3339(clock.wall())))
     for number in range(2, 9):
@@ -304,7 +304,7 @@ async def test_another_credential_begins_no_grace_anew(token: str | None, connec
 
 
 async def test_a_kubeconfig_that_cannot_be_used_is_said(connected: Connected, caplog: pytest.LogCaptureFixture) -> None:
-    """Once, and wherever the one in use fails; what was known with that stays."""
+    """An unusable new kubeconfig is logged once, and is part of later errors; the previous one stays in use."""
     unit, path = connected.follow(), connected.path
     await unit.settled()
     path.write_text("clusters: [oops\n")
@@ -323,7 +323,7 @@ async def test_a_kubeconfig_that_cannot_be_used_is_said(connected: Connected, ca
 
 
 async def test_nobody_waits_for_a_service_of_a_cluster_that_cannot_be_asked(connected: Connected) -> None:
-    """That it failed is known: commands that look once end then."""
+    """``settled`` does not wait for a Service whose cluster is unreachable."""
     await connected.sim.stop()
     unit = connected.follow()
     connected.fleet._start_service(ServiceKey("eu", TargetKey("ingress", "envoy")))
@@ -333,7 +333,7 @@ async def test_nobody_waits_for_a_service_of_a_cluster_that_cannot_be_asked(conn
 
 
 async def test_too_many_endpoints_are_not_believed(fleet: Fleet) -> None:
-    """The last believable answer stays."""
+    """If there are more than maxEndpoints, the view is unknown and keeps the last endpoints."""
     fleet.update(registry(cluster("eu", max_endpoints=2)))
     source = await lists(fleet, [build.node("n1", "10.0.0.1")])
     source.view(NodePolicy())
@@ -344,7 +344,7 @@ async def test_too_many_endpoints_are_not_believed(fleet: Fleet) -> None:
 
 
 async def test_another_address_policy_applies_to_what_is_known(fleet: Fleet) -> None:
-    """Also to the last known good of a cluster that is away; nothing is asked again."""
+    """A narrower address policy also applies to the last known good view of an unreachable cluster."""
     spec = cluster("eu")
     targets = {build.target().key: build.target()}
     fleet.update(replace(registry(spec), targets=targets))
@@ -359,7 +359,7 @@ async def test_another_address_policy_applies_to_what_is_known(fleet: Fleet) -> 
 
 
 async def test_nothing_is_kept_under_a_node_policy_that_nobody_has(fleet: Fleet) -> None:
-    """Each edit of ``nodes`` makes another one, and what it chooses from are all nodes."""
+    """Views of node policies that the registry no longer uses are forgotten."""
     fleet.update(registry(cluster("eu")))
     source = await lists(fleet, [build.node("n1", "10.0.0.1")])
     for number in range(3):
@@ -372,7 +372,7 @@ async def test_nothing_is_kept_under_a_node_policy_that_nobody_has(fleet: Fleet)
 
 
 async def test_the_hub_clusters_own_networks_are_denied_to_remote_clusters(fleet: Fleet) -> None:
-    """Learned after the start, applied at once, and the reason is said."""
+    """Own networks that become known later apply at once, and the report names the reason."""
     fleet.update(registry(cluster("eu")))
     source = await lists(fleet, [build.node("n1", "10.96.0.1")])
     assert list(source.view(NodePolicy()).view.endpoints["IPv4"]) == ["10.96.0.1"]
@@ -384,7 +384,7 @@ async def test_the_hub_clusters_own_networks_are_denied_to_remote_clusters(fleet
 
 
 async def test_the_hub_clusters_own_networks_are_not_denied_to_copies_within_it(fleet: Fleet) -> None:
-    """Only deniedCIDRs and the built-in list hold for them, also after an update."""
+    """Sources of the hub cluster may publish addresses of its own networks, but not deniedCIDRs."""
     own = tuple((network, "the hub cluster's API server") for network in build.networks("10.96.0.1/32"))
     for _ in range(2):
         fleet.update(registry(cluster(LOCAL), denied_cidrs=build.networks("10.97.0.0/16")), own)
@@ -394,7 +394,7 @@ async def test_the_hub_clusters_own_networks_are_not_denied_to_copies_within_it(
 
 
 async def test_a_new_node_wakes_its_targets_once_with_its_address(fleet: Fleet, changed: list[str]) -> None:
-    """Without an address nothing can be published for it; each wake is a pass over every target of the cluster."""
+    """A new node wakes its targets only once: when the provider has resolved it."""
     fleet.update(registry(cluster("eu")))
     source = await lists(fleet, [build.node("n1", "10.0.0.1")])
     source.view(NodePolicy())
@@ -406,7 +406,7 @@ async def test_a_new_node_wakes_its_targets_once_with_its_address(fleet: Fleet, 
 
 
 async def test_a_changed_or_deleted_node_wakes_its_targets_at_once(fleet: Fleet, changed: list[str]) -> None:
-    """So does a new one while too many nodes are not Ready: their number may end that."""
+    """A changed or deleted node wakes at once; so does a new node while too many are not Ready."""
     fleet.update(registry(cluster("eu")))
     ready = [build.node(f"n{number}", f"10.0.0.{number}") for number in range(1, 4)]
     source = await lists(fleet, ready)
@@ -424,7 +424,7 @@ async def test_a_changed_or_deleted_node_wakes_its_targets_at_once(fleet: Fleet,
 
 
 async def test_a_new_node_wakes_its_targets_at_once_if_no_answer_is_near(fleet: Fleet, changed: list[str]) -> None:
-    """A provider that fails is asked again after up to a minute: until then a finding says so."""
+    """While the provider fails, a new node wakes its targets at once."""
     fleet.update(registry(cluster("eu")))
     source = await lists(fleet, [build.node("n1", "10.0.0.1")])
     assert source._resolver is not None
@@ -435,7 +435,7 @@ async def test_a_new_node_wakes_its_targets_at_once_if_no_answer_is_near(fleet: 
 
 
 async def test_two_names_of_one_cluster_are_twins(fleet: Fleet, changed: list[str]) -> None:
-    """Known as soon as both are identified, and no more once one of them is gone; their targets hear of it."""
+    """Clusters with the same UID are twins until one leaves the registry; each change is reported."""
     fleet.update(registry(cluster("eu"), cluster("us"), cluster("ap")))
     for name, uid in (("us", "a"), ("ap", "b"), ("eu", "a")):
         fleet.clusters[name].uid = uid
@@ -452,7 +452,7 @@ async def test_two_names_of_one_cluster_are_twins(fleet: Fleet, changed: list[st
 async def test_kubeconfigs_on_a_hung_mount_hold_up_nobody(
     changed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their clusters say so; another one is followed, and what is done in asyncio's own threads goes on."""
+    """A hung mount degrades only its clusters; asyncio's own threads stay free."""
     answers, stat = threading.Event(), os.stat
 
     def slow(path: Any, **more: Any) -> os.stat_result:
@@ -491,7 +491,7 @@ async def test_kubeconfigs_on_a_hung_mount_hold_up_nobody(
 
 
 async def test_a_source_says_why_it_makes_no_statement(fleet: Fleet) -> None:
-    """The provider that is not there yet, then the cluster's state, with its error where there is one."""
+    """``problem`` is the state of the cluster and its error; "" once the source is known."""
     fleet.update(registry(cluster()))
     unit, source = fleet.clusters["eu"], fleet.sources[KEY]
     assert source.problem == "Pending"
@@ -507,7 +507,7 @@ async def test_a_source_says_why_it_makes_no_statement(fleet: Fleet) -> None:
 
 
 async def test_a_view_is_the_same_object_until_something_changes(fleet: Fleet) -> None:
-    """With a statement and without."""
+    """A view stays the same object until something changes, whether the source is known or not."""
     fleet.update(registry(cluster()))
     source = await lists(fleet, [build.node("n1", "10.0.0.1")])
     first = source.view(NodePolicy())
@@ -526,7 +526,7 @@ async def test_a_view_is_the_same_object_until_something_changes(fleet: Fleet) -
 
 
 async def test_a_provider_that_is_not_installed_is_the_problem(fleet: Fleet) -> None:
-    """Since the source began; nobody waits for it."""
+    """A missing provider is the problem of its source; ``settled`` does not wait for it."""
     missing = ProviderRef("no-such-provider")
     fleet.update(registry(replace(cluster(), provider=missing)))
     source = fleet.sources[SourceKey("eu", missing)]
@@ -542,7 +542,7 @@ async def test_a_provider_that_is_not_installed_is_the_problem(fleet: Fleet) -> 
 
 
 async def test_a_provider_of_nodes_needs_a_kubeconfig(fleet: Fleet) -> None:
-    """Without one there are no Nodes."""
+    """A provider that resolves nodes fails without a kubeconfig, which gives the Nodes."""
     fleet.update(registry(replace(cluster(), kubeconfig=None)))
     source = fleet.sources[KEY]
     async with asyncio.timeout(10):
@@ -555,7 +555,7 @@ async def test_a_provider_of_nodes_needs_a_kubeconfig(fleet: Fleet) -> None:
 
 
 async def test_states_follow_from_answers_and_failures(fleet: Fleet, changed: list[str]) -> None:
-    """What is said first, and when a change of state counts from."""
+    """Lists, answers and failures change the state; the last error and the time of the change are kept."""
     fleet.update(registry(cluster()))
     unit = fleet.clusters["eu"]
     assert (unit.status.state, unit.synced, unit.lists) == (State.PENDING, False, 0)
@@ -580,7 +580,7 @@ async def test_states_follow_from_answers_and_failures(fleet: Fleet, changed: li
 
 
 async def test_states_are_logged_as_what_they_are(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
-    """A failure is a warning with its reason, the way back is none."""
+    """A failure is logged once as a warning with its reason, the recovery as information."""
     caplog.set_level("INFO")
     fleet.update(registry(cluster()))
     unit = fleet.clusters["eu"]
@@ -597,7 +597,7 @@ async def test_states_are_logged_as_what_they_are(fleet: Fleet, caplog: pytest.L
 
 
 async def test_a_kubeconfig_that_leads_elsewhere_is_followed(connected: Connected) -> None:
-    """A new connection replaces the old one, without a restart; one that says the same changes nothing."""
+    """A new server in the kubeconfig replaces the connection; a change of its text alone does not."""
     unit = connected.follow()
     await until(lambda: unit.status.state is State.READY)
     first = unit.client
@@ -614,7 +614,7 @@ async def test_a_kubeconfig_that_leads_elsewhere_is_followed(connected: Connecte
 async def test_a_kubeconfig_that_is_missing_is_waited_for(
     connected: Connected, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is degraded meanwhile, and settled: nobody waits."""
+    """Without a kubeconfig file the cluster is Degraded and settled, and it connects once the file exists."""
     content = connected.path.read_text()
     connected.path.unlink()
     unit = connected.follow()

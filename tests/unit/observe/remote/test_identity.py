@@ -1,4 +1,4 @@
-"""Which cluster a name stands for, and who is believed to be it."""
+"""Detecting that a cluster name leads to another cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support import build
 
 
 def marked(cluster: str, uid: str = "", name: str = "s-0") -> Slice:
-    """A slice that remembers a UID, or none."""
+    """A slice with the annotation of a UID, or without one."""
     return build.slice(
         name, build.endpoints(1), cluster=cluster, annotations={ANNOTATION_CLUSTER_UID: uid} if uid else {}
     )
@@ -41,7 +41,7 @@ class World:
 
 
 def test_the_first_one_is_believed_and_remembered() -> None:
-    """Also while no slice carries its UID."""
+    """The first UID of a name is accepted and remembered, even if no slice has it yet."""
     world = World(marked("eu"), marked("us", "b"))
     assert (world.check("a"), world.check("a")) == ("", "")
     assert "has UID b" in (world.check("b") or "")
@@ -49,7 +49,7 @@ def test_the_first_one_is_believed_and_remembered() -> None:
 
 
 def test_slices_tell_a_hub_that_starts() -> None:
-    """One of them is enough; the message has the whole command."""
+    """After a start, one slice with a UID is enough; the message contains the complete command to approve."""
     world = World(marked("eu"), marked("eu", "a", "s-1"))
     assert world.identities.uid("eu") == "a"
     problem = world.check("b") or ""
@@ -59,7 +59,7 @@ def test_slices_tell_a_hub_that_starts() -> None:
 
 
 def test_nothing_is_said_before_the_slices_are_known() -> None:
-    """Neither that it is the same nor that it is not."""
+    """Before the slices are known, the result is None."""
     world = World()
     world.slices = None
     assert (world.check("a"), world.identities.uid("eu")) == (None, "")
@@ -68,7 +68,7 @@ def test_nothing_is_said_before_the_slices_are_known() -> None:
 
 
 def test_an_approval_is_of_a_name_and_a_uid() -> None:
-    """It stays in force when it expires; the old cluster is the stranger then."""
+    """An approval is for one name and UID, and its effect stays when it expires."""
     world = World(marked("eu", "a"))
     world.approved = {digest("us", "b"), digest("eu", "c")}
     assert world.check("b")
@@ -81,7 +81,7 @@ def test_an_approval_is_of_a_name_and_a_uid() -> None:
 
 
 def test_a_restart_half_way_through_a_change_believes_both() -> None:
-    """Some slices say the old one, some the approved one; which one is to be written is not known then."""
+    """If the slices have two UIDs both fit, and none is written until one was accepted."""
     world = World(marked("eu", "a"), marked("eu", "b", "s-1"))
     assert world.identities.uid("eu") == ""
     assert world.check("b") == ""
@@ -90,14 +90,14 @@ def test_a_restart_half_way_through_a_change_believes_both() -> None:
 
 
 def test_a_former_name_is_remembered_too() -> None:
-    """A rename is no way around it."""
+    """After a rename, the UID of the former name must fit."""
     world = World(marked("old", "a"), new="old")
     assert world.check("b", "new")
     assert world.check("a", "new") == ""
 
 
 def test_a_cluster_that_left_the_registry_is_forgotten_with_its_slices() -> None:
-    """The name is free then."""
+    """A name that left the registry and has no slices accepts any UID."""
     world = World()
     world.check("a")
     world.identities.keep({"eu"})
@@ -107,7 +107,7 @@ def test_a_cluster_that_left_the_registry_is_forgotten_with_its_slices() -> None
 
 
 def test_a_name_is_free_once_its_slices_are_gone_although_they_were_read_meanwhile() -> None:
-    """Each write of a slice that is parked asks for its UID."""
+    """A name that left the registry keeps its UID exactly as long as it has slices."""
     world = World(marked("eu", "a"))
     world.check("a")
     world.identities.keep(set())
@@ -120,7 +120,7 @@ def test_a_name_is_free_once_its_slices_are_gone_although_they_were_read_meanwhi
 
 
 def test_a_name_that_stayed_is_not_free_without_slices() -> None:
-    """Its Service may have been deleted by mistake, and made anew."""
+    """A name that is still in the registry keeps its UID even if its slices are deleted."""
     world = World(marked("eu", "a"))
     assert world.check("b")
     world.slices = ()
@@ -128,7 +128,7 @@ def test_a_name_that_stayed_is_not_free_without_slices() -> None:
 
 
 def test_what_another_hub_wrote_counts_before_what_was_believed() -> None:
-    """It led until now, and the other cluster was approved there; where it wrote nothing, memory stands."""
+    """``reread`` prefers the UIDs on slices; for names without slices, the accepted UID stays."""
     world = World(marked("eu", "a"))
     world.check("a")
     world.check("x", "us")
@@ -142,7 +142,7 @@ def test_what_another_hub_wrote_counts_before_what_was_believed() -> None:
 
 
 class Answers:
-    """An API server that says what the test wants, one thing after the other; the last one for ever."""
+    """An API server that gives these answers in order, and repeats the last one."""
 
     def __init__(self, *answers: bytes | HubError) -> None:
         self.answers = list(answers)
@@ -172,13 +172,13 @@ class Answers:
     ],
 )
 async def test_a_uid_that_is_none_is_no_answer(body: bytes) -> None:
-    """It goes into an annotation, and into a sentence."""
+    """A UID that is empty, too long or not printable ASCII is an error."""
     with pytest.raises(BadAnswer, match="a Namespace"):
         await read_uid(cast("Client", Answers(body)))
 
 
 class Clock:
-    """Time that passes as fast as it is slept."""
+    """A clock whose ``sleep`` returns at once."""
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -191,12 +191,12 @@ class Clock:
 
 
 def uid(text: str) -> bytes:
-    """A Namespace."""
+    """A Namespace with this UID."""
     return b'{"metadata":{"uid":"' + text.encode() + b'"}}'
 
 
 class Unit:
-    """A remote cluster with a connection whose identity is being read; the test plays its reflector."""
+    """A connected remote cluster whose identity is being read; the test plays its reflector."""
 
     def __init__(self, *answers: bytes | HubError, check: Callable[[str, str], str | None] = lambda *_: "") -> None:
         self.states: list[str] = []
@@ -214,24 +214,24 @@ class Unit:
         self.states.append(str(self.it.status.state))
 
     def lists(self) -> None:
-        """The Nodes are complete."""
+        """Report a complete list of Nodes."""
         self.it._store.replace({}, "1")
         self.it.answered()
 
     async def turns(self) -> None:
-        """Let it do what it has to."""
+        """Let the tasks run."""
         for _ in range(30):
             await asyncio.sleep(0)
 
 
 @pytest.fixture(autouse=True)
 def tidy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No waiting for anything: the clock here does not."""
+    """Set the retry delay to 0, since the clock here does not wait."""
     monkeypatch.setattr(module, "ACCESS_RETRY", 0.0)
 
 
 async def test_nodes_are_no_statement_before_it_is_known_whose_they_are() -> None:
-    """Whichever answer comes first."""
+    """The cluster becomes Ready only when both the Nodes and the UID are known."""
     unit = Unit(uid("a"))
     await asyncio.sleep(0)  # it is being asked
     unit.lists()
@@ -241,7 +241,7 @@ async def test_nodes_are_no_statement_before_it_is_known_whose_they_are() -> Non
 
 
 async def test_another_cluster_makes_no_statement_until_it_is_approved() -> None:
-    """Whatever it lists; and its failures do not hide what it is."""
+    """A wrong cluster stays WrongCluster through lists and failures until it is approved."""
     reasons = {"b": "not the one"}
     unit = Unit(uid("b"), check=lambda _, uid: reasons.get(uid, ""))
     unit.lists()
@@ -257,7 +257,7 @@ async def test_another_cluster_makes_no_statement_until_it_is_approved() -> None
 
 
 async def test_another_reason_for_the_same_state_is_told() -> None:
-    """What was found of its twins, and of its targets, may be of the UID that it had before."""
+    """A new mismatch is reported although the state stays WrongCluster."""
     reasons = ["not the one"]
     unit = Unit(uid("b"), check=lambda *_: reasons[-1])
     unit.lists()
@@ -270,7 +270,7 @@ async def test_another_reason_for_the_same_state_is_told() -> None:
 
 
 async def test_it_is_asked_again_after_a_lost_connection_and_a_new_list() -> None:
-    """Another cluster may answer there then."""
+    """The UID is read again after a lost connection and after a new list."""
     unit = Unit(uid("a"), uid("a"), uid("b"), check=lambda _, uid: "wrong" if uid == "b" else "")
     unit.lists()
     await unit.turns()
@@ -288,7 +288,7 @@ async def test_it_is_asked_again_after_a_lost_connection_and_a_new_list() -> Non
 
 @pytest.mark.parametrize("error", [Forbidden(403), NotFound(404)])
 async def test_a_uid_that_may_not_be_read_is_not_missed(error: HubError, caplog: pytest.LogCaptureFixture) -> None:
-    """One line says so, however often it is tried."""
+    """Without the right to read the UID the cluster is Ready; this is logged only once."""
     caplog.set_level("INFO")
     unit = Unit(error)
     for _ in range(3):
@@ -301,7 +301,7 @@ async def test_a_uid_that_may_not_be_read_is_not_missed(error: HubError, caplog:
 
 @pytest.mark.parametrize("error", [Forbidden(403), NotFound(404)])
 async def test_a_uid_that_was_refused_with_the_nodes_is_asked_for_with_them(error: HubError) -> None:
-    """Whoever grants the account its rights later makes no other cluster of it unseen; where it stays, that is that."""
+    """A UID that was refused together with the Nodes is read again when the Nodes can be listed."""
     unit = Unit(error, check=lambda _, uid: "wrong" if uid == "b" else "")
     unit.it.failed(error)
     await unit.turns()
@@ -313,7 +313,7 @@ async def test_a_uid_that_was_refused_with_the_nodes_is_asked_for_with_them(erro
 
 
 async def test_a_uid_that_stays_refused_is_asked_for_once_more() -> None:
-    """Then the missing rule is meant, and each further answer of the watch stands."""
+    """If the UID is refused again after the Nodes were listed, it is not read any more."""
     unit = Unit(Forbidden(403))
     unit.it.failed(Forbidden(403))
     await unit.turns()
@@ -326,14 +326,14 @@ async def test_a_uid_that_stays_refused_is_asked_for_once_more() -> None:
 
 
 async def test_a_server_that_only_starts_is_asked_again() -> None:
-    """It refuses everything for a moment: the Nodes too."""
+    """A 403 before the Nodes are listed is retried, since a starting API server refuses everything."""
     unit = Unit(Forbidden(403), uid("b"), check=lambda *_: "wrong")
     await unit.turns()
     assert unit.it.status.state is State.WRONG_CLUSTER
 
 
 async def test_an_account_without_nodes_is_identified_too() -> None:
-    """A provider may read other things there; a refusal that stays is a missing rule."""
+    """If neither Nodes nor UID may be read, the cluster is accepted after REFUSALS attempts."""
     unit = Unit(Forbidden(403))
     await unit.turns()
     unit.it.failed(Forbidden(403))
@@ -342,7 +342,7 @@ async def test_an_account_without_nodes_is_identified_too() -> None:
 
 
 async def test_providers_read_nothing_from_another_cluster() -> None:
-    """They get the connection once it is known whose it is."""
+    """``connection`` waits until the identity is confirmed, also after each failure."""
     reasons = {"b": "not the one"}
     unit = Unit(uid("b"), check=lambda _, uid: reasons.get(uid, ""))
     waiting = asyncio.create_task(unit.it.connection())
@@ -360,7 +360,7 @@ async def test_providers_read_nothing_from_another_cluster() -> None:
 
 
 async def test_a_uid_without_an_answer_is_no_statement() -> None:
-    """Never Unreachable, which has policies: the Nodes are there."""
+    """If only the UID cannot be read, the state is Degraded, never Unreachable."""
     unit = Unit(uid("a"))
     unit.server.answers = [ClusterUnreachable("timeout"), ServerFault(500, "", "etcd"), uid("a")]
     unit.lists()

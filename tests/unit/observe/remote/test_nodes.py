@@ -1,4 +1,4 @@
-"""Nodes stay the same objects for as long as they are equal."""
+"""The store keeps the same Node object as long as the Node is equal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Change = tuple[list[str], list[str]]
 
 @pytest.fixture
 def changes() -> list[Change]:
-    """What was reported: names changed, names gone."""
+    """The reported changes: names of changed nodes, and of deleted ones."""
     return []
 
 
@@ -34,14 +34,14 @@ def store(changes: list[Change]) -> NodeStore:
 
 
 def test_an_equal_node_changes_nothing(store: NodeStore, changes: list[Change]) -> None:
-    """A heartbeat decodes to an equal Node: no report, no new version, the old object."""
+    """An equal Node, as after a heartbeat, keeps the object and the version, and is not reported."""
     before, version = store.nodes["n1"], store.version
     store.upsert("n1", build.node("n1", "10.0.0.1"), "2")
     assert (store.nodes["n1"] is before, store.version, changes) == (True, version, [])
 
 
 def test_an_equal_list_changes_nothing(store: NodeStore, changes: list[Change]) -> None:
-    """A relist of the same nodes keeps every object."""
+    """A new list of equal nodes keeps every object."""
     before = dict(store.nodes)
     store.replace({name: msgspec.structs.replace(node) for name, node in before.items()}, "3")
     assert all(store.nodes[name] is node for name, node in before.items())
@@ -50,7 +50,7 @@ def test_an_equal_list_changes_nothing(store: NodeStore, changes: list[Change]) 
 
 @pytest.mark.parametrize("how", ["list", "watch"])
 def test_a_changed_node_keeps_what_is_as_it_was(store: NodeStore, how: str) -> None:
-    """Its name and addresses are in keys and endpoints that live on."""
+    """A changed Node shares its equal fields with the old one."""
     before = store.nodes["n1"]
     name = "".join(["n", "1"])
     after = msgspec.structs.replace(build.node(name, ".".join(["10", "0.0.1"])), ready="False")
@@ -66,13 +66,13 @@ def test_a_changed_node_keeps_what_is_as_it_was(store: NodeStore, how: str) -> N
 
 
 def test_a_list_reports_what_it_changes(store: NodeStore, changes: list[Change]) -> None:
-    """New, changed and gone, once."""
+    """A list reports new, changed and deleted nodes in one call."""
     store.replace({"n2": build.node("n2", "10.0.0.9"), "n3": build.node("n3")}, "3")
     assert changes == [(["n2", "n3"], ["n1"])]
 
 
 def test_a_deletion_is_reported_once(store: NodeStore, changes: list[Change]) -> None:
-    """A second one of the same name is nothing."""
+    """A second deletion of the same node is not reported."""
     for _ in range(2):
         store.delete("n1", build.node("n1"), "4")
     assert changes == [([], ["n1"])]
@@ -84,7 +84,7 @@ NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
 
 def late_store() -> tuple[NodeStore, list[float]]:
-    """A store with n1, Ready, at a moment that can be moved."""
+    """A store with a Ready n1, and the time, which the test can change."""
     now = [NOW]
     made = NodeStore(lambda *_: None, lambda: now[0])
     made.replace({"n1": build.node("n1", "10.0.0.1")}, "1")
@@ -92,12 +92,12 @@ def late_store() -> tuple[NodeStore, list[float]]:
 
 
 def away(since: str) -> Node:
-    """n1, not Ready."""
+    """The Node n1, not Ready since this time."""
     return msgspec.structs.replace(build.node("n1", "10.0.0.1"), ready="Unknown", ready_since=since)
 
 
 def test_grace_of_a_node_told_late_counts_from_its_arrival() -> None:
-    """A minute of backlog: what was not Ready for seconds only would be out of its grace on arrival."""
+    """If a watch event is a minute late, ``ready_since`` is its arrival, and later events keep that."""
     store, now = late_store()
     store.upsert("n1", away("2025-12-31T23:59:00Z"), "2")
     assert store.nodes["n1"].ready_since == "2026-01-01T00:00:00Z"
@@ -110,14 +110,14 @@ def test_grace_of_a_node_told_late_counts_from_its_arrival() -> None:
 
 
 def test_grace_of_a_node_told_in_time_counts_as_it_says() -> None:
-    """A second or two is how long it takes."""
+    """An event that is two seconds late keeps its ``ready_since``."""
     store, _ = late_store()
     store.upsert("n1", away("2025-12-31T23:59:58Z"), "2")
     assert store.nodes["n1"].ready_since == "2025-12-31T23:59:58Z"
 
 
 def test_grace_counts_as_a_list_says() -> None:
-    """A list tells how things are now, after a watch told it late as well as before."""
+    """A list keeps its ``ready_since``, even after a late event."""
     store, _ = late_store()
     store.replace({"n1": away("2025-12-31T23:59:00Z")}, "2")
     assert store.nodes["n1"].ready_since == "2025-12-31T23:59:00Z"
@@ -129,14 +129,14 @@ def test_grace_counts_as_a_list_says() -> None:
 
 @pytest.mark.parametrize("since", ["2025-12-31T23:50:00Z", "2026-01-01T00:00:30Z", "", "yesterday"])
 def test_time_that_no_backlog_explains_counts_as_it_says(since: str) -> None:
-    """No watch is ten minutes behind, nor ahead."""
+    """A time that is in the future, invalid, or too old for a late event is kept."""
     store, _ = late_store()
     store.upsert("n1", away(since), "2")
     assert store.nodes["n1"].ready_since == since
 
 
 def test_node_that_was_not_ready_before_keeps_its_own_time() -> None:
-    """Only what a watch tells of a Node that was Ready is news."""
+    """If the Node was not Ready before, its ``ready_since`` is kept."""
     store, _ = late_store()
     store.replace({"n1": away("2025-12-31T23:00:00Z")}, "2")
     store.upsert("n1", away("2025-12-31T23:59:00Z"), "3")
@@ -144,7 +144,7 @@ def test_node_that_was_not_ready_before_keeps_its_own_time() -> None:
 
 
 def test_the_next_state_of_a_node_told_late_counts_as_it_says() -> None:
-    """The arrival of one state says nothing about the next one."""
+    """The next state of a late Node keeps its own ``ready_since``."""
     store, _ = late_store()
     store.upsert("n1", away("2025-12-31T23:59:00Z"), "2")
     store.upsert("n1", msgspec.structs.replace(away("2025-12-31T23:59:30Z"), ready="False"), "3")

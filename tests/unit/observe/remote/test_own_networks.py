@@ -1,4 +1,4 @@
-"""Learning what the hub cluster itself uses, or going on without."""
+"""Reading the hub cluster's own networks, or working without them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Answer = bytes | HubError
 
 
 def slices(*addresses: str) -> bytes:
-    """A list of one slice, as of Service ``default/kubernetes``, with an endpoint for each address."""
+    """A list of one slice with an endpoint for each address, as of Service ``default/kubernetes``."""
     return json.dumps({"items": [{"endpoints": [{"addresses": [address]} for address in addresses]}]}).encode()
 
 
 class Api:
-    """Gives one answer after the other, for each of the two questions."""
+    """An API server that gives these answers in order, for each of the two lists."""
 
     def __init__(self, cidrs: tuple[Answer, ...], servers: tuple[Answer, ...]) -> None:
         self.answers = {"servicecidrs": list(cidrs), "endpointslices": list(servers)}
@@ -45,7 +45,7 @@ class Api:
 
 
 class Learner:
-    """Asks an API that gives these answers; counts the changes that are reported."""
+    """Reads from an API with these answers, and counts the reported changes."""
 
     def __init__(self, cidrs: tuple[Answer, ...], servers: tuple[Answer, ...], *more: Any) -> None:
         self.changes = 0
@@ -56,12 +56,12 @@ class Learner:
         self.changes += 1
 
     def known(self) -> Mapping[str, str]:
-        """What is denied, by network."""
+        """Network -> reason why it is denied."""
         return {str(network): reason for network, reason in self.own.networks}
 
 
 async def test_all_objects_count_together() -> None:
-    """Service CIDRs and API servers of both families, reported once."""
+    """Service CIDRs and API servers of both IP families are reported in one change."""
     learner = Learner((CIDRS, CIDRS), (slices("192.0.2.7", "192.0.2.8", "2001:db8::7"),) * 2)
     assert await learner.own.look()
     assert await learner.own.look()
@@ -77,7 +77,7 @@ async def test_all_objects_count_together() -> None:
 
 
 async def test_an_api_server_that_was_replaced_is_forgotten() -> None:
-    """What the API says now holds."""
+    """A new answer replaces the previous one."""
     learner = Learner((NONE, NONE), (slices("192.0.2.7"), slices("192.0.2.8")))
     await learner.own.look()
     await learner.own.look()
@@ -86,7 +86,7 @@ async def test_an_api_server_that_was_replaced_is_forgotten() -> None:
 
 @pytest.mark.parametrize("answer", [Forbidden(403), NotFound(404), NONE])
 async def test_without_the_api_or_the_right_the_hub_goes_on(answer: Answer, caplog: pytest.LogCaptureFixture) -> None:
-    """Said once of each, and nobody waits."""
+    """A 403, 404 or empty list counts as an answer, and is logged once for each list."""
     caplog.set_level(logging.INFO)
     learner = Learner((answer, answer), (answer, answer))
     assert await learner.own.look()
@@ -95,7 +95,7 @@ async def test_without_the_api_or_the_right_the_hub_goes_on(answer: Answer, capl
 
 
 async def test_one_without_the_other(caplog: pytest.LogCaptureFixture) -> None:
-    """As with the rights of one namespace and the cluster-wide one for Service CIDRs; the log names what is missing."""
+    """If only one of the lists may be read, its networks are used and the log names the missing right."""
     caplog.set_level(logging.INFO)
     learner = Learner((CIDRS,), (Forbidden(403),))
     assert await learner.own.look()
@@ -110,7 +110,7 @@ async def test_one_without_the_other(caplog: pytest.LogCaptureFixture) -> None:
 async def test_a_hub_of_some_namespaces_reads_in_no_other(
     namespaces: tuple[str, ...], asked: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It does without the API servers' addresses then, says so once, and asks for Service CIDRs all the same."""
+    """With ``--target-namespace``, API servers are read only if ``default`` is included; that is logged once."""
     caplog.set_level(logging.INFO)
     learner = Learner((CIDRS, CIDRS), (slices("192.0.2.7"),) * 2, "", namespaces)
     assert await learner.own.look()
@@ -136,7 +136,7 @@ async def test_a_hub_of_some_namespaces_reads_in_no_other(
     ],
 )
 async def test_no_answer_keeps_what_is_known(answer: Answer, answered: bool) -> None:
-    """Unknown is not empty, and of neither a cluster has none."""
+    """A failure, 403, 404 or empty list keeps the known networks."""
     learner = Learner((CIDRS, answer), (slices("192.0.2.7"), answer))
     await learner.own.look()
     known = learner.known()
@@ -146,7 +146,7 @@ async def test_no_answer_keeps_what_is_known(answer: Answer, answered: bool) -> 
 
 
 async def test_nothing_is_settled_before_both_have_answered() -> None:
-    """What did answer counts already."""
+    """``asked`` is set when both lists were answered; networks of the first answer apply before that."""
     learner = Learner((CIDRS, CIDRS), (ClusterUnreachable("gone"), slices("192.0.2.7")))
     assert await learner.own.look() is False
     assert (len(learner.known()), learner.own.asked.is_set()) == (3, False)
@@ -155,7 +155,7 @@ async def test_nothing_is_settled_before_both_have_answered() -> None:
 
 
 async def test_a_service_cidr_that_is_none_is_no_answer() -> None:
-    """What was learned stays."""
+    """An invalid CIDR is a failed read, which keeps the known networks."""
     learner = Learner((CIDRS, b'{"items": [{"spec": {"cidrs": ["x"]}}]}'), (NONE, NONE))
     await learner.own.look()
     assert await learner.own.look() is False
@@ -163,7 +163,7 @@ async def test_a_service_cidr_that_is_none_is_no_answer() -> None:
 
 
 async def test_what_is_no_address_denies_nothing() -> None:
-    """A slice of names, or one with something odd in it, does not hide the others."""
+    """Endpoints that are not IP addresses are skipped."""
     learner = Learner((NONE,), (slices("api.example.org", "010.0.0.1", "192.0.2.7", "10.0.0.0/8"),))
     await learner.own.look()
     assert learner.known() == {"192.0.2.7/32": API_SERVER}
@@ -174,12 +174,12 @@ async def test_what_is_no_address_denies_nothing() -> None:
     [("", []), ("10.244.1.7", ["10.244.1.7/32"]), ("10.244.1.7,fd00::7", ["10.244.1.7/32", "fd00::7/128"]), ("x", [])],
 )
 def test_the_pods_own_addresses_are_known_from_the_start(pod_ips: str, known: list[str]) -> None:
-    """As the environment names them, all families."""
+    """The Pod's own addresses of both families are denied from the start."""
     assert Learner((), (), pod_ips).known() == dict.fromkeys(known, "the hub's own Pod")
 
 
 async def test_what_the_hub_published_itself_is_not_taken_for_an_api_server(tmp_path: Path) -> None:
-    """A registry may fill Service default/kubernetes too; other Services and namespaces do not count either."""
+    """The hub's own slices, other Services and other namespaces are not read as API servers."""
     async with SimulatedCluster("hub") as here:
         ours = {"endpointslice.kubernetes.io/managed-by": "endpointslice-hub"}
         here.put(make_slice("default", "kubernetes", "kubernetes", ["192.0.2.7"]))

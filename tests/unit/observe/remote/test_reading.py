@@ -35,7 +35,7 @@ async def sim() -> AsyncIterator[SimulatedCluster]:
 
 @pytest.fixture
 async def reader(sim: SimulatedCluster) -> AsyncIterator[ClusterReader]:
-    """Read access to it."""
+    """Read access to the simulated cluster."""
     pool = LookupPool()
     access = parse_kubeconfig(sim.kubeconfig().encode(), origin="a test", policy=KubeconfigPolicy(), context=None)
     async with Client(Credentials(access, SystemClock()), pool) as client:
@@ -56,7 +56,7 @@ def node_port(number: int, name: str = "https", **spec: Any) -> dict[str, Any]:
 
 
 async def test_slices_of_one_service_only(sim: SimulatedCluster, reader: ClusterReader) -> None:
-    """All of them now, then after each change; those of other Services and namespaces are not even asked for."""
+    """The slices of one Service are returned now and after each change, without those of other Services."""
     sim.put(make_slice("edge", "web-b", "web", ["10.0.0.2"]))
     sim.put(make_slice("edge", "web-a", "web", ["10.0.0.1"]))
     sim.put(make_slice("edge", "other", "other", ["10.0.0.9"]))
@@ -69,7 +69,7 @@ async def test_slices_of_one_service_only(sim: SimulatedCluster, reader: Cluster
 
 
 async def test_a_reader_who_stops_leaves_nothing_open(sim: SimulatedCluster, reader: ClusterReader) -> None:
-    """Its watch ends with it."""
+    """The watch ends when the reader closes its iterator."""
     stream = reader.slices("edge", "web")
     assert await anext(stream) == ()
     await until(lambda: sim.streams("endpointslices") == 1)
@@ -78,7 +78,7 @@ async def test_a_reader_who_stops_leaves_nothing_open(sim: SimulatedCluster, rea
 
 
 async def test_a_failure_is_the_readers_to_know(sim: SimulatedCluster, reader: ClusterReader) -> None:
-    """What it read is old now; the rule that is missing is named, and how long to wait."""
+    """A failure is raised, with the missing RBAC rule or the Retry-After."""
     sim.forbid("list", "endpointslices")
     with pytest.raises(TransientProviderError, match=r"endpointslices\.discovery\.k8s\.io: get, list, watch.* eu"):
         await anext(reader.slices("edge", "web"))
@@ -90,7 +90,7 @@ async def test_a_failure_is_the_readers_to_know(sim: SimulatedCluster, reader: C
 
 
 async def test_an_expired_watch_is_no_failure(sim: SimulatedCluster, reader: ClusterReader) -> None:
-    """It is listed anew, and the reader sees what became of it."""
+    """After an expired watch, the reader gets the result of a new list."""
     stream = reader.slices("edge", "web")
     assert await anext(stream) == ()
     await until(lambda: sim.streams("endpointslices") == 1)
@@ -102,7 +102,7 @@ async def test_an_expired_watch_is_no_failure(sim: SimulatedCluster, reader: Clu
 
 
 async def test_one_service_comes_and_goes(sim: SimulatedCluster, reader: ClusterReader) -> None:
-    """None while it does not exist."""
+    """The state is None while the Service does not exist."""
     stream = reader.services("edge", "web")
     assert await anext(stream) is None
     sim.put(make_service("edge", "other"))
@@ -129,7 +129,7 @@ async def remote(reader: ClusterReader) -> AsyncIterator[RemoteService]:
 
 
 async def test_a_port_goes_by_name_or_number(sim: SimulatedCluster, remote: RemoteService) -> None:
-    """Its nodePort is what is published; another one is followed."""
+    """A port is found by name or number, and changes of its nodePort are followed."""
     assert remote.node_port("https").problem == "it has not been read yet"
     sim.put(node_port(30500))
     await until(lambda: remote.node_port("https").number == 30500)
@@ -140,7 +140,7 @@ async def test_a_port_goes_by_name_or_number(sim: SimulatedCluster, remote: Remo
 
 
 async def test_a_service_that_is_gone_has_no_port(sim: SimulatedCluster, remote: RemoteService) -> None:
-    """It is unknown, which is not the same as none: the caller keeps the last."""
+    """The ports of a deleted Service are unknown."""
     sim.put(node_port(30500))
     await until(lambda: remote.node_port("https").number == 30500)
     sim.services.delete("web", namespace="edge")
@@ -148,7 +148,7 @@ async def test_a_service_that_is_gone_has_no_port(sim: SimulatedCluster, remote:
 
 
 async def test_an_api_that_fails_keeps_the_port(sim: SimulatedCluster, remote: RemoteService) -> None:
-    """What was read stays while nothing can be read."""
+    """The last known port stays while the API fails."""
     sim.put(node_port(30500))
     await until(lambda: remote.node_port("https").number == 30500)
     sim.refuse(503)
@@ -158,7 +158,7 @@ async def test_an_api_that_fails_keeps_the_port(sim: SimulatedCluster, remote: R
 
 
 async def test_lists_without_watches_are_read_ever_less_often(sim: SimulatedCluster, reader: ClusterReader) -> None:
-    """An account that may list and not watch is no reason to list, and to warn, every second."""
+    """If lists succeed but every watch fails, the pause between lists grows."""
     sim.services.add(node_port(30443))
     sim.refuse(403, verb="watch", resource="services")
     clock = HastyClock()
@@ -171,7 +171,7 @@ async def test_lists_without_watches_are_read_ever_less_often(sim: SimulatedClus
 
 
 async def test_a_service_without_node_ports_says_so(sim: SimulatedCluster, remote: RemoteService) -> None:
-    """With its type, which is the usual cause."""
+    """The problem of a Service without nodePorts names its type."""
     sim.put(make_service("edge", "web"))
     await remote.settled()
     await until(lambda: remote.service is not None)
@@ -180,7 +180,7 @@ async def test_a_service_without_node_ports_says_so(sim: SimulatedCluster, remot
 
 
 async def test_a_health_check_node_port(sim: SimulatedCluster, remote: RemoteService) -> None:
-    """Where the Service has one."""
+    """The healthCheckNodePort is followed, and the last one stays after the Service is deleted."""
     sim.put(node_port(30500))
     await until(lambda: remote.service is not None)
     assert "externalTrafficPolicy" in remote.health_check_node_port().problem

@@ -1,4 +1,4 @@
-"""What is wrong with a cluster, in words, and which state it means."""
+"""Errors of a cluster as text, and the state that follows from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hub.observe.remote.status import StartingServer, State, in_words, state_aft
 
 @pytest.mark.parametrize("kind", ["dns", "refused", "reset", "timeout", "network"])
 def test_only_a_failure_to_connect_is_unreachable(kind: str) -> None:
-    """Policies for unreachable clusters follow from nothing else."""
+    """A failure to connect makes the state Unreachable."""
     assert state_after(ClusterUnreachable("x", kind)) is State.UNREACHABLE
 
 
@@ -37,29 +37,29 @@ def test_only_a_failure_to_connect_is_unreachable(kind: str) -> None:
     ],
 )
 def test_everything_else_is_degraded(error: HubError) -> None:
-    """Somebody must act; the endpoints stay."""
+    """Every other error makes the state Degraded."""
     assert state_after(error) is State.DEGRADED
 
 
 def test_a_403_names_the_rule_and_the_cluster() -> None:
-    """Ready to be pasted into a ClusterRole."""
+    """The text of a 403 names the RBAC rule to grant and the cluster."""
     text = in_words(Forbidden(403, "Forbidden", "User x cannot"), "eu", "nodes: list")
     assert text == "403: the account lacks the rule «nodes: list»; grant it in cluster eu"
 
 
 def test_a_401_says_what_to_renew() -> None:
-    """The server's own words add nothing."""
+    """The text of a 401 says to renew the credential."""
     assert in_words(Unauthorized(401), "eu", "") == "401: the credential is not accepted; renew the kubeconfig's user"
 
 
 def test_a_5xx_is_the_servers_own_problem() -> None:
-    """With its message."""
+    """The text of a 5xx contains the server's message."""
     text = in_words(ServerFault(500, "InternalError", "etcd is away"), "eu", "")
     assert text == "500: the API server failed: etcd is away"
 
 
 def test_a_starting_server_may_refuse_twice_before_a_rule_is_missed() -> None:
-    """It refuses everybody until its roles are there; other errors and later refusals are worth a warning at once."""
+    """The first two 403s in a row are not worth a warning; later ones and other errors are."""
     starting, refused = StartingServer(), Forbidden(403)
     worth = [starting.over(error) for error in (refused, refused, refused, refused, None, refused, ServerFault(500))]
     assert worth == [False, False, True, True, False, False, True]
@@ -76,11 +76,11 @@ def test_a_starting_server_may_refuse_twice_before_a_rule_is_missed() -> None:
     ],
 )
 def test_other_errors_speak_for_themselves(error: HubError) -> None:
-    """Their words are the report."""
+    """The text of other errors is their message."""
     assert in_words(error, "eu", "rule") == str(error)
 
 
 def test_a_5xx_without_a_message_is_named_by_its_reason() -> None:
-    """Something is always said."""
+    """The text of a 5xx without a message contains its reason."""
     text = in_words(ServerFault(500, "InternalError", ""), "eu", "")
     assert text == "500: the API server failed: InternalError"
