@@ -1,4 +1,4 @@
-"""An entry goes into clusters.yaml and comes out again, and nothing else changes."""
+"""A cluster's entry is added to clusters.yaml and removed again, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ TEXTS = {
 
 @pytest.mark.parametrize("name", ["on", "no", "null", "eu"])
 def test_a_name_is_read_as_it_was_given(name: str) -> None:
-    """YAML has words that are no text."""
+    """A name that YAML would read as another type is quoted in the entry."""
     (read,) = yaml.safe_load(entry(name, ["10.1.0.0/16", "fd00::/64"], "node-addresses"))
     assert (read["name"], read["kubeconfig"]) == (name, {"secret": name})
     assert read["allowedCIDRs"] == ["10.1.0.0/16", "fd00::/64"]
 
 
 def test_names_are_read_as_the_hub_reads_them(tmp_path: Path) -> None:
-    """Not as YAML 1.1 does: a cluster may be called no, and a value need not be the date that it looks like."""
+    """The file is not read as YAML 1.1: ``no`` may be a name, and a value that looks like a date is text."""
     file = tmp_path / "clusters.yaml"
     provider = "{name: inventory, config: {since: 2026-13-45, sign: =}}"
     file.write_text(
@@ -59,7 +59,7 @@ def test_names_are_read_as_the_hub_reads_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_an_entry_stands_behind_the_last_one(text: str) -> None:
-    """Everything else keeps its bytes, and taking it out again gives the file back."""
+    """Adding an entry changes no other bytes, and removing it restores the file."""
     new = added(text, ITEM)
     assert list(names(new)) == [*names(text), "eu"]
     assert yaml.safe_load(new) | {"clusters": None} == yaml.safe_load(text) | {"clusters": None}
@@ -69,7 +69,7 @@ def test_an_entry_stands_behind_the_last_one(text: str) -> None:
 
 
 def test_a_registry_without_clusters_gets_the_list() -> None:
-    """At the end of the file."""
+    """A file without the key ``clusters`` gets it at the end."""
     assert yaml.safe_load(added("version: 1\n", ITEM))["clusters"][0]["name"] == "eu"
 
 
@@ -77,7 +77,7 @@ def test_a_registry_without_clusters_gets_the_list() -> None:
     "text", ["clusters: []\n", "clusters: [{name: a}]\n", "clusters:\nservices: []\n", "clusters: 3\n"]
 )
 def test_a_list_that_is_not_one_below_the_other_is_left_to_people(text: str) -> None:
-    """With the line."""
+    """An entry is not added to a list in flow style or to another value; the error names the line."""
     with pytest.raises(NotHere, match="line 1: clusters is not a list with one entry below the other"):
         added(text, ITEM)
 
@@ -86,14 +86,14 @@ def test_a_list_that_is_not_one_below_the_other_is_left_to_people(text: str) -> 
     "text", ["clusters: [{name: eu}]\n", "clusters:\n  - name: a\n", "clusters:\n  -\n    name: eu\n"]
 )
 def test_what_has_no_lines_of_its_own_is_not_taken_out(text: str) -> None:
-    """Whoever wrote it so takes it out."""
+    """An entry that shares its lines with others, or is missing, is not removed."""
     with pytest.raises(NotHere):
         removed(text, "eu")
 
 
 @given(st.lists(NAME, unique=True, min_size=1, max_size=5), st.integers(0, 6), st.data())
 def test_any_cluster_can_be_taken_out_alone(clusters: list[str], indent: int, data: st.DataObject) -> None:
-    """The others stay as they are, in order."""
+    """Removing a cluster keeps all others in order."""
     body = "".join(f"{' ' * indent}- name: '{name}'\n{' ' * indent}  labels: {{a: b}}\n" for name in clusters)
     text = f"version: 1\nclusters:\n{body}services: []\n"
     chosen = data.draw(st.sampled_from(clusters))
@@ -101,13 +101,13 @@ def test_any_cluster_can_be_taken_out_alone(clusters: list[str], indent: int, da
 
 
 def test_an_entry_without_networks_says_what_is_missing() -> None:
-    """It parses all the same; IPv6 networks are quoted."""
+    """An entry without networks has a comment and is valid YAML; IPv6 networks are quoted."""
     assert "required: the networks of its nodes" in entry("eu", [], "ionos")
     assert yaml.safe_load(entry("eu", ["fd00:7::/64"], "ionos"))[0]["allowedCIDRs"] == ["fd00:7::/64"]
 
 
 def test_what_somebody_writes_meanwhile_stays(tmp_path: Path) -> None:
-    """Clusters are asked between a look at the file and the write: another run may have added its own by then."""
+    """A file that has changed since it was read is not overwritten."""
     file = tmp_path / "clusters.yaml"
     file.write_text(REGISTRY)
     first, second = Registered.read(str(file), "eu"), Registered.read(str(file), "ap")
@@ -125,14 +125,14 @@ def test_what_somebody_writes_meanwhile_stays(tmp_path: Path) -> None:
 
 
 def test_the_only_cluster_takes_its_list_along() -> None:
-    """A key without a value would cost the whole file; comments stay, but for the key's own."""
+    """Removing the only cluster also removes the key ``clusters``; comments stay, except on the line of the key."""
     assert removed(added("version: 1\n", ITEM), "eu") == "version: 1\n"
     text = "version: 1\nclusters:  # all\n  # in the west\n  - name: eu\n    labels: {a: b}\nservices: []\n"
     assert removed(text, "eu") == "version: 1\n  # in the west\nservices: []\n"
 
 
 def test_what_is_wrong_already_keeps_no_cluster_in(tmp_path: Path) -> None:
-    """Though an entry that goes moves those below it; one more problem of a kind does."""
+    """Problems that the file has already do not prevent a removal; a new problem does."""
     file = tmp_path / "clusters.yaml"
     file.write_text(REGISTRY + "  - {name: ap, allowedCIDRs: [nonsense], provider: {name: inventory}}\n")
     assert Registered.read(str(file), "us").remove() == "deleted"

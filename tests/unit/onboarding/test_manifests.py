@@ -1,4 +1,4 @@
-"""What a remote cluster is asked for: no more than the README says, and the same however it is asked."""
+"""The objects for a remote cluster: the permissions of the README, whichever way they are applied."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ ACCESS = Access("eu", services=("ingress", "edge", "edge"))
 
 
 def rules(kind: str, name: str) -> list[str]:
-    """As the hub's errors write them: resource, name: verbs."""
-    found = [each for each in manifests(ACCESS) if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    """The rules of a role in the notation of the hub's errors: ``resource name: verbs``."""
+    found = [
+        manifest for manifest in manifests(ACCESS) if (manifest["kind"], manifest["metadata"]["name"]) == (kind, name)
+    ]
     written = set()
-    for rule in (rule for each in found for rule in each["rules"]):
+    for rule in (rule for manifest in found for rule in manifest["rules"]):
         (group,), (resource,), name = rule["apiGroups"], rule["resources"], " ".join(rule.get("resourceNames", ()))
         written.add(f"{resource}{group and '.'}{group}{name and ' '}{name}: {', '.join(rule['verbs'])}")
     return sorted(written)
 
 
 def test_the_rights_are_those_that_the_hub_misses_by_name() -> None:
-    """Nodes and the identity cluster-wide; Services in their namespaces; tokens of the account itself."""
+    """The permissions are those that the hub's errors name: Nodes, kube-system, Services, and own tokens."""
     assert rules("ClusterRole", "endpointslice-hub-remote") == sorted([NODES.rule, RULE])
     assert rules("Role", "endpointslice-hub-remote") == sorted([SERVICES.rule, SLICES_RULE])
     assert rules("Role", "endpointslice-hub-token") == ["serviceaccounts/token endpointslice-hub: create"]
 
 
 def test_everything_is_known_again() -> None:
-    """By label and the cluster's name; a role and its binding in each namespace, once."""
+    """All objects carry the labels with the hub's and the cluster's name; repeated namespaces count once."""
     made = manifests(ACCESS)
-    assert all(is_ours(each) and cluster_of(each) == "eu" for each in made)
-    assert [place(each) for each in made] == [
+    assert all(is_ours(manifest) and cluster_of(manifest) == "eu" for manifest in made)
+    assert [place(manifest) for manifest in made] == [
         "Namespace endpointslice-hub",
         "ServiceAccount endpointslice-hub/endpointslice-hub",
         "ClusterRole endpointslice-hub-remote",
@@ -52,13 +54,13 @@ def test_everything_is_known_again() -> None:
 
 
 def test_two_hubs_have_two_roles_in_one_cluster() -> None:
-    """Their namespaces tell them apart."""
-    names = [{place(each) for each in manifests(Access("eu", namespace))} for namespace in ("hub-a", "hub-b")]
+    """Two hubs with different namespaces share no object in a cluster."""
+    names = [{place(manifest) for manifest in manifests(Access("eu", namespace))} for namespace in ("hub-a", "hub-b")]
     assert not names[0] & names[1]
 
 
 def test_what_the_api_server_adds_does_not_matter() -> None:
-    """A missing verb or another subject does."""
+    """Fields that the API server adds do not make an object differ; a missing verb does."""
     wanted = manifests(ACCESS)[2]
     found = copy.deepcopy(wanted)
     found["metadata"] |= {"uid": "1", "annotations": {"a": "b"}}
@@ -71,7 +73,7 @@ def test_what_the_api_server_adds_does_not_matter() -> None:
 
 @pytest.mark.parametrize("namespace", ["endpointslice-hub", "edge-hub"])
 def test_what_is_handed_over_is_what_is_applied(namespace: str) -> None:
-    """The YAML is the manifests; the command it ends with names the namespace where that is another."""
+    """The printed YAML is the manifests; its last command has --namespace unless it is the default."""
     access = Access("eu", namespace)
     text = handed_over(access, "720h")
     assert list(yaml.safe_load_all(text)) == manifests(access)
@@ -80,7 +82,7 @@ def test_what_is_handed_over_is_what_is_applied(namespace: str) -> None:
 
 @pytest.mark.parametrize("name", ["eu", "no", "123"])
 def test_what_is_sent_back_can_be_read_whatever_the_cluster_is_called(name: str) -> None:
-    """The kubeconfig that the script writes is one, also where the name would be no text without quotes."""
+    """The kubeconfig that the printed script writes is valid for every cluster name."""
     lines = [line[3:] for line in handed_over(Access(name), "720h").splitlines() if line.startswith("#| ")]
     written = "\n".join(lines[lines.index(f"cat > {name}.kubeconfig <<EOF") + 1 : -1])
 

@@ -1,4 +1,4 @@
-"""Networks are proposed that hold all addresses, as narrow as somebody can still look at."""
+"""Proposed networks contain all addresses, and are narrow while there are few of them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from hub.onboarding.networks import FEW, proposed
     ],
 )
 def test_networks_of_nodes(addresses: list[str], networks: list[str]) -> None:
-    """Narrow while there are few of them; loopback, link-local and names are none."""
+    """Networks are as narrow as possible for at most eight; loopback, link-local and names are ignored."""
     assert proposed(addresses) == networks
 
 
 @given(st.lists(st.ip_addresses(network="10.0.0.0/8"), max_size=40))
 def test_every_address_lies_in_a_proposed_network(addresses: list[ipaddress.IPv4Address]) -> None:
-    """And wider ones are taken only where there would be too many."""
-    networks = [ipaddress.ip_network(each) for each in proposed(map(str, addresses))]
+    """Every address is in a proposed network; more than FEW networks have the widest prefix."""
+    networks = [ipaddress.ip_network(text) for text in proposed(map(str, addresses))]
     assert all(any(address in network for network in networks) for address in addresses)
     assert len(networks) <= FEW or {network.prefixlen for network in networks} == {16}

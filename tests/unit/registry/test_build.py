@@ -1,4 +1,4 @@
-"""Precedence, selectors and paths: from the file to specs."""
+"""From the file to specs: precedence, selectors and paths."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ CLUSTER = "kubeconfig: {path: k}, allowedCIDRs: [10.0.0.0/8], provider: {name: p
 def registry(
     clusters: str = f"[{{name: a, {CLUSTER}}}]", service: str = "sources: [{cluster: a}]", head: str = ""
 ) -> Registry:
-    """A registry of one service in flow style."""
+    """A registry with one service, in flow style."""
     text = f"version: 1\n{head}\nclusters: {clusters}\nservices:\n  - {{name: s, namespace: n, {service}}}\n"
     return strict(loads(text.encode(), "f"))
 
 
 def sources(read: Registry) -> tuple[SourceSpec, ...]:
-    """Sources of the one service."""
+    """The sources of the only service."""
     return read.targets[TargetKey("n", "s")].sources
 
 
 def test_defaults_are_the_specs() -> None:
-    """A key nobody wrote has the default of its spec."""
+    """A key that is not written has the default of its spec."""
     assert sources(registry()) == (SourceSpec("a", ProviderRef("p")),)
 
 
 def test_source_wins_over_service_over_cluster_over_defaults() -> None:
-    """Each key comes from the closest layer that wrote it."""
+    """Each key comes from the most specific layer in which it is written."""
     keys = ("emptyResults: 1", "maxRemoval: 10%", "maxRemovalWindow: 1m", "maxRemovalHold: 1s")
     layers = [", ".join(key.replace("1", str(layer), 1) for key in keys[: 5 - layer]) for layer in (1, 2, 3, 4)]
 
@@ -58,7 +58,7 @@ def test_source_wins_over_service_over_cluster_over_defaults() -> None:
 
 
 def test_guard_set_names_what_somebody_wrote() -> None:
-    """A provider type's own defaults must know which keys are the user's, even where the value is the default."""
+    """``guard_set`` has all written keys, even those whose value is the default."""
     read = registry(
         head="defaults: {guard: {emptyResults: 3}}", service="guard: {maxRemoval: off}, sources: [{cluster: a}]"
     )
@@ -67,7 +67,7 @@ def test_guard_set_names_what_somebody_wrote() -> None:
 
 
 def test_sections_do_not_mix() -> None:
-    """The sections unreachable and nodes follow the same order as guard."""
+    """The sections unreachable and nodes have the same precedence as guard."""
     read = registry(
         head="defaults: {unreachable: {after: 1m}, nodes: {cordoned: drop}}",
         service="unreachable: {policy: remove}, sources: [{cluster: a, nodes: {controlPlane: true}}]",
@@ -78,7 +78,7 @@ def test_sections_do_not_mix() -> None:
 
 
 def test_exclude_is_merged_key_by_key() -> None:
-    """Excluding addresses close by keeps the nodes excluded further away."""
+    """A source's excluded addresses do not replace the cluster's excluded nodes."""
     read = registry(
         clusters=f"[{{name: a, {CLUSTER}, nodes: {{exclude: {{nodes: [x], addresses: [1.1.1.1]}}}}}}]",
         service="sources: [{cluster: a, nodes: {exclude: {addresses: [2.2.2.2]}}}]",
@@ -90,14 +90,14 @@ def test_exclude_is_merged_key_by_key() -> None:
 
 
 def test_source_provider_replaces_the_clusters() -> None:
-    """A provider is taken whole, with its own configuration."""
+    """A source's provider replaces the cluster's together with its configuration."""
     read = registry(service="sources: [{cluster: a, provider: {name: q, config: {b: [1, null], a: ä}}}]")
 
     assert sources(read)[0].provider == ProviderRef("q", '{"a":"ä","b":[1,null]}')
 
 
 def test_provider_config_is_canonical() -> None:
-    """The order of keys does not make another provider."""
+    """Providers are equal if only the order of their configuration's keys differs."""
     one, two = (
         registry(f"[{{name: a, {CLUSTER[:-1]}, config: {config}}}}}]") for config in ("{x: 1, y: 2}", "{y: 2, x: 1}")
     )
@@ -106,7 +106,7 @@ def test_provider_config_is_canonical() -> None:
 
 
 def test_selector_follows_the_file() -> None:
-    """Selected clusters come in the file's order; one that another source names is not taken twice."""
+    """Selected clusters are in file order; a selector skips clusters that another source names or selected."""
     names = ("c", "a", "b", "d")
     clusters = ", ".join(
         f"{{name: {name}, {CLUSTER}, labels: {{r: {'x' if name == 'd' else 'eu'}}}}}" for name in names
@@ -120,7 +120,7 @@ def test_selector_follows_the_file() -> None:
 
 
 def test_equal_sources_are_one_object() -> None:
-    """Two services with the same view of a cluster share its spec."""
+    """Two services with equal sources share the same objects."""
     text = f"version: 1\nclusters: [{{name: a, {CLUSTER}, labels: {{r: eu}}}}]\nservices:\n" + "".join(
         f"  - {{name: s{n}, namespace: n, sources: [{{clusterSelector: {{r: eu}}}}], guard: {{emptyResults: 1}}}}\n"
         for n in (1, 2)
@@ -153,7 +153,7 @@ def test_equal_sources_are_one_object() -> None:
 def test_a_word_for_no_limit_is_not_what_another_service_left_unwritten(
     one: str, other: str, policies: tuple[GuardPolicy, GuardPolicy], where: str, *, turned: bool
 ) -> None:
-    """``off`` and ``never`` hold where they are written, whichever Service comes first."""
+    """A written ``off`` or ``never`` is not confused with an unwritten key of another service."""
     cases = [(one, policies[0]), (other, policies[1])]
     if turned:
         cases.reverse()
@@ -171,7 +171,7 @@ def test_a_word_for_no_limit_is_not_what_another_service_left_unwritten(
 
 
 def test_local_needs_no_entry() -> None:
-    """The hub cluster is there, without provider and without limits of its own."""
+    """The cluster ``local`` always exists, without a provider and without allowed networks."""
     read = registry(service="sources: [{cluster: local, provider: {name: service-copy}}]")
 
     assert sources(read)[0].cluster == "local"
@@ -179,21 +179,21 @@ def test_local_needs_no_entry() -> None:
 
 
 def test_ports_keep_their_order() -> None:
-    """Ports come as written."""
+    """Ports keep the order in which they are written."""
     read = registry(service="sources: [{cluster: a}], ports: [{name: b, port: 2}, {name: a, port: 1, protocol: UDP}]")
 
     assert read.targets[TargetKey("n", "s")].ports == (PortSpec(2, "b"), PortSpec(1, "a", "UDP"))
 
 
 def test_kubeconfig_from_a_secret() -> None:
-    """The key has a default."""
+    """The key in a kubeconfig's Secret defaults to ``kubeconfig``."""
     read = registry(f"[{{name: a, {CLUSTER.replace('path: k', 'secret: s')}}}]")
 
     assert read.clusters["a"].kubeconfig == KubeconfigSecret("s", "kubeconfig")
 
 
 def test_kubeconfig_path_starts_at_the_registrys_folder_as_given(tmp_path: Path) -> None:
-    """A symlinked registry finds the files beside the link, not beside its target."""
+    """Relative paths of a symlinked registry start at the symlink's folder."""
     real, link = tmp_path / "real", tmp_path / "link"
     real.mkdir()
     link.mkdir()
@@ -207,19 +207,19 @@ def test_kubeconfig_path_starts_at_the_registrys_folder_as_given(tmp_path: Path)
 
 
 def test_absolute_kubeconfig_path_stays() -> None:
-    """An absolute path is taken as it is."""
+    """An absolute path is not changed."""
     read = registry(f"[{{name: a, {CLUSTER.replace('path: k', 'path: /etc/k')}}}]")
 
     assert read.clusters["a"].kubeconfig == KubeconfigPath("/etc/k")
 
 
 def test_allowed_ports_default_to_the_node_ports() -> None:
-    """Without the key, Kubernetes' own range of node ports is allowed."""
+    """The default of allowedPorts is Kubernetes' own range of node ports."""
     assert registry().clusters["a"].allowed_ports == ((30000, 32767),)
 
 
 def test_health_is_merged_key_by_key() -> None:
-    """Source over service over cluster over defaults; lists, as everywhere, as a whole."""
+    """Health has the precedence of the other sections, key by key; lists replace each other as a whole."""
     read = registry(
         head="defaults: {health: {mode: http, interval: 1s, rise: 9, status: [200]}}",
         clusters=f"[{{name: a, {CLUSTER}, health: {{rise: 8, fall: 8, headers: {{X-B: b, X-A: a}}}}}}]",
@@ -251,20 +251,20 @@ def test_health_is_merged_key_by_key() -> None:
 def test_of_health_keys_that_cannot_go_together_the_nearer_one_counts(
     far: str, near: str, health: HealthPolicy
 ) -> None:
-    """In one section they are refused; from two of them they must not add up to what nobody asked for."""
+    """Of two alternative keys in different layers, the one in the more specific layer applies."""
     service = f"sources: [{{cluster: a}}], health: {{{near}}}"
     read = registry(head=f"defaults: {{health: {{mode: https, {far}}}}}", service=service)
     assert sources(read)[0].health == health
 
 
 def test_health_that_is_off_says_nothing_else() -> None:
-    """So that equal sources stay equal, whatever the defaults say about checks they do not make."""
+    """Sources without health checks are equal, whatever other health keys the defaults have."""
     read = registry(head="defaults: {health: {interval: 1s, rise: 9}}")
     assert sources(read) == (SourceSpec("a", ProviderRef("p")),)
 
 
 def test_stale_sources_may_be_probed() -> None:
-    """``unreachable.probe`` has the precedence of its section."""
+    """``unreachable.probe`` is merged like the other keys of its section."""
     read = registry(
         head="defaults: {unreachable: {probe: tcp}}", service="sources: [{cluster: a, unreachable: {policy: remove}}]"
     )
@@ -280,6 +280,6 @@ def test_stale_sources_may_be_probed() -> None:
     ],
 )
 def test_stale_sources_are_probed_where_health_says(keys: str, health: HealthPolicy) -> None:
-    """Its port counts also where nothing is probed but for ``unreachable.probe``."""
+    """With ``unreachable.probe`` the keys for the port are kept even if health's mode is off."""
     read = registry(head=f"defaults: {{unreachable: {{policy: remove, probe: tcp}}, health: {{{keys}}}}}")
     assert sources(read)[0].health == health

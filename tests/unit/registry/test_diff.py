@@ -1,4 +1,4 @@
-"""What a reload has to touch."""
+"""The difference of two registries: what a reload must touch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ NO_TARGETS: Changes[TargetKey] = Changes(frozenset(), frozenset(), frozenset(), 
 
 
 def read(old: str = "", new: str = "") -> Registry:
-    """BASE with one change."""
+    """The registry of BASE with one change."""
     assert old in BASE
     return loads(BASE.replace(old, new, 1).encode(), "f").registry if old else loads(BASE.encode(), "f").registry
 
 
 def test_comment_changes_nothing() -> None:
-    """Equal specs are untouched, and an empty difference is false."""
+    """A new comment makes no difference, and an empty difference is false."""
     found = diff(read(), read("version: 1\n", "# hello\nversion: 1\n"))
 
     assert found == RegistryDiff(NO_CLUSTERS, NO_TARGETS)
@@ -36,14 +36,14 @@ def test_comment_changes_nothing() -> None:
 
 
 def test_added_and_removed_are_found() -> None:
-    """A renamed service is one removed and one added."""
+    """A renamed service counts as one removed and one added."""
     found = diff(read(), read("name: t", "name: u"))
 
     assert found.targets == Changes(frozenset({TargetKey("n", "u")}), frozenset({T}), frozenset(), frozenset())
 
 
 def test_cluster_change_touches_its_targets_only_where_it_shows() -> None:
-    """Another provider changes the cluster and the target that uses it, and no other."""
+    """Another provider of a cluster changes the cluster and the targets that use it, and no others."""
     found = diff(read(), read("{name: p}}\n  - {name: b", "{name: q}}\n  - {name: b"))
 
     assert found.clusters.changed == {"a"}
@@ -51,7 +51,7 @@ def test_cluster_change_touches_its_targets_only_where_it_shows() -> None:
 
 
 def test_broken_entry_is_not_removed() -> None:
-    """An entry that breaks is frozen; when it is repaired it counts as changed."""
+    """An entry that breaks counts as broken, and as changed once it is repaired."""
     good, bad = read(), read("sources: [{cluster: a}]", "sources: [{cluster: zzz}]")
 
     assert diff(good, bad).targets == Changes(frozenset(), frozenset(), frozenset(), frozenset({S}))
@@ -60,14 +60,14 @@ def test_broken_entry_is_not_removed() -> None:
 
 
 def test_an_entry_that_is_broken_otherwise_is_looked_at_again() -> None:
-    """What its status says would else be of a mistake that is mended already, or in another line by now."""
+    """A broken entry whose problem changes is listed again, so that its status shows the current problem."""
     bad, other = read("sources: [{cluster: a}]", "sources: [{cluster: zzz}]"), read("[{cluster: a}]", "[{cluster: y}]")
 
     assert diff(bad, other).targets == Changes(frozenset(), frozenset(), frozenset(), frozenset({S}))
 
 
 def test_settings_concern_everything() -> None:
-    """Another owner or other denied networks are reported apart from the entries."""
+    """Another owner or other denied networks are reported separately from the entries."""
     found = diff(read(), read("version: 1\n", "version: 1\ndeniedCIDRs: [10.1.0.0/16]\n"))
 
     assert found.settings
@@ -78,7 +78,7 @@ def test_settings_concern_everything() -> None:
 
 
 def test_what_is_equal_is_the_same_object() -> None:
-    """What was computed from it holds, and nothing of the earlier registry stays but that."""
+    """Specs that are equal are the objects of the old registry."""
     old, new = read(), read("version: 1\n", "# hello\nversion: 1\n")
     found = reuse(old, new)
     assert found == new
@@ -87,10 +87,10 @@ def test_what_is_equal_is_the_same_object() -> None:
 
 
 def test_what_changed_is_the_new_one() -> None:
-    """Of a target with a source more, the source it had is the same object; of one with other ports, all are."""
+    """A changed target is a new object, but its unchanged sources are the old objects."""
     old = read()
     found = reuse(old, read("sources: [{cluster: a}]", "sources: [{cluster: b}, {cluster: a}]"))
-    assert [each.cluster for each in found.targets[S].sources] == ["b", "a"]
+    assert [source.cluster for source in found.targets[S].sources] == ["b", "a"]
     assert found.targets[S].sources[1] is old.targets[S].sources[0]
     assert found.targets[T] is old.targets[T]
     found = reuse(old, read("name: t, namespace: n", "name: t, namespace: n, ports: [{port: 1}]"))
@@ -99,6 +99,6 @@ def test_what_changed_is_the_new_one() -> None:
 
 
 def test_what_is_new_or_gone_is_as_the_file_says() -> None:
-    """Only names that are in both have anything in common."""
+    """Targets that were added or removed do not affect the result."""
     new = read("name: t", "name: u")
     assert reuse(read(), new) == new

@@ -1,4 +1,4 @@
-"""The check of a registry in a process of its own."""
+"""The check of a registry in another process."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ GOOD = b"version: 1\nowner: one\n"
 
 
 def test_outcome_is_that_of_the_check_here() -> None:
-    """Content comes back as it would from the check in this process."""
+    """The check in another process returns the same result as the check in this process."""
     assert isolated.loads(GOOD, "clusters.yaml") == loads(GOOD, "clusters.yaml")
 
 
 def test_problems_come_back_with_their_places() -> None:
-    """A file that cannot be used is refused with line and column."""
+    """Problems from the other process have their line and column."""
     with pytest.raises(RegistryError, match=r"clusters\.yaml:1:10"):
         isolated.loads(b"version: 7\n", "clusters.yaml")
 
 
 def test_folder_the_hub_was_started_in_is_not_imported_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ``hub`` or a ``yaml`` beside the registry is somebody else's."""
+    """The process does not import a ``hub`` or ``yaml`` from the current folder."""
     (tmp_path / "hub").mkdir()
     (tmp_path / "hub" / "__init__.py").write_text("raise SystemExit(3)")
     (tmp_path / "yaml.py").write_text("raise SystemExit(4)")
@@ -41,7 +41,7 @@ def test_folder_the_hub_was_started_in_is_not_imported_from(tmp_path: Path, monk
 
 
 def test_end_of_the_checker_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the process said last is in the message."""
+    """If the process fails, the message quotes the last line of its stderr."""
     monkeypatch.setattr(sys, "executable", "/bin/ls")
 
     with pytest.raises(RegistryError, match=r"could not be checked: the checker ended with 2: Try '/bin/ls --help'"):
@@ -49,7 +49,7 @@ def test_end_of_the_checker_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_check_goes_on_before_anybody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The content is with the process at once, more of it than a pipe holds included: it ends by itself."""
+    """The process gets all of the content, even more than a pipe holds, before the outcome is asked for."""
     started: list[subprocess.Popen[bytes]] = []
     start = subprocess.Popen
 
@@ -66,7 +66,7 @@ def test_check_goes_on_before_anybody_asks(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_no_process_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system gives no process the file counts as unchecked, not as wrong."""
+    """If no process can be started, the file counts as unchecked, not as wrong."""
 
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
@@ -78,7 +78,7 @@ def test_no_process_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_thread_is_no_verdict_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As no process: the system has reached its limit of either."""
+    """If no thread can be started, the file counts as unchecked, and the process is killed."""
     started: list[subprocess.Popen[bytes]] = []
     start = subprocess.Popen
 
@@ -98,14 +98,14 @@ def test_no_thread_is_no_verdict_and_leaves_no_process(monkeypatch: pytest.Monke
 
 
 def instead(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """Let a shell script be the checker."""
+    """Replace the checking process by a shell script."""
     (folder / "checker").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "checker").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(folder / "checker"))
 
 
 def test_a_checker_that_is_killed_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel kills where memory has run out: later there may be enough."""
+    """If the process is killed, for example for lack of memory, the file counts as unchecked."""
     instead(tmp_path, monkeypatch, "kill -9 $$")
 
     with pytest.raises(isolated.Unchecked, match="the checker was killed"):
@@ -122,7 +122,7 @@ def test_a_checker_that_is_killed_is_no_verdict(tmp_path: Path, monkeypatch: pyt
 def test_content_that_costs_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, message: str
 ) -> None:
-    """For good: it would cost the same each time. The checker's own limits tell that from a machine short of either."""
+    """Content that exceeds the process's own limits of CPU time or memory is refused, not checked again."""
     code = f"""
 from hub.registry import isolated, load
 

@@ -1,4 +1,4 @@
-"""Every kind of mistake in clusters.yaml, with its place, and what it costs."""
+"""Every kind of mistake in clusters.yaml: its place, and whether it rejects the file or freezes an entry."""
 
 # ruff: noqa: E501 (messages are compared whole, as a user sees them)
 
@@ -193,7 +193,7 @@ WHOLE = [
         ["f:15:5: services[0].sources: is written twice (first in line 14, column 5)"],
     ),
 ]
-"""(text of BASE, its replacement, all problems) where the whole file is rejected."""
+"""(text of BASE, its replacement, all problems) of mistakes that reject the whole file."""
 
 ENTRY = [
     (
@@ -605,41 +605,41 @@ ENTRY = [
         ],
     ),
 ]
-"""The same where one entry is frozen and the rest goes on."""
+"""(text of BASE, its replacement, all problems) of mistakes that freeze one entry."""
 
 
 def edited(old: str, new: str) -> bytes:
-    """BASE with one change."""
+    """The text of BASE with one change."""
     assert old in BASE
     return BASE.replace(old, new, 1).encode()
 
 
 def accepted(text: str | bytes) -> Loaded:
-    """Load text under a short name."""
+    """The result for a text, loaded under a short name."""
     return loads(text if isinstance(text, bytes) else text.encode(), "f")
 
 
 def rejected(content: bytes) -> list[str]:
-    """Problems of a file that is rejected."""
+    """The problems of a rejected file."""
     with pytest.raises(RegistryError) as caught:
         loads(content, "f")
     return [str(problem) for problem in caught.value.problems]
 
 
 def test_base_is_clean() -> None:
-    """The file that the tables edit has no problem of its own."""
+    """The file that the tables edit has no problems."""
     assert accepted(BASE).problems == ()
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), WHOLE)
 def test_mistake_outside_entries_rejects_the_file(old: str, new: str, expected: list[str]) -> None:
-    """What cannot be pinned to one entry rejects the file, with all places."""
+    """A problem that does not belong to one entry rejects the file, and all problems are reported."""
     assert rejected(edited(old, new)) == expected
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), ENTRY)
 def test_mistake_inside_an_entry_freezes_it(old: str, new: str, expected: list[str]) -> None:
-    """A mistake inside one entry is reported with its place, and the other entries are good."""
+    """A mistake inside one entry is reported with its place and does not affect other entries."""
     loaded = accepted(edited(old, new))
     registry = loaded.registry
 
@@ -650,7 +650,7 @@ def test_mistake_inside_an_entry_freezes_it(old: str, new: str, expected: list[s
 
 
 def test_all_problems_are_reported_at_once_in_file_order() -> None:
-    """Mistakes of several kinds, entries and levels come together."""
+    """Problems of several kinds, entries and levels are reported together, in file order."""
     content = BASE.replace("{path: alpha}", "{pth: alpha}").replace("alpha}]", "alhpa, x: 1}]").replace("edge", "Edge")
 
     assert [problem.split(": ")[0] for problem in rejected(content.encode())] == [
@@ -659,7 +659,7 @@ def test_all_problems_are_reported_at_once_in_file_order() -> None:
 
 
 def test_service_of_a_broken_cluster_stays_valid() -> None:
-    """A service that names a broken cluster keeps it as a source of an unknown provider."""
+    """A service that names a broken cluster stays valid; that source has an unknown provider."""
     registry = accepted(edited("{name: node-addresses}", "{nam: x}")).registry
 
     assert list(registry.broken_clusters) == ["alpha"]
@@ -669,14 +669,14 @@ def test_service_of_a_broken_cluster_stays_valid() -> None:
 @pytest.mark.parametrize("source", ["{cluster: alpha}, {cluster: gamma}", "{clusterSelector: {region: eu}}"])
 @pytest.mark.parametrize("key", ["provder", "providers", "Provider"])
 def test_a_misspelt_provider_freezes_its_cluster_alone(key: str, source: str) -> None:
-    """Services that name or select it go on with the other clusters."""
+    """Services that name or select a cluster with a misspelt key stay valid."""
     gamma = f"  - {{name: gamma, kubeconfig: {{path: g}}, allowedCIDRs: [10.0.0.0/8], provider: {{name: p}}, {LABELS.strip()}}}\n"
     text = BASE.replace("    provider:", f"    {key}:").replace("services:\n", f"{gamma}services:\n")
     loaded = accepted(text.replace("{cluster: alpha}", source))
 
     assert [str(problem).split(": ")[1] for problem in loaded.problems] == [f"clusters[0].{key}"]
     assert list(loaded.registry.broken_clusters) == ["alpha"]
-    assert {each.cluster: each.provider.name for each in loaded.registry.targets[WEB].sources} == {
+    assert {source.cluster: source.provider.name for source in loaded.registry.targets[WEB].sources} == {
         "alpha": "",
         "gamma": "p",
     }
@@ -684,7 +684,7 @@ def test_a_misspelt_provider_freezes_its_cluster_alone(key: str, source: str) ->
 
 @pytest.mark.parametrize("labels", ["    labels: [eu]\n", "    labels: {region: 1}\n", "    label: {region: eu}\n"])
 def test_selector_keeps_a_cluster_whose_labels_broke(labels: str) -> None:
-    """A mistake in a cluster's labels does not take it from the Services that select it."""
+    """A cluster whose labels are invalid stays selected."""
     text = BASE.replace(LABELS, labels).replace("{cluster: alpha}", "{clusterSelector: {region: eu}}")
 
     registry = accepted(text).registry
@@ -693,14 +693,14 @@ def test_selector_keeps_a_cluster_whose_labels_broke(labels: str) -> None:
 
 
 def test_former_names_of_a_broken_cluster_are_frozen_too() -> None:
-    """Slices under a broken cluster's old names must not be collected."""
+    """A broken cluster's former names are frozen, so that slices with these names stay."""
     registry = accepted(edited(LABELS, LABELS + "    formerly: [old, 5]\n")).registry
 
     assert registry.frozen_names == {"alpha", "old"}
 
 
 def test_a_former_name_without_brackets_is_frozen_too() -> None:
-    """A text where a list belongs says which name is meant; also that of a cluster that exists."""
+    """A former name that is written as text instead of a list is frozen, even if a cluster has this name."""
     registry = accepted(edited(LABELS, LABELS + "    formerly: beta\n")).registry
 
     assert list(registry.broken_clusters) == ["alpha"]
@@ -719,24 +719,24 @@ def test_a_former_name_without_brackets_is_frozen_too() -> None:
     ],
 )
 def test_file_without_content_is_rejected(content: bytes, expected: list[str]) -> None:
-    """Empty, foreign and binary files are rejected in plain words."""
+    """An empty, foreign or binary file is rejected with a plain message."""
     assert rejected(content) == expected
 
 
 def test_byte_order_mark_is_no_part_of_the_text() -> None:
-    """A BOM is skipped, and moves no column."""
+    """A byte order mark is skipped and does not change columns."""
     assert rejected(b"\xef\xbb\xbfversion: 2\n") == ["f:1:10: version: must be 1, not 2 (this hub reads version 1)"]
 
 
 def test_shortest_registry_has_local_only() -> None:
-    """Everything but the version has a default."""
+    """Only the version is required."""
     registry = strict(accepted("version: 1\n"))
 
     assert (registry.owner, list(registry.clusters), dict(registry.targets)) == ("default", ["local"], {})
 
 
 def test_large_file_is_refused(tmp_path: Path) -> None:
-    """10 MB are refused before they are read."""
+    """A file of 10 MB is refused without reading it."""
     path = tmp_path / "clusters.yaml"
     with path.open("wb") as stream:
         stream.truncate(10 * 1024 * 1024)
@@ -748,7 +748,7 @@ def test_large_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_file_is_one_line(tmp_path: Path) -> None:
-    """The system's reason is quoted."""
+    """The message for a missing file quotes the operating system's reason."""
     path = tmp_path / "none.yaml"
 
     with pytest.raises(RegistryError) as caught:
@@ -758,7 +758,7 @@ def test_missing_file_is_one_line(tmp_path: Path) -> None:
 
 
 def test_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
-    """Something that would never end, or never begin, is not opened."""
+    """A pipe or a device is not opened, since reading it might never end."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
 
@@ -767,7 +767,7 @@ def test_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
 
 
 def test_digest_is_of_the_bytes() -> None:
-    """A comment makes another digest and an equal registry otherwise."""
+    """A comment changes the digest and nothing else of the registry."""
     one, two = accepted(BASE).registry, accepted(BASE + "# x\n").registry
 
     assert one.digest != two.digest

@@ -1,4 +1,4 @@
-"""A damaged registry never ends in a traceback."""
+"""A damaged registry never causes a traceback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JUNK = ["", " ", "\t", "-", ":", "{", "}", "[", "]", "&a", "*a", "!x", "~", "nul
 
 @st.composite
 def mutated(draw: st.DrawFn) -> str:
-    """The example with one to four edits: values swapped for junk, lines lost, doubled, moved or cut."""
+    """The example with one to four edits: values replaced by junk, lines removed, doubled, moved or cut."""
     lines = list(LINES)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(lines) - 1))
@@ -47,7 +47,7 @@ def mutated(draw: st.DrawFn) -> str:
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(mutated())
 def test_damaged_example_loads_or_says_where(text: str) -> None:
-    """Whatever happens to the file, it loads or every problem has a place in it."""
+    """A damaged file either loads or every problem has a place in it."""
     content = text.encode(errors="surrogatepass")
     try:
         problems = loads(content, "f").problems
@@ -61,7 +61,7 @@ def test_damaged_example_loads_or_says_where(text: str) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_load_or_are_rejected(content: bytes) -> None:
-    """Bytes that are no registry at all are rejected in words."""
+    """Arbitrary bytes either load or are rejected with a message."""
     said = "nothing"
     try:
         loads(content, "f")

@@ -1,4 +1,4 @@
-"""YAML that hides meaning or means harm, and what plain values become."""
+"""The YAML parser: refused features, limits, types of plain values, and places."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hub.registry.report import Report
 
 
 def read(text: str) -> tuple[object, Report]:
-    """Parse with a fresh report."""
+    """Parse a text with a new report."""
     report = Report("f")
     return parse(text, report), report
 
 
 def found(text: str) -> list[str]:
-    """What is wrong with it."""
+    """The problems of a text."""
     return [str(problem) for problem in read(text)[1].problems]
 
 
@@ -33,14 +33,14 @@ def found(text: str) -> list[str]:
     ],
 )  # fmt: skip
 def test_plain_value_follows_the_core_schema(written: str, value: object) -> None:
-    """Scalars are YAML 1.2's, and only what JSON can carry is a number."""
+    """Plain scalars follow YAML 1.2, and only numbers that JSON can represent are numbers."""
     data, _ = read(f"a: {written}\n") if written != "-" else ({"a": None}, None)
 
     assert data == {"a": value}
 
 
 def test_places_are_of_values_and_keys() -> None:
-    """Line and column of each value and of its key are known."""
+    """The report has line and column of each value and of its key."""
     _, report = read("a:\n  - b: 1\n    c: [x, y]\n")
 
     assert report.places["a", 0, "c", 1] == (3, 12, 3, 12)
@@ -48,7 +48,7 @@ def test_places_are_of_values_and_keys() -> None:
 
 
 def test_columns_count_characters() -> None:
-    """A wide character before a value is one column."""
+    """A non-ASCII character counts as one column."""
     assert read("{ä: 1, b: 2}")[1].places["b",][:2] == (1, 11)
 
 
@@ -70,17 +70,17 @@ def test_columns_count_characters() -> None:
     ],
 )  # fmt: skip
 def test_what_hides_meaning_is_refused(text: str, expected: list[str]) -> None:
-    """Aliases, anchors, tags, repeated keys, further documents and broken YAML have a place each."""
+    """Aliases, anchors, tags, repeated keys, further documents and invalid YAML are refused with their places."""
     assert found(text) == expected
 
 
 def test_all_refusals_of_a_file_are_reported() -> None:
-    """One refusal does not hide the next."""
+    """A refused feature does not hide later ones."""
     assert len(found("a: &x 1\nb: !t 2\nc: 3\nc: 4\nd: *x\n")) == 4
 
 
 def test_alias_bomb_costs_nothing() -> None:
-    """Nine levels of nine aliases are refused without being expanded."""
+    """Nine levels of nine aliases each are refused without expansion."""
     lines = ['a0: &a0 ["lol"]']
     lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 10)]
     tracemalloc.start()
@@ -95,19 +95,19 @@ def test_alias_bomb_costs_nothing() -> None:
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
 def test_depth_is_bounded(opening: str) -> None:
-    """A million levels end at the thirty-third, not in a stack overflow."""
+    """A million nested levels stop the parser at level 33, without a stack overflow."""
     assert "is nested deeper than 32 levels" in found(opening * 1_000_000)[-1]
 
 
 def test_number_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of commas cannot fill the memory."""
+    """A file with too many values is refused before it fills the memory."""
     monkeypatch.setattr(positions, "MAX_VALUES", 1000)
 
     assert found(f"[{'1,' * 5000}]") == ["f:1:2000: has more than 1,000 values"]
 
 
 def test_number_of_problems_is_bounded() -> None:
-    """After a thousand problems the report says that there are more."""
+    """After a thousand problems the report only says that there are more."""
     problems = found("\n".join(f"a{n}: !t 1" for n in range(3000)))
 
     assert len(problems) == 1001

@@ -1,4 +1,4 @@
-"""What a registry dropped, and when it takes somebody to let it go."""
+"""What a registry dropped, and which removals are withheld until an approval."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.support import build
 
 
 def registry(services: str, clusters: str, **more: Any) -> Registry:
-    """Services and clusters by one-letter names."""
+    """A registry of Services and clusters with one-letter names."""
     targets = {TargetKey("edge", name): build.target(*clusters, name=name) for name in services}
     return Registry("default", {name: ClusterSpec(name, None) for name in clusters}, targets, **more)
 
 
 def published(services: str, clusters: str, count: int = 10) -> list[Slice]:
-    """One slice with ``count`` endpoints for each pair."""
+    """A slice with ``count`` endpoints for each pair of a Service and a cluster."""
     return [
         build.slice(f"{service}-{cluster}-0", build.endpoints(count), service=service, cluster=cluster)
         for service in services
@@ -30,7 +30,7 @@ def published(services: str, clusters: str, count: int = 10) -> list[Slice]:
 
 
 class World:
-    """Slices and approvals that the test sets."""
+    """Removals with slices and approvals that the test sets."""
 
     def __init__(self, slices: list[Slice]) -> None:
         self.slices = slices
@@ -44,18 +44,18 @@ class World:
         return self.slices
 
     def held(self, registry: Registry) -> list[str]:
-        """What is withheld, after a look at every entry that slices stand for."""
+        """The withheld entries, after a decision for a registry."""
         found = self.removals.judge(registry)
         return list(found.entries) if found is not None else []
 
 
 def test_what_is_asked_for_is_not_dropped() -> None:
-    """Every Service and cluster of the registry, the hub cluster too."""
+    """Slices of Services and clusters in the registry are not dropped."""
     assert dropped(registry("ab", "xy"), published("ab", "xy")) == ({}, 40)
 
 
 def test_each_endpoint_is_counted_once() -> None:
-    """With the Service where that is gone, else with the cluster; a cluster counts as an entry also then."""
+    """An endpoint counts for its Service if that was dropped, else for its cluster; both are entries."""
     found = dropped(registry("a", "x"), published("ab", "xy"))
     assert found.entries == {"service edge/b": 20, "cluster y": 10}
     assert dropped(registry("a", "x"), published("b", "y")).entries == {"service edge/b": 10, "cluster y": 0}
@@ -72,18 +72,18 @@ def test_each_endpoint_is_counted_once() -> None:
     ids=["formerly", "broken-cluster", "former-name-of-a-broken-one", "broken-service"],
 )
 def test_what_is_frozen_or_renamed_is_not_gone(asked: Registry) -> None:
-    """Nothing of it would be removed."""
+    """Former names and broken entries do not count as dropped."""
     assert dropped(asked, published("a", "xy")).entries == {}
 
 
 def test_upsert_only_loses_no_source() -> None:
-    """What is published of a cluster that is gone stays with such a Service anyway."""
+    """A cluster that only upsert-only Services used does not count as dropped."""
     target = with_policy(registry("a", "x"), "upsert-only")
     assert dropped(target, published("a", "xy")).entries == {}
 
 
 def with_policy(asked: Registry, policy: Any) -> Registry:
-    """The same registry with another policy for every Service."""
+    """The registry with another policy for every Service."""
     targets = {key: build.target("x", name=key.name, policy=policy) for key in asked.targets}
     return Registry("default", asked.clusters, targets)
 
@@ -101,7 +101,7 @@ def with_policy(asked: Registry, policy: Any) -> Registry:
     ],
 )
 def test_more_than_one_entry_and_a_fifth_is_withheld(kept: int, gone: int, *, withheld: bool) -> None:
-    """Both limits must be passed."""
+    """A removal is withheld only if it exceeds both limits: one entry, and a fifth of the endpoints."""
     names = [f"s{number:03}" for number in range(kept + gone)]
     slices = [build.slice(f"{name}-0", build.endpoints(3), service=name) for name in names]
     targets = {TargetKey("edge", name): build.target("eu", name=name) for name in names[gone:]}
@@ -111,7 +111,7 @@ def test_more_than_one_entry_and_a_fifth_is_withheld(kept: int, gone: int, *, wi
 
 
 def test_the_message_has_the_whole_command() -> None:
-    """With the owner and the namespace where ``hub approve`` would not guess them."""
+    """The command in the message has the options that ``hub approve`` needs."""
     world = World(published("abcdefgh", "x"))
     held = world.removals.judge(registry("a", "x"))
     assert held is not None
@@ -123,7 +123,7 @@ def test_the_message_has_the_whole_command() -> None:
 
 
 def test_an_approval_lets_exactly_these_go_and_goes_on_when_it_expires() -> None:
-    """What began to go with an approval is not stopped half-way."""
+    """A removal that began with an approval continues after the approval expires."""
     world = World(published("abcd", "x"))
     asked = registry("a", "x")
     held = world.removals.judge(asked)
@@ -137,7 +137,7 @@ def test_an_approval_lets_exactly_these_go_and_goes_on_when_it_expires() -> None
 
 
 def test_an_approval_is_good_for_fewer_but_not_for_more() -> None:
-    """Some of it came back, or something else went, between the look and the approval."""
+    """An approval allows its entries even if further entries are dropped, which stay withheld, or some came back."""
     world = World(published("abcdef", "x"))
     first = world.removals.judge(registry("abc", "x"))
     assert first is not None
@@ -152,7 +152,7 @@ def test_an_approval_is_good_for_fewer_but_not_for_more() -> None:
 
 
 def test_a_hash_is_the_same_after_a_restart_and_elsewhere() -> None:
-    """It is of what goes, in no order."""
+    """The hash depends only on the set of dropped entries."""
     one, other = World(published("abcd", "xy")), World(published("dcba", "yx", count=3))
     asked = registry("a", "x")
     first, second = one.removals.judge(asked), other.removals.judge(asked)
@@ -163,7 +163,7 @@ def test_a_hash_is_the_same_after_a_restart_and_elsewhere() -> None:
 
 
 def test_additions_do_not_release_what_is_withheld() -> None:
-    """The share shrinks when the same file's new Services are published."""
+    """A withheld removal stays withheld when the same file's new endpoints make its share small."""
     world = World(published("abcd", "x"))
     assert len(world.held(registry("abnopqrst", "x"))) == 2
     world.slices = published("abcdnopqrst", "x")
@@ -171,7 +171,7 @@ def test_additions_do_not_release_what_is_withheld() -> None:
 
 
 def test_a_restart_does_not_release_what_is_withheld() -> None:
-    """What the same file added makes the share small; that something was withheld is known all the same."""
+    """A removal that was withheld before a restart is withheld after it, even if its share is small by then."""
     world, asked = World(published("abcdnopqrst", "x")), registry("abnopqrst", "x")
     assert world.held(asked) == []
     world.removals.reread(withheld=True)
@@ -181,7 +181,7 @@ def test_a_restart_does_not_release_what_is_withheld() -> None:
 
 
 def test_what_was_withheld_once_does_not_count_for_later_files() -> None:
-    """Nothing is dropped at the start: the next file is judged by itself."""
+    """A removal that was withheld before a restart has no effect if nothing is dropped at the first decision."""
     world = World(published("abcdnopqrst", "x"))
     world.removals.reread(withheld=True)
     assert world.held(registry("abcdnopqrst", "x")) == []
@@ -190,7 +190,7 @@ def test_what_was_withheld_once_does_not_count_for_later_files() -> None:
 
 @pytest.mark.parametrize("heard", ["before the file", "after it"])
 def test_what_another_replica_withholds_does_not_go_here(heard: str) -> None:
-    """It judged before the file's new endpoints were published; the file came later here, or the news did."""
+    """While another replica withholds a removal, this one withholds it too, even if the share is small here."""
     world, asked = World(published("abcdnopqrst", "x")), registry("abnopqrst", "x")
     world.held(registry("abcdnopqrst", "x"))
     if heard == "after it":
@@ -206,14 +206,14 @@ def test_what_another_replica_withholds_does_not_go_here(heard: str) -> None:
 
 
 def test_one_entry_that_is_left_is_no_mass_removal() -> None:
-    """The file was repaired but for one."""
+    """A withheld removal is allowed when the file is repaired except for one entry."""
     world = World(published("abcd", "x"))
     assert len(world.held(registry("ab", "x"))) == 2
     assert world.held(registry("abc", "x")) == []
 
 
 def test_what_may_go_does_not_count_with_the_next_file() -> None:
-    """Entries that leave one by one, each in its own file, are not a mass removal."""
+    """Entries that are dropped one by one, by one file each, are not a mass removal."""
     world = World(published("abcd", "x"))
     assert world.held(registry("abc", "x")) == []
     assert world.held(registry("ab", "x")) == []
@@ -221,7 +221,7 @@ def test_what_may_go_does_not_count_with_the_next_file() -> None:
 
 
 def test_what_comes_back_is_judged_anew() -> None:
-    """An entry that was let go, came back and is dropped again with others."""
+    """An entry that was allowed to go and came back counts again when it is dropped again."""
     world = World(published("abcd", "x"))
     assert world.held(registry("abc", "x")) == []
     assert world.held(registry("abcd", "x")) == []
@@ -229,7 +229,7 @@ def test_what_comes_back_is_judged_anew() -> None:
 
 
 def test_slices_that_turn_up_later_are_judged_too(caplog: pytest.LogCaptureFixture) -> None:
-    """Those of a previous owner, say; and the slices are read no more often than needed."""
+    """Slices that appear later, such as a previous owner's, are judged; unknown entries cost one read each."""
     world = World([])
     asked = registry("a", "x")
     assert world.held(asked) == []
@@ -244,7 +244,7 @@ def test_slices_that_turn_up_later_are_judged_too(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_new_leader_judges_anew() -> None:
-    """Another one has written until now."""
+    """A new leader decides again, since another replica has written slices until now."""
     world = World(published("abcd", "x"))
     asked = registry("ab", "x")
     assert len(world.held(asked)) == 2
@@ -262,5 +262,5 @@ def test_a_new_leader_judges_anew() -> None:
     ],
 )
 def test_flags_are_those_that_differ_from_the_defaults(owner: str, namespace: str, text: str) -> None:
-    """A command that is shown works as it is."""
+    """The shown command contains only the options that differ from the defaults."""
     assert flags(owner, namespace) == text

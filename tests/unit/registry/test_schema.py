@@ -1,4 +1,4 @@
-"""The generated schema and reference are current, and say what the loader does."""
+"""The generated schema and reference are current and agree with the loader."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ HINT = "regenerate: python -m hub.registry.reference"
 
 
 def test_schema_file_is_current() -> None:
-    """docs/schema/clusters.schema.json is what the models say."""
+    """docs/schema/clusters.schema.json is generated from the current models."""
     assert (ROOT / "docs/schema/clusters.schema.json").read_text() == schema.text(), HINT
 
 
 def test_reference_page_is_current() -> None:
-    """docs/reference/clusters-yaml.md is what the models say."""
+    """docs/reference/clusters-yaml.md is generated from the current models."""
     assert (ROOT / "docs/reference/clusters-yaml.md").read_text() == reference.text(), HINT
 
 
@@ -33,7 +33,7 @@ def test_example_is_clean() -> None:
 
 
 def test_example_names_the_schema_for_editors() -> None:
-    """The first line of the example leads editors to the schema file."""
+    """The first line of clusters.example.yaml tells editors where the schema is."""
     first = (ROOT / "clusters.example.yaml").read_text().splitlines()[0]
 
     assert first.startswith("# yaml-language-server: $schema=")
@@ -41,7 +41,7 @@ def test_example_names_the_schema_for_editors() -> None:
 
 
 def test_example_shows_every_key() -> None:
-    """Each key of the schema is in the example, in a comment where this version lacks it."""
+    """clusters.example.yaml has each key of the schema; keys of later versions are in comments."""
     text = (ROOT / "clusters.example.yaml").read_text()
     made = schema.schema()
     keys = {key for node in (made, *made["$defs"].values()) for key in node["properties"]}
@@ -50,7 +50,7 @@ def test_example_shows_every_key() -> None:
 
 
 def objects(node: Any) -> list[dict[str, Any]]:
-    """Every mapping inside."""
+    """All mappings in a node."""
     if isinstance(node, list):
         return [found for item in node for found in objects(item)]
     if isinstance(node, dict):
@@ -59,7 +59,7 @@ def objects(node: Any) -> list[dict[str, Any]]:
 
 
 def test_every_key_is_described() -> None:
-    """An editor has something to show for each key."""
+    """Each key of the schema has a description, which editors show."""
     made = schema.schema()
 
     for node in (made, *made["$defs"].values()):
@@ -68,12 +68,12 @@ def test_every_key_is_described() -> None:
 
 
 def test_null_is_no_value() -> None:
-    """The schema does not offer ``null``, which the loader refuses."""
+    """The schema does not allow ``null``, which the loader refuses."""
     assert not [node for node in objects(schema.schema()) if node.get("type") == "null"]
 
 
 def test_keys_of_later_versions_say_so() -> None:
-    """Each key of NOT_YET that the models have is marked in the schema."""
+    """The schema marks each key of NOT_YET."""
     marked = [
         node for node in objects(schema.schema()) if str(node.get("description", "")).startswith("Not in this version")
     ]
@@ -91,7 +91,7 @@ def test_keys_of_later_versions_say_so() -> None:
     ],
 )
 def test_documented_defaults_are_the_real_ones(model: type[models.Section], policy: Any) -> None:
-    """What the schema calls the default is what a missing key means."""
+    """A default in the schema is the value that applies if the key is missing."""
     documented = {
         field.alias or name: field.json_schema_extra["default"]
         for name, field in model.model_fields.items()

@@ -1,4 +1,4 @@
-"""The small languages inside clusters.yaml."""
+"""The parsers for single values of clusters.yaml."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 10**9, "m": 6
 
 
 def go_duration(nanoseconds: int) -> str:
-    """As Go's time.Duration.String, without its fractions."""
+    """A duration as Go's time.Duration.String prints it, but without fractions."""
     parts = []
     for unit in ("h", "m", "s", "ms", "us", "ns"):
         count, nanoseconds = divmod(nanoseconds, UNITS[unit])
@@ -31,13 +31,13 @@ def go_duration(nanoseconds: int) -> str:
     [("300ms", 0.3), ("1h30m", 5400.0), ("0s", 0.0), ("0", 0.0), ("1.5s", 1.5), (".5m", 30.0), ("1.h", 3600.0)],
 )
 def test_duration_is_go_style(written: str, seconds: float) -> None:
-    """Every notation of Go's ParseDuration without a sign is understood."""
+    """All notations of Go's ParseDuration are accepted, except signs."""
     assert values.duration(written) == seconds
 
 
 @given(st.integers(0, 2**63 - 1))
 def test_duration_reads_what_go_prints(nanoseconds: int) -> None:
-    """A duration printed part by part comes back to the nanosecond, as far as a float can hold it."""
+    """A printed duration is read back to the nanosecond, within the precision of a float."""
     written = go_duration(nanoseconds)
 
     assert values.duration(written) == nanoseconds / 1e9
@@ -45,7 +45,7 @@ def test_duration_reads_what_go_prints(nanoseconds: int) -> None:
 
 @given(st.text(max_size=20))
 def test_duration_of_any_text_is_seconds_or_a_bad_value(written: str) -> None:
-    """No text makes the parser raise anything else, or answer with a negative or endless time."""
+    """Every text gives a finite duration of at least zero, or BadValue."""
     try:
         seconds = values.duration(written)
     except BadValue:
@@ -57,14 +57,14 @@ def test_duration_of_any_text_is_seconds_or_a_bad_value(written: str) -> None:
     "written", ["", "s", "5", "1 s", "1s ", "1d", "-1s", "+1s", "1e3s", "٣s", "999999999h", "1s" * 40]
 )
 def test_duration_refuses(written: str) -> None:
-    """Anything else is refused."""
+    """Texts that are not durations are refused."""
     with pytest.raises(BadValue):
         values.duration(written)
 
 
 @pytest.mark.parametrize("value", [5, 1.5, True, None, [], {}])
 def test_duration_is_never_coerced(value: object) -> None:
-    """Only text is a duration."""
+    """Values that are not text are refused."""
     with pytest.raises(BadValue):
         values.duration(value)
 
@@ -73,19 +73,19 @@ def test_duration_is_never_coerced(value: object) -> None:
     ("written", "fraction"), [("0%", 0.0), ("50%", 0.5), ("12.5%", 0.125), ("100%", 1.0), ("100.0%", 1.0)]
 )
 def test_percent_is_a_fraction(written: str, fraction: float) -> None:
-    """A percentage becomes a fraction of 1."""
+    """A percentage is returned as a fraction of 1."""
     assert values.percent(written) == fraction
 
 
 @pytest.mark.parametrize("written", ["50", "101%", "-1%", "100.1%", "%", "5 %", 50, 0.5, True, "off"])
 def test_percent_refuses(written: object) -> None:
-    """No sign, a number, or more than all: refused."""
+    """Numbers, texts without a percent sign, and values above 100 % are refused."""
     with pytest.raises(BadValue):
         values.percent(written)
 
 
 def test_words_stand_for_none() -> None:
-    """``off`` and ``never`` are None where they are allowed."""
+    """``off`` and ``never`` give None where they are allowed."""
     assert (values.percent_or_off("off"), values.duration_or_never("never")) == (None, None)
 
 
@@ -105,25 +105,25 @@ def test_words_stand_for_none() -> None:
     ],
 )
 def test_selector_is_kubectls(written: str, terms: tuple[SelectorTerm, ...]) -> None:
-    """The whole syntax of kubectl for labels is understood, and sorted."""
+    """The whole syntax of kubectl for label selectors is accepted, and the terms are sorted."""
     assert values.selector(written) == terms
 
 
 def test_selector_of_equal_meaning_compares_equal() -> None:
-    """Neither order nor repetition makes another selector."""
+    """Selectors that differ only in order or repetition are equal."""
     assert values.selector("b=1,a=2,b=1") == values.selector("a==2, b=1")
 
 
 @pytest.mark.parametrize("written", ["a=b,", ",", "a in b", "a in (b", "a>1", "-a", "a=b c", "a=-", "a b", "(a)", 5])
 def test_selector_refuses(written: object) -> None:
-    """What kubectl would not take for labels is refused."""
+    """Invalid label selectors are refused, and so are the operators ``<`` and ``>``."""
     with pytest.raises(BadValue):
         values.selector(written)
 
 
 @given(st.text(alphabet="ab!=,() inotx./-", max_size=30))
 def test_selector_of_any_text_is_terms_or_a_bad_value(written: str) -> None:
-    """No text makes the parser raise anything else."""
+    """Every text gives terms or BadValue."""
     try:
         terms = values.selector(written)
     except BadValue:
@@ -132,7 +132,7 @@ def test_selector_of_any_text_is_terms_or_a_bad_value(written: str) -> None:
 
 
 def test_cidr_suggests_the_network() -> None:
-    """Host bits are an error that says which network was meant."""
+    """A network with host bits is refused with a suggestion."""
     with pytest.raises(BadValue, match="bits set") as caught:
         values.cidr("10.7.3.9/16")
 
@@ -141,7 +141,7 @@ def test_cidr_suggests_the_network() -> None:
 
 @pytest.mark.parametrize("written", ["10.0.0.0/8", "0.0.0.0/0", "fd00::/8", "::/0", "10.0.0.1/32"])
 def test_cidr_accepts(written: str) -> None:
-    """Networks of both families, the widest included where it is written out."""
+    """Networks of both IP versions are accepted, up to the widest."""
     assert values.cidr(written) == ip_network(written)
 
 
@@ -150,7 +150,7 @@ def test_cidr_accepts(written: str) -> None:
     ["10.0.0.0", "010.0.0.0/8", "10.0.0.0/255.0.0.0", "10.0.0.0/33", "fe80::%1/64", "::ffff:0:0/96", "x/8", "/8", 8],
 )
 def test_cidr_refuses(written: object) -> None:
-    """No mask, octal looks, netmasks, zones and disguised IPv4 are refused."""
+    """Missing masks, leading zeros, netmasks, zones and IPv4 written as IPv6 are refused."""
     with pytest.raises(BadValue):
         values.cidr(written)
 
@@ -160,32 +160,32 @@ def test_cidr_refuses(written: object) -> None:
     [(443, (443, 443)), (1, (1, 1)), (65535, (65535, 65535)), ("1-65535", (1, 65535)), ("80-80", (80, 80))],
 )
 def test_port_range_accepts(written: object, ports: tuple[int, int]) -> None:
-    """A number, or first and last."""
+    """A single number, and first and last port, are accepted."""
     assert values.port_range(written) == ports
 
 
 @pytest.mark.parametrize("written", [0, 65536, "0-5", "5-70000", "9-3", "443", "a-b", "1-2-3", True, 1.0])
 def test_port_range_refuses(written: object) -> None:
-    """Outside of 1 to 65535, backwards, or no range."""
+    """Ports outside of 1 to 65535, reversed ranges and other texts are refused."""
     with pytest.raises(BadValue):
         values.port_range(written)
 
 
 @pytest.mark.parametrize("written", ["a", "a-1", "1", "a" * 63])
 def test_label_accepts(written: str) -> None:
-    """A DNS label of up to 63 characters."""
+    """DNS labels of up to 63 characters are accepted."""
     assert values.label(written) == written
 
 
 @pytest.mark.parametrize("written", ["", "A", "-a", "a-", "a.b", "a_b", "a" * 64, "ä", "a\n", 1, None, True])
 def test_label_refuses(written: object) -> None:
-    """Anything that Kubernetes would refuse as a label of DNS."""
+    """Texts that Kubernetes does not accept as DNS labels are refused."""
     with pytest.raises(BadValue):
         values.label(written)
 
 
 def test_label_suggests_a_name_that_fits() -> None:
-    """A name with capitals or underscores comes with one that would do."""
+    """A name with capitals or underscores is refused with a valid suggestion."""
     with pytest.raises(BadValue) as caught:
         values.label("Payments_EU")
 
@@ -194,45 +194,45 @@ def test_label_suggests_a_name_that_fits() -> None:
 
 @pytest.mark.parametrize("written", ["a", "x.io/a", "A_b.C", "a" * 63])
 def test_label_key_accepts(written: str) -> None:
-    """Names, with a DNS prefix or without."""
+    """Label keys with and without a DNS prefix are accepted."""
     assert values.label_key(written) == written
 
 
 @pytest.mark.parametrize("written", ["", "/a", "x/", "X.io/a", "a/b/c", "a" * 64, "-a"])
 def test_label_key_refuses(written: str) -> None:
-    """Empty or overlong names and prefixes that are no DNS name."""
+    """Empty or too long names, and prefixes that are not DNS names, are refused."""
     with pytest.raises(BadValue):
         values.label_key(written)
 
 
 @pytest.mark.parametrize("written", ["a", "a/b/c", "A/b", "/b", "a/"])
 def test_object_name_refuses(written: str) -> None:
-    """A Service is namespace/name."""
+    """Texts that are not namespace/name are refused."""
     with pytest.raises(BadValue):
         values.object_name(written)
 
 
 def test_object_glob_takes_stars_on_both_sides() -> None:
-    """``*`` may stand anywhere in namespace and name."""
+    """``*`` is accepted anywhere in namespace and name."""
     assert values.object_glob("team-*/web*") == "team-*/web*"
 
 
 @pytest.mark.parametrize("written", ["a", "a/", "/b", "A/b", "a/B", "a*/B", "a/b/c"])
 def test_object_glob_refuses(written: str) -> None:
-    """Neither side may be left out, or hold what no name may."""
+    """A pattern without namespace or name, or with invalid characters, is refused."""
     with pytest.raises(BadValue, match="is not a pattern of Services"):
         values.object_glob(written)
 
 
 @pytest.mark.parametrize("written", ["A/b", "a/B"])
 def test_object_name_refuses_either_side(written: str) -> None:
-    """The namespace and the name alike."""
+    """An invalid namespace is refused like an invalid name."""
     with pytest.raises(BadValue, match="is not a Service"):
         values.object_name(written)
 
 
 def test_a_port_is_a_number_or_a_name() -> None:
-    """A number in words is a name; a boolean is neither."""
+    """A port is a number or a name, but not a boolean."""
     assert values.port_or_name(443) == 443
     assert values.port_or_name("https") == "https"
     for written in (0, 65536, True, "", "A"):
@@ -241,7 +241,7 @@ def test_a_port_is_a_number_or_a_name() -> None:
 
 
 def test_address_is_canonical() -> None:
-    """Two spellings of one address are one."""
+    """Addresses are returned in their canonical spelling."""
     assert values.address("FD00:0::1") == "fd00::1"
 
 
@@ -255,7 +255,7 @@ def test_address_is_canonical() -> None:
     ],
 )
 def test_an_address_that_is_never_published_so_is_refused(written: str, message: str, hint: str) -> None:
-    """It would exclude nothing; the one that was meant is named, and taken."""
+    """An address with a zone, or IPv4 written as IPv6, would exclude nothing: it is refused with a valid suggestion."""
     with pytest.raises(BadValue) as caught:
         values.address(written)
 
@@ -281,7 +281,7 @@ NUMBERS = [-5, -0.5, 0, 0.5, 1, 2.5, 50, 150, 7200, 0.01234567, 1e-9, 1e300, 10*
     ],
 )
 def test_what_is_suggested_is_accepted(parse: Callable[[object], object], written: object) -> None:
-    """A hint to write something is no way to the next error."""
+    """A value that a hint suggests is always valid."""
     try:
         parse(written)
     except BadValue as bad:
@@ -308,7 +308,7 @@ def test_what_is_suggested_is_accepted(parse: Callable[[object], object], writte
 def test_a_number_that_would_be_refused_with_a_unit_is_not_suggested(
     parse: Callable[[object], object], written: object, hint: str
 ) -> None:
-    """What is wrong with it then is not its unit: an example takes its place."""
+    """A number that is not valid with a unit either gets an example as its hint."""
     with pytest.raises(BadValue) as caught:
         parse(written)
 
@@ -316,31 +316,31 @@ def test_a_number_that_would_be_refused_with_a_unit_is_not_suggested(
 
 
 def test_a_long_value_is_quoted_in_part() -> None:
-    """A message stays readable whatever was written."""
+    """Messages quote at most 60 characters of a value."""
     assert len(values.shown("x" * 10_000)) == 60
 
 
 @pytest.mark.parametrize("written", ["default", "a", "ops.edge-1", "9", "a" * 63])
 def test_owner_ends_the_name_of_a_lease(written: str) -> None:
-    """A DNS subdomain that is a label value as well."""
+    """DNS subdomains that are label values are accepted as owners."""
     assert values.owner(written) == written
 
 
 @pytest.mark.parametrize("written", ["Edge", "a_b", "a..b", "a-.b", "a.-b", "-a", "a.", "", "a" * 64, 5, None])
 def test_owner_refuses_what_no_lease_can_be_named(written: object) -> None:
-    """The API server would refuse each write of the Lease."""
+    """Owners that cannot end a Lease's name are refused."""
     with pytest.raises(BadValue):
         values.owner(written)
 
 
 @pytest.mark.parametrize("written", ["Edge", "a_b", "a..b", "default", "A" * 63])
 def test_previous_owner_is_any_label_value(written: str) -> None:
-    """Slices may carry what an owner may not be any more."""
+    """Every non-empty label value is accepted as a previous owner, even if it is not valid as an owner."""
     assert values.previous_owner(written) == written
 
 
 @pytest.mark.parametrize("written", ["", "a/b", "-a", "a" * 64, 5])
 def test_previous_owner_is_a_label_value_that_is_not_empty(written: object) -> None:
-    """No slice carries anything else."""
+    """Values that a slice cannot have as a label are refused as previous owners."""
     with pytest.raises(BadValue):
         values.previous_owner(written)

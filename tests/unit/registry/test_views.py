@@ -1,4 +1,4 @@
-"""``views:`` in clusters.yaml: what it means, and what is refused with its place."""
+"""``views:`` in clusters.yaml: its meaning, and mistakes with their places."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ CLUSTERS = "clusters: [{name: eu, kubeconfig: {path: k}, allowedCIDRs: [10.0.0.0
 
 
 def read(views: str) -> Registry:
-    """A registry with a line of views."""
+    """A registry with this ``views:`` line."""
     return strict(loads(f"version: 1\n{CLUSTERS}{views}\n".encode(), "f"))
 
 
 def problems(views: str) -> list[str]:
-    """What is wrong with it."""
+    """The problems of a rejected ``views:`` line."""
     with pytest.raises(RegistryError) as caught:
         read(views)
-    return [str(each) for each in caught.value.problems]
+    return [str(problem) for problem in caught.value.problems]
 
 
 def test_nobody_asked_for_views() -> None:
-    """Nothing is followed unless the key is written."""
+    """Without the key there are no endpoint views."""
     assert read("").views is None
 
 
 def test_the_key_alone_turns_them_on() -> None:
-    """Annotated Services of the hub cluster."""
+    """The key without options selects the annotated Services of the hub cluster."""
     assert read("views: {}").views == ViewsSpec((LOCAL,), VIEW_ANNOTATION, "", ())
 
 
 def test_clusters_and_hooks_are_named_once() -> None:
-    """In the order of the file."""
+    """Repeated clusters and hooks are dropped, and the order is kept."""
     found = read("views: {clusters: [eu, local, eu], hooks: [b, a, b], annotation: x/y}").views
     assert found == ViewsSpec(("eu", LOCAL), "x/y", "", ("b", "a"))
 
 
 def test_an_expression_is_kept_as_it_is_written() -> None:
-    """Two registries with the same text mean the same."""
+    """Registries with the same expression are equal."""
     text = "'expose' in service.metadata.labels"
     assert read(f'views: {{select: "{text}"}}').views == ViewsSpec(select=text)
 
@@ -66,13 +66,13 @@ def test_an_expression_is_kept_as_it_is_written() -> None:
     ],
 )
 def test_a_mistake_is_refused_with_its_place(views: str, problem: str) -> None:
-    """File, line, column, key, what is wrong and what to do."""
+    """A mistake is reported with line, column, key and problem."""
     [found] = problems(views)
     assert found.startswith(problem)
 
 
 def test_an_expression_that_loops_over_everything_is_refused() -> None:
-    """Before it reaches the hub."""
+    """An expression that is too expensive is refused when the file is loaded."""
     loop = "true"
     for name in "abcdef":
         loop = f"[1,2,3,4,5,6,7,8].all({name}, {loop})"

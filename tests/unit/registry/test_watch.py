@@ -1,4 +1,4 @@
-"""Hot reload: what is noticed, and what is reported."""
+"""Hot reload: which changes are noticed, and what is reported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def follow(
     check: Callable[[bytes, str], Loaded] | None = None,
     told: Callable[[Loaded | RegistryError], None] = lambda _: None,
 ) -> tuple[RegistryWatcher, list[str]]:
-    """A watcher, and the owners (or "error") it reported; ``told`` hears of each before it is reported."""
+    """A watcher and the list of owners (or "error") that it reported; ``told`` is called before each is added."""
     reported: list[str] = []
 
     def report(outcome: Loaded | RegistryError) -> None:
@@ -41,13 +41,13 @@ def follow(
 
 
 async def look(watcher: RegistryWatcher, times: int = 3) -> None:
-    """Look several times."""
+    """Poll several times."""
     for _ in range(times):
         await watcher.look()
 
 
 async def test_change_is_reported_once(tmp_path: Path) -> None:
-    """However often it is looked at, one change is one report."""
+    """One change is reported once, however often the file is polled."""
     path = tmp_path / "clusters.yaml"
     path.write_text(GOOD)
     watcher, reported = follow(path)
@@ -60,7 +60,7 @@ async def test_change_is_reported_once(tmp_path: Path) -> None:
 
 
 async def test_what_the_caller_loaded_is_not_reported(tmp_path: Path) -> None:
-    """A watcher that is told what was loaded stays silent until it changes."""
+    """A watcher that gets the digest of the loaded file reports nothing until the content changes."""
     path = tmp_path / "clusters.yaml"
     path.write_text(GOOD)
     watcher, reported = follow(path, load(path).registry.digest)
@@ -73,7 +73,7 @@ async def test_what_the_caller_loaded_is_not_reported(tmp_path: Path) -> None:
 
 
 async def test_broken_file_is_reported_and_so_is_its_repair(tmp_path: Path) -> None:
-    """A half-written file is an error once; the same good bytes after it are reported again."""
+    """A half-written file is reported as an error once, and the same good content after it again."""
     path = tmp_path / "clusters.yaml"
     path.write_text(GOOD)
     watcher, reported = follow(path)
@@ -88,7 +88,7 @@ async def test_broken_file_is_reported_and_so_is_its_repair(tmp_path: Path) -> N
 
 
 async def test_file_that_could_not_be_checked_is_checked_again(tmp_path: Path) -> None:
-    """A machine too busy for the check does not make a good file a bad one for ever; it is reported once."""
+    """A file that could not be checked is reported as an error once, and checked again until it can be."""
     path = tmp_path / "clusters.yaml"
     path.write_text(GOOD)
     clock = ManualClock()
@@ -112,7 +112,7 @@ async def test_file_that_could_not_be_checked_is_checked_again(tmp_path: Path) -
 
 @pytest.mark.parametrize("again", [False, True])
 async def test_a_change_that_was_lost_on_the_way_is_found_by_the_next_look(tmp_path: Path, again: bool) -> None:
-    """Whatever the check raises, or whoever is told: also where the file was to be checked once more."""
+    """After an exception from the check or the callback, the next poll finds the change again."""
     path = tmp_path / "clusters.yaml"
     path.write_text(GOOD)
     clock = ManualClock()
@@ -142,7 +142,7 @@ async def test_a_change_that_was_lost_on_the_way_is_found_by_the_next_look(tmp_p
 
 
 async def test_missing_file_is_reported_and_so_is_its_return(tmp_path: Path) -> None:
-    """A file that vanishes is an error once, until it is back."""
+    """A file that disappears is reported as an error once; its return is reported too."""
     path = tmp_path / "clusters.yaml"
     path.write_text(GOOD)
     watcher, reported = follow(path)
@@ -157,7 +157,7 @@ async def test_missing_file_is_reported_and_so_is_its_return(tmp_path: Path) -> 
 
 
 async def test_flipped_symlink_of_a_config_map_is_noticed(tmp_path: Path) -> None:
-    """A ConfigMap changes by its ``..data`` symlink alone; the path itself stays."""
+    """A change of a ConfigMap only switches its ``..data`` symlink, and is noticed."""
     for name, text in (("..1", GOOD), ("..2", OTHER)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "clusters.yaml").write_text(text)
@@ -175,7 +175,7 @@ async def test_flipped_symlink_of_a_config_map_is_noticed(tmp_path: Path) -> Non
 
 
 async def test_write_that_leaves_no_trace_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second write with the same size and time as the first is still read."""
+    """A second write that leaves size and time unchanged is noticed."""
     path = tmp_path / "clusters.yaml"
     path.write_text(GOOD)
     watcher, reported = follow(path)
@@ -189,7 +189,7 @@ async def test_write_that_leaves_no_trace_is_noticed(tmp_path: Path, monkeypatch
 
 
 async def test_run_looks_every_second(tmp_path: Path) -> None:
-    """A change is picked up within 2 s: one look a second, reading included."""
+    """The watcher polls once per second."""
     path = tmp_path / "clusters.yaml"
     path.write_text(GOOD)
     reported: asyncio.Queue[object] = asyncio.Queue()

@@ -28,7 +28,7 @@ ANYBODY = (CopyRule("*/*", ("*/*",)),)
 
 
 def key(name: str, namespace: str = "edge") -> TargetKey:
-    """A Service's name."""
+    """The key of the Service ``edge/NAME``."""
     return TargetKey(namespace, name)
 
 
@@ -38,27 +38,27 @@ def registry(*targets: TargetSpec, rules: tuple[CopyRule, ...] = ANYBODY, enable
         enabled=enabled, allow=rules, source=SourceSpec(LOCAL, ProviderRef(""), guard=GuardPolicy(empty_results=7))
     )
     clusters = {LOCAL: ClusterSpec(LOCAL, None)}
-    return Registry("default", clusters, {each.key: each for each in targets}, annotations=policy)
+    return Registry("default", clusters, {target.key: target for target in targets}, annotations=policy)
 
 
 def entry(name: str, *sources: str) -> TargetSpec:
     """A registry entry that copies other Services."""
-    configs = [json.dumps({"name": each, "namespace": "edge"}) for each in sources]
-    return TargetSpec(key(name), tuple(SourceSpec(LOCAL, ProviderRef("service-copy", each)) for each in configs))
+    configs = [json.dumps({"name": source, "namespace": "edge"}) for source in sources]
+    return TargetSpec(key(name), tuple(SourceSpec(LOCAL, ProviderRef("service-copy", config)) for config in configs))
 
 
 def asks(name: str | None, namespace: str | None = None, enabled: str = "true") -> Wish:
-    """What annotations say."""
+    """The copy annotations of a Service."""
     return Wish(enabled, name, namespace)
 
 
 def reasons(found: Copies) -> dict[str, str]:
-    """Service -> why it is no copy."""
-    return {each.name: note.reason for each, note in found.notes.items()}
+    """Service -> reason of its finding."""
+    return {service.name: note.reason for service, note in found.notes.items()}
 
 
 def test_a_copy_is_a_target_like_those_of_the_registry() -> None:
-    """One local source through service-copy, under the file's defaults, taking over what endpoint-copier left."""
+    """A copy is a target with one local source and the file's defaults, and adopts endpoint-copier's slices."""
     found = copies({key("vip"): asks("kubernetes", "default")}, registry())
     spec = found.targets[key("vip")]
     (source,) = spec.sources
@@ -70,26 +70,26 @@ def test_a_copy_is_a_target_like_those_of_the_registry() -> None:
 
 
 def test_two_copies_of_one_source_share_it() -> None:
-    """Equal sources are followed once."""
+    """Two copies of the same Service have equal sources."""
     found = copies({key("a"): asks("web"), key("b"): asks("web", "edge")}, registry())
     assert found.targets[key("a")].sources == found.targets[key("b")].sources
 
 
 def test_without_the_block_annotations_mean_nothing() -> None:
-    """Neither a copy nor a word about it."""
+    """Without ``annotations:`` in the registry, annotations have no effect and no findings."""
     assert copies({key("a"): asks("web")}, registry(enabled=False)) == Copies()
 
 
 @pytest.mark.parametrize("value", ["True", "TRUE", "1", "yes", "", " true"])
 def test_only_true_counts(value: str) -> None:
-    """endpoint-copier takes the exact text ``true``; anything else is named."""
+    """Only the exact text ``true`` asks for a copy, as in endpoint-copier; the finding quotes other values."""
     found = copies({key("a"): asks("web", enabled=value)}, registry())
     assert (reasons(found), found.targets) == ({"a": "AnnotationIgnored"}, {})
     assert repr(value) in found.notes[key("a")].message
 
 
 def test_false_is_said_in_silence() -> None:
-    """Whoever writes false is not told that it is not true."""
+    """The value ``false`` has no finding."""
     assert copies({key("a"): asks("web", enabled="false")}, registry()) == Copies()
 
 
@@ -105,7 +105,7 @@ def test_false_is_said_in_silence() -> None:
     ],
 )
 def test_what_is_no_name_is_named(wanted: Wish, culprit: str) -> None:
-    """A missing, empty or impossible source: the annotation that is wrong stands in the message."""
+    """For a missing, empty or invalid source the finding names the annotation."""
     found = copies({key("a"): wanted}, registry())
     assert (reasons(found), found.targets) == ({"a": "CopyInvalid"}, {})
     assert culprit in found.notes[key("a")].message
@@ -113,7 +113,7 @@ def test_what_is_no_name_is_named(wanted: Wish, culprit: str) -> None:
 
 @pytest.mark.parametrize("namespace", [None, ""])
 def test_a_missing_namespace_is_the_services_own(namespace: str | None) -> None:
-    """Not every namespace, as endpoint-copier took it."""
+    """A missing namespace means the Service's own, not all namespaces as in endpoint-copier."""
     found = copies({key("a"): asks("web", namespace)}, registry())
     assert json.loads(found.targets[key("a")].sources[0].provider.config)["namespace"] == "edge"
 
@@ -135,20 +135,20 @@ def test_a_missing_namespace_is_the_services_own(namespace: str | None) -> None:
     ],
 )
 def test_rules_say_who_may_copy_what(rules: tuple[CopyRule, ...], source: str, target: str, may: bool) -> None:
-    """Both sides must match one rule; without rules, a namespace may copy its own Services."""
+    """Source and target must match the same rule; without rules, copies within a namespace are allowed."""
     policy = AnnotationPolicy(enabled=True, allow=rules)
     assert allowed(TargetKey(*source.split("/")), TargetKey(*target.split("/")), policy) is may
 
 
 def test_many_stars_cost_no_time() -> None:
-    """A hostile pattern is matched in a moment."""
+    """A pattern with many stars is matched quickly."""
     policy = AnnotationPolicy(enabled=True, allow=(CopyRule("*/" + "*a*" * 20 + "c", ("*/*",)),))
     assert not allowed(TargetKey("b", "a" * 63), key("x"), policy)
     assert allowed(TargetKey("b", "a" * 62 + "c"), key("x"), policy)
 
 
 def test_a_copy_without_leave_is_refused() -> None:
-    """The rule that would allow it stands in the message."""
+    """The finding for a copy that is not allowed has the rule that would allow it."""
     found = copies({key("a"): asks("kubernetes", "default")}, registry(rules=()))
     note = found.notes[key("a")]
     assert (note.reason, found.targets) == ("CopyNotAllowed", {})
@@ -156,26 +156,26 @@ def test_a_copy_without_leave_is_refused() -> None:
 
 
 def test_the_registry_wins() -> None:
-    """A Service that has an entry is that entry's, whatever its annotations say."""
+    """The annotations of a Service with a registry entry are ignored."""
     found = copies({key("a"): asks("web")}, registry(entry("a", "other")))
     assert (reasons(found), found.targets) == ({"a": "AnnotationIgnored"}, {})
 
 
 def test_a_chain_is_fine() -> None:
-    """A copy of a copy of a copy."""
+    """A copy of a copy of a copy is allowed."""
     wishes = {key(name): asks(source) for name, source in (("a", "b"), ("b", "c"), ("c", "web"))}
     assert copies(wishes, registry()).targets.keys() == wishes.keys()
 
 
 def test_a_copy_of_itself_is_refused() -> None:
-    """It would publish what it published before, for ever."""
+    """A Service that copies itself is refused."""
     found = copies({key("a"): asks("a")}, registry())
     assert found.looping == {key("a"): "edge/a copies itself"}
     assert reasons(found) == {"a": "CopyLoop"}
 
 
 def test_a_loop_is_refused_and_what_hangs_on_it_is_not() -> None:
-    """Everybody in the loop, nobody else; the registry's own copies are part of it."""
+    """Only the copies in a loop are refused, the registry's own included; copies of these copies are not."""
     wishes = {key("a"): asks("b"), key("b"): asks("c"), key("d"): asks("a"), key("e"): asks("web")}
     found = copies(wishes, registry(entry("c", "web", "a")))
     assert found.looping.keys() == {key("a"), key("b"), key("c")}
@@ -188,7 +188,7 @@ def test_a_loop_is_refused_and_what_hangs_on_it_is_not() -> None:
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("abcdefg"), max_size=6))
 def test_a_target_loops_exactly_when_it_comes_back_to_itself(edges: Mapping[str, str]) -> None:
-    """Following the copies from any of them either ends, or comes back."""
+    """A copy counts as looping exactly if following the sources leads back to it."""
 
     def returns(start: str) -> bool:
         seen, now = set(), start
@@ -198,17 +198,17 @@ def test_a_target_loops_exactly_when_it_comes_back_to_itself(edges: Mapping[str,
         return now == start and bool(seen)
 
     found = copies({key(name): asks(source) for name, source in edges.items()}, registry())
-    assert {each.name for each in found.looping} == {name for name in edges if returns(name)}
+    assert {target.name for target in found.looping} == {name for name in edges if returns(name)}
 
 
 def test_nothing_asked_for_leaves_the_registry_as_it_is() -> None:
-    """The very same object."""
+    """Without copies the merged registry is the same object."""
     plain = registry(entry("a", "web"))
     assert merge(plain, copies({}, plain)) is plain
 
 
 def test_a_service_that_is_being_deleted_asks_for_nothing() -> None:
-    """Nor does one without the annotation, or none at all."""
+    """A Service that is being deleted, lacks the annotation or does not exist asks for no copy."""
     said = {ENABLED: "true", NAME: "web"}
     assert wish(build.service(annotations=said)) == asks("web")
     assert wish(build.service(annotations=said, deleting=True)) is None
@@ -225,7 +225,7 @@ def asking(name: str, **more: str) -> Service:
 
 
 def test_only_news_are_news() -> None:
-    """A Service that changes elsewhere costs nothing."""
+    """Only a change of the copy annotations counts as a change."""
     copying = Copying(lambda: ())
     assert copying.note(key("a"), asking("a"))
     assert not copying.note(key("a"), asking("a", team="x"))
@@ -234,14 +234,14 @@ def test_only_news_are_news() -> None:
 
 
 def test_the_same_wishes_give_the_same_registry() -> None:
-    """The same object, so that nobody compares anything."""
+    """Unchanged annotations give the same registry object."""
     copying, file = Copying(lambda: ()), registry()
     copying.note(key("a"), asking("a"))
     assert copying.merged(file) is copying.merged(file)
 
 
 def test_who_takes_a_wish_back_is_remembered_while_slices_are_left() -> None:
-    """That removal is the Service's doing, not the file's."""
+    """A Service that no longer asks for a copy is withdrawn until its slices are gone."""
     published = [key("a")]
     copying, file = Copying(lambda: published), registry()
     copying.note(key("a"), asking("a"))
@@ -254,7 +254,7 @@ def test_who_takes_a_wish_back_is_remembered_while_slices_are_left() -> None:
 
 
 def test_leave_taken_back_is_the_files_doing() -> None:
-    """A rule that goes, or the whole block, is a removal like any other."""
+    """A copy that the registry no longer allows does not count as withdrawn."""
     copying = Copying(lambda: [key("a")])
     copying.note(key("a"), asking("a"))
     copying.merged(registry())

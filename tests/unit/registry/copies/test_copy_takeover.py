@@ -1,4 +1,4 @@
-"""Taking over what endpoint-copier left, and letting go of what a Service asked for."""
+"""The takeover of endpoint-copier's slices, and the removal of a copy that a Service no longer asks for."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Said = Mapping[str, Conditions]
 
 
 def theirs(*addresses: str, ports: tuple[Port, ...] = (build.PORT,)) -> Slice:
-    """Its one slice: named like the Service, with its own label and nobody's managed-by."""
+    """endpoint-copier's only slice: it has the Service's name and a label of its own, and no managed-by label."""
     labels = {"kubernetes.io/service-name": "payments", "endpoint-copier/source": "web-1"}
-    endpoints = tuple(Endpoint((each,)) for each in addresses)
+    endpoints = tuple(Endpoint((address,)) for address in addresses)
     return Slice("edge", "payments", "IPv4", endpoints, ports, labels, uid="u", resource_version="1")
 
 
 def endpoints(said: Said) -> list[Endpoint]:
-    """Of these conditions."""
-    return [build.endpoint(address, conditions=each) for address, each in said.items()]
+    """Endpoints with these addresses and conditions."""
+    return [build.endpoint(address, conditions=conditions) for address, conditions in said.items()]
 
 
 def taken(
@@ -42,7 +42,7 @@ def taken(
     now: float = SETTLE,
     **view: Any,
 ) -> Adoption:
-    """Passes at 0 s and at ``now``. What is wanted is published, and the source states it, unless told otherwise."""
+    """The adoption at ``now``, after a first pass at 0 s; ``published`` and ``stated`` default to ``wanted``."""
     there = wanted if published is None else published
     mine = build.slice(endpoints=endpoints(there), cluster="local")
     added = tuple(sorted(wanted.keys() - there.keys()))
@@ -54,13 +54,13 @@ def taken(
 
 
 def test_a_stale_address_does_not_hold_it() -> None:
-    """Ours is made from the same source: what it lacks is gone there."""
+    """An address that the source no longer states does not keep the old slice."""
     found = taken(theirs(ONE, STALE), {ONE: PUBLISHED})
-    assert [each.name for each in found.deletes] == ["payments"]
+    assert [slice_.name for slice_ in found.deletes] == ["payments"]
 
 
 def test_it_stays_for_as_long_as_both_have_to_stand() -> None:
-    """Consumers see ours first."""
+    """The old slice stays for the settling time, so that consumers see our slice first."""
     found = taken(theirs(ONE), {ONE: PUBLISHED}, now=SETTLE - 1)
     assert (found.deletes, found.wake_at) == ((), SETTLE)
 
@@ -77,10 +77,10 @@ def test_it_stays_for_as_long_as_both_have_to_stand() -> None:
     ],
 )
 def test_it_stays_while_the_source_has_more_than_ours(lacks: dict[str, Said]) -> None:
-    """An address that the source states, and as it states it: until then theirs may be all there is of it."""
+    """The old slice stays until our slices contain all that the source states, with the same conditions."""
     both = {ONE: PUBLISHED, TWO: PUBLISHED}
     found = taken(theirs(ONE, TWO), **{"wanted": both, "stated": both, **lacks})
-    assert (found.deletes, [each.reason for each in found.findings]) == ((), ["AdoptionWaiting"])
+    assert (found.deletes, [finding.reason for finding in found.findings]) == ((), ["AdoptionWaiting"])
     assert TWO in found.findings[0].objects
 
 
@@ -88,39 +88,39 @@ def test_it_stays_while_the_source_has_more_than_ours(lacks: dict[str, Said]) ->
     "source", [{"unknown": "no answer yet"}, {"complete": False}, {"unknown_nodes": ["n7"]}, {"stated": {}}]
 )
 def test_a_source_that_does_not_say_all_takes_nothing_away(source: dict[str, Any]) -> None:
-    """Then a stale address may be a good one; and one that says nothing at all may be misspelt."""
+    """The old slice stays while the source is unknown, incomplete or empty."""
     found = taken(theirs(ONE, STALE), {ONE: PUBLISHED}, **source)
-    assert (found.deletes, [each.objects for each in found.findings]) == ((), [(STALE,)])
+    assert (found.deletes, [finding.objects for finding in found.findings]) == ((), [(STALE,)])
 
 
 def test_a_second_source_that_says_nothing_takes_nothing_away() -> None:
-    """What theirs has, and the first one has not, may be the second one's."""
+    """The old slice stays while a second source is empty, since the address may belong to that source."""
     mine = build.slice(endpoints=endpoints({ONE: PUBLISHED}))
     group = EndpointGroup(GroupKey("eu", "IPv4"), build.by_address(mine.endpoints), (build.PORT,), (prepare(mine),))
     said = (build.view("eu", mine.endpoints), build.view("us"))
     found = adopt(OLD, (theirs(ONE, TWO),), (mine,), (group,), NEW, 0.0, sources=said)
-    assert [each.objects for each in found.findings] == [(TWO,)]
+    assert [finding.objects for finding in found.findings] == [(TWO,)]
 
 
 def test_without_anything_ready_of_ours_it_stays() -> None:
-    """Whatever the source says: traffic that goes nowhere is no better than traffic that may go astray."""
+    """The old slice stays while no endpoint of ours is ready, whatever the source states."""
     assert taken(theirs(ONE, STALE), {ONE: FAILED}).findings[0].objects == (ONE, STALE)
 
 
 def test_an_endpoint_that_the_source_says_is_not_ready_does_not_hold_it() -> None:
-    """Theirs never learnt of it."""
+    """An endpoint that the source states as not ready does not keep the old slice."""
     found = taken(theirs(ONE, TWO), {ONE: PUBLISHED, TWO: FAILED})
-    assert [each.name for each in found.deletes] == ["payments"]
+    assert [slice_.name for slice_ in found.deletes] == ["payments"]
 
 
 def test_ports_that_endpoint_copier_got_wrong_do_not_hold_it() -> None:
-    """It takes a named targetPort for the Service's port."""
+    """Wrong ports of the old slice (endpoint-copier mistakes a named targetPort for the Service's) do not keep it."""
     found = taken(theirs(ONE, ports=(Port("https", 443),)), {ONE: PUBLISHED})
-    assert [each.name for each in found.deletes] == ["payments"]
+    assert [slice_.name for slice_ in found.deletes] == ["payments"]
 
 
 def test_a_wish_that_was_taken_back_is_no_mass_removal() -> None:
-    """The Service's own doing, however much of all endpoints it is."""
+    """Slices of withdrawn copies do not count as dropped, however many endpoints they have."""
     slices = [build.slice("a-0", build.endpoints(3), service="a"), build.slice("b-0", build.endpoints(3), service="b")]
     withdrawn = frozenset({TargetKey("edge", "a"), TargetKey("edge", "b")})
     kept = Registry("default", {}, {}, withdrawn=withdrawn)
