@@ -21,7 +21,7 @@ from tests.support.waiting import until
 
 @dataclass(frozen=True)
 class Where:
-    """An address."""
+    """An address to listen on."""
 
     host: str | None = "127.0.0.1"
     port: int = 0
@@ -29,7 +29,7 @@ class Where:
 
 @dataclass
 class Watched:
-    """A running hub, what it runs on, and a caller."""
+    """A running hub with its simulated clusters and an HTTP session."""
 
     hub: Hub
     here: SimulatedCluster
@@ -38,25 +38,25 @@ class Watched:
     session: aiohttp.ClientSession
 
     async def get(self, path: str, **more: Any) -> tuple[int, str, Mapping[str, str]]:
-        """Status, text and headers of an answer."""
+        """Send a GET, and return the status, text and headers of the answer."""
         async with self.session.get(self.url + path, allow_redirects=False, **more) as answer:
             return answer.status, await answer.text(), answer.headers
 
     async def json(self, path: str) -> Any:
-        """A document."""
+        """The decoded JSON document of a path."""
         status, text, _ = await self.get(path)
         assert status == 200, text
         return json.loads(text)
 
     @property
     def place(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The host and port that the hub listens on."""
         host, _, port = self.url.partition("://")[2].rpartition(":")
         return host, int(port)
 
 
 async def nothing(reader: asyncio.StreamReader) -> bool:
-    """Whether a connection ends without a word."""
+    """Whether a connection ends without an answer."""
     try:
         return await reader.read() == b""
     except ConnectionError:
@@ -65,7 +65,7 @@ async def nothing(reader: asyncio.StreamReader) -> bool:
 
 @asynccontextmanager
 async def watching(folder: Path, listen: Listen | None = None, **options: Any) -> AsyncIterator[Watched]:
-    """A hub with the cluster ``eu`` and the Service ``edge/payments``, whose three nodes are published."""
+    """A running hub with the cluster ``eu``, whose three nodes are published in the Service ``edge/payments``."""
     remote, here = SimulatedCluster("eu"), SimulatedCluster("hub")
     for number in (1, 2, 3):
         remote.nodes.add(make_node(f"n{number}", f"10.0.0.{number}"))
@@ -99,6 +99,6 @@ async def watching(folder: Path, listen: Listen | None = None, **options: Any) -
 
 @pytest.fixture
 async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
-    """A hub that leads, with three endpoints published."""
+    """A leading hub with three published endpoints."""
     async with watching(tmp_path) as found:
         yield found

@@ -1,4 +1,4 @@
-"""Who may read: what is asked of the hub cluster, and what no answer means."""
+"""Authentication and authorization of callers: the reviews, their cache, and failures of the hub cluster's API."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALICE = {"username": "alice", "uid": "1", "groups": ["readers"], "extra": {"scop
 
 
 class Api:
-    """A hub cluster that knows the tokens ``good`` (alice, who may get /metrics) and ``nobody`` (who may nothing)."""
+    """A hub cluster that knows the tokens ``good`` (alice, who may get /metrics) and ``nobody`` (no permissions)."""
 
     def __init__(self, clock: ManualClock | None = None) -> None:
         self.asked: list[tuple[str, Any]] = []
@@ -40,7 +40,7 @@ class Api:
         body: bytes | None = None,
         timeout: float = 10.0,  # noqa: ASYNC109
     ) -> bytes:
-        """As the client's."""
+        """Answer a TokenReview or a SubjectAccessReview."""
         assert method == "POST"
         spec = json.loads(body or b"")["spec"]
         self.asked.append((path, spec))
@@ -58,7 +58,7 @@ class Api:
 
 
 def basic(user: str, password: str) -> str:
-    """What a browser sends."""
+    """The Authorization header that a browser sends for a password."""
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
@@ -79,13 +79,13 @@ def basic(user: str, password: str) -> str:
     ],
 )
 def test_a_token_comes_as_bearer_or_as_a_browsers_password(header: str, token: str) -> None:
-    """Anything else is no token."""
+    """Any other header has no token."""
     assert token_of(header) == token
 
 
 @pytest.mark.parametrize("header", ["Bearer \udc80", "Bearer g\xf6\xf6d", "Basic \udcff"])
 async def test_bytes_that_are_no_text_are_no_token(header: str) -> None:
-    """As aiohttp hands on what is not UTF-8: a refusal, no defect that stands in the log for each of them."""
+    """Bytes that are not UTF-8, which aiohttp passes on as surrogates, make a refusal and no error in the log."""
     api = Api()
 
     with pytest.raises(Unauthenticated):
@@ -95,7 +95,7 @@ async def test_bytes_that_are_no_text_are_no_token(header: str) -> None:
 
 
 async def test_who_is_known_and_may_is_let_in() -> None:
-    """The account is asked about with everything the TokenReview said of it."""
+    """The SubjectAccessReview contains everything that the TokenReview returned about the account."""
     api = Api()
     await Reviews(api, ManualClock(100.0)).check("Bearer good", "/metrics")
     assert [path for path, _ in api.asked] == [TOKEN_REVIEWS, ACCESS_REVIEWS]
@@ -113,13 +113,13 @@ async def test_who_is_known_and_may_is_let_in() -> None:
     ],
 )
 async def test_everybody_else_is_refused(header: str, path: str, error: type[HubError]) -> None:
-    """Without a token, with an unknown one, without the right, with the right to something else."""
+    """Callers are refused without a token, with an unknown one, and without the right to the path."""
     with pytest.raises(error):
         await Reviews(Api(), ManualClock(100.0)).check(header, path)
 
 
 async def test_what_kubernetes_grants_to_everybody_is_not_enough() -> None:
-    """Every account may get ``/api/*``: the rights asked for are others, but for ``/metrics``, as everybody has it."""
+    """Kubernetes allows every account to get ``/api/*``, so the hub requires a right with its own prefix."""
     api = Api()
     for path, right in (("/", "/endpointslice-hub/"), ("/api/v1/status", "/endpointslice-hub/api/v1/status")):
         with pytest.raises(Unauthorized, match=f"alice may not get {right}: "):
@@ -128,7 +128,7 @@ async def test_what_kubernetes_grants_to_everybody_is_not_enough() -> None:
 
 
 async def test_no_answer_is_a_refusal() -> None:
-    """Unreachable, garbage, an answer without a status: nobody is let in, and nothing of it is remembered."""
+    """If the API is unreachable or its answer is invalid, the caller is refused, and nothing is cached."""
     api = Api()
     reviews = Reviews(api, ManualClock(100.0))
     api.error = ClusterUnreachable("no route")
@@ -148,7 +148,7 @@ async def test_no_answer_is_a_refusal() -> None:
 
 
 async def test_an_answer_counts_for_a_minute_and_a_refusal_for_ten_seconds() -> None:
-    """By token and path."""
+    """Answers are cached by token and path."""
     api, clock = Api(), ManualClock(100.0)
     reviews = Reviews(api, clock)
     for _ in range(3):
@@ -165,10 +165,10 @@ async def test_an_answer_counts_for_a_minute_and_a_refusal_for_ten_seconds() -> 
 
 
 async def test_a_refusal_keeps_nothing_of_whoever_was_refused() -> None:
-    """What is remembered is no exception: its traceback would hold every caller's frames, tokens and all."""
+    """The cache holds no exceptions, whose tracebacks would keep the callers' frames with their tokens."""
 
     class Caller:
-        """Something of a request."""
+        """An object of a request."""
 
     callers: weakref.WeakSet[Caller] = weakref.WeakSet()
     reviews = Reviews(Api(), ManualClock(100.0))
@@ -186,7 +186,7 @@ async def test_a_refusal_keeps_nothing_of_whoever_was_refused() -> None:
 
 
 async def test_who_calls_is_asked_once_whatever_is_read() -> None:
-    """A token is reviewed once, the right once for each path; a stranger is not reviewed anew for each path either."""
+    """A token, valid or not, is reviewed once, and a right once for each path."""
     api = Api()
     reviews = Reviews(api, ManualClock(100.0))
     await reviews.check("Bearer good", "/metrics")
@@ -200,7 +200,7 @@ async def test_who_calls_is_asked_once_whatever_is_read() -> None:
 
 
 async def test_an_answer_whose_time_is_over_is_forgotten() -> None:
-    """With the next one that comes in."""
+    """An expired answer is removed when the next one is added."""
     clock = ManualClock(100.0)
     reviews = Reviews(Api(), clock)
     for token in ("bad", "worse"):
@@ -211,7 +211,7 @@ async def test_an_answer_whose_time_is_over_is_forgotten() -> None:
 
 
 class Slow(Api):
-    """A hub cluster that does not answer until it may."""
+    """A hub cluster that does not answer before ``may`` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -219,7 +219,7 @@ class Slow(Api):
         self.under_way = self.most = 0
 
     async def request(self, *args: Any, **more: Any) -> bytes:
-        """Later."""
+        """Answer when ``may`` is set."""
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         try:
@@ -230,7 +230,7 @@ class Slow(Api):
 
 
 async def asked_together(api: Slow, *tokens: str) -> list[BaseException | None]:
-    """What becomes of callers who come at once while the hub cluster is slow."""
+    """The results of concurrent callers while the hub cluster is slow."""
     reviews = Reviews(api, ManualClock(100.0))
     calls = [asyncio.create_task(reviews.check(f"Bearer {token}", "/metrics")) for token in tokens]
     for _ in range(10):
@@ -240,7 +240,7 @@ async def asked_together(api: Slow, *tokens: str) -> list[BaseException | None]:
 
 
 async def test_strangers_open_few_connections_to_the_hub_cluster() -> None:
-    """However many come with however many tokens; each is refused in the end."""
+    """Concurrent reviews are limited however many unknown tokens arrive, and every caller is refused in the end."""
     api = Slow()
     found = await asked_together(api, *(f"bad{number}" for number in range(100)))
     assert {type(each) for each in found} == {Unauthenticated}
@@ -248,14 +248,14 @@ async def test_strangers_open_few_connections_to_the_hub_cluster() -> None:
 
 
 async def test_callers_with_one_token_are_asked_about_once() -> None:
-    """A page asks for several things at once: whoever waits hears what the first one does."""
+    """Concurrent requests with one token, such as those of a page, share one review."""
     api = Slow()
     assert await asked_together(api, *["good"] * 100) == [None] * 100
     assert [path for path, _ in api.asked] == [TOKEN_REVIEWS, ACCESS_REVIEWS]
 
 
 async def test_strangers_do_not_make_it_forget_who_may() -> None:
-    """Their refusals go first; of those who may, the oldest makes room for another."""
+    """A full cache drops refusals before permissions."""
     api = Api()
     reviews = Reviews(api, ManualClock(100.0))
     await reviews.check("Bearer good", "/metrics")
@@ -270,7 +270,7 @@ async def test_strangers_do_not_make_it_forget_who_may() -> None:
 
 
 async def test_who_may_is_forgotten_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fifth caller costs the oldest of four his place, and nobody else."""
+    """A fifth permission in a cache of four displaces only the oldest."""
     monkeypatch.setattr(auth, "LIMIT", 4)
     answers: auth._Answers[int, str] = auth._Answers(ManualClock(100.0))
     asked: list[int] = []
@@ -285,7 +285,7 @@ async def test_who_may_is_forgotten_one_by_one(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_a_flood_of_tokens_does_not_fill_the_memory() -> None:
-    """What is remembered is bounded, and no token is kept."""
+    """The cache is bounded, and its keys do not contain tokens."""
     reviews = Reviews(Api(), ManualClock(100.0))
     for number in range(auth.LIMIT + 10):
         with pytest.raises(Unauthenticated):
@@ -295,7 +295,7 @@ async def test_a_flood_of_tokens_does_not_fill_the_memory() -> None:
 
 
 async def test_the_listener_asks_before_it_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every path, the page's assets too; a browser is told to ask for a password."""
+    """Every path, including the page's assets, needs a token; browsers are told to ask for a password."""
     api = Api()
 
     class Asked(Reviews):
@@ -319,7 +319,7 @@ async def test_the_listener_asks_before_it_tells(tmp_path: Path, monkeypatch: py
 
 
 async def test_who_cannot_be_found_out_in_time_may_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strangers may have to wait for each other, and nobody waits for ever."""
+    """A caller whose review takes too long gets 503."""
     api = Slow()
     monkeypatch.setattr("hub.report.web.Reviews", lambda _, clock: Reviews(api, clock))
     monkeypatch.setattr("hub.report.web.PATIENCE", 0.1)

@@ -1,4 +1,4 @@
-"""A certificate in files that are replaced, made unreadable, or were never one."""
+"""A certificate whose files are replaced, unreadable or invalid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AUTHORITY = Authority("test-ca")
 
 
 def written(folder: Path, name: str) -> tuple[str, str]:
-    """A certificate and its key, in files."""
+    """Write a certificate and its key, and return the paths."""
     made = AUTHORITY.server(name, "127.0.0.1")
     (folder / "tls.crt").write_text(made.pem)
     (folder / "tls.key").write_text(made.key_pem)
@@ -27,7 +27,7 @@ def written(folder: Path, name: str) -> tuple[str, str]:
 
 
 async def test_tls_with_a_certificate_that_is_replaced(tmp_path: Path) -> None:
-    """Connections made after it was read again get the new one; an unusable one changes nothing."""
+    """New connections get the new certificate; an unusable file leaves the old one in use."""
     files = written(tmp_path, "first.example.com")
     certificate = Certificate(*files)
     first = names(certificate)
@@ -45,7 +45,7 @@ async def test_tls_with_a_certificate_that_is_replaced(tmp_path: Path) -> None:
 
 
 def names(certificate: Certificate) -> list[str]:
-    """The DNS names of the certificate that a handshake shows now."""
+    """The DNS names of the certificate in a TLS handshake."""
     trust = ssl.create_default_context(cadata=AUTHORITY.pem)
     trust.check_hostname = False
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -64,7 +64,7 @@ def names(certificate: Certificate) -> list[str]:
 def test_a_certificate_that_could_not_be_read_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At each look, since rights that are given later change nothing of its stamp; it is said once."""
+    """Every check reads unreadable files again, since permissions do not change their stamp; the log has one line."""
 
     def unreadable(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
@@ -82,7 +82,7 @@ def test_a_certificate_that_could_not_be_read_is_tried_again(
 
 
 def test_a_certificate_that_cannot_be_used_is_named_at_the_start(tmp_path: Path) -> None:
-    """With its flag and the reason; a pipe is not waited for."""
+    """The error names the flag and the reason; a named pipe does not block."""
     written(tmp_path, "first.example.com")
     good, key = str(tmp_path / "tls.crt"), str(tmp_path / "tls.key")
     os.mkfifo(tmp_path / "pipe")

@@ -1,4 +1,4 @@
-"""Reading the state: sums that follow every change, and what counts of several sources."""
+"""Collecting metrics from the state: sums follow every change, and several sources of a cluster are merged."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ slices = st.builds(
 @settings(deadline=None)
 @given(st.lists(st.lists(slices, max_size=5), max_size=5))
 def test_sums_are_those_of_the_slices_there_are(rounds: list[list[Slice]]) -> None:
-    """Whatever came, changed and went: the sums are as if counted anew, and nothing is left of what is gone."""
+    """After any additions, changes and removals, the sums equal a complete count of the present slices."""
     published = Published()
     for each in rounds:
         there = {ObjectKey(value.namespace, value.name): value for value in each}
@@ -88,7 +88,7 @@ def test_sums_are_those_of_the_slices_there_are(rounds: list[list[Slice]]) -> No
 
 
 class Source:
-    """A source that says what the test wants."""
+    """A source with given views."""
 
     def __init__(
         self, views: dict[NodePolicy, ViewResult], failing_since: float | None = None, scope: str = ""
@@ -102,13 +102,13 @@ class Source:
 
 
 def view(**reasons: str) -> ViewResult:
-    """A view with these nodes, each with its reason."""
+    """A view with these nodes and their reasons."""
     reports = {name: NodeReport(name, eligible=not reason, reason=reason) for name, reason in reasons.items()}
     return ViewResult(SourceView("eu", None, {}), reports)
 
 
 def cluster(state: State = State.READY, answered_at: float | None = 400.0) -> Any:
-    """A remote cluster's unit."""
+    """A remote cluster in a given state."""
     status = ClusterStatus(state, WALL - 60)
     return SimpleNamespace(status=status, answered_at=answered_at, started_at=100.0, client=None)
 
@@ -116,7 +116,7 @@ def cluster(state: State = State.READY, answered_at: float | None = 400.0) -> An
 def collector(
     sources: dict[SourceKey, Source], policies: dict[SourceKey, tuple[NodePolicy, ...]], **clusters: Any
 ) -> Any:
-    """A collector over a hub that has only these."""
+    """A collector of a hub that has only these sources, node policies and clusters."""
     specs = tuple(
         SourceSpec(key.cluster, key.provider, nodes=policy) for key, used in policies.items() for policy in used
     )
@@ -133,7 +133,7 @@ def collector(
 
 
 def rows(made: Any, part: str, metric: Any) -> dict[tuple[str, ...], Any]:
-    """What one part collects of one metric."""
+    """The rows of one metric that one part of the collector adds."""
     made._rows = {}
     getattr(made, part)()
     found: list[Row] = made._rows.get(metric, [])
@@ -145,7 +145,7 @@ EU = SourceKey("eu", ProviderRef("acme"))
 
 
 def test_a_node_that_any_target_publishes_is_published() -> None:
-    """Two node policies, one cluster: each node counts once, and only views that are asked for do."""
+    """With two node policies for one cluster each node counts once; views of unused policies do not count."""
     sources = {EU: Source({ALL: view(a="", b="taint"), SOME: view(a="taint", b="taint", c="unknown")})}
     both = collector(sources, {EU: (ALL, SOME)}, eu=cluster())
     assert rows(both, "_clusters", CLUSTER_NODES) == {
@@ -158,7 +158,7 @@ def test_a_node_that_any_target_publishes_is_published() -> None:
 
 
 def test_nodes_are_counted_again_when_the_view_changes() -> None:
-    """A new view is a new count; a source without a statement has none."""
+    """A new view is counted again; a source without a view has no count."""
     source = Source({ALL: view(a="", b="taint")})
     made = collector({EU: source}, {EU: (ALL,)}, eu=cluster())
     assert rows(made, "_clusters", CLUSTER_NODES)["eu", "published"] == 1
@@ -169,7 +169,7 @@ def test_nodes_are_counted_again_when_the_view_changes() -> None:
 
 
 def test_a_replica_that_ceased_to_lead_says_nothing_of_passes() -> None:
-    """What it found while it led may have changed since: the leader says it now."""
+    """Results of its own passes may be outdated, so only the leader reports them."""
     made = collector({EU: Source({ALL: view(a="unknown")})}, {EU: (ALL,)}, eu=cluster())
     findings = (Finding("PanicMode", "x"), Finding("PanicMode", "y"))
     last = Decision(TargetKey("edge", "payments"), findings=findings, unknown={"us": "away"})
@@ -183,7 +183,7 @@ def test_a_replica_that_ceased_to_lead_says_nothing_of_passes() -> None:
 
 
 def test_last_success_is_the_last_complete_answer() -> None:
-    """A watch that stands is current; before any answer the time since the start counts."""
+    """A Ready cluster is current; a cluster that never answered counts from its start."""
     made = collector({}, {}, eu=cluster(), us=cluster(State.UNREACHABLE), de=cluster(State.DEGRADED, answered_at=None))
     assert rows(made, "_clusters", CLUSTER_SUCCESS) == {
         ("eu",): WALL,
@@ -193,7 +193,7 @@ def test_last_success_is_the_last_complete_answer() -> None:
 
 
 def test_of_sources_with_the_same_labels_the_worst_counts() -> None:
-    """Two configurations of one provider for one cluster are one series."""
+    """Two configurations of one provider for one cluster are merged into one series."""
     other = SourceKey("eu", ProviderRef("acme", '{"lan":2}'))
     sources = {EU: Source({}, scope="dc-1"), other: Source({}, failing_since=WALL - 30, scope="dc-1")}
     made = collector(sources, {})

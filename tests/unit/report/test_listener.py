@@ -1,4 +1,4 @@
-"""The small HTTP server of probes and metrics, towards those who misbehave."""
+"""The small HTTP server of probes and metrics with misbehaving clients."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BIG = b"x" * (8 << 20)
 
 
 async def reply(request: Request) -> Reply:
-    """One path is large, one is broken."""
+    """Answer with the X-Name header; ``/big`` has a large body, ``/broken`` raises."""
     if request.path == "/broken":
         raise KeyError("secret")
     return Reply(200, BIG if request.path == "/big" else request.headers.get("x-name", "").encode())
 
 
 async def ask(port: int, request: bytes) -> bytes:
-    """Everything that comes back."""
+    """Send a request, and return the whole answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     found = await reader.read()
@@ -34,7 +34,7 @@ async def ask(port: int, request: bytes) -> bytes:
 
 
 async def said_until_cut_off(connection: socket.socket) -> None:
-    """Say something again and again; raises when the other side is gone."""
+    """Send bytes until the server has closed the connection, which raises OSError."""
     while True:
         connection.send(b".")
         await asyncio.sleep(0.02)
@@ -42,12 +42,12 @@ async def said_until_cut_off(connection: socket.socket) -> None:
 
 @pytest.fixture
 def port() -> int:
-    """A port nobody listens on."""
+    """An unused port."""
     return free_port()
 
 
 async def test_a_defect_is_answered_without_its_text(port: int, caplog: pytest.LogCaptureFixture) -> None:
-    """A traceback goes to the log, not to whoever can reach the port, and the next request is served."""
+    """The traceback is logged and not sent to the client, and the next request is served."""
     async with listening(BindAddress("127.0.0.1", port), reply, flag="--x", what="x"):
         found = await ask(port, b"GET /broken HTTP/1.1\r\n\r\n")
         assert found.startswith(b"HTTP/1.1 500 ")
@@ -68,7 +68,7 @@ SLOW_TO_READ = [
 
 @pytest.mark.parametrize("head", SLOW_TO_READ, ids=range(len(SLOW_TO_READ)))
 async def test_no_head_takes_long_to_read(port: int, head: bytes) -> None:
-    """The hub's whole loop would stand still, before anybody asked who calls."""
+    """Slow parsing would block the hub's event loop, even for unauthenticated clients."""
     assert len(head) <= HEAD_LIMIT
     async with listening(BindAddress("127.0.0.1", port), reply, flag="--x", what="x"):
         began = time.perf_counter()
@@ -77,7 +77,7 @@ async def test_no_head_takes_long_to_read(port: int, head: bytes) -> None:
 
 
 async def test_a_request_is_taken_apart(port: int) -> None:
-    """The path ends at the first question mark; what is around a header's value is no part of it."""
+    """The path ends at the first question mark; white space around a header's value is removed."""
     found: list[Request] = []
 
     async def note(request: Request) -> Reply:
@@ -94,7 +94,7 @@ async def test_a_request_is_taken_apart(port: int) -> None:
 
 
 async def test_a_reader_that_is_dead_is_cut_off(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks for megabytes and reads nothing is disconnected in time; others get theirs meanwhile."""
+    """A client that does not read its answer is disconnected after a while; other clients are served meanwhile."""
     monkeypatch.setattr("hub.report.listener.PATIENCE", 0.3)
     async with listening(BindAddress("127.0.0.1", port), reply, flag="--x", what="x"):
         with socket.create_connection(("127.0.0.1", port)) as dead:
@@ -106,7 +106,7 @@ async def test_a_reader_that_is_dead_is_cut_off(port: int, monkeypatch: pytest.M
 
 
 async def test_the_silent_lock_nobody_out(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are too many, the oldest that has not asked for anything goes, and a kubelet's probe is answered."""
+    """At the limit the oldest connection without a complete request is closed, so that a new request is answered."""
     monkeypatch.setattr("hub.report.listener.AT_ONCE", 1)
     async with listening(BindAddress("127.0.0.1", port), reply, flag="--x", what="x"):
         silent, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -118,7 +118,7 @@ async def test_the_silent_lock_nobody_out(port: int, monkeypatch: pytest.MonkeyP
 
 
 async def test_who_has_asked_is_answered_before_others_come(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crowd beyond the limit is refused."""
+    """A new connection beyond the limit is refused while all others have sent their request."""
     monkeypatch.setattr("hub.report.listener.AT_ONCE", 1)
     asked, may = asyncio.Event(), asyncio.Event()
 
@@ -139,14 +139,14 @@ async def test_who_has_asked_is_answered_before_others_come(port: int, monkeypat
 
 @pytest.mark.parametrize(("host", "status"), [("127.0.0.1", b"421"), (None, b"200")])
 async def test_names_are_refused_on_loopback_only(port: int, host: str | None, status: bytes) -> None:
-    """A page in a browser may have a name made to lead to loopback; in a cluster, Services have names."""
+    """On loopback a name may be DNS rebinding by a web page; on other addresses Services have names."""
     async with listening(BindAddress(host, port), reply, flag="--x", what="x", own_names=True):
         found = await ask(port, b"GET / HTTP/1.1\r\nHost: hub.monitoring.svc:8080\r\n\r\n")
         assert found.split()[1] == status
 
 
 async def test_an_address_in_use_names_the_flag(port: int) -> None:
-    """The message says which option to change."""
+    """The error names the option to change."""
     async with listening(BindAddress("127.0.0.1", port), reply, flag="--metrics-bind-address", what="metrics"):
         with pytest.raises(UsageError, match=r"--metrics-bind-address .* in use; give another HOST:PORT"):
             async with listening(BindAddress("127.0.0.1", port), reply, flag="--metrics-bind-address", what="metrics"):

@@ -1,4 +1,4 @@
-"""What metrics are made of: tallies, latencies, the catalog, the text."""
+"""Parts of the metrics: tallies, latencies, measures of providers, the catalog and the text format."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def test_tally_counts_each_duration_once(seconds: list[float]) -> None:
 
 
 def published(latency: Latency) -> tuple[int, float]:
-    """How many changes, and their time."""
+    """The number of published changes, and the sum of their durations."""
     return sum(latency.seconds.counts), latency.seconds.sum
 
 
 def test_latency_counts_from_the_first_change_to_the_write() -> None:
-    """Two changes that one pass carries are one publication, as late as the first of them."""
+    """Two changes that one pass publishes count once, from the arrival of the first."""
     latency = Latency()
     latency.arrived(KEY, 10.0)
     latency.arrived(KEY, 12.0)
@@ -68,7 +68,7 @@ def test_latency_counts_from_the_first_change_to_the_write() -> None:
 
 
 def test_latency_survives_a_failed_pass() -> None:
-    """A pass that fails leaves its change to the next one, whatever arrives in between."""
+    """After a failed pass the next pass counts from the first change, whatever arrives in between."""
     latency = Latency()
     latency.arrived(KEY, 10.0)
     latency.begin(KEY)
@@ -81,7 +81,7 @@ def test_latency_survives_a_failed_pass() -> None:
 
 
 def test_latency_of_a_change_during_a_pass_is_the_next_ones() -> None:
-    """What arrives after the pass has looked is not carried by its write."""
+    """A change that arrives during a pass is counted with the next write."""
     latency = Latency()
     latency.arrived(KEY, 10.0)
     latency.begin(KEY)
@@ -93,7 +93,7 @@ def test_latency_of_a_change_during_a_pass_is_the_next_ones() -> None:
 
 
 def test_latency_forgets_changes_that_mean_no_write() -> None:
-    """Neither heartbeats nor passes of timers are publications, and targets do not mix."""
+    """Changes that cause no write are forgotten, separately for each target."""
     latency = Latency()
     latency.arrived(KEY, 10.0)
     latency.begin(KEY)
@@ -126,7 +126,7 @@ def test_latency_forgets_changes_that_mean_no_write() -> None:
     ],
 )
 def test_outcome_of_an_error_is_one_of_few(error: Exception, outcome: str) -> None:
-    """Whatever a plugin raises, the label is of a fixed set."""
+    """Any exception of a plugin maps to one of a fixed set of labels."""
     stats = CallStats()
     stats.failed(error)
     stats.answered()
@@ -153,14 +153,14 @@ BAD_NAMES = [
 
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_measure_refuses_names_that_are_none(name: str) -> None:
-    """A provider cannot break the page, or take a name of the hub's."""
+    """A provider's measure must have a valid name that the hub itself does not use."""
     for hub in (ProviderHub("acme", clock=SystemClock()), LocalHub()):
         with pytest.raises(TerminalProviderError, match="not a valid name of a measure"):
             hub.measure(name, dict)
 
 
 def test_measure_is_bounded() -> None:
-    """Twenty names, a thousand scopes of 128 characters; a name may be given again."""
+    """A provider may have 20 names and 1,000 scopes of 128 characters, and may register a name again."""
     hub = ProviderHub("acme", clock=SystemClock())
     for number in range(20):
         hub.measure(f"m{number}", dict)
@@ -173,7 +173,7 @@ def test_measure_is_bounded() -> None:
 
 
 def test_measure_that_fails_hides_no_other() -> None:
-    """What raises, or gives no numbers, is left out; the rest is shown."""
+    """A measure that raises or returns no numbers is left out; all others are shown."""
     hub = ProviderHub("acme", clock=SystemClock())
     readings: dict[str, Any] = {"boom": lambda: 1 / 0, "text": lambda: {"": "many"}, "none": lambda: None}
     readings["exits"] = sys.exit
@@ -188,7 +188,7 @@ def test_measure_that_fails_hides_no_other() -> None:
 
 @pytest.mark.parametrize("metric", METRICS, ids=[each.name for each in METRICS])
 def test_metric_is_named_as_the_convention_asks(metric: Any) -> None:
-    """Prefix, unit and suffix say what it is; labels do not collide with those of a scrape."""
+    """Prefix, unit and suffix follow Prometheus' conventions; labels do not collide with those that a scrape adds."""
     assert re.fullmatch(rf"{PREFIX}[a-z][a-z_]*[a-z]", metric.name)
     assert metric.name.endswith("_total") == (metric.kind == "counter")
     assert metric.name.endswith("_seconds") or metric.kind != "histogram"
@@ -198,12 +198,12 @@ def test_metric_is_named_as_the_convention_asks(metric: Any) -> None:
 
 
 def test_metrics_are_distinct() -> None:
-    """No name twice."""
+    """All metrics have different names."""
     assert len({each.name for each in METRICS}) == len(METRICS)
 
 
 def test_reference_is_current() -> None:
-    """Run ``python -m hub.report.metrics_reference`` when this fails."""
+    """If this fails, run ``python -m hub.report.metrics_reference``."""
     assert (ROOT / "docs" / "reference" / "metrics.md").read_text() == metrics_reference.text()
 
 
@@ -211,7 +211,7 @@ def test_reference_is_current() -> None:
 
 
 class Metered(Metrics):
-    """Metrics of given numbers; counts how often they are collected."""
+    """Metrics with given numbers that counts collections."""
 
     def __init__(self, collected: Collected) -> None:
         super().__init__(cast("Any", SimpleNamespace()))
@@ -236,7 +236,7 @@ COLLECTED: Collected = [
 
 
 async def test_text_has_cumulative_buckets_and_escaped_labels() -> None:
-    """As Prometheus reads it; a family without a series is left out."""
+    """Buckets are cumulative, labels are escaped, and a family without a series is left out."""
     content_type, body = await Metered(COLLECTED).text()
     lines = body.decode().splitlines()
     assert content_type.startswith("text/plain; version=0.0.4")
@@ -254,7 +254,7 @@ async def test_text_has_cumulative_buckets_and_escaped_labels() -> None:
 
 
 async def test_scrapes_that_come_together_share_an_answer() -> None:
-    """A crowd of scrapers costs one collection, and one that goes away takes nobody with it."""
+    """Concurrent scrapes share one collection, and cancelling one does not affect the others."""
     metrics = Metered(COLLECTED)
     scrapes = [asyncio.create_task(metrics.text()) for _ in range(50)]
     await asyncio.sleep(0)

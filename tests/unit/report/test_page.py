@@ -1,4 +1,4 @@
-"""The page: what is rendered, how strangers' texts come out, and how open pages are kept current."""
+"""The page: rendering, escaping of untrusted texts, and updates of open pages."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ OTHER = {"type": "InternalIP", "address": "10.0.0.77"}
 
 
 class Tags(HTMLParser):
-    """Every tag with its attributes, and the text."""
+    """Parses HTML into tags with their attributes, and the text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -68,16 +68,16 @@ class Tags(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """One more."""
+        """Record a tag."""
         self.found.append((tag, dict(attrs)))
 
     def handle_data(self, data: str) -> None:
-        """Text."""
+        """Record text."""
         self.text += data
 
 
 def hostile_status() -> Status:
-    """A hub that strangers' texts reach in every place there is."""
+    """A status whose every text is hostile."""
     withheld = RegistryWithheld(HOSTILE, HOSTILE, (HOSTILE,), 1, 2, HOSTILE, HOSTILE)
     held = Held(HOSTILE, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE, HOSTILE, HOSTILE)
     source = Source(HOSTILE, 1, 2, HOSTILE)
@@ -93,7 +93,7 @@ def hostile_status() -> Status:
 
 
 def test_strangers_texts_stay_texts() -> None:
-    """In every place of every page and in what open pages are told: no tag, no attribute, no template of theirs."""
+    """Untrusted texts make no tags, attributes or templates on any page or in any event."""
     moment = Moment("v", hostile_status())
     step = Step(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
     service = ServiceDetail(moment.status.services[0], (step,), (Address(HOSTILE, HOSTILE, HOSTILE, (step,)),), 0, 1)
@@ -127,7 +127,7 @@ def test_strangers_texts_stay_texts() -> None:
 
 
 async def test_a_hostile_node_is_shown_as_text(watched: Watched) -> None:
-    """From a remote cluster's API, through the whole hub, to the page."""
+    """A node's hostile address reaches the page through the whole hub, and is escaped there."""
     watched.remote.nodes.add(make_node("n4", "<b>bold</b>"))
     await until(lambda: len(watched.hub.fleet.clusters["eu"].nodes) == 4)
     text = ""
@@ -152,7 +152,7 @@ async def test_a_hostile_node_is_shown_as_text(watched: Watched) -> None:
     ],
 )
 def test_a_cluster_is_read_without_colours(cluster: Cluster, words: str) -> None:
-    """A symbol and words; the kind, which gives the colour, adds nothing."""
+    """A cluster's state has a symbol and words; the colour adds no information."""
     sign = cluster_sign(cluster)
     assert f"{sign.symbol} {sign.words}" == words
 
@@ -174,13 +174,13 @@ def test_a_cluster_is_read_without_colours(cluster: Cluster, words: str) -> None
     ],
 )
 def test_a_service_is_read_without_colours(service: Service, words: str) -> None:
-    """The worst first."""
+    """A Service's sign is that of its worst state."""
     sign = service_sign(service)
     assert f"{sign.symbol} {sign.words}" == words
 
 
 def test_what_waits_for_somebody_comes_with_its_command() -> None:
-    """Registry and guard with the exact approval, the registry's and writes' problems in words; the worst first."""
+    """Withheld removals have their approval commands, problems their texts; the worst comes first."""
     registry = RegistryState(
         RegistryWithheld("R", "h", ("cluster a",), 1, 2, "much", "hub approve registry h"), "bad", ("e",)
     )
@@ -203,7 +203,7 @@ WRONG = "its kube-system Namespace has UID 2, or: hub approve evil, that of this
 
 
 def test_clusters_that_wait_for_somebody_are_among_what_does() -> None:
-    """Those that stay as they are until somebody acts, with the exact approval; not those that may come back."""
+    """Clusters that need an operator are listed with their approval commands; those that may recover alone are not."""
     clusters = (
         Cluster("a", state="Ready"),
         Cluster("b", state="Ready", error="401: renew the token"),
@@ -226,7 +226,7 @@ def test_clusters_that_wait_for_somebody_are_among_what_does() -> None:
 
 
 async def test_the_approval_of_a_rebuilt_cluster_is_found_in_what_is_said_of_it(watched: Watched) -> None:
-    """In the words of the one who says it."""
+    """The page finds the command in the error text of the identity check."""
     doubt = watched.hub.identities.check("eu", "another")
     assert doubt is not None
     [needed] = attention(Status(clusters=(Cluster("eu", state="WrongCluster", error=doubt),)))
@@ -235,7 +235,7 @@ async def test_the_approval_of_a_rebuilt_cluster_is_found_in_what_is_said_of_it(
 
 
 def test_what_is_worst_is_among_those_that_are_shown() -> None:
-    """However many removals are withheld of other Services."""
+    """The worst entry is among those shown, however many removals are withheld."""
     services = [Service(f"a/s{number:03}", withheld=(HELD,)) for number in range(60)]
     status = Status(services=(*services, Service("a/z", problem="403")))
     text = rendered_overview(Moment("v", status)).decode()
@@ -246,7 +246,7 @@ def test_what_is_worst_is_among_those_that_are_shown() -> None:
 
 @pytest.mark.parametrize(("offset", "back"), [(100, 0), (150, 50), (240, 140), (250, 150), (10**6, 150)])
 def test_there_is_a_way_back_from_any_part_of_the_addresses(offset: int, back: int) -> None:
-    """From behind the last one, too, where nothing is said to be shown."""
+    """Every part of the addresses links to the previous one, even a part beyond the last address."""
     shown = tuple(Address(f"10.0.0.{number}", "ready", "eu") for number in range(min(100, max(0, 250 - offset))))
     detail = ServiceDetail(Service("a/b"), (), shown, offset, 250)
     text = page._render("service.html", Moment("v", Status()), detail=detail, limit=100).decode()
@@ -255,14 +255,14 @@ def test_there_is_a_way_back_from_any_part_of_the_addresses(offset: int, back: i
 
 
 async def test_a_part_of_no_addresses_is_the_first_one(watched: Watched) -> None:
-    """A page without any would be of no use."""
+    """``limit=0`` shows the default number of addresses."""
     _, text, _ = await watched.get("/services/edge/payments?limit=0")
     assert text.count("<details") == 3
     assert "; showing " not in text
 
 
 def test_a_page_is_accessible_in_the_basics() -> None:
-    """A language, a title, one h1, labelled inputs, headers with scope, ids that are there once, a skip link."""
+    """Pages have a language, a title, one h1, labelled inputs, headers with scope, unique ids and a skip link."""
     status = Status(Replica(), clusters=(Cluster("eu"),), services=(Service("a/b"),))
     detail = ServiceDetail(status.services[0], (Step("a", "b", "c"),), (Address("10.0.0.1", "ready", "eu"),), 0, 1)
     moment = Moment("v", status)
@@ -291,13 +291,13 @@ def test_a_page_is_accessible_in_the_basics() -> None:
 
 
 def told(sent: bytes) -> tuple[str, Any]:
-    """Name and data of an event."""
+    """The name and the data of an event."""
     name, data = sent.decode().removeprefix("event: ").split("\ndata: ")
     return name, json.loads(data)
 
 
 def test_an_event_has_what_changed_and_nothing_else() -> None:
-    """The rows that are others, those that are gone, and the pages that are outdated."""
+    """An event has the changed rows, the removed rows, and the names of outdated pages."""
     old = Status(clusters=(Cluster("eu"), Cluster("us")), services=(Service("a/b"), Service("a/c")))
     new = Status(clusters=(Cluster("eu", error="x"), Cluster("us")), services=(Service("a/c"), Service("a/d")))
     name, data = told(event(Moment("1", old), Moment("2", new), {"a/c"}))
@@ -308,14 +308,14 @@ def test_an_event_has_what_changed_and_nothing_else() -> None:
 
 
 def test_who_leads_and_what_waits_change_on_open_pages() -> None:
-    """As parts of their own."""
+    """The replica's role and the list of problems are updated separately."""
     old, new = Status(Replica(role="standby")), Status(Replica(role="leader"), RegistryState(rejected="x"))
     _, data = told(event(Moment("1", old), Moment("2", new), set()))
     assert sorted(data["html"]) == ["attention", "replica"]
 
 
 def test_where_everything_changed_pages_are_read_anew() -> None:
-    """Instead of an event of megabytes."""
+    """If too many rows changed, the event makes pages reload instead of having megabytes."""
     many = tuple(Service(f"a/s{number}") for number in range(page.MANY + 1))
     assert told(event(Moment("1", Status()), Moment("2", Status(services=many)), set())) == ("reload", {"version": "2"})
     touched = {each.name for each in many}
@@ -325,7 +325,7 @@ def test_where_everything_changed_pages_are_read_anew() -> None:
 async def test_the_page_of_a_cluster_is_told_what_is_decided_elsewhere(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A standby follows the nodes, too: a new address of one is news of its cluster, and of nothing else."""
+    """On a standby, a changed node updates the page of its cluster and no other page."""
     monkeypatch.setattr(watched.hub.leading, "writes", lambda _: False)
     changes = page.Changes(Site(watched.hub))
     assert await changes.look() == b""
@@ -338,7 +338,7 @@ async def test_the_page_of_a_cluster_is_told_what_is_decided_elsewhere(
 
 
 class Script:
-    """Events to come, and a clock that is moved by hand."""
+    """A source of events and a clock that the test controls."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -347,18 +347,18 @@ class Script:
         self.slept: list[float] = []
 
     async def look(self) -> bytes:
-        """What comes next."""
+        """Return the next event."""
         self.looks += 1
         return self.next
 
     async def sleep(self, seconds: float) -> None:
-        """Until the test says so."""
+        """Wait until the test sets ``tick``."""
         self.slept.append(seconds)
         await self.tick.wait()
         self.tick.clear()
 
     async def once(self, sent: bytes) -> None:
-        """One more look, with this result."""
+        """Run one more look that returns ``sent``."""
         self.next, before = sent, self.looks
         self.tick.set()
         while self.looks == before:  # noqa: ASYNC110
@@ -367,7 +367,7 @@ class Script:
 
 
 async def test_nothing_runs_while_nobody_reads_and_one_look_is_for_all() -> None:
-    """The looking begins with the first reader and ends after the last, once a second."""
+    """Looking for changes begins with the first reader, ends after the last, and is shared by all readers."""
     script = Script()
     live = Broadcaster(script.look, script.sleep)
     assert script.looks == 0
@@ -388,7 +388,7 @@ async def test_nothing_runs_while_nobody_reads_and_one_look_is_for_all() -> None
 
 
 async def test_a_reader_that_falls_behind_is_dropped_and_the_others_are_not() -> None:
-    """A few events may wait; then it is over for him, at once."""
+    """A reader with too many waiting events is dropped at once."""
     script = Script()
     live = Broadcaster(script.look, script.sleep)
     slow, quick = live.join(), live.join()
@@ -403,7 +403,7 @@ async def test_a_reader_that_falls_behind_is_dropped_and_the_others_are_not() ->
 
 
 async def test_a_look_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """It is in the log, and the next one is tried."""
+    """The failure is logged, and the next look follows."""
     looks: list[bytes | Exception] = [RuntimeError("x"), b"news"]
 
     async def look() -> bytes:
@@ -423,7 +423,7 @@ async def test_a_look_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) 
 
 
 async def read(answer: aiohttp.ClientResponse, name: str) -> Any:
-    """The next event of that name."""
+    """The data of the next event with this name."""
     async with asyncio.timeout(15):
         while True:
             line = (await answer.content.readline()).decode()
@@ -433,7 +433,7 @@ async def read(answer: aiohttp.ClientResponse, name: str) -> Any:
 
 
 async def test_two_hundred_open_pages_are_all_told(watched: Watched) -> None:
-    """A node goes; each page gets the Service's new row within seconds, and none of them holds up the hub's end."""
+    """After a node is deleted, every open page gets the Service's new row, and no page delays the hub's shutdown."""
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
         pages = [await session.get(f"{watched.url}/events") for _ in range(200)]
@@ -449,7 +449,7 @@ async def test_two_hundred_open_pages_are_all_told(watched: Watched) -> None:
 
 
 async def test_a_dead_browser_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It holds its connection and reads nothing: writing to it has a deadline, and then there is no connection."""
+    """A client that does not read is disconnected when sending exceeds its deadline."""
     monkeypatch.setattr(page, "SLOW", 0.2)
 
     async def look() -> bytes:
@@ -481,7 +481,7 @@ async def test_a_dead_browser_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_too_many_open_pages_are_told_to_come_back(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """503 with Retry-After; a page that closes makes room."""
+    """Excess pages get 503 with Retry-After; a page that closes makes room."""
     monkeypatch.setattr(stream, "READERS", 1)
     async with watched.session.get(f"{watched.url}/events") as first:
         await read(first, "hello")

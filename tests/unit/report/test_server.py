@@ -1,4 +1,4 @@
-"""The listener: who is answered, what he gets, and what bad requests come to."""
+"""The listener: addresses and names, headers, bad requests, caching, and the documents of the API."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_nothing_heavy_is_imported_before_somebody_knocks() -> None:
-    """A hub that nobody watches pays for a socket."""
+    """A hub without connections does not load aiohttp, jinja2 and prometheus_client."""
     code = (
         "import sys, hub.cli.run, hub.app.hub, hub.report.server\n"
         "print([each for each in ('aiohttp', 'jinja2', 'prometheus_client') if each in sys.modules])"
@@ -48,7 +48,7 @@ def test_nothing_heavy_is_imported_before_somebody_knocks() -> None:
 
 @pytest.mark.parametrize("host", [None, "0.0.0.0", "10.0.0.1", "::", "hub.example.com"])
 def test_beyond_loopback_somebody_must_be_asked_or_it_must_be_said_that_nobody_is(host: str | None) -> None:
-    """What clusters and addresses there are is nobody's business by default."""
+    """An address beyond loopback needs an explicit choice about authentication."""
     with pytest.raises(UsageError, match="--listen-authenticate"):
         Listen(Where(host)).check()
     Listen(Where(host), authenticate=True).check()
@@ -57,19 +57,19 @@ def test_beyond_loopback_somebody_must_be_asked_or_it_must_be_said_that_nobody_i
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_on_loopback_nobody_need_be_asked(host: str) -> None:
-    """Whoever is there could read the hub's files."""
+    """Loopback needs no authentication, since local users could read the hub's files anyway."""
     Listen(Where(host)).check()
 
 
 def test_a_certificate_comes_with_its_key() -> None:
-    """One without the other is a mistake, not plain HTTP."""
+    """A certificate without a key is an error instead of plain HTTP."""
     with pytest.raises(UsageError, match="go together"):
         Listen(Where(), cert_file="x").check()
 
 
 @pytest.mark.parametrize("name", ["hub.example.com:443", "10.0.0.1:443", "[fd00::5]:443", "https://hub.example", ""])
 def test_a_host_that_could_never_be_asked_for_is_refused(name: str) -> None:
-    """A port is no part of what is compared; the message names the flag."""
+    """A host with a port or a scheme would never match, so it is refused; the error names the flag."""
     with pytest.raises(UsageError, match=re.escape(f"--allowed-host {name}: neither name nor address")):
         Listen(Where(), allowed_hosts=frozenset({name})).check()
     Listen(Where(), allowed_hosts=ALLOWED).check()
@@ -78,7 +78,7 @@ def test_a_host_that_could_never_be_asked_for_is_refused(name: str) -> None:
 async def test_an_address_in_use_is_an_error_where_somebody_asked_for_it(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By default the hub does without its page: its job comes first."""
+    """If the default address is in use, the hub runs without the page; an explicit address is an error."""
     where = Where(*watched.place)
     with pytest.raises(UsageError, match=r"--listen .*: address already in use; give another HOST:PORT"):
         async with listening(Listen(where), watched.hub):
@@ -90,7 +90,7 @@ async def test_an_address_in_use_is_an_error_where_somebody_asked_for_it(
 
 
 async def test_off_listens_nowhere(watched: Watched) -> None:
-    """``--listen 0``."""
+    """``--listen 0`` opens no sockets."""
     async with listening(Listen(None), watched.hub) as urls:
         assert urls == ()
 
@@ -110,7 +110,7 @@ EVERY_ANSWER_HAS_THE_SAM = [
 
 
 async def test_every_answer_has_the_same_armour(watched: Watched) -> None:
-    """No inline script, no frame, no guessing of types, no name of the server's software."""
+    """Every answer has the security headers, and does not name the server's software."""
     for path in EVERY_ANSWER_HAS_THE_SAM:
         _, _, headers = await watched.get(path)
         policy = headers["Content-Security-Policy"]
@@ -125,7 +125,7 @@ WHO_HAS_IT_ALREADY_IS_TO = ["/", "/api/v1/status", "/openapi.json", "/static/pag
 
 
 async def test_who_has_it_already_is_told_so(watched: Watched) -> None:
-    """ETag and If-None-Match, as caches send them."""
+    """A request with a matching If-None-Match gets 304 without a body."""
     for path in WHO_HAS_IT_ALREADY_IS_TO:
         status, text, headers = await watched.get(path)
         assert (status, bool(text)) == (200, True)
@@ -136,7 +136,7 @@ async def test_who_has_it_already_is_told_so(watched: Watched) -> None:
 
 
 def test_no_list_of_tags_takes_long_to_read() -> None:
-    """Whatever is between them: the hub's whole loop would stand still."""
+    """Parsing If-None-Match takes linear time, since it would block the hub's event loop."""
     request = make_mocked_request("GET", "/", headers={"If-None-Match": "x" + " " * 40_000 + "x"})
     began = time.perf_counter()
     assert answer(request, b"").status == 200
@@ -144,7 +144,7 @@ def test_no_list_of_tags_takes_long_to_read() -> None:
 
 
 async def test_the_head_of_an_answer_can_be_asked_for(watched: Watched) -> None:
-    """HEAD has the headers of GET and no body."""
+    """HEAD is answered without a body."""
     async with watched.session.head(f"{watched.url}/api/v1/status") as answer:
         assert answer.status == 200
         assert await answer.read() == b""
@@ -154,7 +154,7 @@ NOTHING_CAN_BE_CHANGED = ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"]
 
 
 async def test_nothing_can_be_changed(watched: Watched) -> None:
-    """Whatever the path."""
+    """Other methods get 405 on every path."""
     for method in NOTHING_CAN_BE_CHANGED:
         for path in ("/", "/api/v1/status", "/nosuch"):
             async with watched.session.request(method, watched.url + path) as answer:
@@ -163,7 +163,7 @@ async def test_nothing_can_be_changed(watched: Watched) -> None:
 
 
 async def test_a_body_is_not_read(watched: Watched) -> None:
-    """A GET with one is refused before anything is looked at."""
+    """A GET with a body is refused without reading the body."""
     status, text, _ = await watched.get("/api/v1/status", data=b"x" * 100_000)
     assert (status, json.loads(text)["detail"]) == (413, "a body is not read here")
 
@@ -193,7 +193,7 @@ PATH_TRICKS_LEAD_NOWHERE = [
 
 
 async def test_path_tricks_lead_nowhere(watched: Watched) -> None:
-    """Sent as they are; nothing but 404 comes back, and nothing of the file system."""
+    """Unusual paths, sent unchanged, get 404 or 400 and never a file."""
     for path in PATH_TRICKS_LEAD_NOWHERE:
         head, body = await raw(watched, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         assert head[9:12] in (b"404", b"400"), (path, head)
@@ -205,13 +205,13 @@ A_NUMBER_THAT_IS_NONE_IS = ["offset=x", "offset=-1", "limit=1e9", "offset=٣", "
 
 
 async def test_a_number_that_is_none_is_a_bad_request(watched: Watched) -> None:
-    """Not a server's error."""
+    """An invalid number in the query gets 400."""
     for query in A_NUMBER_THAT_IS_NONE_IS:
         assert (await watched.get(f"/api/v1/services/edge/payments?{query}"))[0] == 400
 
 
 async def raw(watched: Watched, sent: bytes) -> tuple[bytes, bytes]:
-    """What comes back when bytes are sent, until the other side closes."""
+    """Send bytes, and return head and body of everything that the server sends before it closes."""
     reader, writer = await asyncio.open_connection(*watched.place)
     writer.write(sent)
     async with asyncio.timeout(15):
@@ -236,7 +236,7 @@ A_MALFORMED_REQUEST_IS_R = [
 async def test_a_malformed_request_is_refused_and_hurts_nobody(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """400 and the end of the connection; the next caller is answered, and the log stays quiet."""
+    """A malformed request gets 400, does not affect the next request, and logs no error."""
     for sent in A_MALFORMED_REQUEST_IS_R:
         head, body = await raw(watched, sent)
         assert head.startswith((b"HTTP/1.0 400", b"HTTP/1.1 400")), head
@@ -247,7 +247,7 @@ async def test_a_malformed_request_is_refused_and_hurts_nobody(
 
 
 async def test_a_request_that_never_ends_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither silence nor half a head keeps a connection."""
+    """A connection without a complete request head is closed after a while."""
     monkeypatch.setattr(web, "IDLE", 0.3)
     async with watching(tmp_path) as watched:
         assert await raw(watched, b"") == (b"", b"")
@@ -256,7 +256,7 @@ async def test_a_request_that_never_ends_is_cut_off(tmp_path: Path, monkeypatch:
 
 
 async def test_a_crowd_is_refused_and_the_next_one_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections beyond the limit are closed at once."""
+    """Connections beyond the limit are closed at once; when others close, new ones are served."""
     monkeypatch.setattr(web, "CONNECTIONS", 3)
     async with watching(tmp_path) as watched:
         first = [await asyncio.open_connection(*watched.place) for _ in range(3)]
@@ -272,7 +272,7 @@ async def test_a_crowd_is_refused_and_the_next_one_is_served(tmp_path: Path, mon
 
 
 async def test_nothing_is_made_for_those_who_hung_up(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is begun goes on, since a thread cannot be stopped; the next caller waits for nothing else."""
+    """Answers whose callers have disconnected are not computed, except those that have begun."""
     may, made = threading.Event(), []
 
     def prepared(_: object, subject: str) -> Callable[[], str]:
@@ -301,7 +301,7 @@ async def test_nothing_is_made_for_those_who_hung_up(watched: Watched, monkeypat
 
 
 async def test_an_answer_is_made_while_one_of_those_who_asked_waits(watched: Watched) -> None:
-    """And for whoever asks after the last of them went, it is made anew."""
+    """A computation continues while one of its callers waits; after all have gone, the next caller starts a new one."""
     site, may, made = Site(watched.hub), asyncio.Event(), []
 
     async def make(name: str) -> str:
@@ -328,7 +328,7 @@ async def test_an_answer_is_made_while_one_of_those_who_asked_waits(watched: Wat
 async def test_a_defect_tells_nothing(
     watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """500 to the caller, the traceback to the log."""
+    """The caller gets 500 without details, and the traceback is logged."""
 
     def broken(_: Site) -> None:
         raise RuntimeError("a secret place")
@@ -364,7 +364,7 @@ async def test_a_defect_tells_nothing(
     ],
 )
 def test_a_host_is_one_of_ours_or_refused(host: str, own: bool) -> None:
-    """Loopback, the address that was connected to, and names that were allowed."""
+    """Host may be loopback, the address of the connection, or an allowed name."""
     assert is_own(host, {"localhost", "hub.edge.svc"}, "10.1.2.3") is own
 
 
@@ -381,7 +381,7 @@ FOREIGN_AND_OWN = [
 
 
 async def test_a_foreign_name_is_refused(tmp_path: Path) -> None:
-    """A page of somebody else's whose name leads here learns nothing; --allowed-host lets a name in."""
+    """A Host header with a foreign name gets 421 (DNS rebinding); --allowed-host allows a name."""
     async with watching(tmp_path, Listen(Where(), allowed_hosts=ALLOWED)) as watched:
         for host, status in FOREIGN_AND_OWN:
             found, text, _ = await watched.get("/api/v1/status", headers={"Host": host})
@@ -393,7 +393,7 @@ async def test_a_foreign_name_is_refused(tmp_path: Path) -> None:
 
 
 async def test_the_status_is_the_whole_hub(watched: Watched) -> None:
-    """Who writes, the fleet, the Services."""
+    """The status has the replica, its clusters and its Services."""
     found = await watched.json("/api/v1/status")
     assert found["hub"]["role"] == "leader"
     assert found["hub"]["leader"] == found["hub"]["identity"]
@@ -405,7 +405,7 @@ async def test_the_status_is_the_whole_hub(watched: Watched) -> None:
 
 
 async def test_a_standby_names_the_leader(tmp_path: Path) -> None:
-    """It answers from what it follows: the clusters, and the slices that somebody else writes."""
+    """A standby reports the clusters and slices that it follows, and the leader."""
     folders = [tmp_path / name for name in ("one", "two")]
     for each in folders:
         each.mkdir()
@@ -431,7 +431,7 @@ async def test_a_standby_names_the_leader(tmp_path: Path) -> None:
 
 
 async def test_a_service_has_the_decisions_behind_each_address(watched: Watched) -> None:
-    """The same steps as hub why; parts of a long list on request."""
+    """Each address has the steps of hub why; ``offset`` and ``limit`` select a part of the addresses."""
     found = await watched.json("/api/v1/services/edge/payments")
     assert [each["address"] for each in found["addresses"]] == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
     stages = [step["stage"] for step in found["addresses"][0]["steps"]]
@@ -442,13 +442,13 @@ async def test_a_service_has_the_decisions_behind_each_address(watched: Watched)
 
 
 async def test_a_subject_that_can_be_none_is_a_bad_request(watched: Watched) -> None:
-    """Nothing is looked for."""
+    """A subject that no object can have gets 400."""
     for subject in ("", "../x", "a/b/c", "%00", "x" * 300, "<b>"):
         assert (await watched.get("/api/v1/why", params={"subject": subject}))[0] == 400
 
 
 async def test_a_cluster_has_its_nodes(watched: Watched) -> None:
-    """With what became of each."""
+    """A cluster's document has its nodes with their addresses."""
     found = await watched.json("/api/v1/clusters/eu")
     assert [(each["name"], each["addresses"]) for each in found["sources"][0]["nodes"]] == [
         (f"n{number}", [f"10.0.0.{number}"]) for number in (1, 2, 3)
@@ -456,7 +456,7 @@ async def test_a_cluster_has_its_nodes(watched: Watched) -> None:
 
 
 async def test_metrics_are_on_the_same_listener(watched: Watched) -> None:
-    """In the text format."""
+    """Metrics are served in the text format."""
     status, text, headers = await watched.get("/metrics")
     assert status == 200
     assert headers["Content-Type"].startswith("text/plain")
@@ -464,19 +464,19 @@ async def test_metrics_are_on_the_same_listener(watched: Watched) -> None:
 
 
 async def test_the_description_of_the_api_is_served_and_current(watched: Watched) -> None:
-    """``python -m hub.report.openapi > docs/reference/openapi.json`` after a change."""
+    """If this fails, run ``python -m hub.report.openapi > docs/reference/openapi.json``."""
     assert (await watched.get("/openapi.json"))[1].encode() == document()
     assert (ROOT / "docs" / "reference" / "openapi.json").read_bytes() == document()
 
 
 def test_a_checks_verdict_is_described_as_it_is_said() -> None:
-    """Whether it is probed, and no count: that is each address's condition."""
+    """The verdict of a check says only whether it is probed."""
     verdict = json.loads(document())["components"]["schemas"]["Checked"]["properties"]["verdict"]
     assert verdict["enum"] == [NOT_PROBED, PROBED]
 
 
 async def test_answers_are_as_described(watched: Watched) -> None:
-    """Every key of every object in an answer is in its schema, and the required ones are there."""
+    """Answers have only keys of their schemas, and all required ones."""
     schemas = json.loads(document())["components"]["schemas"]
     for path, name in (
         ("/api/v1/status", "Status"),
@@ -488,7 +488,7 @@ async def test_answers_are_as_described(watched: Watched) -> None:
 
 
 def conforms(value: Any, schema: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Check objects and arrays against a schema, by hand."""
+    """Check objects and arrays against a schema."""
     if "$ref" in schema:
         schema = schemas[schema["$ref"].rpartition("/")[2]]
     if "anyOf" in schema:
@@ -515,7 +515,7 @@ def conforms(value: Any, schema: dict[str, Any], schemas: dict[str, Any]) -> Non
 async def test_a_server_that_cannot_start_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The hub goes on; whoever knocked is answered once it can be."""
+    """The hub keeps running, and the waiting connection is answered after the retry."""
     real, tries = server.import_module, []
 
     def flaky(name: str) -> Any:

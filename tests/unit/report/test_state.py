@@ -1,4 +1,4 @@
-"""Snapshots: what they say, what they cost, and that explanations by address are whole ones."""
+"""Snapshots: their content and cost, and the explanations by address."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEY = TargetKey("edge", "payments")
 
 
 def test_endpoints_are_counted_by_source_in_order() -> None:
-    """Sources in the registry's order, then what is none any more."""
+    """Sources come in the registry's order, followed by clusters that are no longer sources."""
     slices = (
         build.slice("a", [build.endpoint("10.0.0.1"), build.endpoint("10.0.0.2", None, DRAINING)]),
         build.slice("b", [build.endpoint("10.0.0.3")], cluster="old"),
@@ -43,7 +43,7 @@ def test_endpoints_are_counted_by_source_in_order() -> None:
 
 
 def test_a_service_is_described_by_its_endpoints_conditions() -> None:
-    """Ready, unhealthy and draining ones are told apart."""
+    """Ready, unhealthy and draining endpoints are counted separately."""
     conditions = (PUBLISHED, PUBLISHED, FAILED, DRAINING)
     endpoints = [build.endpoint(f"10.0.0.{number}", None, each) for number, each in enumerate(conditions)]
     found = described(Decision(KEY), [counts(build.slice("a", endpoints))], ["eu"], {}, changed=1_800_000_000.0)
@@ -59,7 +59,7 @@ def test_a_service_is_described_by_its_endpoints_conditions() -> None:
 
 
 async def test_what_did_not_change_is_the_same_object_again(watched: Watched) -> None:
-    """That is what makes a look cheap, and open pages hear of nothing."""
+    """Unchanged parts of a snapshot are the same objects, which makes comparing cheap."""
     snapshots = Snapshots(watched.hub)
     first = snapshots.take()
     assert snapshots.take().services[0] is first.services[0]
@@ -69,7 +69,7 @@ async def test_what_did_not_change_is_the_same_object_again(watched: Watched) ->
 
 
 async def test_what_other_replicas_follow_is_theirs_to_know(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With shards: such a cluster has no state here, and the sources of their Services are not unknown."""
+    """With shards, a cluster that only other replicas follow has no state here, and is not reported as unknown."""
     hub = watched.hub
     hub.fleet.update(replace(hub.registry, targets={}, clusters={}))
     assert dict(unknown_of(hub, Decision(KEY))) == {"eu": "not followed"}
@@ -80,7 +80,7 @@ async def test_what_other_replicas_follow_is_theirs_to_know(watched: Watched, mo
 
 
 async def test_who_does_not_write_has_no_trouble_writing(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a replica failed to write while it led, another one may have written since."""
+    """A replica that no longer writes does not report its old write errors."""
     watched.here.refuse(500, verb="update", resource="endpointslices")
     watched.remote.nodes.delete("n3")
     snapshots = Snapshots(watched.hub)
@@ -90,7 +90,7 @@ async def test_who_does_not_write_has_no_trouble_writing(watched: Watched, monke
 
 
 async def test_the_verdicts_of_probes_are_steps_of_an_explanation(watched: Watched) -> None:
-    """In a hub that probes, the verdict and why; in a command that looked once, that nobody did."""
+    """An explanation contains the probe's verdict and the reason of a failure."""
     group = GroupKey("eu", "IPv4")
     published = (build.slice("s0", [build.endpoint("10.0.0.1"), build.endpoint("10.0.0.2")]),)
     probed = {group: {"10.0.0.1": ("unhealthy", "connection refused"), "10.0.0.2": ("healthy", "")}}
@@ -112,7 +112,7 @@ async def test_the_verdicts_of_probes_are_steps_of_an_explanation(watched: Watch
 
 @pytest.mark.parametrize("writing", [True, False])
 def test_the_verdicts_on_a_node_are_those_of_all_its_checks(*, writing: bool) -> None:
-    """Of its own cluster only, and of none where this process does not probe."""
+    """A node has the verdicts of all checks of its own cluster, and none if this process does not probe."""
     tcp, http = (Check(mode, 80) for mode in ("tcp", "http"))
     known = {tcp: {"10.0.0.1": True, "10.0.0.2": True}, http: {"10.0.0.1": False}}
     endpoints = {address: build.endpoint(address) for address in ("10.0.0.1", "10.0.0.2")}
@@ -135,7 +135,7 @@ def test_the_verdicts_on_a_node_are_those_of_all_its_checks(*, writing: bool) ->
 
 
 def facts(nodes: int) -> Facts:
-    """A Service of two clusters, one unknown, with so many nodes each and every kind of fate."""
+    """Facts of a Service with two sources, one of them unknown, whose nodes have all kinds of outcomes."""
     policy = AddressPolicy(build.networks("10.0.0.0/8"), build.networks("10.66.0.0/16"))
     found = []
     for cluster, unknown in (("eu", None), ("us", "timeout")):
@@ -157,7 +157,7 @@ def facts(nodes: int) -> Facts:
 
 
 def test_an_explanation_by_address_is_the_one_of_hub_why() -> None:
-    """Though each is made of a part of the facts."""
+    """An explanation from the facts of one address equals the explanation from all facts."""
     everything = facts(300)
     detail = service_detail(Shown(str(KEY)), KEY, everything, 0, 1000)
     assert detail.number == len(detail.addresses) > 100
@@ -168,7 +168,7 @@ def test_an_explanation_by_address_is_the_one_of_hub_why() -> None:
 
 
 def test_those_that_need_somebody_come_first() -> None:
-    """And the rest in order, part by part."""
+    """Addresses that need attention come first, across all parts of the list."""
     endpoints = [
         build.endpoint("10.0.0.1"),
         build.endpoint("10.0.0.2", None, FAILED),
@@ -186,7 +186,7 @@ def test_those_that_need_somebody_come_first() -> None:
 
 
 async def test_a_big_fleet_is_looked_at_in_a_blink(watched: Watched) -> None:
-    """2,000 Services of 100 endpoints: the second look, at what has not changed, takes a fraction of a second."""
+    """A second snapshot of 2,000 unchanged Services with 100 endpoints each takes a fraction of a second."""
     hub: Any = watched.hub
     endpoints = [build.endpoint(f"10.1.{n // 250}.{n % 250 + 1}") for n in range(100)]
     slices = {
@@ -210,7 +210,7 @@ async def test_a_big_fleet_is_looked_at_in_a_blink(watched: Watched) -> None:
 
 
 class Hub:
-    """A hub with other slices and passes."""
+    """A hub with given slices and passes."""
 
     def __init__(self, hub: Any, store: Any, passes: Any) -> None:
         self._hub = hub

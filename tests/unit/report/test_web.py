@@ -1,4 +1,4 @@
-"""The server behind the listener: those who do not read, those who are too many, and an address of its own."""
+"""The aiohttp server: clients that do not read, excess connections, and the server's own address."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.report.conftest import Where, nothing
 
 @asynccontextmanager
 async def serving(monkeypatch: pytest.MonkeyPatch, size: int) -> AsyncIterator[tuple[str, int]]:
-    """A listener whose answers have so many bytes, of which few fit into the kernel's buffers; gives its address."""
+    """A server whose answers have ``size`` bytes and whose kernel buffers are small; yields its address."""
 
     async def answer(_: aiohttp.web.Request) -> aiohttp.web.Response:
         return aiohttp.web.Response(body=b"x" * size)
@@ -43,7 +43,7 @@ async def serving(monkeypatch: pytest.MonkeyPatch, size: int) -> AsyncIterator[t
 
 @pytest.mark.parametrize("size", [48 << 10, 4 << 20])
 async def test_who_does_not_read_his_answer_is_cut_off(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the answer fits into a transport's buffer, which would be the connection's for ever."""
+    """A client that does not read is disconnected, even if the answer fits into the transport's buffer."""
     monkeypatch.setattr(web, "PATIENCE", 0.1)
     monkeypatch.setattr(web, "IDLE", 0.1)
     loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ async def test_who_does_not_read_his_answer_is_cut_off(size: int, monkeypatch: p
 def test_a_connection_too_many_is_closed(
     loop_factory: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In production, too: transports of uvloop are no subclasses of asyncio's."""
+    """Excess connections are closed with asyncio and with uvloop, whose transports are no subclasses of asyncio's."""
     monkeypatch.setattr(web, "CONNECTIONS", 0)
 
     async def refused() -> bool:
@@ -80,7 +80,7 @@ def test_a_connection_too_many_is_closed(
 
 
 def test_a_link_local_address_of_ours_is_known_without_its_zone() -> None:
-    """No Host header has one."""
+    """The zone is removed, since Host headers have none."""
     transport = SimpleNamespace(get_extra_info=lambda _: ("fe80::1%eth0", 8080, 0, 2))
     own = web._own_address(cast("Any", SimpleNamespace(transport=transport)))
     assert web.is_own("[fe80::1]:8080", set(), own)
