@@ -11,7 +11,7 @@ from tests.unit.observe.providers.virtual import VirtualLoop
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop of a test in this folder."""
+    """The event loop of a test in this folder: virtual or real."""
     if getattr(getattr(item, "module", None), "VIRTUAL_TIME", False):
         return {"virtual": VirtualLoop}
     return {"real": asyncio.new_event_loop}

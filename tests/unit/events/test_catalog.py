@@ -1,4 +1,4 @@
-"""The catalog of reasons, and the page made of it."""
+"""The catalog of reasons, and its reference page."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ PROMISED = [
 
 
 def test_every_promised_reason_is_there() -> None:
-    """Alerts and people rely on the names."""
+    """Alerts and users depend on these names."""
     assert set(PROMISED) <= REASONS.keys()
 
 
 def test_the_reference_is_current() -> None:
-    """docs/reference/events.md is what the catalog says; .venv/bin/python -m hub.events.catalog writes it."""
+    """If this fails, run ``.venv/bin/python -m hub.events.catalog``."""
     assert (ROOT / "docs/reference/events.md").read_text() == catalog.text()
 
 
 @pytest.mark.parametrize("reason", REASONS.values(), ids=lambda each: each.name)
 def test_a_reason_is_what_the_api_takes(reason: Reason) -> None:
-    """CamelCase of at most 128 characters; a Warning says what to do; the page's table keeps its columns."""
+    """Names are CamelCase of at most 128 characters, a Warning has a remedy, and no text breaks the page's table."""
     assert re.fullmatch(r"[A-Z][A-Za-z]{1,127}", reason.name)
     assert re.fullmatch(r"[A-Z][A-Za-z]{1,127}", reason.action)
     assert reason.remedy or reason.type == "Normal"
@@ -63,7 +63,7 @@ def test_a_reason_is_what_the_api_takes(reason: Reason) -> None:
 
 @pytest.mark.parametrize("reason", REASONS.values(), ids=lambda each: each.name)
 def test_a_reason_is_one_that_something_in_the_hub_gives(reason: Reason) -> None:
-    """A finding of that name is made somewhere, or the watch of clusters and the registry tells of it."""
+    """Every reason is the name of a finding in the hub, or is reported by hub/events/watch.py."""
     sources = [file for file in (ROOT / "hub").rglob("*.py") if "events" not in file.parts]
     named = any(f'"{reason.name}"' in file.read_text() for file in sources)
     constants = {value.name: name for name, value in vars(catalog).items() if isinstance(value, Reason)}
@@ -72,7 +72,7 @@ def test_a_reason_is_one_that_something_in_the_hub_gives(reason: Reason) -> None
 
 
 def test_what_concerns_a_source_has_an_event_for_each_cluster() -> None:
-    """A Service has several sources; what concerns the Service, or the hub, is told once."""
+    """Only reasons that concern one source have an Event for each source cluster."""
     assert {each.name for each in REASONS.values() if each.by_source} == {
         "ClusterDegraded",
         "ClusterDisrupted",

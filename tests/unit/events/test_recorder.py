@@ -1,4 +1,4 @@
-"""The requests that say it: in order, one at a time, tried again, never in anybody's way."""
+"""The requests for Events: their order, pace and retries, without making the hub wait."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ POSTED = "/apis/events.k8s.io/v1/namespaces/edge/events"
 
 
 class Api:
-    """An API server that takes Events, or answers with the errors it is given."""
+    """An API server that accepts Events, or answers with given errors."""
 
     def __init__(self) -> None:
         self.errors: list[Exception] = []
         self.always: Exception | None = None
         self.unanswered = 0
-        """How many of the next requests are carried out and not answered."""
+        """Number of the next requests that are carried out but not answered."""
         self.calls: list[tuple[str, str, dict[str, Any]]] = []
         self.times: list[float] = []
 
@@ -51,12 +51,12 @@ class Api:
         return b"{}"
 
     def posted(self) -> list[dict[str, Any]]:
-        """Events that were created."""
+        """The Events that were created."""
         return [body for method, _, body in self.calls if method == "POST"]
 
 
 class Desk:
-    """A recorder at work, for a block."""
+    """A running recorder and its API server."""
 
     def __init__(self) -> None:
         self.api = Api()
@@ -73,7 +73,7 @@ class Desk:
         await asyncio.gather(self.task, return_exceptions=True)
 
     async def until(self, calls: int, seconds: float = 3600.0) -> list[tuple[str, str, dict[str, Any]]]:
-        """The calls, once there are so many."""
+        """Wait for this number of calls, and return all calls."""
 
         async def wait() -> None:
             while len(self.api.calls) < calls:  # noqa: ASYNC110 - time is virtual
@@ -84,7 +84,7 @@ class Desk:
 
 
 async def test_an_event_has_all_that_the_api_asks_for() -> None:
-    """A name of its own, microseconds, who reports it, and the Service by uid."""
+    """A new Event has a unique name, a time in microseconds, the reporting instance, and the Service's uid."""
     async with Desk() as desk:
         desk.recorder.standing("a", [HOLD])
         [(method, path, body)] = await desk.until(1)
@@ -107,7 +107,7 @@ async def test_an_event_has_all_that_the_api_asks_for() -> None:
 
 
 async def test_what_stays_is_patched_and_made_anew_once_it_has_expired() -> None:
-    """The series of the same Event; an API that has none any more gets another one."""
+    """A lasting finding updates its Event's series; if the Event has expired, a new one is created."""
     async with Desk() as desk:
         desk.recorder.standing("a", [HOLD])
         await desk.until(1)
@@ -121,7 +121,7 @@ async def test_what_stays_is_patched_and_made_anew_once_it_has_expired() -> None
 
 
 async def test_an_api_that_is_away_gets_it_later() -> None:
-    """After growing pauses, or when it asked for; in the meantime nobody waited."""
+    """While the API is unreachable, an Event is sent again with backoff, at the earliest after Retry-After."""
     async with Desk() as desk:
         desk.api.errors = [
             ClusterUnreachable("no answer"),
@@ -136,7 +136,7 @@ async def test_an_api_that_is_away_gets_it_later() -> None:
 
 
 async def test_an_event_whose_answer_was_lost_is_not_made_again() -> None:
-    """Neither at first nor after it has expired: the next try has the same name, and what exists already is written."""
+    """If an answer is lost, the next try has the same name, so that AlreadyExists means success."""
     async with Desk() as desk:
         desk.api.unanswered = 1
         desk.recorder.standing("a", [HOLD])
@@ -153,7 +153,7 @@ async def test_an_event_whose_answer_was_lost_is_not_made_again() -> None:
 
 
 async def test_it_gives_up_in_the_end() -> None:
-    """Twelve attempts; then the next one has its turn."""
+    """After twelve failed attempts the next Event is sent."""
     async with Desk() as desk:
         desk.api.errors = [ServerFault(500)] * TRIES
         desk.recorder.standing("a", [HOLD])
@@ -164,7 +164,7 @@ async def test_it_gives_up_in_the_end() -> None:
 
 
 async def test_a_missing_right_is_named_once_for_each_namespace(caplog: pytest.LogCaptureFixture) -> None:
-    """And once more after Events were taken there; it is no reason to try the same Event again."""
+    """A forbidden Event is not sent again, and the log names the missing rule once for each namespace."""
     caplog.set_level(logging.INFO)
     async with Desk() as desk:
         desk.api.always = Forbidden(403, "Forbidden", "not yours")
@@ -189,7 +189,7 @@ ENDING = "events is forbidden: unable to create new content in namespace edge be
     ids=["being deleted", "gone"],
 )
 async def test_a_namespace_that_ends_leaves_no_problem_behind(errors: list[Exception]) -> None:
-    """Its Events are refused while it is being deleted, whatever the hub's account may do."""
+    """A namespace that is being deleted refuses Events, which is not a problem of permissions."""
     async with Desk() as desk:
         desk.api.errors = list(errors)
         for number in range(len(errors)):
@@ -200,7 +200,7 @@ async def test_a_namespace_that_ends_leaves_no_problem_behind(errors: list[Excep
 
 @pytest.mark.parametrize("error", [NotFound(404), ApiError(422, "Invalid", "what is that")], ids=["gone", "invalid"])
 async def test_what_the_api_will_never_take_is_given_up_at_once(error: ApiError) -> None:
-    """A namespace that is gone, or an Event that a policy refuses."""
+    """An Event is not sent again if its namespace does not exist or the API finds it invalid."""
     async with Desk() as desk:
         desk.api.errors = [error]
         desk.recorder.standing("a", [HOLD])
@@ -210,7 +210,7 @@ async def test_what_the_api_will_never_take_is_given_up_at_once(error: ApiError)
 
 
 async def test_a_storm_is_paced_and_bounded() -> None:
-    """Whoever reports returns at once; the requests go out at 20 a second."""
+    """Reporting never waits; the queue is bounded, and 20 requests are sent per second."""
     async with Desk() as desk:
         for number in range(2 * PENDING):
             desk.recorder.standing(number, [HOLD._replace(regarding=SERVICE._replace(name=f"s{number}"))])
@@ -224,7 +224,7 @@ async def test_a_storm_is_paced_and_bounded() -> None:
 
 
 async def test_who_does_not_lead_says_nothing() -> None:
-    """Not what was reported before, and not what is reported meanwhile."""
+    """A process that does not lead sends neither old Events nor new ones."""
     async with Desk() as desk:
         desk.leads = False
         desk.recorder.standing("a", [HOLD])
@@ -242,7 +242,7 @@ async def test_who_does_not_lead_says_nothing() -> None:
 
 
 def test_the_hub_is_its_pod_or_its_lease() -> None:
-    """As the environment says it."""
+    """The environment selects the object that stands for the hub."""
     pod = {"POD_NAME": "hub-0", "POD_NAMESPACE": "ops", "POD_UID": "u"}
     assert hub_object("ops/lease", pod) == Regarding("v1", "Pod", "ops", "hub-0", "u")
     lease = Regarding("coordination.k8s.io/v1", "Lease", "ops", "endpointslice-hub-default")

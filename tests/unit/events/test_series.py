@@ -1,4 +1,4 @@
-"""Which Events there are to be: appearing, staying, coming back, too many."""
+"""Which Events are sent for findings that appear, last or come back, and for too many of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RELEASED = Held(REASONS["PlanReleased"], SERVICE, "", "eu: 3 endpoints may go")
 
 
 def sent(events: EventSeries) -> list[Series]:
-    """All that waits, as if it had been sent."""
+    """Take all waiting Events as if they had been sent."""
     found = []
     while (each := events.take()) is not None:
         each.name = each.name or f"event-{id(each)}"
@@ -40,12 +40,12 @@ def sent(events: EventSeries) -> list[Series]:
 
 
 def counts(events: EventSeries) -> list[int]:
-    """How often each of them was seen."""
+    """Take all waiting Events, and return their counts."""
     return [each.count for each in sent(events)]
 
 
 def test_a_finding_that_appears_is_an_event_and_one_that_stays_is_not() -> None:
-    """However many passes report it, in whatever words."""
+    """A finding makes one Event, however many passes report it and with whatever message."""
     events = EventSeries()
     events.standing("a", [HOLD], 0.0)
     [first] = sent(events)
@@ -57,7 +57,7 @@ def test_a_finding_that_appears_is_an_event_and_one_that_stays_is_not() -> None:
 
 
 def test_a_finding_that_stays_is_said_again_every_half_hour() -> None:
-    """Else the API server would forget it after an hour."""
+    """A lasting finding updates its Event every half hour, since the API server deletes Events after an hour."""
     events = EventSeries()
     events.standing("a", [HOLD], 0.0)
     [first] = sent(events)
@@ -70,7 +70,7 @@ def test_a_finding_that_stays_is_said_again_every_half_hour() -> None:
 
 
 def test_a_finding_that_comes_back_soon_is_counted_and_one_that_comes_back_late_is_news() -> None:
-    """The series ends after six quiet minutes."""
+    """A series ends six minutes after its last occurrence."""
     events = EventSeries()
     events.standing("a", [HOLD], 0.0)
     [first] = sent(events)
@@ -84,7 +84,7 @@ def test_a_finding_that_comes_back_soon_is_counted_and_one_that_comes_back_late_
 
 
 def test_what_flaps_is_counted_and_sent_now_and_then() -> None:
-    """A finding that comes and goes with every pass makes a request every ten seconds, with the right count."""
+    """A finding that comes and goes with every pass is sent every ten seconds with the right count."""
     events = EventSeries()
     requests = []
     for step in range(100):
@@ -98,7 +98,7 @@ def test_what_flaps_is_counted_and_sent_now_and_then() -> None:
 
 
 def test_two_sources_of_a_service_are_two_findings() -> None:
-    """One may end while the other stays."""
+    """Each source's finding begins and ends separately."""
     events = EventSeries()
     other = HOLD._replace(scope="us", note="us: which port?")
     events.standing("a", [HOLD, other], 0.0)
@@ -109,7 +109,7 @@ def test_two_sources_of_a_service_are_two_findings() -> None:
 
 
 def test_what_many_targets_report_of_one_object_is_one_event() -> None:
-    """It has ended when the last of them reports it no more."""
+    """Targets that report the same finding share an Event; it ends when none reports it."""
     events = EventSeries()
     for number in range(500):
         events.standing(number, [HOLD], float(number) / 100)
@@ -125,7 +125,7 @@ def test_what_many_targets_report_of_one_object_is_one_event() -> None:
 
 
 def test_what_passes_by_itself_makes_no_event() -> None:
-    """A new node has no address for a moment; after a minute somebody should know."""
+    """A finding with ``after`` makes an Event only if it lasts that long."""
     reason = REASONS["NodeUnresolved"]
     events = EventSeries()
     held = HOLD._replace(reason=reason)
@@ -140,7 +140,7 @@ def test_what_passes_by_itself_makes_no_event() -> None:
 
 
 def test_what_happens_is_an_event_each_time_it_says_something_else() -> None:
-    """The same words again are counted."""
+    """Occurrences with the same message are counted, other messages make new Events."""
     events = EventSeries()
     events.happened(RELEASED, 0.0)
     events.happened(RELEASED._replace(note="us: 4 endpoints may go"), 1.0)
@@ -150,7 +150,7 @@ def test_what_happens_is_an_event_each_time_it_says_something_else() -> None:
 
 
 def test_publications_are_told_of_twice_a_minute() -> None:
-    """At once, and what came of those in between."""
+    """Publications make an Event at once, and then every 30 s with the last result."""
     events = EventSeries()
     said = []
     for second in range(61):
@@ -165,7 +165,7 @@ def test_publications_are_told_of_twice_a_minute() -> None:
 
 
 def test_similar_events_are_combined() -> None:
-    """The eleventh message of a reason on an object within ten minutes, and all after it, are one Event."""
+    """After ten messages of one reason on one object within ten minutes, all further ones share an Event."""
     events = EventSeries()
     clusters = [HOLD._replace(scope=f"c{number}", note=f"c{number}: dead") for number in range(200)]
     events.standing("hub", clusters, 0.0)
@@ -178,7 +178,7 @@ def test_similar_events_are_combined() -> None:
 
 
 def test_an_object_has_a_budget() -> None:
-    """25 in a row, then one in five minutes; Normal ones do not use up that of the Warnings."""
+    """An object gets 25 Events in a row, then one in five minutes, separately for Normal and Warning."""
     events = EventSeries()
     reasons = [replace(REASONS["PlanReleased"], name=f"R{number}") for number in range(100)]
     for reason in reasons:
@@ -194,7 +194,7 @@ def test_an_object_has_a_budget() -> None:
 
 
 def test_a_finding_without_a_token_is_said_later() -> None:
-    """What still holds when the budget allows is not lost."""
+    """A finding that lasts until the object has a token again is sent then."""
     events = EventSeries()
     reasons = [replace(PORTS, name=f"R{number}") for number in range(int(BURST) + 1)]
     events.standing("a", [HOLD._replace(reason=reason) for reason in reasons], 0.0)
@@ -207,7 +207,7 @@ def test_a_finding_without_a_token_is_said_later() -> None:
 
 
 def test_the_queue_is_bounded_and_drops_the_oldest() -> None:
-    """Warnings leave it first; what was dropped is counted."""
+    """A full queue drops its oldest Event and counts it; Warnings are sent first."""
     events = EventSeries()
     for number in range(PENDING + 7):
         regarding = SERVICE._replace(name=f"s{number}")
@@ -220,7 +220,7 @@ def test_the_queue_is_bounded_and_drops_the_oldest() -> None:
 
 
 def test_a_full_queue_does_not_end_the_look_at_what_is_due() -> None:
-    """What a fleet has to say at once drops the oldest; what came back meanwhile is sent all the same."""
+    """If tick fills the queue, findings that came back are sent all the same."""
     events = EventSeries()
     back = [HOLD._replace(regarding=SERVICE._replace(name=f"back{number}")) for number in range(3)]
     events.standing("back", back, 0.0)
@@ -236,7 +236,7 @@ def test_a_full_queue_does_not_end_the_look_at_what_is_due() -> None:
 
 
 def test_an_event_that_was_not_taken_is_made_anew() -> None:
-    """There is none to be updated."""
+    """After a failed delivery the next occurrence makes a new Event, since there is none to update."""
     events = EventSeries()
     events.standing("a", [HOLD], 0.0)
     lost = events.take()
@@ -248,7 +248,7 @@ def test_an_event_that_was_not_taken_is_made_anew() -> None:
 
 
 def test_whoever_leads_again_says_what_holds() -> None:
-    """Somebody else wrote meanwhile."""
+    """A process that leads again reports current findings as new, since another process led meanwhile."""
     events = EventSeries()
     events.standing("a", [HOLD], 0.0)
     events.clear()
@@ -259,7 +259,7 @@ def test_whoever_leads_again_says_what_holds() -> None:
 
 
 def test_whoever_leads_again_does_not_say_what_was_left_unsent() -> None:
-    """Neither what waited for its first request, nor what was counted for the next one."""
+    """After clear, neither waiting Events nor counted occurrences are sent."""
     events = EventSeries()
     events.standing("a", [HOLD], 0.0)
     sent(events)
@@ -271,7 +271,7 @@ def test_whoever_leads_again_does_not_say_what_was_left_unsent() -> None:
 
 
 def test_nothing_is_remembered_for_ever() -> None:
-    """A day after the last finding there is nothing left of it."""
+    """A day after the last finding, no state is left."""
     events = EventSeries()
     for number in range(300):
         events.standing(number, [HOLD._replace(regarding=SERVICE._replace(name=f"s{number}"))], float(number))
@@ -286,7 +286,7 @@ def test_nothing_is_remembered_for_ever() -> None:
 
 
 def test_what_happened_is_not_remembered_as_long_as_what_stays() -> None:
-    """A Service may publish twice a minute in other words each time: none of them goes on after some minutes."""
+    """Series of occurrences are forgotten after six minutes, those of lasting findings are kept."""
     events = EventSeries()
     events.standing("a", [HOLD], 0.0)
     for number in range(60):
@@ -303,7 +303,7 @@ def test_what_happened_is_not_remembered_as_long_as_what_stays() -> None:
 
 @given(st.text())
 def test_a_note_is_one_printable_line_of_at_most_1024_bytes(text: str) -> None:
-    """Whatever a remote cluster wrote."""
+    """Any text becomes a valid note, and a valid note stays unchanged."""
     clean = note(text)
     assert len(clean.encode()) <= NOTE
     assert clean.isprintable() or not clean
@@ -323,5 +323,5 @@ def test_a_note_is_one_printable_line_of_at_most_1024_bytes(text: str) -> None:
     ],
 )
 def test_notes(text: str, clean: str) -> None:
-    """Control and format characters go, a long text is cut between two characters."""
+    """Control and format characters are removed, and a long text is cut between two characters."""
     assert note(text) == clean

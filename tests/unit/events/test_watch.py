@@ -1,4 +1,4 @@
-"""What of the hub's state becomes an Event, on which object."""
+"""Which parts of the hub's state become Events, and on which object."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FINDINGS = [
 
 
 class Heard:
-    """A recorder that remembers what it was told."""
+    """A recorder that keeps everything reported to it."""
 
     enabled = True
 
@@ -57,7 +57,7 @@ class Heard:
 
 
 class Desk:
-    """A hub as far as Events look at it, its watch, and what was said."""
+    """The part of a hub that Events need, its watch, and the recorder."""
 
     def __init__(self) -> None:
         self.heard = Heard()
@@ -69,28 +69,28 @@ class Desk:
             rejected=None,
             withheld=lambda: None,
             approvals=SimpleNamespace(valid=lambda: {"approved"}),
-            leading=SimpleNamespace(first=True, minds=lambda _: True),
+            leading=SimpleNamespace(first=True, acts_for=lambda _: True),
         )
         self.watch = EventWatch(cast("Watched", self.hub), cast("Recorder", self.heard), ITSELF)
 
     def cluster(self, name: str, state: State, error: str = "") -> None:
-        """A remote cluster is in a state."""
+        """Set the state of a remote cluster."""
         self.hub.fleet.clusters[name] = SimpleNamespace(status=ClusterStatus(state, 0.0, error), client=None)
 
     def source(self, cluster: str, problem: str) -> None:
-        """A provider has a problem, or none."""
+        """Set the problem of a cluster's provider; "" = none."""
         key = SourceKey(cluster, ProviderRef("ionos"))
         self.hub.fleet.sources[key] = SimpleNamespace(problem=problem)
 
     def looks(self) -> list[tuple[str, str]]:
-        """Reason and message of all that holds of the hub itself."""
+        """Check the hub, and return reason and message of its current findings."""
         self.watch.look()
         return [(each.reason.name, each.note) for each in self.heard.now["hub"]]
 
 
 @pytest.mark.parametrize("name", FINDINGS)
 def test_a_finding_becomes_an_event(name: str) -> None:
-    """On the Service, or on the hub where a cluster or the registry is concerned; gone with the finding."""
+    """A finding makes an Event on the Service, or on the hub if a cluster or the registry is concerned."""
     desk, reason = Desk(), REASONS[name]
     desk.watch.decided(Decision(KEY, findings=(Finding(name, "eu: so it is"),)))
     regarding = ITSELF if reason.on == "hub" else SERVICE
@@ -104,7 +104,7 @@ def test_a_finding_becomes_an_event(name: str) -> None:
 
 
 def test_findings_without_an_event_and_passes_without_findings_say_nothing() -> None:
-    """Most passes are such."""
+    """Passes without findings, and findings without a reason in the catalog, report nothing."""
     desk = Desk()
     desk.watch.decided(Decision(KEY))
     assert desk.heard.now == {}
@@ -113,7 +113,7 @@ def test_findings_without_an_event_and_passes_without_findings_say_nothing() -> 
 
 
 def test_a_finding_of_one_source_is_told_apart_by_the_source() -> None:
-    """Its message begins with the cluster, or it is the first of its objects."""
+    """The source is the cluster at the beginning of the message, or else the finding's first object."""
     desk = Desk()
     port = Finding("PortMismatch", "eu: which?", ("eu",))
     family = Finding("FamilyNotInService", "us has IPv6 addresses only, the Service has IPv4", ("us",))
@@ -122,7 +122,7 @@ def test_a_finding_of_one_source_is_told_apart_by_the_source() -> None:
 
 
 def test_a_service_that_does_not_exist_has_no_uid() -> None:
-    """The Event is where it will be."""
+    """An Event about a missing Service has its namespace and name, without a uid."""
     desk = Desk()
     desk.watch.decided(Decision(TargetKey("edge", "none"), findings=(Finding("PortMismatch", "eu: which?"),)))
     [held] = desk.heard.now["edge", "none"]
@@ -130,7 +130,7 @@ def test_a_service_that_does_not_exist_has_no_uid() -> None:
 
 
 def test_a_publication_counts_what_is_there_afterwards() -> None:
-    """Endpoints by cluster, and what was done to slices."""
+    """The message has the endpoints by cluster after the write, and the numbers of written slices."""
     desk = Desk()
     old = build.slice("s-0", build.endpoints(3), cluster="eu")
     gone = build.slice("s-1", build.endpoints(2), cluster="us")
@@ -149,7 +149,7 @@ def test_a_publication_counts_what_is_there_afterwards() -> None:
     ],
 )
 def test_a_cluster_in_trouble_recovers(state: State, reason: str) -> None:
-    """What happens on the way back is not news; only a cluster that was in trouble recovers."""
+    """Only a cluster with a reported problem recovers, and only when it is Ready again."""
     desk = Desk()
     desk.cluster("eu", State.SYNCING)
     desk.cluster("us", State.READY)
@@ -166,7 +166,7 @@ def test_a_cluster_in_trouble_recovers(state: State, reason: str) -> None:
 
 
 def test_a_failing_provider_is_told_of_unless_the_cluster_is_in_trouble_itself() -> None:
-    """One trouble, one Event."""
+    """A provider's failure is not reported if its cluster itself has a problem."""
     desk = Desk()
     desk.cluster("eu", State.READY)
     desk.source("eu", "401: the token is not accepted")
@@ -181,7 +181,7 @@ def test_a_failing_provider_is_told_of_unless_the_cluster_is_in_trouble_itself()
 
 
 def test_a_rejected_registry_and_a_withheld_removal_are_told_of() -> None:
-    """The first problem, and how many more; the command that approves."""
+    """The Events have the first problem and the number of others, and the command that approves."""
     desk = Desk()
     problems = tuple(Problem("clusters.yaml", line, 1, "version", "must be 1") for line in (1, 2, 3))
     desk.hub.rejected = RegistryError(problems)
@@ -196,7 +196,7 @@ def test_a_rejected_registry_and_a_withheld_removal_are_told_of() -> None:
 
 @pytest.mark.parametrize("name", ["approved", "other"])
 def test_an_approval_of_a_withheld_removal_is_told_of(name: str) -> None:
-    """Not where the file was mended instead."""
+    """A withheld removal that ends without an approval, such as by a corrected file, makes no ApprovalUsed."""
     desk = Desk()
     desk.hub.withheld = lambda: RegistryHeld(
         name, ("service edge/a", "service edge/b"), 5, 9, "hub approve registry abc"
@@ -211,7 +211,7 @@ def test_an_approval_of_a_withheld_removal_is_told_of(name: str) -> None:
 
 
 async def test_an_approval_that_another_replica_used_is_not_told_of() -> None:
-    """It said so itself while it was leading."""
+    """An approval that was used while another replica led is not reported again."""
     desk = Desk()
     held = RegistryHeld("approved", ("service edge/a",), 5, 9, "hub approve registry approved")
     desk.hub.clock = SimpleNamespace(sleep=lambda _: asyncio.sleep(0))
@@ -228,7 +228,7 @@ async def test_an_approval_that_another_replica_used_is_not_told_of() -> None:
 
 
 def test_an_approval_is_told_of_by_the_first_of_several_writers_only() -> None:
-    """Whoever becomes the first again does not know what was approved meanwhile."""
+    """Only the writer of the first shard reports approvals, and not those used while another one had that shard."""
     desk = Desk()
     desk.hub.withheld = lambda: RegistryHeld("approved", ("service edge/a",), 5, 9, "hub approve registry approved")
     assert [reason for reason, _ in desk.looks()] == ["RegistryRemovalWithheld"]
@@ -241,7 +241,7 @@ def test_an_approval_is_told_of_by_the_first_of_several_writers_only() -> None:
 
 
 async def test_a_renewal_that_fails_is_said_with_its_reason() -> None:
-    """Long before the credential ends: half of its life is left."""
+    """A failed renewal is reported with its reason when half of the credential's life is left."""
     desk = Desk()
     part = base64.urlsafe_b64encode(b'{"iat": 1000000, "exp": 2000000}').rstrip(b"=").decode()
     access = ClusterAccess("https://192.0.2.1", Token(Secret(f"e30.{part}.c2ln")), "Secret eu")

@@ -1,4 +1,4 @@
-"""The public face of the plugin API: what is exported, documented and promised."""
+"""The public plugin API: exports, documentation and cost of importing."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def test_all_is_what_is_exported() -> None:
 
 
 def test_the_hook_is_documented_with_its_exact_signature() -> None:
-    """Docs cannot drift from the hook."""
+    """docs/plugins shows the hook's exact signature."""
     signature = str(inspect.signature(spec.hub_register_providers)).replace("'", "")
     assert f"hub_register_providers{signature}" in DOCS
 
 
 @pytest.mark.parametrize("protocol", [spec.HubContext, spec.ClusterContext])
 def test_every_member_of_a_context_is_documented(protocol: type) -> None:
-    """A row for each thing a provider gets."""
+    """docs/plugins has a row for every member of the contexts."""
     section = DOCS.split(f"## {protocol.__name__}")[1].split("\n## ")[0]
     members = [name for name in vars(protocol) if not name.startswith("_")]
     assert members
@@ -41,19 +41,19 @@ def test_every_member_of_a_context_is_documented(protocol: type) -> None:
 
 
 def test_every_field_of_a_type_is_documented() -> None:
-    """A row for each thing a provider declares."""
+    """docs/plugins has a row for every field of ProviderType."""
     section = DOCS.split("### `ProviderType`")[1].split("\n## ")[0]
     assert [name for name in spec.ProviderType.__dataclass_fields__ if f"| `{name}` |" not in section] == []
 
 
 @pytest.mark.parametrize("error", [hub.plugin.TransientProviderError("x"), hub.plugin.TerminalProviderError("x")])
 def test_errors_are_provider_errors(error: Exception) -> None:
-    """One except clause catches both."""
+    """Both errors are ProviderErrors."""
     assert isinstance(error, hub.plugin.ProviderError)
 
 
 def test_importing_the_api_is_cheap() -> None:
-    """Neither aiohttp nor pydantic comes with it: ``hub --version`` must not pay for providers."""
+    """Importing the API imports neither aiohttp nor pydantic, so that ``hub --version`` is fast."""
     import subprocess
     import sys
 

@@ -27,7 +27,7 @@ class Config(BaseModel):
     ],
 )
 def test_durations_are_written_as_in_go(written: str, seconds: float) -> None:
-    """Numbers with units, added up."""
+    """A duration is a sum of numbers with units."""
     assert Config.model_validate({"refresh": written}).refresh == pytest.approx(seconds)
 
 
@@ -35,20 +35,20 @@ def test_durations_are_written_as_in_go(written: str, seconds: float) -> None:
     "written", [15, 15.0, "15", "", "s", "-1s", "1d", "1 s", "1s ", None, True, ["1s"], "9" * 400 + "h"]
 )
 def test_anything_else_is_no_duration(written: object) -> None:
-    """A bare number has no unit."""
+    """Anything else is refused, including numbers without a unit."""
     with pytest.raises(ValidationError, match="must be a duration such as 15s, 300ms or 1h30m"):
         Config.model_validate({"refresh": written})
 
 
 def test_a_duration_is_a_string_in_the_schema() -> None:
-    """Editors offer what the hub accepts."""
+    """The JSON Schema describes a duration as a string."""
     assert Config.model_json_schema()["properties"]["refresh"]["type"] == "string"
     assert parse_duration("1m") == 60
 
 
 @pytest.mark.parametrize("ref", [{"env": "TOKEN"}, {"file": "token"}, {"secret": "ionos", "key": "token"}])
 def test_a_secret_reference_names_one_source(ref: dict[str, str]) -> None:
-    """And gives back just that for the context."""
+    """A reference has one source, and ``ref`` returns it unchanged."""
     token = Config.model_validate({"token": ref}).token
     assert token is not None
     assert token.ref() == ref
@@ -58,7 +58,7 @@ def test_a_secret_reference_names_one_source(ref: dict[str, str]) -> None:
     "ref", [{}, {"secret": "a"}, {"key": "a"}, {"env": "A", "file": "b"}, {"env": ""}, {"value": "x"}, "inline"]
 )
 def test_anything_else_is_no_reference(ref: object) -> None:
-    """Above all no credential written inline."""
+    """Anything else is refused, above all an inline credential."""
     with pytest.raises(ValidationError) as raised:
         Config.model_validate({"token": ref})
     assert ("never the secret itself" in str(raised.value)) == isinstance(ref, str)

@@ -1,4 +1,4 @@
-"""``hub plugin new``: what it writes is a whole package that passes its own tests and ours."""
+"""``hub plugin new`` writes a complete package that passes its own tests and the conformance suite."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {"acme": (), "my-cloud-2": ("--endpoints"
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """One package of each kind, as the command writes it."""
+    """One package of each kind, written by the command."""
     folder = tmp_path_factory.mktemp("packages")
     for name, options in KINDS.items():
         done = CliRunner().invoke(cli, ["plugin", "new", name, "--directory", str(folder / name), *options])
@@ -34,7 +34,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 
 def run(folder: Path, *command: str) -> str:
-    """Run a module in the package's folder, with this environment's tools; what it prints."""
+    """Run a module of this environment in the package's folder, and return its output."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-m", *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -45,7 +45,7 @@ def run(folder: Path, *command: str) -> str:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_new_package_passes_its_tests(packages: Mapping[str, Path], name: str) -> None:
-    """Its own ones and the conformance suite: no rule fails, and those that apply to its kind ran."""
+    """A new package passes its own tests and the conformance suite."""
     said = run(packages[name], "pytest", "-q", "-p", "no:cacheprovider")
     assert "failed" not in said
     kind = "watch" if "--endpoints" in KINDS[name] else "resolve"
@@ -54,14 +54,14 @@ def test_a_new_package_passes_its_tests(packages: Mapping[str, Path], name: str)
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_new_package_is_formatted_and_linted(packages: Mapping[str, Path], name: str) -> None:
-    """By the rules in its own pyproject.toml."""
+    """A new package follows the ruff rules of its own pyproject.toml."""
     run(packages[name], "ruff", "format", "--check", "--no-cache", ".")
     run(packages[name], "ruff", "check", "--no-cache", ".")
 
 
 @pytest.mark.parametrize("endpoints", [False, True])
 def test_the_longest_name_fits_into_the_lines(tmp_path: Path, endpoints: bool) -> None:
-    """Formatting does not depend on the name."""
+    """A package with the longest name is formatted correctly, too."""
     for path, text in package("a" * MAX_NAME, endpoints=endpoints).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
@@ -70,7 +70,7 @@ def test_the_longest_name_fits_into_the_lines(tmp_path: Path, endpoints: bool) -
 
 
 def test_new_packages_are_typed(packages: Mapping[str, Path], tmp_path: Path) -> None:
-    """Strict mypy agrees with source and tests."""
+    """Sources and tests pass strict mypy."""
     folders = [str(folder / part) for folder in packages.values() for part in ("src", "tests")]
     sources = os.pathsep.join(str(folder / "src") for folder in packages.values())
     config = tmp_path / "mypy.ini"
@@ -80,7 +80,7 @@ def test_new_packages_are_typed(packages: Mapping[str, Path], tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_entry_point_is_the_providers_name(packages: Mapping[str, Path], name: str) -> None:
-    """What the hub looks for."""
+    """The entry point has the name and group by which the hub finds the provider."""
     project = tomllib.loads((packages[name] / "pyproject.toml").read_text())["project"]
     module = f"hub_provider_{name.replace('-', '_')}"
     assert project["entry-points"]["hub.providers"] == {name: module}
@@ -90,7 +90,7 @@ def test_the_entry_point_is_the_providers_name(packages: Mapping[str, Path], nam
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_readme_shows_a_registry_that_loads(packages: Mapping[str, Path], name: str, tmp_path: Path) -> None:
-    """Its example is an entry of clusters.yaml."""
+    """The README's example is a valid entry of clusters.yaml."""
     text = (packages[name] / "README.md").read_text()
     clusters = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
     service = {"name": "web", "namespace": "edge", "sources": [{"cluster": "eu"}], "ports": [{"port": 80}]}
@@ -100,7 +100,7 @@ def test_the_readme_shows_a_registry_that_loads(packages: Mapping[str, Path], na
 
 @pytest.mark.parametrize("name", ["", "Bad", "1st", "a_b", "a--b", "-a", "a-", "a" * (MAX_NAME + 1), "a/b", "a\n"])
 def test_a_name_no_provider_can_have_is_refused(name: str) -> None:
-    """Before anything is written, with the rule."""
+    """An invalid name is refused."""
     done = CliRunner().invoke(cli, ["plugin", "new", "--", name])
     assert done.exit_code == 3
     assert "cannot be a provider's name" in done.stderr
@@ -108,7 +108,7 @@ def test_a_name_no_provider_can_have_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a", "a" * MAX_NAME, "node", "found", "s3", "x-1-y", "class"])
 def test_every_name_makes_a_package_that_compiles(name: str) -> None:
-    """However short, long or close to a word of the API."""
+    """Packages compile for short and long names, and for names that resemble words of the API."""
     for endpoints in (False, True):
         for path, text in package(name, endpoints=endpoints).items():
             if path.endswith(".py"):
@@ -116,14 +116,14 @@ def test_every_name_makes_a_package_that_compiles(name: str) -> None:
 
 
 def test_a_name_that_is_installed_is_refused() -> None:
-    """Two plugins with one name would both be lost."""
+    """The name of an installed provider is refused, since the hub would use neither of the two."""
     done = CliRunner().invoke(cli, ["plugin", "new", "node-addresses"])
     assert done.exit_code == 3
     assert "provider 'node-addresses' exists: endpointslice-hub-node-addresses" in done.stderr
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
-    """Nobody's work is overwritten."""
+    """Existing files are not overwritten."""
     (tmp_path / "mine").write_text("mine")
     done = CliRunner().invoke(cli, ["plugin", "new", "acme", "--directory", str(tmp_path)])
     assert done.exit_code == 3

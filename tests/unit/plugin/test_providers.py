@@ -1,4 +1,4 @@
-"""``hub providers``: where each plugin comes from, and what is wrong with it."""
+"""``hub providers`` shows each plugin's origin and problems."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STATES = {
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """``hub providers`` beside one plugin of each kind; what it prints."""
+    """A function that runs ``hub providers`` with one plugin of each kind installed, and returns its output."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(catalog.Catalog.__init__, "__defaults__", (None, 2.0))
     for name, source in PLUGINS.items():
@@ -56,7 +56,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
 
 
 def test_every_kind_of_defect_has_its_state(run: Callable[..., str], tmp_path: Path) -> None:
-    """And says in words what is wrong, with the distribution it comes from; one good plugin is not impressed."""
+    """Each defect has its state and error text, and does not affect a good plugin."""
     listed = json.loads(run("-o", "json"))["providers"]
     for name, (state, error) in STATES.items():
         mine = [each for each in listed if each["name"] == name]
@@ -69,7 +69,7 @@ def test_every_kind_of_defect_has_its_state(run: Callable[..., str], tmp_path: P
 
 
 def test_verbose_says_where_a_plugin_comes_from(run: Callable[..., str], tmp_path: Path) -> None:
-    """Distribution, module, file, state, and what is wrong."""
+    """``-v`` shows distribution, module, file, state and error."""
     said = run("-v")
     fine = said.split("\nfine\n")[1].split("\n\n")[0].splitlines()
     assert fine[:6] == [

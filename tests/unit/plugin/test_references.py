@@ -1,4 +1,4 @@
-"""The one grammar of secret references, wherever a reference is read."""
+"""The syntax of secret references, in all places that read them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hub.runtime.clock import SystemClock
 
 
 async def read_secret(name: str, key: str) -> str:
-    """A hub that can read Secrets."""
+    """Read a Secret, as a hub that may read Secrets does."""
     return f"{name}/{key}"
 
 
 def by_hub(ref: Mapping[str, str]) -> object:
-    """As a running hub opens it."""
+    """The credential as a running hub opens it."""
     return credential(ref, Path("/"), read_secret, SystemClock())
 
 
@@ -33,7 +33,7 @@ PLACES = pytest.mark.parametrize(
 @PLACES
 @pytest.mark.parametrize("ref", [{"env": "TOKEN"}, {"file": "token"}, {"secret": "cloud", "key": "token"}])
 def test_a_reference_names_one_place(take: Callable[[Mapping[str, str]], object], ref: Mapping[str, str]) -> None:
-    """An environment variable, a file, or a key of a Secret."""
+    """A reference names an environment variable, a file, or a key of a Secret."""
     take(ref)
 
 
@@ -54,14 +54,14 @@ def test_a_reference_names_one_place(take: Callable[[Mapping[str, str]], object]
     ],
 )
 def test_anything_else_is_refused(take: Callable[[Mapping[str, str]], object], ref: Mapping[str, str]) -> None:
-    """No place, several, half of one, no text."""
+    """A reference with no source, several, an incomplete one, or values that are not strings is refused."""
     with pytest.raises((ValueError, TerminalProviderError)):
         take(ref)
 
 
 @pytest.mark.parametrize("take", [source_of, by_hub, LocalHub().secret], ids=["grammar", "hub", "kit"])
 def test_the_error_names_the_forms_and_quotes_nothing(take: Callable[[Mapping[str, str]], object]) -> None:
-    """Somebody may have written the credential itself."""
+    """The error does not quote the reference, which may contain the credential itself."""
     with pytest.raises((ValueError, TerminalProviderError)) as caught:
         take({"token": "hunter2"})
     assert str(caught.value).endswith(" {env: NAME}, {file: PATH} or {secret: NAME, key: KEY}")

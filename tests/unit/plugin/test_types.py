@@ -1,4 +1,4 @@
-"""What a type checker says of provider types: a wrong ``open`` is refused where the type is declared."""
+"""Type checkers refuse a provider type whose ``open`` does not fit, where the type is declared."""
 
 from __future__ import annotations
 
@@ -113,12 +113,12 @@ WRONG = {
     "an interval of another configuration": 'NodeProviderType("x", plain, NoConfig, poll_interval=refresh)',
     "a scope of another configuration": 'NodeProviderType("x", nodes, Config, scope=token)',
 }
-"""A mistake -> how it is written."""
+"""Mistake -> its source text."""
 
 
 @pytest.fixture(scope="module")
 def declared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, str]]:
-    """A module with right declarations and one of each wrong kind; the wrong ones by line."""
+    """A module with valid declarations and one of each mistake, and the mistakes by line."""
     module = tmp_path_factory.mktemp("types") / "declared.py"
     lines = ["from __future__ import annotations", *DECLARATIONS.splitlines(), "", "", "WRONG = ("]
     mistakes = {}
@@ -130,7 +130,7 @@ def declared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, 
 
 
 def test_pyright_refuses_every_wrong_open(declared: tuple[Path, dict[int, str]]) -> None:
-    """And nothing else, in strict mode."""
+    """In strict mode, exactly the wrong declarations are refused."""
     module, mistakes = declared
     settings = {"typeCheckingMode": "strict", "extraPaths": [str(ROOT)], "include": [module.name]}
     (module.parent / "pyrightconfig.json").write_text(json.dumps(settings))
@@ -141,7 +141,7 @@ def test_pyright_refuses_every_wrong_open(declared: tuple[Path, dict[int, str]])
 
 
 def test_mypy_refuses_every_wrong_open(declared: tuple[Path, dict[int, str]]) -> None:
-    """And nothing else, in strict mode."""
+    """In strict mode, exactly the wrong declarations are refused."""
     module, mistakes = declared
     command = [
         "mypy",

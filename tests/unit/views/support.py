@@ -1,4 +1,4 @@
-"""Builders for the tests of endpoint views: a board that is fed by hand."""
+"""Builders for the tests of endpoint views: a board with given content."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PORT = ServicePort(80, "http", target_port=8080)
 
 
 class World:
-    """A board over clusters whose content a test writes; everything is chosen."""
+    """A board of clusters whose content the test sets; all Services have views."""
 
     def __init__(self, *clusters: str) -> None:
         self.board = Board(lambda _, __: True)
@@ -21,11 +21,11 @@ class World:
             content.slices[ALL].replace({}, "1")
 
     def content(self, cluster: str = "local") -> Content:
-        """What a cluster says."""
+        """The content of a cluster."""
         return self.board.cluster(cluster)
 
     def put(self, name: str, *addresses: str, cluster: str = "local", ports: tuple[ServicePort, ...] = (PORT,)) -> None:
-        """A Service with one slice, as it is now."""
+        """Add or replace a Service with one slice."""
         content, key = self.content(cluster), ObjectKey("edge", name)
         content.services[ALL].upsert(key, Service("edge", name, ports=ports), "2")
         slice_ports = tuple(Port(each.name, 8080) for each in ports)
@@ -34,11 +34,11 @@ class World:
         content.slices[ALL].upsert(key, Slice("edge", name, "IPv4", endpoints, slice_ports, labels), "2")
 
     def drop(self, name: str, cluster: str = "local") -> None:
-        """The Service goes; its slice lingers, as it does."""
+        """Delete a Service but not its slice, which the API server deletes later."""
         content, key = self.content(cluster), ObjectKey("edge", name)
         content.services[ALL].delete(key, content.services[ALL].by_key[key], "3")
 
     async def settle(self) -> None:
-        """Wait until everything is joined."""
+        """Wait until all views are up to date."""
         while not self.board.idle:  # noqa: ASYNC110 - it goes on by itself
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Joining what clusters say: who hears of what, and what may take something away."""
+"""The board: which listeners are called, and what adds and removes views."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.unit.views.support import World
 
 
 class Heard(dict[Owner, Views]):
-    """A listener that keeps the last state of each Service, and counts."""
+    """A listener that keeps the last state of each Service and counts calls."""
 
     calls = 0
 
@@ -18,12 +18,12 @@ class Heard(dict[Owner, Views]):
         self[owner] = views
 
     def addresses(self, name: str, cluster: str = "local") -> list[str]:
-        """Of one Service."""
+        """The addresses of one Service."""
         return sorted(each.addresses[0] for each in self.get(Owner(cluster, "edge", name), {}).values())
 
 
 async def test_a_change_is_told_once_and_only_of_its_service() -> None:
-    """What is the same is not told; a late listener gets everything at once."""
+    """Listeners are called only for changes; a new listener gets all present views."""
     world, heard, late = World(), Heard(), Heard()
     world.board.listen(heard)
     world.put("a", "10.0.0.1")
@@ -41,7 +41,7 @@ async def test_a_change_is_told_once_and_only_of_its_service() -> None:
 
 
 async def test_a_cluster_says_nothing_before_both_lists() -> None:
-    """Services without slices yet are not Services without endpoints."""
+    """A cluster has no views before both its Services and its slices are listed completely."""
     world, heard = World(), Heard()
     world.board.listen(heard)
     content = world.board.cluster("eu")
@@ -56,7 +56,7 @@ async def test_a_cluster_says_nothing_before_both_lists() -> None:
 
 
 async def test_a_slice_may_change_its_service() -> None:
-    """Both Services hear of it; an unknown one that goes is nobody's."""
+    """If a slice changes its Service, both Services change; deleting an unknown slice has no effect."""
     world, heard = World(), Heard()
     world.put("a", "10.0.0.1")
     world.put("b")
@@ -74,7 +74,7 @@ async def test_a_slice_may_change_its_service() -> None:
 
 
 async def test_a_complete_list_takes_away_what_it_lacks() -> None:
-    """Services and slices that went while nobody watched are gone."""
+    """A complete list removes the Services and slices that are missing in it."""
     world, heard = World(), Heard()
     world.board.listen(heard)
     for name in ("a", "b", "c"):
@@ -92,7 +92,7 @@ async def test_a_complete_list_takes_away_what_it_lacks() -> None:
 
 
 async def test_a_stale_cluster_keeps_and_marks_what_it_said() -> None:
-    """Its views change in one thing; other clusters' do not."""
+    """A stale cluster keeps its views, marked as stale; other clusters do not change."""
     world, heard = World("local", "eu"), Heard()
     world.put("a", "10.0.0.1")
     world.put("a", "10.1.0.1", cluster="eu")
@@ -109,7 +109,7 @@ async def test_a_stale_cluster_keeps_and_marks_what_it_said() -> None:
 
 
 async def test_a_cluster_that_is_not_asked_for_any_more_goes() -> None:
-    """And comes back with its first complete answer."""
+    """The views of a cluster that is no longer followed are removed."""
     world, heard = World("local", "eu"), Heard()
     world.put("a", "10.1.0.1", cluster="eu")
     await world.settle()
@@ -121,7 +121,7 @@ async def test_a_cluster_that_is_not_asked_for_any_more_goes() -> None:
 
 
 async def test_other_services_may_be_chosen() -> None:
-    """Another rule is applied to what is known, without asking anybody."""
+    """A new selection applies to the known Services at once."""
     world, heard = World(), Heard()
     world.put("a", "10.0.0.1")
     world.put("b", "10.0.0.2")
@@ -133,7 +133,7 @@ async def test_other_services_may_be_chosen() -> None:
 
 
 async def test_many_services_are_joined_piece_by_piece() -> None:
-    """The event loop goes on in between."""
+    """Many changed Services are computed in several rounds of the event loop."""
     import asyncio
 
     world, heard = World(), Heard()
@@ -149,7 +149,7 @@ async def test_many_services_are_joined_piece_by_piece() -> None:
 
 
 async def test_who_does_not_listen_any_more_hears_nothing() -> None:
-    """Others do."""
+    """A removed listener is no longer called; others are."""
     world, heard, other = World(), Heard(), Heard()
     world.board.listen(heard)
     world.board.listen(other)

@@ -1,4 +1,4 @@
-"""One log for all readers: snapshots, tokens, and what becomes of those who fall behind."""
+"""A channel's log: snapshots, resume tokens, turns, and readers that fall behind."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tests.unit.views.support import World
 
 
 def made(world: World, shape: Shape | None = None) -> Channel:
-    """A channel that listens to a world's board."""
+    """A channel that listens to the board of ``world``."""
     channel = Channel(shape or Shape(), LoopClock(), lambda: ["eu"])
     world.board.listen(channel.changed)
     return channel
 
 
 def events(text: bytes) -> list[Any]:
-    """Decoded NDJSON."""
+    """The decoded events of NDJSON."""
     return [json.loads(line) for line in text.splitlines()]
 
 
 def said(text: bytes) -> list[tuple[str, str]]:
-    """Type and address of each event."""
+    """The type and the address of each event."""
     return [(each["type"], each["object"].get("spec", {}).get("address", "")) for each in events(text)]
 
 
 async def test_a_snapshot_ends_with_a_bookmark_to_go_on_from() -> None:
-    """What is there, the token, and clusters that are not in it; then only what changed since."""
+    """A snapshot ends with a token and the unknown clusters; after that only changes are sent."""
     world = World()
     channel = made(world)
     world.put("a", "10.0.0.1", "10.0.0.2")
@@ -53,7 +53,7 @@ async def test_a_snapshot_ends_with_a_bookmark_to_go_on_from() -> None:
 
 
 async def test_a_cluster_that_has_spoken_without_a_view_is_named_no_more() -> None:
-    """Nothing has changed but what the bookmark says."""
+    """A snapshot is encoded again if its bookmark would name other unknown clusters."""
     unknown = ["eu", "us"]
     channel = Channel(Shape(), LoopClock(), lambda: unknown)
     first, again = channel.snapshot("ndjson"), channel.snapshot("ndjson")
@@ -63,7 +63,7 @@ async def test_a_cluster_that_has_spoken_without_a_view_is_named_no_more() -> No
 
 
 async def test_server_sent_events_carry_the_same_lines() -> None:
-    """With the token as id, by which a browser resumes."""
+    """Server-sent events have the same lines, with the resume token as id."""
     world = World()
     channel = made(world)
     world.put("a", "10.0.0.1")
@@ -77,7 +77,7 @@ async def test_server_sent_events_carry_the_same_lines() -> None:
 
 
 async def test_an_event_is_encoded_once_for_all_readers() -> None:
-    """The same bytes, not equal ones; a snapshot too."""
+    """All readers get the same bytes object for a delta and for a snapshot."""
     world = World()
     channel = made(world)
     position, _ = channel.snapshot("ndjson")
@@ -88,7 +88,7 @@ async def test_an_event_is_encoded_once_for_all_readers() -> None:
 
 
 async def test_readers_that_come_back_from_everywhere_leave_nothing_behind() -> None:
-    """Each is at a position of its own; what was encoded for it alone is not kept until something changes."""
+    """The cache of encoded deltas is bounded even if every reader has another position."""
     world = World()
     channel = made(world)
     for number in range(50):
@@ -100,7 +100,7 @@ async def test_readers_that_come_back_from_everywhere_leave_nothing_behind() -> 
 
 
 async def test_a_snapshot_of_a_moment_ago_is_followed_by_what_has_happened() -> None:
-    """Readers that come together share it: nothing is missing, nothing is there twice."""
+    """A cached snapshot is followed by exactly the changes since its position."""
     world = World()
     channel = made(world)
     world.put("a", "10.0.0.1")
@@ -114,7 +114,7 @@ async def test_a_snapshot_of_a_moment_ago_is_followed_by_what_has_happened() -> 
 
 
 async def test_nothing_is_said_where_a_shape_does_not_change() -> None:
-    """A stale cluster is no news to readers of compatible objects."""
+    """Compatible objects do not have ``stale``, so its change makes no event for them."""
     world = World()
     own, compat = made(world), made(world, Shape(compat=True))
     world.put("a", "10.0.0.1")
@@ -128,7 +128,7 @@ async def test_nothing_is_said_where_a_shape_does_not_change() -> None:
 
 @pytest.mark.parametrize("framing", ["ndjson", "sse"])
 async def test_the_log_is_bounded_and_who_falls_out_is_told(framing: Framing, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest events go; a position or token from before them is refused with the next step."""
+    """Old events leave the log; older positions and tokens are refused with the next step."""
     monkeypatch.setattr(module, "LOG", 10)
     world = World()
     channel = made(world)
@@ -150,7 +150,7 @@ async def test_the_log_is_bounded_and_who_falls_out_is_told(framing: Framing, mo
     "token", ["", "x", "1", "-", "abcdef01-1", "{epoch}-", "{epoch}--1", "{epoch}-99", "{epoch}-" + "9" * 40]
 )
 async def test_a_token_of_elsewhere_is_refused(token: str) -> None:
-    """Another process, the future, garbage."""
+    """Tokens of another process, of the future and invalid ones are refused."""
     channel = made(World())
     epoch = channel.token(0).partition("-")[0]
     with pytest.raises(TokenTooOld):
@@ -158,7 +158,7 @@ async def test_a_token_of_elsewhere_is_refused(token: str) -> None:
 
 
 async def test_a_change_of_everything_fits_into_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster that becomes stale as a whole drops nobody who was up to date."""
+    """The log holds a change of all objects, so that up-to-date readers are not dropped."""
     monkeypatch.setattr(module, "LOG", 10)
     world = World()
     channel = made(world)
@@ -172,7 +172,7 @@ async def test_a_change_of_everything_fits_into_the_log(monkeypatch: pytest.Monk
 
 
 async def test_readers_are_served_in_turns() -> None:
-    """A hundred readers do not hold up the event loop: whoever else has something to do comes in between."""
+    """Other tasks run between groups of readers."""
     world = World()
     channel = made(world)
     served: list[int] = []
@@ -196,7 +196,7 @@ async def test_readers_are_served_in_turns() -> None:
 
 
 async def test_rounds_are_as_far_apart_as_there_are_readers() -> None:
-    """Changes without a pause are told together, in one round for all of them."""
+    """With many readers, frequent changes are sent together in few rounds."""
     world = World()
     channel = made(world)
     rounds: list[int] = []
@@ -220,7 +220,7 @@ async def test_rounds_are_as_far_apart_as_there_are_readers() -> None:
 
 
 async def test_who_stops_waiting_leaves_nothing_behind() -> None:
-    """An idle stream that is kept alive for months does not grow."""
+    """A reader that stops waiting leaves no entry behind."""
     channel = made(World())
     for _ in range(3):
         with pytest.raises(TimeoutError):

@@ -1,4 +1,4 @@
-"""Finding and loading consumers, and what their hooks promise."""
+"""Finding and loading consumers, and errors in their hooks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOCS = (Path(__file__).parents[3] / "docs" / "plugins" / "index.md").read_text()
 
 
 def point(name: str, **hooks: object) -> EntryPoint:
-    """An entry point of a module in memory."""
+    """An entry point for a module in memory with these hooks."""
     module = ModuleType(f"in_memory_views_{name}")
     vars(module).update(hooks)
     sys.modules[module.__name__] = module
@@ -29,7 +29,7 @@ def point(name: str, **hooks: object) -> EntryPoint:
 
 @hookimpl
 def hub_endpoint_upserted(view: EndpointView) -> None:
-    """A consumer may have one hook only."""
+    """A valid hook that records the view's name."""
     seen.append(view.name)
 
 
@@ -37,7 +37,7 @@ seen: list[str] = []
 
 
 def test_a_consumer_may_implement_some_of_the_hooks() -> None:
-    """The others call nobody."""
+    """Hooks that a consumer does not implement do nothing."""
     hooks = load("good", lambda: [point("good", hub_endpoint_upserted=hub_endpoint_upserted)])
     view = EndpointView("local", "edge", "web-1", "web", "ClusterIP", 80, "", 80, "TCP", ("10.0.0.1",))
     hooks.hub_endpoint_upserted(view=view)
@@ -47,7 +47,7 @@ def test_a_consumer_may_implement_some_of_the_hooks() -> None:
 
 
 def test_a_missing_consumer_is_named_with_what_there_is() -> None:
-    """With a suggestion where one is close."""
+    """The error suggests a similar name, or lists the known consumers."""
     points = [point("proxy", hub_endpoint_upserted=hub_endpoint_upserted)]
     with pytest.raises(ConsumerUnavailable, match=r"no installed distribution .* \(did you mean proxy\?\)"):
         load("porxy", lambda: points)
@@ -56,54 +56,54 @@ def test_a_missing_consumer_is_named_with_what_there_is() -> None:
 
 
 def test_two_consumers_of_one_name_are_refused() -> None:
-    """Nobody knows which is meant."""
+    """The error names the distributions, since the choice would be ambiguous."""
     points = [point("one", hub_endpoint_upserted=hub_endpoint_upserted)] * 2
     with pytest.raises(ConsumerUnavailable, match="uninstall all but one"):
         load("one", lambda: points)
 
 
 def test_a_misspelt_hook_is_an_error() -> None:
-    """It would never be called."""
+    """A misspelt hook is an error, since it would never be called."""
 
     @hookimpl
     def hub_endpoint_upsertet(view: EndpointView) -> None:
-        """Wrong."""
+        """An invalid hook."""
 
     with pytest.raises(ConsumerUnavailable, match="wrong hook: unknown hook 'hub_endpoint_upsertet'"):
         load("odd", lambda: [point("odd", hub_endpoint_upsertet=hub_endpoint_upsertet)])
 
 
 def test_a_hook_with_other_parameters_is_an_error() -> None:
-    """It could not be called."""
+    """A hook with unknown parameters is an error, since it could not be called."""
 
     @hookimpl
     def hub_endpoint_deleted(endpoint: EndpointView) -> None:
-        """Wrong."""
+        """An invalid hook."""
 
     with pytest.raises(ConsumerUnavailable, match="wrong hook"):
         load("other", lambda: [point("other", hub_endpoint_deleted=hub_endpoint_deleted)])
 
 
 def test_a_module_without_hooks_is_an_error() -> None:
-    """A forgotten @hookimpl looks like this."""
+    """A module without hooks, such as after a forgotten @hookimpl, is an error."""
     with pytest.raises(ConsumerUnavailable, match="is @hookimpl missing"):
         load("none", lambda: [point("none", hub_endpoint_upserted=lambda view: None)])
 
 
 @hookimpl
 async def hub_endpoint_deleted(view: EndpointView) -> None:
-    """Would never run."""
+    """An invalid hook: async."""
 
 
 @hookimpl
 async def hub_endpoints_listed(cluster: str, views: Sequence[EndpointView]) -> AsyncIterator[None]:
-    """Would never run, either."""
+    """An invalid hook: an async generator."""
     yield
 
 
 @pytest.mark.parametrize("hook", [hub_endpoint_deleted, hub_endpoints_listed])
 def test_an_async_hook_is_an_error(hook: Callable[..., object]) -> None:
-    """Nobody would await it: named with its distribution, itself, and what to do."""
+    """An async hook would never run, so it is an error that names it and the remedy."""
     found = point("late", hub_endpoint_upserted=hub_endpoint_upserted, **{hook.__name__: hook})
     says = f"^in_memory_views_late/late: {hook.__name__} is async and would never run; make it a plain function"
     with pytest.raises(ConsumerUnavailable, match=says):
@@ -112,6 +112,6 @@ def test_an_async_hook_is_an_error(hook: Callable[..., object]) -> None:
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_hook_is_documented_with_its_exact_signature(hook: str) -> None:
-    """Docs cannot drift from the hooks."""
+    """docs/plugins shows the exact signature of each hook."""
     signature = str(inspect.signature(getattr(views, hook))).replace("'", "")
     assert f"{hook}{signature}" in DOCS

@@ -1,4 +1,4 @@
-"""Calling imperative code: in order per view, until it works; who hangs or raises is named and hurts nobody."""
+"""Calls of consumers: their order and repetition, and consumers that hang or raise."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ Call = tuple[str, str, int]
 
 
 class Consumer:
-    """Hooks that note what they are told; ``before`` may block or raise."""
+    """Hooks that record their calls; ``before`` may block or raise."""
 
     def __init__(self, before: Callable[[str, str], None] = lambda *_: None) -> None:
         self.calls: list[Call] = []
         self._before = before
 
     def hub_endpoint_upserted(self, view: EndpointView) -> None:
-        """New or changed."""
+        """Record an upsert."""
         self._note("upserted", view.name, view.port)
 
     def hub_endpoint_deleted(self, view: EndpointView) -> None:
-        """Gone."""
+        """Record a deletion."""
         self._note("deleted", view.name, view.port)
 
     def hub_endpoints_listed(self, cluster: str, views: Sequence[EndpointView]) -> None:
-        """All of a cluster."""
+        """Record a complete list."""
         self._note("listed", cluster, len(views))
 
     def _note(self, what: str, name: str, number: int) -> None:
@@ -43,17 +43,17 @@ class Consumer:
         self.calls.append((what, name, number))
 
     def of(self, name: str) -> list[Call]:
-        """Calls of one view."""
+        """The calls for one view or cluster."""
         return [each for each in self.calls if each[1] == name]
 
 
 def view(name: str, port: int = 80, cluster: str = "local") -> EndpointView:
-    """A view; ``port`` tells its states apart."""
+    """A view; ``port`` distinguishes its states."""
     return EndpointView(cluster, "edge", name, "web", "ClusterIP", port, "", 80, "TCP", ("10.0.0.1",))
 
 
 def views(*found: EndpointView) -> Views:
-    """Of one Service."""
+    """The views of one Service."""
     return {each.name: each for each in found}
 
 
@@ -63,7 +63,7 @@ Start = Callable[..., Delivery]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts deliveries; closes them afterwards."""
+    """A function that starts deliveries, which are closed after the test."""
     made: list[Delivery] = []
 
     def begin(consumer: Any, name: str = "probe", **more: Any) -> Delivery:
@@ -78,7 +78,7 @@ def start() -> Iterator[Start]:
 
 
 def test_every_change_is_told_in_order(start: Start) -> None:
-    """Upserts, then what was told last as deleted; the same again is no change."""
+    """Changes of a view are delivered in order; unchanged views are not delivered again."""
     consumer = Consumer()
     delivery = start(consumer)
     for found in ((view("a"), view("b")), (view("a", 81), view("b")), (view("b"),)):
@@ -92,7 +92,7 @@ def test_every_change_is_told_in_order(start: Start) -> None:
 
 
 def test_the_list_comes_after_everything_in_it(start: Start) -> None:
-    """Once for each cluster; what another cluster still has to say does not hold it up."""
+    """A cluster's list follows its upserts, and does not wait for another cluster's."""
     gate = threading.Event()
 
     def before(what: str, name: str) -> None:
@@ -114,7 +114,7 @@ def test_the_list_comes_after_everything_in_it(start: Start) -> None:
 
 
 def test_a_call_that_raises_is_repeated_and_others_go_on(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    """The consumer and the view are named; nothing is lost, not even what changes meanwhile."""
+    """A failed call is logged and repeated with the newest state, without delaying other views."""
     attempts: list[str] = []
 
     def before(what: str, name: str) -> None:
@@ -140,7 +140,7 @@ def test_a_call_that_raises_is_repeated_and_others_go_on(start: Start, caplog: p
 def test_a_consumer_whose_every_call_fails_does_not_fill_the_log(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A line says what is wrong; the others are counted."""
+    """Many failing calls log one line; further failures are only counted."""
     tried: set[str] = set()
 
     def before(what: str, name: str) -> None:
@@ -157,7 +157,7 @@ def test_a_consumer_whose_every_call_fails_does_not_fill_the_log(
 
 
 def test_what_was_tried_and_is_gone_is_deleted(start: Start) -> None:
-    """A call that raised may have done half of its work."""
+    """A view whose upsert failed is deleted, since the upsert may have taken partial effect."""
 
     def before(what: str, name: str) -> None:
         if what == "upserted":
@@ -173,7 +173,7 @@ def test_what_was_tried_and_is_gone_is_deleted(start: Start) -> None:
 
 
 def test_what_came_and_went_unseen_is_not_told(start: Start) -> None:
-    """A consumer hears of no end without a beginning."""
+    """A view that was never delivered is not deleted."""
     gate = threading.Event()
     consumer = Consumer(lambda _, name: gate.wait(10) and None if name == "a" else None)
     delivery = start(consumer)
@@ -188,7 +188,7 @@ def test_what_came_and_went_unseen_is_not_told(start: Start) -> None:
 
 
 def test_a_slow_consumer_gets_the_last_state_and_holds_nothing_up(start: Start) -> None:
-    """A thousand changes while it is busy are one call; another consumer had all of them."""
+    """A slow consumer gets only the last state, and does not delay another consumer."""
     gate = threading.Event()
     slow, quick = Consumer(lambda *_: gate.wait(10) and None), Consumer()
     behind, beside = start(slow, "slow"), start(quick, "quick")
@@ -205,7 +205,7 @@ def test_a_slow_consumer_gets_the_last_state_and_holds_nothing_up(start: Start) 
 def test_a_call_that_hangs_is_named_once(
     start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With what waits for it; another consumer is called as before."""
+    """A hanging call is logged once with the number of waiting views; other consumers are called."""
     monkeypatch.setattr(module, "HANGS", 0.0)
     gate = threading.Event()
     consumer, other = Consumer(lambda *_: gate.wait(10) and None), Consumer()
@@ -228,7 +228,7 @@ def test_a_call_that_hangs_is_named_once(
 def test_a_consumer_that_cannot_be_loaded_is_named(
     start: Start, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever its import raises stays in its thread."""
+    """Any exception of a consumer's import is logged and stays in its thread."""
 
     def load() -> Any:
         raise error
@@ -240,7 +240,7 @@ def test_a_consumer_that_cannot_be_loaded_is_named(
 
 
 def test_the_next_life_waits_for_the_last_call(start: Start) -> None:
-    """A replica that leads again does not call a consumer twice at once."""
+    """A new delivery to a consumer waits for the last call of the earlier one."""
     gate = threading.Event()
     first, second = Consumer(lambda *_: gate.wait(10) and None), Consumer()
     before = start(first)

@@ -1,4 +1,4 @@
-"""From Services and slices to views, and from views to changes."""
+"""Computing views from Services and slices, and changes from views."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def service(*ports: ServicePort, **more: Any) -> Service:
 def slice_(
     *endpoints: str | Endpoint, ports: tuple[Port, ...] | None = None, name: str = "web-1", **more: Any
 ) -> Slice:
-    """A slice of it; plain addresses become endpoints of which nothing is said."""
+    """A slice of that Service; plain addresses become endpoints without conditions."""
     made = tuple(Endpoint((each,)) if isinstance(each, str) else each for each in endpoints)
     return Slice(
         "edge", name, "IPv4", made, (Port("http", 8080), Port("https", 8443)) if ports is None else ports, **more
@@ -30,12 +30,12 @@ def slice_(
 
 
 def seen(views: Any) -> list[tuple[int, str, int | None]]:
-    """Port, address and the port that is listened on."""
+    """The port, the addresses and the resolved port of each view."""
     return sorted((each.port, ",".join(each.addresses), each.resolved_port) for each in views.values())
 
 
 def test_one_view_for_each_port_and_address() -> None:
-    """2 ports × 2 addresses; a named targetPort keeps its name, and the slice says its number."""
+    """Two ports and two addresses make four views; the slice resolves a named targetPort."""
     views = views_of("eu", service(), [slice_("10.0.0.1", "10.0.0.2")])
     assert seen(views) == [
         (80, "10.0.0.1", 8080),
@@ -48,7 +48,7 @@ def test_one_view_for_each_port_and_address() -> None:
 
 
 def test_slices_that_serve_other_ports_are_not_paired_wrongly() -> None:
-    """Pods that listen elsewhere have a slice of their own: to each endpoint its number, and only what it serves."""
+    """Each endpoint has only the ports of its own slice, with their numbers."""
     slices = [
         slice_("10.0.0.1", ports=(Port("http", 8080),)),
         slice_("10.0.0.2", ports=(Port("http", 9090), Port("https", 9443)), name="web-2"),
@@ -61,20 +61,20 @@ def test_slices_that_serve_other_ports_are_not_paired_wrongly() -> None:
 
 
 def test_a_port_of_another_protocol_is_another_port() -> None:
-    """DNS over UDP and TCP share a number, not an endpoint."""
+    """Ports match by name and protocol, as for DNS over UDP and TCP."""
     dns = service(ServicePort(53, "udp", "UDP"), ServicePort(53, "tcp", "TCP"))
     views = views_of("eu", dns, [slice_("10.0.0.1", ports=(Port("udp", 5353, "UDP"),))])
     assert [(each.protocol, each.resolved_port) for each in views.values()] == [("UDP", 5353)]
 
 
 def test_a_slice_without_ports_serves_all_of_them() -> None:
-    """What somebody writes by hand may say nothing of ports."""
+    """A slice without ports, such as one written by hand, serves all ports of the Service."""
     assert seen(views_of("eu", service(HTTP), [slice_("10.0.0.1", ports=())])) == [(80, "10.0.0.1", None)]
 
 
 @pytest.mark.parametrize(("ready", "shown"), [(True, True), (None, True), (False, False)])
 def test_an_endpoint_is_ready_unless_it_says_no(ready: bool | None, shown: bool) -> None:
-    """Nil counts as ready, as the API says."""
+    """A missing ready condition counts as ready, as the API defines."""
     endpoint = Endpoint(
         ("10.0.0.1",), Conditions(ready=ready, serving=True, terminating=True), node_name="n1", zone="a"
     )
@@ -83,7 +83,7 @@ def test_an_endpoint_is_ready_unless_it_says_no(ready: bool | None, shown: bool)
 
 
 def test_an_address_in_several_slices_is_one_endpoint() -> None:
-    """That of the first slice by name, whatever the order they come in."""
+    """The endpoint of the first slice by name counts, in whatever order the slices arrive."""
     first = slice_(Endpoint(("10.0.0.1",), zone="a"), name="web-1")
     second = slice_(Endpoint(("10.0.0.1",), zone="b"), name="web-2")
     for slices in ([first, second], [second, first]):
@@ -91,12 +91,12 @@ def test_an_address_in_several_slices_is_one_endpoint() -> None:
 
 
 def test_a_slice_that_is_being_deleted_has_nothing_to_say() -> None:
-    """It is as good as gone."""
+    """A slice with a deletion timestamp makes no views."""
     assert views_of("eu", service(), [slice_("10.0.0.1", deleting=True)]) == {}
 
 
 def test_a_view_keeps_its_name_while_the_service_changes() -> None:
-    """Another targetPort or type is an update of the same object; the same endpoint elsewhere is another one."""
+    """A new targetPort or type keeps a view's name; another cluster's view has another name."""
     before = views_of("eu", service(HTTP), [slice_("10.0.0.1")])
     after = views_of("eu", service(ServicePort(80, "http", target_port=1), kind="NodePort"), [slice_("10.0.0.1")])
     elsewhere = views_of("us", service(HTTP), [slice_("10.0.0.1")])
@@ -106,7 +106,7 @@ def test_a_view_keeps_its_name_while_the_service_changes() -> None:
 
 
 def test_gathered_views_have_all_addresses_of_a_port() -> None:
-    """Sorted; the number where all share it."""
+    """A gathered view has all addresses, sorted, and the resolved port if all share it."""
     slices = [slice_("10.0.0.2", "10.0.0.1"), slice_("10.0.0.3", ports=(Port("http", 9090),), name="web-2")]
     views = gathered(views_of("eu", service(), slices))
     assert seen(views) == [(80, "10.0.0.1,10.0.0.2,10.0.0.3", None), (443, "10.0.0.1,10.0.0.2", 8443)]
@@ -114,14 +114,14 @@ def test_gathered_views_have_all_addresses_of_a_port() -> None:
 
 
 def test_what_replaces_comes_before_what_goes() -> None:
-    """Nobody is without an endpoint in between; everything in order of the names."""
+    """New and changed objects come before deleted ones, both sorted by name."""
     changes = diff({"a": 1, "b": 1, "c": 1}, {"b": 1, "c": 2, "z": 1, "d": 1})
     assert changes == [("c", 1, 2), ("d", None, 1), ("z", None, 1), ("a", 1, None)]
 
 
 @given(st.dictionaries(st.integers(), st.integers()), st.dictionaries(st.integers(), st.integers()))
 def test_changes_lead_from_the_old_to_the_new(old: dict[int, int], new: dict[int, int]) -> None:
-    """Applied to what was known they give what is; and each key is named once."""
+    """Applying the changes to the old objects gives the new ones, and each key changes once."""
     known = dict(old)
     changes = diff(old, new)
     for key, before, after in changes:
@@ -146,7 +146,7 @@ SLICES = st.lists(
 
 @given(SLICES, st.randoms())
 def test_the_order_of_slices_does_not_matter(slices: list[Slice], random: Any) -> None:
-    """Same snapshot, same views; gathering loses no address and invents none."""
+    """The order of slices does not change the views; gathering keeps exactly their addresses."""
     views = views_of("eu", service(), slices)
     shuffled = list(slices)
     random.shuffle(shuffled)

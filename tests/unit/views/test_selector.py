@@ -1,4 +1,4 @@
-"""Which Services have views."""
+"""Selection of the Services that have views."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tests.support import build
 
 @pytest.mark.parametrize("value", ["true", "false", ""])
 def test_the_annotation_counts_whatever_its_value(value: str) -> None:
-    """As in dcontroller, it is enough that it is there."""
+    """A Service with the annotation has views, whatever the value, as in dcontroller."""
     selector = Selector(ViewsSpec())
     assert selector.chooses("local", build.service(annotations={VIEW_ANNOTATION: value}))
     assert not selector.chooses("local", build.service(annotations={"other": value}))
 
 
 def test_an_expression_decides_instead_of_the_annotation() -> None:
-    """By cluster too."""
+    """An expression replaces the annotation, and may use the cluster."""
     selector = Selector(ViewsSpec(select="cluster == 'eu'"))
     assert selector.chooses("eu", build.service())
     assert not selector.chooses("local", build.service(annotations={VIEW_ANNOTATION: ""}))
 
 
 def test_a_service_without_an_answer_is_not_chosen_and_named(caplog: pytest.LogCaptureFixture) -> None:
-    """Once for each problem; chosen when there is an answer."""
+    """A Service for which the expression fails is not chosen; each problem is logged once."""
     selector = Selector(ViewsSpec(select="service.metadata.labels.expose == 'yes'"))
     with caplog.at_level(logging.WARNING):
         assert [selector.chooses("eu", build.service(name)) for name in ("a", "b")] == [False, False]
@@ -38,7 +38,7 @@ def test_a_service_without_an_answer_is_not_chosen_and_named(caplog: pytest.LogC
 
 
 def test_not_every_problem_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Ten thousand Services with problems of their own do not fill the log."""
+    """The number of logged problems is limited."""
     selector = Selector(ViewsSpec(select="service.metadata.labels[service.metadata.name] == 'yes'"))
     with caplog.at_level(logging.WARNING):
         for number in range(3 * LOGGED):

@@ -1,4 +1,4 @@
-"""Views of a running hub, against simulated API servers: what is followed, what survives, who is called when."""
+"""Views of a running hub with simulated API servers: followed clusters, failures, and calls of consumers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALL = "true"
 
 @pytest.fixture
 async def sims() -> AsyncIterator[dict[str, SimulatedCluster]]:
-    """Clusters ``local`` and ``eu``, each with a Service of its own."""
+    """The clusters ``local`` and ``eu``, each with a Service."""
     made: dict[str, SimulatedCluster] = {}
     async with SimulatedCluster("local") as local, SimulatedCluster("eu") as eu:
         for number, sim in enumerate((local, eu)):
@@ -38,7 +38,7 @@ async def sims() -> AsyncIterator[dict[str, SimulatedCluster]]:
 
 
 def add(sim: SimulatedCluster, name: str, *addresses: str) -> None:
-    """A Service with a port and a slice."""
+    """Add a Service with a port and a slice."""
     service: dict[str, Any] = make_service("edge", name)
     service["spec"] = {"ports": [{"name": "https", "port": 443}]}
     sim.put(service)
@@ -46,34 +46,34 @@ def add(sim: SimulatedCluster, name: str, *addresses: str) -> None:
 
 
 def set_addresses(sim: SimulatedCluster, name: str, *addresses: str) -> None:
-    """Its slice as it is now."""
+    """Set the addresses in the Service's slice."""
     body: dict[str, Any] = make_slice("edge", f"{name}-1", name, list(addresses))
     body["ports"] = [{"name": "https", "port": 8443, "protocol": "TCP"}]
     sim.put(body)
 
 
 class Told:
-    """Hooks that note what they are told."""
+    """Hooks that record their calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
 
     def hub_endpoint_upserted(self, view: EndpointView) -> None:
-        """New or changed."""
+        """Record an upsert."""
         self.calls.append(f"+{view.addresses[0]}")
 
     def hub_endpoint_deleted(self, view: EndpointView) -> None:
-        """Gone."""
+        """Record a deletion."""
         self.calls.append(f"-{view.addresses[0]}")
 
     def hub_endpoints_listed(self, cluster: str, views: tuple[EndpointView, ...]) -> None:
-        """All of a cluster."""
+        """Record a complete list."""
         self.calls.append(f"={cluster}:{len(views)}")
 
 
 @pytest.fixture
 async def views(sims: dict[str, SimulatedCluster]) -> AsyncIterator[EndpointViews]:
-    """Views over both, with a consumer ``told``."""
+    """Views of both clusters, with the consumers ``told`` and ``other``."""
     pool, clock = LookupPool(), SystemClock()
     clients: dict[str, Client] = {}
     for name, sim in sims.items():
@@ -96,7 +96,7 @@ async def views(sims: dict[str, SimulatedCluster]) -> AsyncIterator[EndpointView
 
 
 def seen(views: EndpointViews) -> list[str]:
-    """Addresses; a star behind stale ones."""
+    """The addresses of all views; stale ones end in a star."""
     found = [view for each in views.board.views.values() for view in each.values()]
     return sorted(each.addresses[0] + "*" * each.stale for each in found)
 
@@ -104,7 +104,7 @@ def seen(views: EndpointViews) -> list[str]:
 async def test_a_registry_may_ask_for_more_and_for_less(
     views: EndpointViews, sims: dict[str, SimulatedCluster]
 ) -> None:
-    """Clusters come and go, Services are chosen anew; what is asked for already is not asked again."""
+    """Clusters and selection may change; a cluster that stays is not listed again."""
     views.update(ViewsSpec(select=ALL))
     await views.settled(5)
     assert seen(views) == ["10.0.0.1"]
@@ -122,7 +122,7 @@ async def test_a_registry_may_ask_for_more_and_for_less(
 
 
 async def test_the_hub_cluster_may_be_followed_in_some_namespaces_only(sims: dict[str, SimulatedCluster]) -> None:
-    """A list and a watch in each of them, and nothing beyond: a Role is enough."""
+    """Each namespace has its own list and watch, so that Roles suffice."""
     local, pool = sims["local"], LookupPool()
     for name in ("shop", "other"):
         local.namespaces.add({"metadata": {"name": name}})
@@ -150,7 +150,7 @@ async def test_the_hub_cluster_may_be_followed_in_some_namespaces_only(sims: dic
 
 
 async def test_nothing_waits_for_those_who_hung_up(views: EndpointViews, sims: dict[str, SimulatedCluster]) -> None:
-    """A reader who goes while a cluster says nothing leaves no task behind."""
+    """A reader that disconnects while it waits for a silent cluster leaves no task behind."""
     sims["eu"].hang()
     views.update(ViewsSpec(("eu",), select=ALL))
     await asyncio.sleep(0.1)
@@ -165,7 +165,7 @@ async def test_nothing_waits_for_those_who_hung_up(views: EndpointViews, sims: d
 
 
 async def test_a_cluster_that_fails_is_named_and_holds_nobody_up(views: EndpointViews) -> None:
-    """Its views are unknown, not empty; the others' are there."""
+    """A failing cluster is reported as unknown, and does not delay others."""
     views.update(ViewsSpec(("gone", "local"), select=ALL))
     await views.settled(5)
     assert seen(views) == ["10.0.0.1"]
@@ -177,7 +177,7 @@ async def test_a_cluster_that_fails_is_named_and_holds_nobody_up(views: Endpoint
 async def test_a_silent_cluster_keeps_its_views_and_catches_up(
     views: EndpointViews, sims: dict[str, SimulatedCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stale while it fails, current with the next complete lists; what went meanwhile goes then."""
+    """A failing cluster's views become stale; the next complete lists replace them."""
     monkeypatch.setattr(feeds, "STALE_AFTER", 0.05)
     eu = sims["eu"]
     views.update(ViewsSpec(("local", "eu"), select=ALL))
@@ -194,7 +194,7 @@ async def test_a_silent_cluster_keeps_its_views_and_catches_up(
 
 
 async def test_a_watch_that_is_renewed_marks_nothing(views: EndpointViews, sims: dict[str, SimulatedCluster]) -> None:
-    """A short failure is no news to readers."""
+    """A watch that reconnects in time does not mark views as stale."""
     views.update(ViewsSpec(select=ALL))
     await views.settled(5)
     channel = views.channel(Shape())
@@ -206,7 +206,7 @@ async def test_a_watch_that_is_renewed_marks_nothing(views: EndpointViews, sims:
 
 
 async def test_consumers_are_called_by_who_leads(views: EndpointViews, sims: dict[str, SimulatedCluster]) -> None:
-    """Nobody calls before; from the beginning again after a change of leaders; a consumer that is dropped no more."""
+    """Only the leader calls consumers, with all views after each change of leaders."""
     told: Told = views.consumers["told"]  # type: ignore[attr-defined]
     views.update(ViewsSpec(select=ALL, hooks=("told",)))
     await views.settled(5)
@@ -229,7 +229,7 @@ async def test_consumers_are_called_by_who_leads(views: EndpointViews, sims: dic
 async def test_a_consumer_that_is_not_installed_is_named(
     views: EndpointViews, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Others are called, streams go on."""
+    """A missing consumer is logged, and others are called."""
     views.lead(leading=True)
     views.update(ViewsSpec(select=ALL, hooks=("missing", "told")))
     told: Told = views.consumers["told"]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Names and objects: dcontroller's byte for byte, and ours."""
+"""Names and objects in dcontroller's form and in the hub's own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLICE = Slice(
 
 
 def objects(shape: Shape, cluster: str = "local") -> dict[str, dict[str, object]]:
-    """Spec by name."""
+    """The specs of the encoded objects, by name."""
     found = shaped(views_of(cluster, SERVICE, [SLICE]), shape)
     decoded = [json.loads(each) for each in found.values()]
     assert [each["metadata"]["name"] for each in decoded] == [name.name for name in found]
@@ -42,7 +42,7 @@ def objects(shape: Shape, cluster: str = "local") -> dict[str, dict[str, object]
     ],
 )
 def test_names_are_dcontrollers(address: str, port: int, name: str) -> None:
-    """The vectors that were taken from the real tool."""
+    """The names are those that the real dcontroller gave these objects."""
     assert objects(Shape(compat=True))[name] == {
         "serviceName": "testsvc",
         "type": "ClusterIP",
@@ -54,7 +54,7 @@ def test_names_are_dcontrollers(address: str, port: int, name: str) -> None:
 
 
 def test_gathered_names_are_dcontrollers() -> None:
-    """Service, protocol and port; exactly six keys."""
+    """A gathered name has Service, protocol and port; the spec has exactly six keys."""
     found = objects(Shape(gather=True, compat=True))
     assert list(found) == ["testsvc-TCP-80", "testsvc-TCP-8843"]
     assert found["testsvc-TCP-80"] == {
@@ -68,13 +68,13 @@ def test_gathered_names_are_dcontrollers() -> None:
 
 
 def test_compatible_objects_are_of_the_hub_cluster() -> None:
-    """That tool knows no others; two clusters' objects would have one name."""
+    """Other clusters have no compatible objects, since names would collide."""
     assert objects(Shape(compat=True), "eu") == {}
     assert len(objects(Shape(), "eu")) == 4
 
 
 def test_our_objects_have_the_six_keys_and_what_is_missing_there() -> None:
-    """Cluster, node, zone, the real port and the conditions."""
+    """The hub's objects also have cluster, node, zone, resolved port and conditions."""
     [spec] = [
         each for each in objects(Shape(), "eu").values() if each["address"] == "10.244.1.90" and each["port"] == 80
     ]
@@ -85,6 +85,6 @@ def test_our_objects_have_the_six_keys_and_what_is_missing_there() -> None:
 
 
 def test_a_digest_has_25_digits() -> None:
-    """Zero-padded, so that its start is the number's start."""
+    """A digest is padded with zeros to 25 digits."""
     assert {len(digest(number)) for number in range(2000)} == {25}
     assert any(digest(number).startswith("0") for number in range(2000))

@@ -1,4 +1,4 @@
-"""The stream over HTTP: what is refused, what is sent, a thousand readers, and one that does not read."""
+"""The stream over HTTP: refusals, events, a thousand readers, and slow readers."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from tests.unit.views.support import World
 
 
 class Source:
-    """The views of a world."""
+    """The views of ``world`` as a source of streams."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.channels: dict[Shape, Channel] = {}
 
     def channel(self, shape: Shape) -> Channel:
-        """Made at the first asking."""
+        """The channel in this shape, created at the first call."""
         if shape not in self.channels:
             self.channels[shape] = Channel(shape, LoopClock())
             self.world.board.listen(self.channels[shape].changed)
         return self.channels[shape]
 
     async def settled(self, seconds: float) -> None:
-        """At once."""
+        """Wait only for the board."""
         await self.world.settle()
 
     @property
     def readers(self) -> int:
-        """Of all channels."""
+        """The number of readers of all channels."""
         return sum(each.readers for each in self.channels.values())
 
 
 async def asked(source: Source | None, headers: Mapping[str, str] | None = None, **query: str) -> Any:
-    """What becomes of a request."""
+    """The answer to a request."""
     return await answer(source, query, headers or {})
 
 
@@ -60,13 +60,13 @@ async def asked(source: Source | None, headers: Mapping[str, str] | None = None,
     ],
 )
 async def test_a_wrong_parameter_is_named(query: dict[str, str], detail: str) -> None:
-    """With what would be right."""
+    """The error names the parameter and its valid values."""
     found = await asked(Source(World()), **query)
     assert (found.status, found.detail) == (400, detail)
 
 
 async def test_no_views_no_stream() -> None:
-    """And what to do about it."""
+    """Without ``views`` in the registry the answer is 404 with the remedy."""
     found = await asked(None)
     assert isinstance(found, Refusal)
     assert found.status == 404
@@ -74,7 +74,7 @@ async def test_no_views_no_stream() -> None:
 
 
 async def test_a_token_that_is_too_old_is_gone() -> None:
-    """410, with the next step; from the query or from a browser's header."""
+    """An old token in the query or in Last-Event-ID gets 410 with the next step."""
     source = Source(World())
     for found in (await asked(source, resume="0-1"), await asked(source, {"Last-Event-ID": "0-1"})):
         assert (found.status, found.title) == (410, "Gone")
@@ -82,7 +82,7 @@ async def test_a_token_that_is_too_old_is_gone() -> None:
 
 
 async def test_a_list_is_one_document_to_go_on_from() -> None:
-    """Its resourceVersion is a resume token."""
+    """The resourceVersion of a list is a resume token."""
     source = Source(World())
     source.world.put("a", "10.0.0.1")
     found = await asked(source, watch="false", gather="")
@@ -94,7 +94,7 @@ async def test_a_list_is_one_document_to_go_on_from() -> None:
 
 
 async def test_too_many_readers_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those who are there stay."""
+    """Readers beyond the limit get 503; present readers are not affected."""
     monkeypatch.setattr(stream, "READERS", 1)
     source = Source(World())
     pieces = (await asked(source)).pieces()
@@ -105,7 +105,7 @@ async def test_too_many_readers_are_turned_away(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_an_idle_stream_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bookmark from time to time, with the token as it stands."""
+    """An idle stream gets bookmarks with the present token."""
     monkeypatch.setattr(stream, "KEEP_ALIVE", 0.01)
     pieces = (await asked(Source(World()))).pieces()
     first, second = await anext(pieces), await anext(pieces)
@@ -116,7 +116,7 @@ async def test_an_idle_stream_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("busy", [False, True])
 async def test_a_stream_ends_in_time_and_is_gone_on_with(busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader has to show its token again; the last bookmark is where the next stream begins."""
+    """A stream ends with a bookmark, from which the next stream resumes."""
     monkeypatch.setattr(stream, "LONGEST", 0.05)
     source = Source(World())
     heard: list[bytes] = []
@@ -139,7 +139,7 @@ async def test_a_stream_ends_in_time_and_is_gone_on_with(busy: bool, monkeypatch
 
 @asynccontextmanager
 async def listening(source: Source) -> AsyncIterator[str]:
-    """A listener on loopback."""
+    """An HTTP server with the stream on loopback; yields its URL."""
     app = web.Application()
     app.router.add_get(stream.PATH, handler(lambda: source))
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -153,7 +153,7 @@ async def listening(source: Source) -> AsyncIterator[str]:
 
 
 async def test_a_thousand_readers_get_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each its snapshot and each delta, in order; encoded once; half of them as server-sent events."""
+    """A thousand readers get the snapshot and all changes in order, which are encoded once for each format."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, most), most))
     source = Source(World())
@@ -198,7 +198,7 @@ async def test_a_thousand_readers_get_the_same(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_a_reader_that_does_not_read_is_dropped_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its connection is cut once its patience is over; it costs nobody anything meanwhile."""
+    """A reader that does not read is disconnected after PATIENCE, without affecting others."""
     monkeypatch.setattr(stream, "PATIENCE", 1.0)
     source = Source(World())
     for number in range(400):
@@ -230,7 +230,7 @@ async def test_a_reader_that_does_not_read_is_dropped_and_others_are_not(monkeyp
 
 
 async def test_a_reader_that_falls_out_of_the_log_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has to come back for a snapshot; its stream ends instead of having a hole."""
+    """The stream of a reader that falls behind the log ends instead of missing events."""
     monkeypatch.setattr("hub.views.channel.LOG", 4)
     source = Source(World())
     source.world.put("a", "10.0.0.0")
