@@ -66,8 +66,8 @@ class Timing(msgspec.Struct, frozen=True):
             it reads earlier if the Lease expires or is released earlier.
         jitter: largest share of ``retry`` that a standby adds at random.
         call: timeout of one request. A frozen etcd answers only after 60 s (measured), long after the Lease expires.
-        quiet: no write starts in the last seconds before the Lease expires; this many.
-        margin: every write must end this many seconds before the Lease expires.
+        quiet: no write may start when the Lease expires in this many seconds or fewer.
+        margin: every write must end at least this many seconds before the Lease expires.
     """
 
     duration: int = 15

@@ -24,10 +24,12 @@ NODES = ProviderRef("node-addresses")
 def registry(sources: Mapping[str, Sequence[str]], *clusters: str, digest: str = "a" * 64) -> Registry:
     """A registry of Services ``edge/NAME`` with their source clusters, and of clusters that no Service needs."""
     targets = {
-        TargetKey("edge", name): TargetSpec(TargetKey("edge", name), tuple(SourceSpec(each, NODES) for each in names))
+        TargetKey("edge", name): TargetSpec(
+            TargetKey("edge", name), tuple(SourceSpec(cluster, NODES) for cluster in names)
+        )
         for name, names in sources.items()
     }
-    every = {LOCAL, *clusters, *(each for names in sources.values() for each in names)}
+    every = {LOCAL, *clusters, *(cluster for names in sources.values() for cluster in names)}
     return Registry("default", {name: ClusterSpec(name, NODES) for name in sorted(every)}, targets, digest=digest)
 
 
@@ -40,9 +42,9 @@ def fleet(pairs: int = 0) -> Registry:
     """500 clusters with four Services each; with ``pairs``, that many pairs of clusters that share their Services."""
     number = 2 * pairs or 500
     sources = {}
-    for each in range(4 * number):
-        cluster = each % number
-        sources[f"s{each}"] = [f"c{cluster}", f"c{cluster ^ 1}"] if pairs else [f"c{cluster}"]
+    for service in range(4 * number):
+        cluster = service % number
+        sources[f"s{service}"] = [f"c{cluster}", f"c{cluster ^ 1}"] if pairs else [f"c{cluster}"]
     return registry(sources)
 
 
@@ -58,7 +60,7 @@ def test_a_third_of_the_shards_needs_a_third_of_the_clusters(registry_: Registry
 
 def test_a_cluster_that_all_need_draws_nobody() -> None:
     """Services that all fail over to one cluster are spread over the shards by their other clusters."""
-    sources = {f"s{each}": [f"c{each % 40}", "a-spare"] for each in range(80)}
+    sources = {f"s{number}": [f"c{number % 40}", "a-spare"] for number in range(80)}
     assignment = Assignment(registry(sources), 4)
     found = Counter(assignment.of(key(name)) for name in sources)
     assert (len(found), max(found.values()) < 40) == (4, True)
@@ -67,14 +69,14 @@ def test_a_cluster_that_all_need_draws_nobody() -> None:
 
 def test_the_hash_is_the_same_in_every_process_and_version() -> None:
     """The hash does not depend on the process: otherwise two replicas could both write a Service, or neither."""
-    assert [shard(f"cluster c{each}", 6) for each in range(8)] == [5, 5, 5, 0, 1, 5, 1, 5]
+    assert [shard(f"cluster c{number}", 6) for number in range(8)] == [5, 5, 5, 0, 1, 5, 1, 5]
     code = "from hub.election.assignment import shard; print([shard(f'cluster c{n}', 6) for n in range(8)])"
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         said = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, check=True, timeout=60
         )
-        assert said.stdout.decode().strip() == str([shard(f"cluster c{each}", 6) for each in range(8)])
+        assert said.stdout.decode().strip() == str([shard(f"cluster c{number}", 6) for number in range(8)])
 
 
 def test_a_copy_goes_by_its_own_name() -> None:
@@ -82,7 +84,7 @@ def test_a_copy_goes_by_its_own_name() -> None:
     copy = TargetSpec(key("copy"), (SourceSpec(LOCAL, ProviderRef("service-copy", '{"name":"a"}')),))
     other = replace(copy, sources=(SourceSpec(LOCAL, ProviderRef("service-copy", '{"name":"b"}')),))
     shards = [
-        Assignment(replace(registry({}), targets={key("copy"): each}), 7).of(key("copy")) for each in (copy, other)
+        Assignment(replace(registry({}), targets={key("copy"): spec}), 7).of(key("copy")) for spec in (copy, other)
     ]
     assert shards == [Assignment(registry({}), 7).of(key("copy"))] * 2
 
@@ -104,14 +106,14 @@ def test_moved_are_those_whose_shard_differs() -> None:
 def test_a_cluster_that_ceases_to_be_common_moves_what_the_file_did_not_change() -> None:
     """New Services can make a cluster no longer common; ``moved`` also lists the unchanged Services that move by it."""
     few = {
-        **{f"t{each}": [f"x{each}", "a-spare"] for each in range(6)},
-        **{f"o{each}": [f"y{each}"] for each in range(12)},
+        **{f"t{number}": [f"x{number}", "a-spare"] for number in range(6)},
+        **{f"o{number}": [f"y{number}"] for number in range(12)},
     }
-    more = {**few, **{f"new{each}": [f"z{each}"] for each in range(12)}}
+    more = {**few, **{f"new{number}": [f"z{number}"] for number in range(12)}}
     old = registry(few)
     before, after = Assignment(old, 6), Assignment(reuse(old, registry(more, digest="b" * 64)), 6)
-    moved = {each for each in map(key, more) if before.of(each) != after.of(each)}
-    assert any(key(each) in moved for each in few)
+    moved = {target for target in map(key, more) if before.of(target) != after.of(target)}
+    assert any(key(name) in moved for name in few)
     assert after.moved(before) == moved
 
 
@@ -119,12 +121,17 @@ def test_copies_that_services_ask_for_move_nothing() -> None:
     """Copies by annotation do not move other targets: replicas see annotations at different times."""
     copy = (SourceSpec(LOCAL, ProviderRef("service-copy", '{"name":"a"}')),)
     found = registry(
-        {**{f"t{each}": [f"x{each}", "a-spare"] for each in range(3)}, **{f"o{each}": ["y"] for each in range(8)}}
+        {
+            **{f"t{number}": [f"x{number}", "a-spare"] for number in range(3)},
+            **{f"o{number}": ["y"] for number in range(8)},
+        }
     )
-    copies = {key(f"copy{each}"): TargetSpec(key(f"copy{each}"), copy) for each in range(4)}
+    copies = {key(f"copy{number}"): TargetSpec(key(f"copy{number}"), copy) for number in range(4)}
     one, other = Assignment(found, 6), Assignment(replace(found, targets={**found.targets, **copies}), 6)
     assert one.mark == other.mark
-    assert {each: one.of(each) for each in found.targets} == {each: other.of(each) for each in found.targets}
+    assert {target: one.of(target) for target in found.targets} == {
+        target: other.of(target) for target in found.targets
+    }
 
 
 def test_what_is_needed_beside_the_targets() -> None:
@@ -147,9 +154,9 @@ def test_every_target_is_in_one_shard_with_all_it_needs(sources: dict[str, list[
     found = registry(sources)
     assignment = Assignment(found, count)
     parts = [assignment.part({number}) for number in range(count)]
-    assert sorted(each for part in parts for each in part.targets) == sorted(found.targets)
+    assert sorted(target for part in parts for target in part.targets) == sorted(found.targets)
     assert {name for part in parts for name in part.clusters} == set(found.clusters)
     for part in parts:
-        assert {source.cluster for each in part.targets.values() for source in each.sources} <= part.clusters.keys()
+        assert {source.cluster for spec in part.targets.values() for source in spec.sources} <= part.clusters.keys()
     for name in found.clusters:
         assert name in parts[assignment.minder(name)].clusters

@@ -636,8 +636,8 @@ def test_deleted_lease_of_a_dead_leader_is_taken_after_the_duration(retry: float
     async def main() -> None:
         server = Server()
         first, second = Process(server, "first"), Process(server, "second")
-        for each in (first, second):
-            each.elector = Elector(each, each.elector.identity, each, Timing(retry=retry), each.rng)
+        for process in (first, second):
+            process.elector = Elector(process, process.elector.identity, process, Timing(retry=retry), process.rng)
         first.start()
         await asyncio.sleep(1)
         second.start()

@@ -99,7 +99,7 @@ class Way:
     @property
     def number(self) -> int:
         world = self.process.world
-        return next(number for number, each in world.servers.items() if each is self.server)
+        return next(number for number, server in world.servers.items() if server is self.server)
 
 
 @dataclass(eq=False)
@@ -317,7 +317,7 @@ def test_replicas_that_start_together_share_the_shards() -> None:
         processes = [Process(world, f"hub-{number}", latency=0.02).start() for number in range(3)]
         await watch(10, *processes)
         assert world.shares(6) == [2, 2, 2]
-        assert max(len(held) for each in processes for _, held in each.changes) <= 4
+        assert max(len(held) for process in processes for _, held in process.changes) <= 4
 
     simulate(main())
 
@@ -335,9 +335,9 @@ def test_newcomers_get_their_share(count: int, replicas: int) -> None:
             shares = world.shares(count)
             assert (sum(shares), shares[-1] - shares[0] <= 1) == (count, True)
             assert shares[-1] == -(-count // (number + 1))
-        before = [len(each.changes) for each in processes]
+        before = [len(process.changes) for process in processes]
         await watch(60, *processes)
-        assert [len(each.changes) for each in processes] == before
+        assert [len(process.changes) for process in processes] == before
 
     simulate(main())
 
@@ -353,7 +353,7 @@ def test_a_shard_is_handed_over_within_a_fraction_of_a_second() -> None:
         await watch(40, first, second)
         given = [at for (at, held), (_, before) in zip(first.changes[1:], first.changes, strict=False) if held < before]
         taken = [at for at, held in second.changes if held]
-        gaps = [min(at - each for at in taken if at >= each) for each in given]
+        gaps = [min(at - start for at in taken if at >= start) for start in given]
         assert (len(gaps), max(gaps) < 1.0) == (3, True), gaps
 
     simulate(main())
@@ -405,10 +405,10 @@ def test_others_hear_that_a_removal_is_withheld() -> None:
     async def main() -> None:
         world = World()
         first, second = await pair(world)
-        assert [each.leading.shards.warned for each in (first, second)] == [False, False]
+        assert [process.leading.shards.warned for process in (first, second)] == [False, False]
         first.withheld = "0123456789ab"
         await watch(8, first, second)
-        assert [each.leading.shards.warned for each in (first, second)] == [False, True]
+        assert [process.leading.shards.warned for process in (first, second)] == [False, True]
         first.withheld = ""
         await watch(8, first, second)
         assert not second.leading.shards.warned
@@ -470,7 +470,7 @@ def test_sigterm_lets_a_shard_be_given_back_to_its_end(seed: int) -> None:
         first = Process(world, "first", latency=0.4).start()
         await watch(12, first)
         second = Process(world, "second", latency=0.05).start()
-        while not any(each.quit.is_set() for each in first.leading.shards._shards):  # noqa: ASYNC110 - the test's own
+        while not any(shard.quit.is_set() for shard in first.leading.shards._shards):  # noqa: ASYNC110 - the test's own
             await asyncio.sleep(0.005)
         await asyncio.sleep(rng.uniform(0, 0.1))
         await first.stop()
@@ -491,7 +491,7 @@ def test_a_dead_replicas_shards_are_taken_when_its_leases_end() -> None:
         await watch(12, *processes)  # a Lease of 15 s was renewed at most 2 s before
         assert world.shares(6) == [2, 2, 2]
         await watch(10, *processes)
-        assert [each.held for each in processes[1:]] == [3, 3]
+        assert [process.held for process in processes[1:]] == [3, 3]
 
     simulate(main())
 
@@ -526,14 +526,14 @@ def test_another_number_of_shards_stands_by_until_the_last_one_has_gone(old: int
         await watch(30, *before, *after)
         await before[0].stop()
         await watch(30, before[1], *after)
-        assert [each.held for each in (before[1], *after)] == [old, 0, 0]
+        assert [process.held for process in (before[1], *after)] == [old, 0, 0]
         if old > 1:
             assert f"has --shards {old}" in after[0].leading.problem
         await before[1].stop()
         await watch(30, *after)
-        assert sum(each.held for each in after) == new
+        assert sum(process.held for process in after) == new
         assert {count_of(world.server(number).record) for number in range(new)} == {new}
-        assert [each.leading.problem for each in after] == ["", ""]
+        assert [process.leading.problem for process in after] == ["", ""]
 
     simulate(main())
 
@@ -569,8 +569,8 @@ def test_no_lease_of_a_shard_is_another_owners(owner: str) -> None:
     names = [lease_of(lease_name(owner), number) for number in range(MOST_SHARDS)]
     assert len(set(names)) == MOST_SHARDS
     assert names[0] == lease_name(owner)
-    assert all("." in each and not each.startswith(lease_name("")) and len(each) <= 253 for each in names[1:])
-    assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", each) for each in names)
+    assert all("." in name and not name.startswith(lease_name("")) and len(name) <= 253 for name in names[1:])
+    assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name) for name in names)
 
 
 def test_a_number_that_nobody_can_have_written_is_bounded() -> None:
@@ -616,7 +616,7 @@ def test_a_reload_moves_targets_without_two_writers() -> None:
         assert mine == {key for key in TARGETS if first.leading.writes(key)}
         first.reload(1)
         await watch(30, first, second)
-        written = {key: each.name for each in (first, second) for key in TARGETS if each.leading.writes(key)}
+        written = {key: process.name for process in (first, second) for key in TARGETS if process.leading.writes(key)}
         moved = {key for key in mine if written[key] == "second"}
         assert (set(written), bool(moved)) == (set(TARGETS), True)
         assert {world.last[key] for key in moved} == {"second 1"}
@@ -634,7 +634,7 @@ def test_a_registry_that_comes_and_goes_moves_nothing_twice() -> None:
             second.reload(generation)
             await watch(0.5, first, second)
         await watch(30, first, second)
-        assert {key for each in (first, second) for key in TARGETS if each.leading.writes(key)} == set(TARGETS)
+        assert {key for process in (first, second) for key in TARGETS if process.leading.writes(key)} == set(TARGETS)
 
     simulate(main())
 
@@ -648,12 +648,12 @@ def test_a_request_is_granted_to_nobody_who_has_enough() -> None:
     async def main() -> None:
         world = World()
         first, second = await pair(world)
-        for server in [each for each in world.servers.values() if each.holder == "first"]:
+        for server in [server for server in world.servers.values() if server.holder == "first"]:
             assert server.record is not None
             server.store(replace(server.record, notes={**server.record.notes, WANTED: "second"}))
         await watch(10, first, second)
         assert (first.held, second.held) == (3, 3)
-        assert all(WANTED not in each.record.notes for each in world.servers.values() if each.record is not None)
+        assert all(WANTED not in server.record.notes for server in world.servers.values() if server.record is not None)
 
     simulate(main())
 
@@ -699,10 +699,10 @@ async def trouble(processes: list[Process], rng: random.Random) -> None:
             process.away = False
         else:
             generation += 1
-            for each in rng.sample(processes, len(processes)):
+            for replica in rng.sample(processes, len(processes)):
                 await asyncio.sleep(rng.choice((0.0, 0.3, 5.0)))
-                await each.gate()
-                each.reload(generation)
+                await replica.gate()
+                replica.reload(generation)
 
 
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 40))])
@@ -723,12 +723,12 @@ def test_never_two_writers_of_one_target(seed: int) -> None:
         chaos = asyncio.create_task(trouble(processes, rng))
         await watch(300, *processes)
         chaos.cancel()
-        generation = max(each.generation for each in processes) + 1
+        generation = max(process.generation for process in processes) + 1
         for process in processes:
             process.paused_until, process.away = 0.0, False
             process.reload(generation)
         await watch(90, *processes)
-        assert (sum(each.held for each in processes), world.shares(count)[-1]) == (count, -(-count // 3))
+        assert (sum(process.held for process in processes), world.shares(count)[-1]) == (count, -(-count // 3))
         assert {text.split()[1] for text in world.last.values()} == {str(generation)}
         assert min(world.written[key] for key in TARGETS) > 50
         for process in processes:
