@@ -1,1 +1,1 @@
-"""Composition: the running hub."""
+"""Puts the parts of the hub together and runs them."""

@@ -1,4 +1,4 @@
-"""Which targets something means something to: a cluster, a copied Service, another registry."""
+"""Finds the targets that a change concerns: a change of a cluster, of a copied Service, or of the registry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hub.registry.spec import ProviderRef, Registry
 
 
 class Concerns:
-    """The targets of one registry by what they are made from."""
+    """The targets of one registry, by source cluster and by copied Service."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -23,15 +23,15 @@ class Concerns:
                     self._by_copy.setdefault(source.provider, []).append(key)
 
     def of_cluster(self, name: str) -> Sequence[TargetKey]:
-        """Targets with this cluster among their sources."""
+        """Targets that have this cluster among their sources."""
         return self._by_cluster.get(name, ())
 
     def of_copy(self, provider: ProviderRef) -> Sequence[TargetKey]:
-        """Targets that copy this from the hub cluster."""
+        """Targets that copy from the hub cluster with this provider configuration, which names the copied Service."""
         return self._by_copy.get(provider, ())
 
     def since(self, before: Concerns) -> list[TargetKey] | None:
-        """Targets that this registry may mean something to after another one; None = all of them."""
+        """Targets that the change from the registry of ``before`` to this one may concern, sorted; None = all."""
         old, new = before._registry, self._registry
         changes = diff(old, new)
         if changes.settings or old.frozen_names != new.frozen_names:

@@ -1,6 +1,7 @@
-"""Composition: builds the hub from its options and runs it.
+"""Builds the hub from its options and runs it.
 
-Everything long-lived starts here, as a named, supervised task of one TaskGroup.
+Everything that lives as long as the hub starts here, as a named and supervised task of one TaskGroup. The tasks of
+clusters and sources, which come and go with the registry, are started by :mod:`hub.observe.remote.fleet`.
 """
 
 from __future__ import annotations
@@ -72,15 +73,27 @@ __all__ = ["Health", "Hub", "Options", "assemble", "lease_name"]
 log = logging.getLogger(__name__)
 
 RESTART = "restart the hub"
-"""What to do about another owner."""
+"""The hint for a reload that changes the owner."""
 STOP_SECONDS = 1.8
-"""SIGTERM: seconds the writes in flight may take; giving the Lease back takes up to 3 more, and 5 are allowed."""
+"""Seconds that the writes in flight may take after SIGTERM. Releasing the Lease takes up to 3 more, and the process
+must end within 5."""
 OWN_NETWORKS_PATIENCE = 5.0
-"""Seconds the first write waits for an answer about the hub cluster's own networks."""
+"""Maximum seconds that the first write waits for the hub cluster's own networks."""
 
 
 class Hub:
-    """A hub, assembled; see :func:`assemble`."""
+    """The running hub; :func:`assemble` builds it.
+
+    Attributes:
+        registry: the registry in force: the file's, with the copies that Services ask for by annotation.
+        problems: problems of the last accepted file.
+        rejected: why the present file is rejected; None if it is accepted.
+        stand_in: if the file was rejected at start: when the registry in force was accepted, by this process or an
+            earlier one; "" otherwise.
+        reloads: number of registry files accepted and rejected since the start.
+        reloaded_at: Unix time at which the last file was accepted.
+        views: endpoint views; None until a registry asks for them.
+    """
 
     def __init__(
         self,
@@ -96,14 +109,14 @@ class Hub:
         self.problems = loaded.problems
         self.rejected: RegistryError | None = None
         self.stand_in = ""
-        """When the registry in force was accepted, by this process or another, where the file was rejected at start."""
         self.clock = clock
         self.client = client
         self.health = Health(clock.now())
         self.queue: KeyedQueue[TargetKey] = KeyedQueue(clock)
         self.catalog = Catalog()
         self.secrets = Secrets(client, clock, options.secrets_namespace or options.namespace)
-        folder = str(Path(options.registry).absolute().parent)  # a ConfigMap's symlinks flip while it runs
+        # Not resolved: the symlinks of a mounted ConfigMap change while the hub runs.
+        folder = str(Path(options.registry).absolute().parent)
         self.host = ProviderHost(
             self.catalog,
             clock=clock,
@@ -190,7 +203,9 @@ class Hub:
             uid=self.identities.uid,
         )
         self.reconciler = Reconciler(gather, self.writer, clock, self.events)
-        self.renewal = Renewal(self.secrets, client, self._minded, clock, lambda: self.writing and not options.dry_run)
+        self.renewal = Renewal(
+            self.secrets, client, self._clusters_to_renew, clock, lambda: self.writing and not options.dry_run
+        )
         self.own_networks = OwnNetworks(
             client, clock, self._own_networks_changed, os.environ.get("POD_IP", ""), options.target_namespaces
         )
@@ -205,36 +220,36 @@ class Hub:
         )
         self.passes = Passes(self.reconciler, self.queue, clock, self.leading.writes, dry_run=options.dry_run)
         self.reloads = {"accepted": 1, "rejected": 0}
-        """Registries read, since the start."""
         self.reloaded_at = clock.wall()
         self.views: EndpointViews | None = None
         self._held: frozenset[int] = frozenset()
-        """The shards that were last heard to be ours."""
+        """The shards that this process held at the last change."""
         self._refreshing = False
+        """Whether a call of _refresh is scheduled."""
         self._concerns = Concerns(self.registry)
 
     @property
     def writing(self) -> bool:
-        """Whether this process is the one that writes, or one of them."""
+        """Whether this process writes any targets now."""
         return self.leading.writing
 
     def writes(self, key: TargetKey) -> bool:
-        """Whether this process is the one that writes a target."""
+        """Whether this process writes a target now."""
         return self.leading.writes(key)
 
     @property
     def leads(self) -> bool:
-        """Whether this process does what is done once for the whole hub."""
+        """Whether this process does the work that only one replica may do for the whole hub, see :class:`Leading`."""
         return self.leading.first
 
     @property
     def elector(self) -> Elector:
-        """Of the Lease; where there are several, of the first."""
+        """The elector of the Lease; with shards, of the first Lease."""
         return self.leading.elector
 
     @property
     def trouble(self) -> str:
-        """What this process may not do in the hub cluster, or not at present; "" = nothing of the kind."""
+        """What this process cannot do in the hub cluster now, and why; "" if there is no such problem."""
         parts = {
             "": self.local.error,
             "lease: ": self.leading.problem,
@@ -245,11 +260,11 @@ class Hub:
         return "; ".join(f"{name}{problem}" for name, problem in parts.items() if problem)
 
     def withheld(self) -> RegistryHeld | None:
-        """What the registry in force would remove, and may not."""
+        """The mass removal that is withheld under the registry in force; None if there is none."""
         return self.reconciler.withheld()
 
     def _withheld(self) -> str:
-        """The hash of it as it was last judged; "" = nothing."""
+        """The hash of the mass removal that the last judgement withheld; "" if there was none."""
         found = self.reconciler.last_withheld()
         return found.hash if found is not None else ""
 
@@ -262,12 +277,12 @@ class Hub:
         self._wake(self._concerns.of_cluster(name))
 
     def _copy_changed(self, source: SourceKey) -> None:
-        """One of many sources of the hub cluster: the others' copies have nothing to do."""
+        """Wake the targets of one source of the hub cluster; targets that copy other Services are not concerned."""
         self._wake(self._concerns.of_copy(source.provider))
 
     def _target_changed(self, key: TargetKey) -> None:
         if self.copying.note(key, self.local.services.get(key)) and not self._refreshing:
-            self._refreshing = True  # of the many that come with a list, once
+            self._refreshing = True  # one refresh for all Services of a list
             asyncio.get_running_loop().call_soon(self._refresh)
         if self.leading.writes(key) and (key in self.registry.targets or self.local.slices.of(key)):
             self.queue.add(key)
@@ -280,12 +295,12 @@ class Hub:
         self.fleet.update(self.leading.part(), self.own_networks.networks)
         self._wake(self.everything())
 
-    def _minded(self) -> dict[str, RemoteCluster]:
-        """Clusters whose tokens are ours to renew."""
-        return {name: each for name, each in self.fleet.clusters.items() if self.leading.minds(name)}
+    def _clusters_to_renew(self) -> dict[str, RemoteCluster]:
+        """Clusters that this process acts for: it renews their tokens."""
+        return {name: cluster for name, cluster in self.fleet.clusters.items() if self.leading.acts_for(name)}
 
     def _publishes(self, key: TargetKey) -> bool:
-        """Whether this process writes the slices of a target."""
+        """Whether this process writes a target of the registry now."""
         return key in self.registry.targets and self.leading.writes(key)
 
     def _adopted_by(self, key: TargetKey) -> str:
@@ -294,11 +309,12 @@ class Hub:
 
     def _foreign_found(self, key: TargetKey, findings: tuple[Finding, ...]) -> None:
         if self.reconciler.annotate(key, findings):
-            for each in findings:
-                log.warning("%s: %s: %s", key, each.reason, each.message)
+            for finding in findings:
+                log.warning("%s: %s: %s", key, finding.reason, finding.message)
             self._wake([key])
 
     def _wake(self, keys: Iterable[TargetKey]) -> None:
+        """Queue a pass over each of these targets that this process writes."""
         if self.writing:
             now = self.clock.now()
             for key in filter(self.leading.writes, keys):
@@ -307,19 +323,19 @@ class Hub:
                 self.queue.add(key)
 
     def everything(self) -> list[TargetKey]:
-        """Every target there is something to do or to say about."""
+        """All targets: those of the registry, those that it has notes about, and those with slices of ours; sorted."""
         return sorted({*self.registry.targets, *self.registry.notes, *self.local.slices.targets()})
 
     def _refresh(self) -> None:
-        """Services ask for other copies than before."""
+        """Use the registry with the copies that Services ask for now."""
         self._refreshing = False
         self._use(self.copying.merged(self._written))
 
     def _load_registry(self, content: bytes, path: str) -> Loaded:
-        """Check a changed file, in a thread; what is as it was is the same object.
+        """Check a changed file; called in a thread. Unchanged entries are the same objects as before.
 
         Raises:
-            RegistryError: it cannot be used at all.
+            RegistryError: the file cannot be used at all.
         """
         loaded = isolated.loads(content, path)
         return replace(loaded, registry=reuse(self._written, loaded.registry))
@@ -331,7 +347,7 @@ class Hub:
             log.warning("the registry is rejected, the last good one stays in force:\n%s", outcome)
             return
         owner, old = outcome.registry.owner, self._written
-        if owner != old.owner:  # another Lease, and every slice another one's: not while running
+        if owner != old.owner:  # another owner has another Lease and owns none of our slices, so the hub must restart
             problem = Problem(self.options.registry, 0, 0, "owner", f"changed from {old.owner!r} to {owner!r}", RESTART)
             self._registry_changed(RegistryError((problem,)))
             return
@@ -348,7 +364,7 @@ class Hub:
         log.info("registry: %d clusters, %d services", len(self.registry.clusters) - 1, len(self.registry.targets))
 
     def _follow_views(self) -> None:
-        """Endpoint views, once a registry asks for them; before that they are not even imported."""
+        """Build endpoint views for the registry in force; they are imported only when a registry asks for them."""
         if self.views is None and self.registry.views is not None:
             from hub.views.service import EndpointViews
 
@@ -358,10 +374,10 @@ class Hub:
             self.views.update(self.registry.views)
 
     async def _connection(self, cluster: str) -> Client:
-        """A usable client of a cluster.
+        """A connected client of a cluster.
 
         Raises:
-            HubError: it is not contacted now.
+            HubError: the cluster cannot be contacted.
         """
         if cluster == LOCAL:
             return self.client
@@ -371,7 +387,7 @@ class Hub:
         return await unit.connection()
 
     def _use(self, registry: Registry) -> None:
-        """Another registry is in force: what the file says, with the copies that Services ask for."""
+        """Put a registry into force: the file's, with the copies that Services ask for."""
         old, self.registry = self.registry, registry
         if registry is old:
             return
@@ -383,7 +399,7 @@ class Hub:
         self.adopting.follow(self.registry)
         self.identities.keep(self.registry.clusters.keys() | self.registry.broken_clusters.keys())
         self.leading.use(registry)
-        self._forget(self.leading.strangers(self.everything()))
+        self._forget(self.leading.written_elsewhere(self.everything()))
         self.fleet.update(self.leading.part(), self.own_networks.networks)
         self._follow_views()
         noted = {key for key, _ in old.notes.items() ^ registry.notes.items()}
@@ -393,7 +409,7 @@ class Hub:
     # --- running -----------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Follow, decide and write until ``stop`` is set; then finish the writes in flight."""
+        """Follow the clusters, decide and write until ``stop`` is set; then let the writes in flight end."""
         self.fleet.update(self.leading.part(), self.own_networks.networks)
         self._follow_views()
         asyncio.get_running_loop().set_exception_handler(unhandled)
@@ -415,7 +431,7 @@ class Hub:
                 spawn(group, "what makes Events", self.events.run, self.clock),
             ]
             if self.options.content is None:
-                # A file that was rejected is looked at once more: it says why, and may have been mended meanwhile.
+                # A file that was rejected at start is read again: it may have been fixed, else the reason is logged.
                 seen = self.registry.digest if self.rejected is None else ""
                 watcher = RegistryWatcher(
                     self.options.registry, self.clock, self._registry_changed, seen, self._load_registry
@@ -433,7 +449,8 @@ class Hub:
                     while self.queue.working:  # noqa: ASYNC110 - a state, not an event
                         await asyncio.sleep(0.01)
             if self.queue.working:
-                # Cut off, a write may arrive all the same: nobody else may write before then.
+                # A write that is cut off may still reach the API server. Other replicas must not write before then, so
+                # they have to wait until our Leases expire.
                 self.leading.shards.keep()
             for task in (leading, *workers, *tasks):
                 task.cancel()
@@ -447,6 +464,7 @@ class Hub:
         await self.host.close()
 
     async def _heartbeat(self) -> None:
+        """Once a second, do what is due regularly: probes, the journal, and the note of a withheld removal."""
         while True:
             self.health.beat = self.clock.now()
             self.health.local_synced = self.local.synced
@@ -457,6 +475,7 @@ class Hub:
             await self.clock.sleep(1.0)
 
     async def _lead(self) -> None:
+        """Take part in the election, or write without one, once everything is known that the first write needs."""
         await self.local.wait_synced()
         self.fleet.reconsider()
         with suppress(TimeoutError):
@@ -470,36 +489,36 @@ class Hub:
         await self.leading.shards.run()
 
     async def restore(self) -> None:
-        """Go on withholding what the process before this one withheld."""
+        """Withhold a removal that the previous process withheld; it is noted in the hub cluster."""
         if await accepted.withheld(self.client, self.options.namespace, self.registry.owner):
             self.reconciler.reread(withheld=True)
 
     def _rights_changed(self) -> None:
-        """Other targets are written here than before."""
+        """Adapt to the shards that this process holds now: this process writes other targets than before."""
         before, self._held = self._held, self.leading.held
         gained = self._held - before
         if self.views is not None:
             self.views.lead(leading=self.leads and not self.options.dry_run)
         if self.leading.count > 1 and not self.health.stopping:
             self.fleet.update(self.leading.part(), self.own_networks.networks)
-        if before - self._held:  # what another replica writes is known better there
-            self._forget(self.leading.strangers(self.everything()))
+        if before - self._held:  # another replica writes these targets and remembers their state
+            self._forget(self.leading.written_elsewhere(self.everything()))
         if not self._held:
             self.board.clear()
             self.reconciler.latency.clear()
             self.recorder.clear()
         if gained:
-            if self.leading.count == 1 and not self.elector.continued:  # what is known is of long ago
+            if self.leading.count == 1 and not self.elector.continued:  # our memory is older than the other's writes
                 self._forget((*self.everything(), *self.reconciler.known()))
             self.keeper.led()
             self.reconciler.reread(withheld=self.leading.shards.inherit())
             self.identities.reread()
             self.fleet.reconsider()
-        some = gained and self.leading.count > 1
-        self._wake(key for key in self.everything() if not some or self.leading.shard(key) in gained)
+        only_gained = gained and self.leading.count > 1
+        self._wake(key for key in self.everything() if not only_gained or self.leading.shard(key) in gained)
 
     def _forget(self, keys: Iterable[TargetKey]) -> None:
-        """Begin anew with targets that another replica writes, or has written."""
+        """Forget the state of targets that another replica writes, or wrote until now."""
         for key in keys:
             self.reconciler.forget(key)
             self.recorder.standing(key, ())
@@ -513,7 +532,7 @@ class Hub:
 
 
 def _identity() -> str:
-    """Different for every process ever started."""
+    """The identity of this process in the election; unique, also among earlier processes."""
     return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
 
 
@@ -524,16 +543,16 @@ async def assemble(
     check: isolated.Check | None = None,
     start_loop: StartLoop = LoopThread,
 ) -> AsyncIterator[Hub]:
-    """A hub, ready to run; closes what it opened.
+    """Load the registry, connect to the hub cluster and build a hub; close the connections afterwards.
 
     Args:
-        options: what the command line decides.
-        clock: where time comes from; the system's by default.
-        check: of the registry, where one is under way already.
+        options: the options of the command line.
+        clock: where time comes from; the system's clock by default.
+        check: a check of the registry that is under way; by default it is started here.
         start_loop: starts the event loop of a provider type; in a thread of its own by default.
 
     Raises:
-        RegistryError: the registry cannot be used at all.
+        RegistryError: the registry cannot be used at all, and no accepted one can be used instead.
         KubeconfigError: there is no access to the hub cluster.
     """
     clock = clock or SystemClock()
@@ -549,7 +568,7 @@ async def assemble(
     try:
         access = await asyncio.to_thread(load_hub_access, options.kubeconfig)
     except HubError:
-        if rejected is not None:  # that is what somebody has to mend
+        if rejected is not None:  # report the rejected registry: it must be fixed anyway
             raise rejected from None
         raise
     pool = LookupPool()
@@ -559,7 +578,7 @@ async def assemble(
             if loaded is None:
                 loaded, at = await stand_in(client, options.namespace, options.registry, options.owner)
             if loaded is None:
-                assert rejected is not None  # noqa: S101 - why there is nothing loaded
+                assert rejected is not None  # noqa: S101 - else the registry would be loaded
                 raise rejected
             for problem in loaded.problems:
                 log.warning("registry: %s", problem)

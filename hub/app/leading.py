@@ -1,8 +1,9 @@
-"""What this process may write and what else is its business: everything, nothing, or some shards.
+"""Says what this process may write, and which other work is its task: everything, nothing, or that of some shards.
 
-What only one replica may do for the whole hub (keep the registry, speak for it in Events, call consumers of endpoint
-views) is the business of who holds shard 0. What is done for a cluster is that of the shard which speaks for it; what
-is done for a target is that of the target's shard.
+A replica writes the targets of the shards that it holds. For a cluster (renew its token, write Events about it) the
+replica acts that holds the cluster's shard. The work that only one replica may do for the whole hub (keep the accepted
+registry, write Events about the hub, call consumers of endpoint views) is done by the replica that holds shard 0. A hub
+without shards has shard 0 only.
 """
 
 from __future__ import annotations
@@ -20,22 +21,25 @@ from hub.registry.spec import Registry
 from hub.runtime.clock import Clock
 
 ALL: Final = frozenset((0,))
-"""The shards of a hub that takes part in no election."""
+"""The shards of a process that takes part in no election."""
 
 
 class Leading:
-    """The rights of this process.
+    """What this process may write and do.
 
     Args:
-        store: of the Lease of a shard.
-        identity: who we are, different for every process ever started.
-        registry: the one in force.
-        under_way: targets whose pass is under way.
-        on_change: called when other targets are written here than before.
-        elects: take part in the election; else everything is ours from :meth:`begin` on.
-        count: of shards.
-        timing: of the election.
-        withheld: hash of the removal that is withheld here, for the others; "" = none is.
+        store: returns the store of the Lease of a shard.
+        identity: identity of this process; unique, also among earlier processes.
+        registry: the registry in force.
+        under_way: returns the targets whose pass is under way.
+        on_change: called when this process may write other targets than before.
+        elects: whether to take part in the election; if not, this process may write everything after :meth:`begin`.
+        count: number of shards.
+        timing: times of the election.
+        withheld: returns the hash of the removal that is withheld here, "" if there is none; other replicas read it.
+
+    Attributes:
+        held: the shards whose targets this process writes.
     """
 
     def __init__(
@@ -60,9 +64,9 @@ class Leading:
         self.withheld = withheld
         self._free = Free()
         self._moving: set[TargetKey] = set()
-        """Targets that another registry brought to our shards: another replica may write them yet."""
+        """Targets that a new registry moved to another shard. Until all replicas have the new registry, the holder of
+        the old shard may still write them."""
         self.held: frozenset[int] = frozenset()
-        """The shards whose targets are written here."""
         self._ended = False
 
         mark = self._assignment.mark
@@ -70,12 +74,12 @@ class Leading:
 
     @property
     def elector(self) -> Elector:
-        """Of the first shard."""
+        """The elector of the first shard."""
         return self.shards.electors[0]
 
     @property
     def problem(self) -> str:
-        """What is wrong with the election; "" = nothing."""
+        """What is wrong with the election; "" if nothing is."""
         if not self.elects:
             return ""
         return self.shards.problem
@@ -84,22 +88,22 @@ class Leading:
 
     @property
     def writing(self) -> bool:
-        """Whether this process writes any targets."""
+        """Whether this process writes any targets now."""
         return bool(self.held)
 
     @property
     def first(self) -> bool:
-        """Whether what is done once for the whole hub is this process's business."""
+        """Whether this process holds shard 0, and so does the work that only one replica may do."""
         return 0 in self.held
 
     def writes(self, key: TargetKey) -> bool:
-        """Whether this process writes a target."""
+        """Whether this process writes a target now."""
         if self.count == 1:
             return bool(self.held)
         return self._assignment.of(key) in self.held and key not in self._moving
 
-    def minds(self, cluster: str) -> bool:
-        """Whether this process speaks for a cluster."""
+    def acts_for(self, cluster: str) -> bool:
+        """Whether this process acts for a cluster: renews its token, and writes Events about it."""
         return bool(self.held) and (self.count == 1 or self._assignment.minder(cluster) in self.held)
 
     def shard(self, key: TargetKey) -> int:
@@ -107,11 +111,11 @@ class Leading:
         return self._assignment.of(key)
 
     def holder_of(self, key: TargetKey) -> str:
-        """Identity of who writes a target, as far as known; "" = nobody."""
+        """Identity of the replica that holds a target's shard, as far as known; "" = none."""
         return self.shards.electors[self._assignment.of(key)].holder
 
     def check(self, target: TargetKey) -> float:
-        """The fence of every write, see :meth:`hub.election.elector.Elector.check`.
+        """Seconds that a write of a target may take if it starts now, see :meth:`hub.election.elector.Elector.check`.
 
         Raises:
             NotLeader: this process may not write the target now.
@@ -125,18 +129,21 @@ class Leading:
     # --- which registry ------------------------------------------------------------------------------
 
     def use(self, registry: Registry) -> None:
-        """Another registry is in force: what is not ours any more is not written from here on."""
+        """Divide this registry from now on. Targets that it moves to another shard are not written until all agree."""
         before, self._assignment = self._assignment, Assignment(registry, self.count)
         if self.count > 1:
             self._moving |= self._assignment.moved(before)
             self.shards.use(self._assignment.mark)
 
     def part(self) -> Registry:
-        """What of the registry is to be followed here: in a hub without shards all of it, by every replica."""
+        """The part of the registry that this process must follow; without shards every replica follows all of it."""
         return self._assignment.registry if self.count == 1 else self._assignment.part(self.held)
 
-    def strangers(self, keys: Iterable[TargetKey]) -> list[TargetKey]:
-        """Those of these targets that another replica writes, or may: without shards none is, until one has written."""
+    def written_elsewhere(self, keys: Iterable[TargetKey]) -> list[TargetKey]:
+        """Return those of these targets that another replica writes or may write.
+
+        Empty without shards: a standby keeps the state of all targets until it takes over.
+        """
         return [key for key in keys if not self.writes(key)] if self.count > 1 else []
 
     # --- the election's side -------------------------------------------------------------------------
@@ -151,7 +158,8 @@ class Leading:
 
     def busy(self, shard: int) -> bool:
         """See :class:`hub.election.shards.Holder`."""
-        # What a registry moved while it was being written is in another shard by now: it holds up all of them.
+        # A target that a new registry moved while it was being written counts for its old shard, which is not known any
+        # more: so it counts for all shards.
         return self.leaving() or any(self._assignment.of(key) == shard for key in self._under_way())
 
     def leaving(self) -> bool:
@@ -159,11 +167,11 @@ class Leading:
         return any(not self.writes(key) for key in self._under_way())
 
     def begin(self) -> None:
-        """Without an election: everything is ours from now on."""
+        """Write everything from now on; only without an election."""
         self.held = ALL
         self._on_change()
 
     def end(self) -> None:
-        """This process is ending: nothing is begun any more."""
+        """Write nothing more, because this process is ending."""
         self._ended = True
         self.held = frozenset()

@@ -1,4 +1,4 @@
-"""A hub that looks once: for commands that show or write what is to be said now, and end."""
+"""Runs a hub once: for commands that read everything, print or write the result, and exit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hub.errors import ApiError, HubError
 
 @asynccontextmanager
 async def observing(hub: Hub) -> AsyncIterator[None]:
-    """Follow everything until the first statements are in (or ``settle`` is over); decide nothing.
+    """Follow everything; wait until all sources have answered or failed, at most ``settle`` seconds. Decides nothing.
 
     Raises:
         HubError: the hub cluster cannot be read.
@@ -43,6 +43,11 @@ async def observing(hub: Hub) -> AsyncIterator[None]:
 
 
 async def _local_or_error(hub: Hub) -> None:
+    """Wait until the hub cluster has been read.
+
+    Raises:
+        HubError: it cannot be read, or not within ``settle`` seconds.
+    """
     with suppress(TimeoutError):
         async with asyncio.timeout(hub.options.settle):
             while not hub.local.synced and not hub.local.heard:  # noqa: ASYNC110 - states
@@ -52,15 +57,20 @@ async def _local_or_error(hub: Hub) -> None:
 
 
 async def once(hub: Hub) -> list[Decision]:
-    """One pass over every target; unknown sources stay untouched, checks are made beforehand."""
+    """Make one pass over every target, after health checks; slices of unknown sources are not changed.
+
+    Returns:
+        The last decision about each target.
+    """
     checks = [source.health for target in hub.registry.targets.values() for source in target.sources]
-    if any(each.mode != "off" for each in checks):
+    if any(check.mode != "off" for check in checks):
         await hub.board.judge(lambda: [hub.reconciler.decide(key) for key in hub.everything()], hub.options.settle)
     results = []
     for key in hub.everything():
         if not hub.options.dry_run:
-            with suppress(ApiError):  # what the API server said is the target's problem, see Reconciler
-                for _ in range(5):  # a conflict is read again and planned anew at once
+            with suppress(ApiError):  # Reconciler.problem() has it
+                # A pass asks for another one at once (RECHECK), for example after a conflict; five are enough for that.
+                for _ in range(5):
                     if (await hub.reconciler.reconcile(key) or 1.0) > 0.5:
                         break
         result = hub.reconciler.last(key) if not hub.options.dry_run else hub.reconciler.decide(key)

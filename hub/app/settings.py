@@ -1,4 +1,4 @@
-"""What a hub is told from outside, and what its probe endpoints look at."""
+"""The options of a hub, and the state that its probe endpoints report."""
 
 from __future__ import annotations
 
@@ -11,27 +11,33 @@ from hub.model import TargetKey
 from hub.observe.local.approvals import DEFAULT_OWNER
 
 SETTLE_SECONDS = 30.0
-"""How long one-shot commands wait for remote clusters and providers."""
+"""Maximum seconds that one-shot commands wait for remote clusters and providers."""
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What the command line decides.
+    """The options of the command line.
 
     Attributes:
         registry: path of clusters.yaml, as the user gave it.
-        kubeconfig: of the hub cluster; None = in-cluster, then KUBECONFIG.
-        namespace: of the Lease (``--lease-namespace``).
-        secrets_namespace: where kubeconfig Secrets are read.
-        credentials_dir: folder of credential files; None = the registry's.
-        timing: of the election.
-        lease: name of the Lease; None = by the owner.
-        content: the registry itself, where it is in no file; ``registry`` only names it then, and its folder.
-        take_over: targets whose slices become ours although another hub of our owner wrote them.
+        kubeconfig: kubeconfig of the hub cluster; None = in-cluster, then KUBECONFIG, then ~/.kube/config.
+        dry_run: write nothing; log what would be written.
+        leader_elect: write only while holding the Lease.
+        namespace: the hub's own namespace, which holds its Lease (``--lease-namespace``).
+        secrets_namespace: namespace of the kubeconfig Secrets; None = ``namespace``.
+        removal_grace: seconds before slices are deleted that the registry no longer asks for.
+        allow_exec: programs that kubeconfigs and inventories may run.
+        allow_api_hosts: hosts that providers may contact in addition to their default.
+        credentials_dir: folder of credential files; None = the registry's folder.
+        settle: maximum seconds that one-shot commands wait for remote clusters and providers.
+        timing: times of the election.
+        lease: name of the Lease; None = the name that follows from the owner.
+        content: the registry's text if it is not in a file; then ``registry`` is a made-up name in its folder.
+        take_over: targets whose slices this hub owns although another hub of the same owner wrote them.
         events: write Kubernetes Events.
-        fall_back: start with the last accepted registry where the file is rejected.
-        owner: whose that is, where the file does not say its owner.
-        shards: Leases that the targets are divided over.
-        target_namespaces: the only ones whose Services and slices are read and written; empty = all.
+        fall_back: if the file is rejected at start, use the last accepted registry.
+        owner: owner of that registry, if the rejected file does not name one.
+        target_namespaces: the only namespaces whose Services and slices are read and written; empty = all.
+        shards: number of Leases that the targets are divided over.
     """
 
     registry: str
@@ -56,13 +62,20 @@ class Options(msgspec.Struct, frozen=True):
     shards: int = 1
 
     def kubeconfig_folders(self) -> tuple[Path, ...]:
-        """Where kubeconfigs given by path must be, and the files that they name."""
-        folder = Path(self.registry).absolute().parent  # symlinks stay: those of a ConfigMap flip while the hub runs
+        """Folders in which kubeconfigs that are given by path must be, and the files that they name."""
+        # Not resolved: the symlinks of a mounted ConfigMap change while the hub runs.
+        folder = Path(self.registry).absolute().parent
         return (folder, Path(self.credentials_dir)) if self.credentials_dir else (folder,)
 
 
 class Health(msgspec.Struct):
-    """What the probe endpoints look at. Never a remote cluster."""
+    """The state that the probe endpoints report. It never depends on a remote cluster.
+
+    Attributes:
+        beat: monotonic time of the last heartbeat; the event loop is blocked if it is old.
+        local_synced: whether the hub cluster has been read.
+        stopping: whether the hub is shutting down.
+    """
 
     beat: float = 0.0
     local_synced: bool = False
@@ -70,5 +83,5 @@ class Health(msgspec.Struct):
 
 
 def lease_name(owner: str) -> str:
-    """The Lease of an owner."""
+    """The name of an owner's Lease."""
     return f"endpointslice-hub-{owner}"

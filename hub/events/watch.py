@@ -39,11 +39,11 @@ STATES: Final[Mapping[State, Reason]] = {
 
 
 class Rights(Protocol):
-    """Whether this process reports the findings of the hub itself (``first``) and of a cluster (``minds``)."""
+    """Whether this process reports the findings of the hub itself (``first``) and of a cluster (``acts_for``)."""
 
     @property
     def first(self) -> bool: ...  # noqa: D102
-    def minds(self, cluster: str) -> bool: ...  # noqa: D102
+    def acts_for(self, cluster: str) -> bool: ...  # noqa: D102
 
 
 class Watched(Protocol):
@@ -150,7 +150,7 @@ class EventWatch:
         clusters = self._hub.fleet.clusters
         self._troubled &= clusters.keys()
         for name, cluster in clusters.items():
-            if not self._hub.leading.minds(name):
+            if not self._hub.leading.acts_for(name):
                 continue
             status = cluster.status
             reason = STATES.get(status.state)
@@ -167,14 +167,14 @@ class EventWatch:
             remote = fleet.clusters.get(key.cluster)
             if remote is not None and remote.status.state is not State.READY:
                 continue  # the cluster's own Event says so already
-            if (problem := source.problem) and self._hub.leading.minds(key.cluster):
+            if (problem := source.problem) and self._hub.leading.acts_for(key.cluster):
                 text = f"{key.cluster}: provider {key.provider.name}: {problem}"
                 yield Held(reasons.PROVIDER, self._itself, f"{key.cluster} {key.provider.name}", text)
 
     def _credentials(self) -> Iterable[Held]:
         clients = {name: cluster.client for name, cluster in self._hub.fleet.clusters.items()}
         for name, client in (*clients.items(), (LOCAL, self._hub.client)):
-            if not (self._hub.leading.first if name == LOCAL else self._hub.leading.minds(name)):
+            if not (self._hub.leading.first if name == LOCAL else self._hub.leading.acts_for(name)):
                 continue
             access = client.access if client is not None else None
             problem = self._hub.renewal.problems.get(name, "")
