@@ -1,8 +1,8 @@
-"""The credentials of one cluster while the hub runs: rotated files, exec plugins, expiry.
+"""Keeps the credentials of one cluster current: rotated files, exec plugins, expiry.
 
-A credential that cannot be renewed stays in use until it expires; then requests fail, and none is sent anonymously.
-Deadlines use the monotonic clock, so a jump of the wall clock neither expires nor revives a credential. No message
-contains a credential, or output of a plugin that was not redacted.
+A credential that cannot be renewed stays in use until it expires. After that, requests fail; none is sent anonymously.
+Deadlines use the monotonic clock, so a jump of the wall clock neither expires nor revives a credential. Messages never
+contain a credential, and quote the output of plugins only after it was redacted.
 """
 
 from __future__ import annotations
@@ -39,31 +39,35 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CHECK_INTERVAL: Final = 5.0
-"""Seconds between checks of files that are rotated: one stat for each."""
+"""Seconds between two checks of rotated files; a check takes one ``stat`` per file."""
 
 FILE_LIMIT: Final = 1 << 20
+"""The largest file that is read, in bytes: far more than any token or CA bundle needs."""
 
 READ_TIMEOUT: Final = 5.0
-"""Seconds for one file: longer, and the mount it lies on does not answer."""
+"""Seconds for reading one file; a mount that takes longer counts as hung."""
 
 EXEC_TIMEOUT: Final = 15.0
+"""Seconds for one run of a plugin."""
 EXEC_STDOUT: Final = 64 << 10
+"""The largest output of a plugin, in bytes."""
 EXEC_STDERR: Final = 64 << 10
-"""Plugins warn at length; 256 characters of it are kept."""
+"""The largest stderr of a plugin, in bytes. Some plugins print long warnings; 256 characters of them are shown."""
 
 RENEW_BEFORE: Final = 300.0
-"""A plugin's credential is renewed this long before its end, or at half its life where that is later."""
+"""Seconds before its expiry at which a plugin's credential is renewed, or at half its life if that is later."""
 
 SOON: Final = 14 * 86_400.0
+"""A credential with at most this many seconds left may be reported as expiring soon (see :func:`ends_soon`)."""
 SOON_SHARE: Final = 0.2
-"""Seconds, and share of its life, that a credential has left when it is reported as expiring soon."""
+"""A credential with at most this share of its life left may be reported as expiring soon."""
 
 RELOAD_INTERVAL: Final = 10.0
-"""A server that answers 401 to everything makes a plugin run this often at most, seconds."""
+"""Seconds between two runs of a plugin because of a 401, at least: a server may answer 401 to every request."""
 
 
 class _Material(msgspec.Struct, frozen=True):
-    """What a source returned: the secret parts of a connection, and when they expire (Unix time)."""
+    """The content of a source: the credentials and CA of a connection, and when they expire (Unix time)."""
 
     token: Secret | None = None
     certificate: bytes | None = None
@@ -74,20 +78,21 @@ class _Material(msgspec.Struct, frozen=True):
     """When the part that expires first became valid."""
 
     def same_tls(self, other: _Material) -> bool:
+        """Whether both lead to the same TLS context."""
         return (self.ca, self.certificate, self.key) == (other.ca, other.certificate, other.key)
 
 
 class _Source(Protocol):
     async def read(self, *, force: bool) -> tuple[_Material, float]:
-        """The material now and the seconds until the next look; ``force`` after a 401."""
+        """Read the source; returns the material and the seconds until the next check. ``force`` is set after a 401."""
         ...
 
 
 class Credentials:
-    """The credentials that the client of one cluster presents, kept current.
+    """The current credentials of one cluster, for its client.
 
-    Call :meth:`headers` before every request; when :attr:`generation` has changed since the session was
-    built, rebuild it with :meth:`ssl_context`.
+    The client calls :meth:`headers` before every request. When :attr:`generation` has changed since a connection was
+    opened, the client replaces the connection by a new one with :meth:`ssl_context`.
     """
 
     def __init__(self, access: ClusterAccess, clock: Clock) -> None:
@@ -125,11 +130,11 @@ class Credentials:
 
     @property
     def generation(self) -> int:
-        """Grows whenever :meth:`ssl_context` gives another context than before."""
+        """A number that grows whenever :meth:`ssl_context` is replaced."""
         return self._generation
 
     async def headers(self) -> Mapping[str, str]:
-        """The Authorization header, or nothing where a client certificate is the whole credential.
+        """The Authorization header, or no header if a client certificate is the whole credential.
 
         Raises:
             CredentialError: there is no usable credential.
@@ -139,7 +144,7 @@ class Credentials:
         if not self._usable():
             await self._renew()
         elif self._under_way or self._lock.locked():
-            return self._headers  # another task renews; the present ones are still valid
+            return self._headers  # another task renews the credentials; the current ones are still valid
         else:
             await self._to_its_end(self._renew())
         if not self._usable():
@@ -147,9 +152,10 @@ class Credentials:
         return self._headers
 
     async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await ``work`` in a task of its own, which goes on if the caller is cancelled.
+        """Await ``work`` in a task of its own, which continues if the caller is cancelled.
 
-        Calls for the Lease have 3 s: without this, a slower program would be started and killed for each of them.
+        Calls for the Lease have a timeout of 3 s. Without the task, each of them would start a slower plugin and kill
+        it again.
         """
         task = asyncio.create_task(work, name=f"credentials of {self.access.origin}")
         self._under_way.add(task)
@@ -157,7 +163,7 @@ class Credentials:
         try:
             return await asyncio.shield(task)
         finally:
-            del task  # it keeps the error that may be on its way, whose traceback leads to this frame
+            del task  # breaks the cycle of an error's traceback -> this frame -> task -> error
 
     async def _renew(self) -> None:
         async with self._lock:
@@ -165,21 +171,21 @@ class Credentials:
                 await self._refresh(force=False)
 
     def ssl_context(self) -> ssl.SSLContext:
-        """The TLS context of the current generation; :meth:`headers` must have succeeded before.
+        """The TLS context of the current generation; available after :meth:`headers` has succeeded once.
 
         Raises:
-            CredentialError: it has not.
+            CredentialError: no credential has been read yet.
         """
         if self._context is None:
             raise CredentialError(self._problem or f"{self.access.origin}: no credential has been read yet")
         return self._context
 
     async def reload(self, used: Mapping[str, str] | None = None) -> bool:
-        """After a 401: read everything again. True = a retry may succeed.
+        """Read the source again after a 401. True = a retry may succeed, since the credentials have changed.
 
         Args:
-            used: the headers that were refused, where the caller has them: if they are no longer the
-                current ones, another call has reloaded already and nothing is read.
+            used: the headers that were refused, if the caller has them. If they are no longer the current ones, another
+                call has already reloaded the credentials and nothing is read.
 
         Raises:
             CredentialError: the credential has expired by its own date, which explains the 401.
@@ -200,11 +206,11 @@ class Credentials:
             return False
 
     def expires_at(self) -> float | None:
-        """When the current credential expires (Unix time) by its own claims; None = unknown."""
+        """When the current credential expires according to its own content (Unix time); None = unknown."""
         return self._material.expires if self._material is not None else None
 
     def expiring(self) -> float | None:
-        """When the credential in use expires (Unix time), if that is soon and nothing renews it; else None."""
+        """When the current credential expires (Unix time), if that is soon and no plugin renews it; else None."""
         material = self._material
         if material is None or material.expires is None:
             return None
@@ -213,11 +219,14 @@ class Credentials:
         return material.expires if ends_soon(material.begins, material.expires, self._clock.wall()) else None
 
     def _usable(self) -> bool:
-        """Its own expiry counts only while it cannot be renewed; otherwise the server decides."""
+        """Whether there is a credential to send.
+
+        An expired one counts as unusable only if its renewal failed. Otherwise the server decides.
+        """
         return self._material is not None and (not self._problem or self._clock.now() < self._ends_at)
 
     async def _refresh(self, *, force: bool) -> None:
-        """Read the source; after a failure, which is kept in ``_problem``, the present credential stays in use."""
+        """Read the source. After a failure, the message is in ``_problem`` and the current credential stays in use."""
         try:
             material, good_for = await self._source.read(force=force)
             if self._material is None or not material.same_tls(self._material):
@@ -244,7 +253,7 @@ class Credentials:
 
 
 class _File:
-    """A file whose content is rotated: it is read again when its status has changed."""
+    """A file that may be rotated: it is read again when its status has changed."""
 
     def __init__(self, access: ClusterAccess, path: Path, what: str) -> None:
         self._path = path
@@ -255,10 +264,10 @@ class _File:
         self._reader = Reader(READ_TIMEOUT)
 
     async def read(self, *, force: bool) -> bytes:
-        """The content now.
+        """The current content. ``force`` reads the file even if its status has not changed.
 
         Raises:
-            CredentialError: it is missing, unreadable, empty or too large, or its mount does not answer.
+            CredentialError: the file is missing, unreadable, empty or too large, or its mount does not answer.
         """
         try:
             return await self._reader.call(self._read, force)
@@ -267,9 +276,9 @@ class _File:
 
     def _read(self, force: bool) -> bytes:
         try:
-            # Symlinks are followed every time: a mounted Secret is rotated by moving one.
+            # Symlinks are resolved every time, since a mounted Secret is rotated by replacing one.
             real = self._confined.real() if self._confined is not None else os.path.realpath(self._path)
-            seen = signature(os.stat(real))  # noqa: PTH116 - a string already
+            seen = signature(os.stat(real))  # noqa: PTH116 - realpath returns a string
             if force or seen != self._seen:
                 self._data = read_regular(real, FILE_LIMIT, follow=False).data
                 self._seen = seen
@@ -284,7 +293,7 @@ class _File:
 
 
 class _Files:
-    """Tokens and certificates, each written in the kubeconfig or in a file."""
+    """A source of tokens and certificates, each in the kubeconfig itself or in a file."""
 
     def __init__(
         self, access: ClusterAccess, auth: Token | TokenFile | ClientCertificate, ca: bytes | _File | None
@@ -335,7 +344,7 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
 
 
 class _Plugin:
-    """A client-go credential plugin; its answer is cached until shortly before its end."""
+    """A source that runs a client-go credential plugin; its credential is cached until shortly before it expires."""
 
     def __init__(self, access: ClusterAccess, plugin: Exec, ca: bytes | _File | None, clock: Clock) -> None:
         self._access = access
@@ -359,8 +368,9 @@ class _Plugin:
         return replace(self._material, ca=ca), min(interval, self._renew_at - self._clock.now())
 
     def _renewal(self, expires: float | None) -> float:
+        """When to run the plugin again, on the monotonic clock."""
         if expires is None:
-            return float("inf")  # until the server answers 401, as client-go does
+            return float("inf")  # the credential is kept until the server answers 401, as in client-go
         left = expires - self._clock.wall()
         return self._clock.now() + max(left - RENEW_BEFORE, left / 2)
 
@@ -428,7 +438,7 @@ class _Plugin:
         return moment.timestamp()
 
     def _info(self, ca: bytes | None) -> str:
-        """KUBERNETES_EXEC_INFO, the plugin's only input."""
+        """The value of KUBERNETES_EXEC_INFO, the plugin's only input from the hub."""
         spec: dict[str, object] = {"interactive": False}
         if self._plugin.provide_cluster_info:
             cluster: dict[str, object] = {"server": self._access.server}
@@ -443,10 +453,11 @@ class _Plugin:
 
 
 def ends_soon(begins: float | None, ends: float, wall: float) -> bool:
-    """Whether it is time to renew: 14 days are left or less, and no more than a fifth of the whole life.
+    """Whether a credential expires soon: it has at most 14 days left, and at most a fifth of its whole life.
 
-    A certificate of a year is reported two weeks before its end, and one of a month six days before. A token of an
-    hour, which a kubelet exchanges at 80 % of its life, is not reported before that.
+    A certificate for one year is reported two weeks before its end, and one for a month six days before. A token for
+    one hour is not reported before 80 % of its life, at which a kubelet replaces it. Times are Unix times; if
+    ``begins`` is None, only the 14 days count.
     """
     left = ends - wall
     if begins is not None and left > SOON_SHARE * (ends - begins):
@@ -463,5 +474,5 @@ async def _content(source: bytes | _File | None, *, force: bool) -> bytes | None
 
 
 def _earliest(*lives: Life | None) -> tuple[float | None, float | None]:
-    """The life that ends first; (None, None) if none has a known end."""
+    """The begin and end of the life that ends first; (None, None) if no end is known."""
     return min((life for life in lives if life is not None), key=lambda life: life[1], default=(None, None))

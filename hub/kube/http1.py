@@ -1,9 +1,10 @@
-"""HTTP/1.1 to one API server: one connection class that is small and strict.
+"""A small and strict HTTP/1.1 connection to one API server.
 
-The hub's hot path is a PUT and a watch line, and a general client takes several times as long for both (figures:
-docs/adr/0002). Supported is what kube-apiserver uses: requests with a known body; answers with Content-Length, chunked,
-or until the connection ends. There is no proxy, redirect, cookie, compression, pipelining or upgrade. Everything a peer
-sends has a limit. Anything unexpected ends the connection with :class:`ProtocolError`.
+The hub's hot paths are a PUT and a watch line, and a general HTTP client takes several times as long for both (figures:
+docs/adr/0002). Only the features that kube-apiserver uses are supported: requests with a known body, and answers that
+have a Content-Length, are chunked, or last until the connection ends. There are no proxies, redirects, cookies,
+compression, pipelining or upgrades. All input from the peer has a limit. Anything unexpected ends the connection with
+:class:`ProtocolError`.
 """
 
 from __future__ import annotations
@@ -14,34 +15,39 @@ from collections import deque
 from collections.abc import Callable
 
 ERROR_LIMIT = 64 << 10
-"""Bytes that are read of the body of an unsuccessful answer."""
+"""The number of bytes that are read of the body of an unsuccessful answer."""
 HEAD_LIMIT = 64 << 10
-"""Bytes of status line and headers."""
+"""The largest status line and headers together, in bytes."""
 CHUNK_LINE_LIMIT = 1 << 10
-"""Bytes of a chunk's size line (extensions included)."""
+"""The longest size line of a chunk, in bytes, including chunk extensions."""
 PAUSE_ABOVE = 1 << 20
-"""Bytes of unread watch lines at which reading pauses until half of them are consumed."""
+"""Bytes of waiting watch lines above which reading pauses until half of them are consumed."""
 AT_ONCE = 64
-"""Lines of one read that are handed over at once; more of them wait, so that other work on the loop gets its turn."""
+"""The number of lines that are handed over in one round of the event loop; if more arrive together, all of them are
+queued, so that other work gets its turn."""
 LINE_COST = 64
-"""Bytes of memory per waiting line in addition to its content, so that the limit holds for many tiny lines too."""
+"""Bytes of memory of a waiting line in addition to its content, so that PAUSE_ABOVE also holds for many tiny lines."""
 MAX_INFORMATIONAL = 5
-"""Answers 1xx before the final one; the same limit as in Go's client."""
+"""The largest number of 1xx answers before the final one, as in Go's client."""
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9]\d\d)(?: ([^\r\n]*))?")
 _HEX = re.compile(rb"[0-9a-fA-F]{1,15}")
 
 
 class ProtocolError(Exception):
-    """The peer sent something that is not HTTP as accepted here, or more than a limit allows."""
+    """The peer sent HTTP that is malformed or not supported, or exceeded a limit."""
 
 
 class _Enough(Exception):
-    """Enough of an error's body has arrived; the rest is not read."""
+    """The first ERROR_LIMIT bytes of an error's body have arrived; the rest is not read."""
 
 
 class Head:
-    """Status and the headers that matter."""
+    """The status of an answer and those of its headers that the connection and its callers use.
+
+    Raises:
+        ProtocolError: the head is malformed, or asks for a feature that is not supported.
+    """
 
     __slots__ = ("chunked", "close", "length", "reason", "retry_after", "status")
 
@@ -76,7 +82,7 @@ class Head:
                 raise ProtocolError("a Transfer-Encoding other than chunked")
             self.chunked = True
         elif name == b"content-encoding" and value.lower() != b"identity":
-            raise ProtocolError("a compressed answer nobody asked for")
+            raise ProtocolError("a compressed answer, which was not requested")
         elif name == b"connection":
             self.close = self.close or b"close" in value.lower()
         elif name == b"retry-after":
@@ -84,12 +90,13 @@ class Head:
 
 
 class Connection(asyncio.Protocol):
-    """One connection, one request at a time.
+    """One connection, which carries one request at a time.
 
     Attributes:
-        usable: may carry another request.
-        served: requests answered so far.
-        idle_since: loop time of the last answer, or since when it is connected.
+        heard_at: loop time at which the last bytes arrived or the last request was sent.
+        usable: whether the connection can carry another request.
+        served: the number of requests answered so far.
+        idle_since: loop time of the end of the last answer, or of the connect if there was no request yet.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -103,13 +110,13 @@ class Connection(asyncio.Protocol):
         self._informational = 0
         self._limit = 0
         self._left = 0
-        """Bytes left of the chunk, or of a body with Content-Length."""
+        """The bytes that are missing of the current chunk, or of a body with Content-Length."""
         self._between = False
-        """Waiting for the line break that ends a chunk."""
+        """Whether the line break that ends a chunk comes next."""
         self._trailer = False
         self._lines: deque[bytes] | None = None
         self._take: Callable[[bytes], None] | None = None
-        """Called with each line as it arrives, while no earlier line waits."""
+        """Called with each line that arrives; None while earlier lines are waiting."""
         self._partial = bytearray()
         self._queued = 0
         self._paused = False
@@ -124,13 +131,13 @@ class Connection(asyncio.Protocol):
     # --- asyncio's side -----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected, TLS included."""
+        """The connection is open, including TLS."""
         self._transport = transport  # type: ignore[assignment]
         self.usable = True
         self.idle_since = self._loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ended by either side."""
+        """The connection was closed by either side, or broke."""
         self.usable = False
         self._transport = None
         error = exc if isinstance(exc, OSError) else _reset()
@@ -141,15 +148,15 @@ class Connection(asyncio.Protocol):
         self._fail(error)
 
     def eof_received(self) -> bool:
-        """The peer sends no more: close, since half-open connections are not used."""
+        """The peer has closed its side: close the transport, since half-open connections are not used."""
         return False
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of an answer."""
+        """Parse the next bytes of an answer."""
         self.heard_at = self._loop.time()
         if self._take is not None and self._one_line(self._take, data):
             return
-        if self._complete:  # there was no request
+        if self._complete:  # bytes without a request
             self.abort()
             return
         try:
@@ -172,7 +179,7 @@ class Connection(asyncio.Protocol):
     # --- parsing ------------------------------------------------------------------------------------
 
     def _parse_head(self) -> bool:
-        """True once the head is complete and a body follows; answers without one are finished at once."""
+        """Parse the head once it is complete; True if a body follows. An answer without a body is finished here."""
         head = self._take_head()
         if head is None:
             return False
@@ -191,7 +198,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _take_head(self) -> Head | None:
-        """Take the final head off the buffer and skip answers 1xx; None while it is not complete."""
+        """Take the head of the final answer from the buffer and skip 1xx answers; None while it is incomplete."""
         while True:
             end = self._buffer.find(b"\r\n\r\n")
             if end > HEAD_LIMIT or (end < 0 and len(self._buffer) > HEAD_LIMIT):
@@ -201,24 +208,24 @@ class Connection(asyncio.Protocol):
             head = Head(bytes(self._buffer[:end]))
             del self._buffer[: end + 4]
             if head.status == 101:
-                raise ProtocolError("an upgrade nobody asked for")
+                raise ProtocolError("a protocol upgrade, which was not requested")
             if head.status >= 200:
                 return head
             self._informational += 1
             if self._informational > MAX_INFORMATIONAL:
-                raise ProtocolError("announcements without an answer")
+                raise ProtocolError("1xx announcements without a final answer")
 
     def _refusal(self) -> bool:
-        """Whether this is an error answer, of whose body only the beginning is read."""
+        """Whether this is an error answer. Only the beginning of its body is read."""
         return self._lines is None and self._head is not None and self._head.status >= 300
 
     def _until_close(self) -> bool:
-        """Whether the answer regularly ends with the connection."""
+        """Whether the end of the connection marks the end of the answer."""
         head = self._head
         return head is not None and not head.chunked and head.length is None
 
     def _plain(self, data: bytes) -> None:
-        """Body bytes without chunks."""
+        """Process bytes of a body that is not chunked."""
         if self._until_close():
             self._body(data)
             return
@@ -230,7 +237,7 @@ class Connection(asyncio.Protocol):
             self._finish()
 
     def _chunks(self, data: bytes) -> None:
-        """Body bytes in chunks; an incomplete line between two chunks waits in the buffer."""
+        """Process bytes of a chunked body; an incomplete line between two chunks stays in the buffer."""
         if self._buffer:
             data = bytes(self._buffer) + data
             self._buffer.clear()
@@ -260,10 +267,10 @@ class Connection(asyncio.Protocol):
                 return
 
     def _one_line(self, take: Callable[[bytes], None], data: bytes) -> bool:
-        """Hand over a line that arrives as exactly one chunk; False if ``data`` is anything else.
+        """Hand over ``data`` if it is exactly one chunk that holds exactly one line; otherwise return False.
 
-        A shortcut for :meth:`_chunks` and :meth:`_split`: single watch events arrive like this, and a hub with many
-        nodes reads these more than anything else.
+        This is a shortcut for :meth:`_chunks` and :meth:`_split`. Single watch events arrive in this form, and a hub
+        with many nodes reads more of them than of anything else.
         """
         between_chunks = not (self._left or self._between or self._trailer or self._buffer or self._partial)
         if self._complete or not between_chunks or self._head is None or not self._head.chunked:
@@ -298,20 +305,20 @@ class Connection(asyncio.Protocol):
         if self._lines is not None:
             self._split(data)
             return
-        self._content += data  # not a list of parts: with tiny chunks that would take fifty times the limit
+        self._content += data  # a list of parts would take fifty times the limit if the chunks are tiny
         if len(self._content) <= self._limit:
             return
         if not self._refusal():
             raise ProtocolError(f"a body above {self._limit} bytes")
-        assert self._head is not None  # noqa: S101 - of a refusal
+        assert self._head is not None  # noqa: S101 - _refusal() has checked it
         del self._content[self._limit :]
         self._head.close = True
         raise _Enough
 
     def _split(self, data: bytes) -> None:
-        """Cut a stream into lines; hand them over, or wake the reader."""
-        assert self._lines is not None  # noqa: S101 - a stream has them
-        if self._complete:  # ended by the callback that took a line
+        """Split a stream into lines and hand them over, or queue them and wake the reader."""
+        assert self._lines is not None  # noqa: S101 - only streams are split
+        if self._complete:  # the callback has ended the stream
             return
         *ended, rest = data.split(b"\n")
         take = self._take if len(ended) <= AT_ONCE else None
@@ -334,7 +341,7 @@ class Connection(asyncio.Protocol):
             self._wake()
 
     def _ended(self, line: bytes) -> bytes:
-        """A complete line; its beginning may have arrived in an earlier packet."""
+        """The whole line that ends here; its beginning may have arrived in an earlier packet."""
         if self._partial:
             self._partial += line
             line = bytes(self._partial)
@@ -344,16 +351,16 @@ class Connection(asyncio.Protocol):
         return line
 
     def _hold_back(self) -> None:
-        """Pause reading while too many bytes wait."""
+        """Pause reading if too many bytes are waiting."""
         if self._queued > PAUSE_ABOVE and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
 
     def _handed(self, take: Callable[[bytes], None], line: bytes) -> bool:
-        """Whether the stream goes on after this line."""
+        """Hand over a line; returns whether the stream continues after it."""
         try:
             take(line)
-        except Exception as error:  # noqa: BLE001 - it ends the stream, and :meth:`follow` raises it
+        except Exception as error:  # noqa: BLE001 - the error ends the stream, and :meth:`follow` raises it
             self._fail(error)
             self.abort()
         return not self._complete
@@ -385,34 +392,34 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def _cause(self) -> Exception:
-        """The error that ended the answer, to be raised at once; later calls get a generic one.
+        """The error that ended the answer, for the caller to raise; later calls return a generic error.
 
-        A raised error refers to this object by the frames of its traceback. If this object kept the error too, the
-        cycle would keep the connection and its TLS state until the garbage collector runs.
+        The traceback of a raised error refers to this object. If this object kept the error too, the cycle would keep
+        the connection and its TLS state in memory until the garbage collector runs.
         """
-        assert self._error is not None  # noqa: S101 - it did
+        assert self._error is not None  # noqa: S101 - the callers have checked it
         error, self._error = self._error, _reset()
         return error
 
     def forget(self) -> None:
-        """Drop the error of a failed answer, since no caller will ask for it."""
+        """Drop the error of a failed answer that no caller will read any more."""
         if self._error is not None:
             self._error = _reset()
 
     def fail_silent(self) -> None:
-        """Fail an answer whose bytes have stopped arriving."""
+        """Fail the current answer with TimeoutError, since no more bytes arrive, and close the connection."""
         self._fail(TimeoutError("silence"))
         self.abort()
 
     def end(self) -> None:
-        """Treat what has arrived as the complete answer, and close."""
+        """Treat the bytes that have arrived as the complete answer, and close the connection."""
         if not self._complete:
             self._complete = True
             self.abort()
             self._wake()
 
     def abort(self) -> None:
-        """Close at once; an answer under way has failed."""
+        """Close the connection at once; an incomplete answer fails."""
         self._fail(ConnectionAbortedError("connection closed by us"))
         if self._transport is not None:
             self._transport.abort()
@@ -425,12 +432,12 @@ class Connection(asyncio.Protocol):
     # --- the caller's side ----------------------------------------------------------------------------
 
     def start(self, request: bytes, limit: int, *, lines: bool = False) -> asyncio.Future[Head]:
-        """Send a request; the future is its head.
+        """Send a request; the result of the future is the head of the answer.
 
         Args:
-            request: the whole request.
-            limit: bytes of the body, or of one line.
-            lines: the body is a stream of lines.
+            request: the bytes of the whole request.
+            limit: the largest body, or the longest line of a stream, in bytes.
+            lines: whether the body is a stream of lines.
         """
         assert self._complete  # noqa: S101 - one request at a time
         self._head = None
@@ -451,12 +458,12 @@ class Connection(asyncio.Protocol):
             self._fail(self._lost_by)
             self._lost_by = _reset()
         else:
-            assert self._transport is not None  # noqa: S101 - it is connected
+            assert self._transport is not None  # noqa: S101 - connection_lost would have set _lost_by
             self._transport.write(request)
         return waiter
 
     async def body(self) -> bytes:
-        """The whole body.
+        """Wait for the end of the answer and return its whole body.
 
         Raises:
             ProtocolError, OSError: the answer ended early or is malformed.
@@ -466,17 +473,17 @@ class Connection(asyncio.Protocol):
             await self._body_waiter
         if self._error is not None:
             raise self._cause()
-        content, self._content = self._content, bytearray()  # an idle connection must not keep the body of a list
+        content, self._content = self._content, bytearray()  # an idle connection must not keep a large list in memory
         return bytes(content)
 
     async def line(self) -> bytes:
-        """The next line of a stream, without its line break; b"" at its regular end.
+        """The next line of a stream, without its line break; b"" at the regular end of the stream.
 
         Raises:
             ProtocolError, OSError: the answer ended early or is malformed.
         """
         lines = self._lines
-        assert lines is not None  # noqa: S101 - it is a stream
+        assert lines is not None  # noqa: S101 - only called for streams
         while not lines:
             if self._complete:
                 if self._error is not None:
@@ -487,16 +494,17 @@ class Connection(asyncio.Protocol):
         return self._next(lines)
 
     async def follow(self, take: Callable[[bytes], None]) -> None:
-        """Hand each line of a stream to ``take`` as it arrives, without its line break, until its regular end.
+        """Hand each line of a stream to ``take`` as it arrives, without its line break, until the regular end.
 
-        No task is woken for a line: with many connections of few lines each, waking is half of the cost of a line.
+        ``take`` is called without waking a task: with few lines on each of many connections, waking would be half of
+        the cost of a line.
 
         Raises:
             ProtocolError, OSError: the answer ended early or is malformed.
-            Exception: what ``take`` raised; the stream has ended.
+            Exception: the error that ``take`` raised; it ends the stream.
         """
         lines = self._lines
-        assert lines is not None  # noqa: S101 - it is a stream
+        assert lines is not None  # noqa: S101 - only called for streams
         try:
             while True:
                 for _ in range(min(len(lines), AT_ONCE)):
@@ -515,7 +523,7 @@ class Connection(asyncio.Protocol):
             self._take = None
 
     def _next(self, lines: deque[bytes]) -> bytes:
-        """Take the first waiting line; resume reading once half of the limit is free."""
+        """Remove the first waiting line; resumes reading once half of the limit is free."""
         line = lines.popleft()
         self._queued -= len(line) + LINE_COST
         if self._paused and self._queued < PAUSE_ABOVE // 2 and self._transport is not None:

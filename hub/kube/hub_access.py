@@ -1,4 +1,4 @@
-"""Access to the hub cluster itself: the Pod's own service account, or a kubeconfig that the user gives."""
+"""Finds the access to the hub cluster itself: the Pod's service account, or a kubeconfig of the user."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 def load_hub_access(
     path: str | Path | None = None, *, context: str | None = None, environ: Mapping[str, str] = os.environ
 ) -> ClusterAccess:
-    """Access to the hub cluster: ``path`` if given, else in-cluster, else KUBECONFIG, else ~/.kube/config.
+    """The access to the hub cluster: ``path`` if given, else in-cluster, else KUBECONFIG, else ~/.kube/config.
 
-    KUBECONFIG may list several files, which are merged as kubectl does: the first to define a name wins.
-    A ``context`` means a kubeconfig, so the in-cluster account is passed over then.
+    KUBECONFIG may list several files, which are merged as kubectl does: the first file that defines a name wins.
+    If a ``context`` is given, the in-cluster account is skipped, since contexts exist in kubeconfigs only.
 
     Raises:
-        KubeconfigError: the first of these that exists cannot be used, or none exists.
+        KubeconfigError: the first of these that exists is not usable, or none exists.
     """
     policy = KubeconfigPolicy(trusted=True)
     if path is not None:
@@ -46,7 +46,7 @@ def load_hub_access(
 
 
 def load_in_cluster(environ: Mapping[str, str] = os.environ, folder: Path = SERVICE_ACCOUNT) -> ClusterAccess | None:
-    """The Pod's own access, from the mounted service account; None outside a cluster."""
+    """The access with the Pod's mounted service account; None outside a cluster."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     token = folder / "token"
     if not host or not port or not token.exists():
@@ -65,7 +65,10 @@ def load_in_cluster(environ: Mapping[str, str] = os.environ, folder: Path = SERV
 
 
 def in_cluster_servers(environ: Mapping[str, str] = os.environ) -> frozenset[tuple[str, int]]:
-    """The hub cluster's own API server under its in-cluster names, for ``KubeconfigPolicy.denied_servers``."""
+    """Host and port of the hub cluster's API server under each of its in-cluster names.
+
+    Used for ``KubeconfigPolicy.denied_servers``.
+    """
     names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
     servers = {(name, 443) for name in names}
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")

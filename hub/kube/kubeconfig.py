@@ -1,10 +1,10 @@
-"""Reads kubeconfigs, which are input from people who are not fully trusted.
+"""Reads kubeconfigs, which are input that is not fully trusted.
 
-A document becomes one frozen :class:`ClusterAccess`, or a :class:`~hub.errors.KubeconfigError` that names file,
-context, entry and field and the next step, and never quotes a value. A kubeconfig that runs a program, reads a file,
-skips verification, impersonates another account or contacts a forbidden host is refused unless the hub's own flags
-(:class:`KubeconfigPolicy`) allow it. Only the entries of the chosen context are checked, since a developer's file may
-hold others.
+A document becomes one frozen :class:`ClusterAccess`. An unusable one raises :class:`~hub.errors.KubeconfigError`, which
+names file, context, entry and field, says how to fix it, and never quotes credentials. A kubeconfig that runs a program
+or reads a file is refused unless the hub's own flags (:class:`KubeconfigPolicy`) allow it. One that skips verification,
+impersonates another account or contacts a forbidden host is always refused. Only the entries of the chosen context are
+checked, since a developer's file may hold others.
 """
 
 from __future__ import annotations
@@ -42,16 +42,18 @@ from hub.runtime.files import ConfinedPath, OutsideFolders
 
 @dataclass(frozen=True, slots=True)
 class KubeconfigPolicy:
-    """What a kubeconfig may make the hub run, read or contact.
+    """The programs, files and hosts that a kubeconfig may make the hub run, read or contact.
 
     Attributes:
-        allow_exec: programs of ``--allow-exec``; a bare ``command`` matches by base name and runs the program
-            named here.
-        folders: files that it names must be in one of these; () = it may name none, as one from a Secret.
-        base: folder for relative paths; None = they are refused.
-        denied_servers: (host, port) of API servers no remote cluster may have: see
+        allow_exec: the programs of ``--allow-exec``. A ``command`` without a slash matches by base name, and the
+            program listed here is run.
+        folders: the folders that files named by the kubeconfig must be in; () = it may not name files, as for a
+            kubeconfig from a Secret.
+        base: the folder that relative paths start from; None = relative paths are refused.
+        denied_servers: (host, port) of API servers that a remote cluster may not have: see
             :func:`~hub.kube.hub_access.in_cluster_servers`.
-        trusted: the hub's own kubeconfig, given by whoever starts the hub: any program, any file, any host.
+        trusted: whether this is the hub's own kubeconfig, given by the operator: it may run any program and read any
+            file, and ``denied_servers`` does not apply.
     """
 
     allow_exec: frozenset[str] = frozenset()
@@ -64,23 +66,24 @@ class KubeconfigPolicy:
 def parse_kubeconfig(
     data: bytes, *, origin: str, policy: KubeconfigPolicy, context: str | None = None
 ) -> ClusterAccess:
-    """One context of one kubeconfig document; ``context`` None = its current-context.
+    """The access that one context of a kubeconfig document describes; ``context`` None = its current-context.
 
-    Reads no file and runs nothing. ``origin`` names the document in messages.
+    Reads no other file and runs no program. ``origin`` names the document in messages.
 
     Raises:
-        KubeconfigError: it does not parse, lacks what was asked for, or asks for what ``policy`` refuses.
+        KubeconfigError: the document does not parse, lacks the context or something that the context needs, or is
+            refused by ``policy``.
     """
     return access_of(parse_document(data, origin, policy.base), policy, context)
 
 
 def load_kubeconfig(path: str | Path, *, policy: KubeconfigPolicy, context: str | None = None) -> ClusterAccess:
-    """As :func:`parse_kubeconfig`, from a file; relative paths in it are relative to its folder.
+    """Like :func:`parse_kubeconfig`, for a file. Relative paths in the file start from its folder.
 
-    The file itself must be in the folders of ``policy`` too, unless it is the hub's own.
+    The file itself must also be in the folders of ``policy``, unless ``policy`` is that of the hub's own kubeconfig.
 
     Raises:
-        OutsideFolders: it is not.
+        OutsideFolders: the file is outside the folders.
         KubeconfigError: as :func:`parse_kubeconfig`, or the file cannot be read.
     """
     path = Path(path)
@@ -108,7 +111,7 @@ def _choose(name: str | None, document: Document) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """Typed access to one entry's fields with errors that name the place, never the value."""
+    """Typed access to the fields of one entry. Errors name the field, and values only if they are not secret."""
 
     body: Map
     place: str
@@ -124,7 +127,7 @@ class _Fields:
         )
 
     def only(self, known: Iterable[str]) -> None:
-        """Refuse unknown fields: one might change the account or the server."""
+        """Refuse unknown fields, since one of them might change the account or the server."""
         known = tuple(known)
         for key in self.body:
             if key not in known:
@@ -134,11 +137,11 @@ class _Fields:
                 raise KubeconfigError(f"{self.origin}:{line}: {self.place}: unknown field; {hint}")
 
     def present(self, key: str) -> bool:
-        """Whether the field has a value that kubectl acts on: not null, empty or false."""
+        """Whether the field has a value that has an effect in kubectl: not null, empty or false."""
         return self.body.get(key) not in (None, "", False, [], {})
 
     def text(self, key: str) -> str | None:
-        """A string, None where absent, null or empty (as Go's zero value)."""
+        """The field as a string; None if it is absent, null or empty, which are the same in Go."""
         value = self.body.get(key)
         if value is not None and not isinstance(value, str):
             self.refuse(key, "must be text; put it in quotes")
@@ -147,13 +150,14 @@ class _Fields:
         return value or None
 
     def flag(self, key: str) -> bool:
+        """The field as a bool; False if it is absent or null."""
         value = self.body.get(key)
         if value is not None and not isinstance(value, bool):
             self.refuse(key, "must be true or false, without quotes")
         return bool(value)
 
     def pem(self, key: str, marker: str) -> bytes | None:
-        """A base64 field that must hold PEM with ``marker`` in it."""
+        """The decoded value of a base64 field, which must be PEM that contains ``marker``; None if it is absent."""
         text = self.body.get(key)
         if text is not None and not isinstance(text, str):
             self.refuse(key, "must be text; put it in quotes")
@@ -168,7 +172,10 @@ class _Fields:
         return data
 
     def path(self, key: str) -> Path | None:
-        """A file that this kubeconfig names, absolute; where it leads is checked again whenever it is read."""
+        """The absolute path of a file that the kubeconfig names; None if the field is absent.
+
+        The target of the path is checked here, and again whenever the file is read.
+        """
         text = self.text(key)
         if text is None:
             return None
@@ -191,11 +198,11 @@ class _Fields:
 
 
 def _own_file(path: str) -> bool:
-    """Whether this is a file of the hub's own service account or a pseudo file, neither of which may leak."""
+    """Whether the path is a file of the hub's own service account or a pseudo file, which must not leak."""
     return path.removeprefix("/var").startswith(("/run/secrets/kubernetes.io/", "/proc/", "/sys/", "/dev/"))
 
 
-# -- judging --------------------------------------------------------------------------------------------------
+# -- checks ---------------------------------------------------------------------------------------------------
 
 _CONTEXT_FIELDS: Final = ("cluster", "user", "namespace", "extensions")
 _CLUSTER_FIELDS: Final = (
@@ -212,14 +219,15 @@ _EXTENSION: Final = "client.authentication.k8s.io/exec"
 _STEERING = re.compile(
     r"LD_.*|PATH|ENV|BASH_ENV|SHELLOPTS|IFS|GLIBC_TUNABLES|PYTHON.*|PERL5.*|RUBY.*|NODE_.*|JAVA_.*|HOME"
 )
-"""Variables that make an allowed program run another one. A kubeconfig may not set them."""
+"""Environment variables that can make an allowed program run another one. A kubeconfig may not set them."""
 
 
 def access_of(document: Document, policy: KubeconfigPolicy, context: str | None) -> ClusterAccess:
-    """As :func:`parse_kubeconfig`, for a document that is parsed already.
+    """Like :func:`parse_kubeconfig`, for a document that is already parsed.
 
     Raises:
-        KubeconfigError: it lacks what was asked for, or asks for what ``policy`` refuses.
+        KubeconfigError: the document lacks the context or something that the context needs, or is refused by
+            ``policy``.
     """
     chosen = _choose(context, document)
     entry = document.contexts[chosen]
@@ -245,7 +253,7 @@ def access_of(document: Document, policy: KubeconfigPolicy, context: str | None)
     cluster.only(_CLUSTER_FIELDS)
     if cluster.flag("insecure-skip-tls-verify"):
         cluster.refuse(
-            "insecure-skip-tls-verify", "an unverified server is not talked to; give its certificate-authority-data"
+            "insecure-skip-tls-verify", "the hub refuses an unverified server; give its certificate-authority-data"
         )
     if cluster.present("proxy-url"):
         cluster.refuse("proxy-url", "proxies are not supported; give a server address that is reachable directly")
@@ -317,7 +325,7 @@ def _auth(user: _Fields, cluster: _Fields) -> Auth:
 def _token(user: _Fields) -> Token | TokenFile | None:
     text, path = user.text("token"), user.path("tokenFile")
     if path is not None:
-        return TokenFile(path)  # client-go: the file wins, since it is the one that is rotated
+        return TokenFile(path)  # as in client-go: the file wins over the token, since the file is rotated
     if text is None:
         return None
     if not usable_token(text.strip()):

@@ -1,6 +1,6 @@
-"""A kubeconfig as written: its contexts, clusters and users by name, with their places.
+"""Parses a kubeconfig into its contexts, clusters and users by name, with their positions in the file.
 
-This module checks the structure only; :mod:`hub.kube.kubeconfig` checks what an entry may ask for.
+This module checks the structure only; :mod:`hub.kube.kubeconfig` checks the content of the entries.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from hub.runtime.files import read_regular
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A named entry's body, and where it was written."""
+    """The body of a named entry.
+
+    Attributes:
+        body: the fields of the entry.
+        origin: the document that contains the entry, for messages.
+        base: the folder that relative paths in the entry start from; None = relative paths are refused.
+    """
 
     body: Map
     origin: str
@@ -25,7 +31,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One kubeconfig, or several as one, with the entries of each kind by name."""
+    """One kubeconfig, or several merged ones, with the entries of each kind by name."""
 
     origin: str
     current_context: str | None
@@ -38,8 +44,8 @@ def read_kubeconfig(path: Path, real: str | None = None) -> bytes:
     """Read a kubeconfig.
 
     Args:
-        path: for messages, and to read.
-        real: where ``path`` ends, if that was checked: this file is read then.
+        path: the path of the file.
+        real: the checked target of ``path``, if there is one. This file is read; ``path`` appears in messages only.
 
     Raises:
         KubeconfigError: the file cannot be read, is not a regular file or is too large.
@@ -51,10 +57,10 @@ def read_kubeconfig(path: Path, real: str | None = None) -> bytes:
 
 
 def parse_document(data: bytes, origin: str, base: Path | None) -> Document:
-    """The entries of one kubeconfig; ``base`` is the folder that relative paths in it start from.
+    """Parse one kubeconfig. ``base`` is the folder that relative paths in it start from.
 
     Raises:
-        KubeconfigError: it does not parse, or is no kubeconfig.
+        KubeconfigError: the document does not parse or is not a kubeconfig.
     """
     root = parse_yaml(data, origin)
     if root is None:
@@ -93,7 +99,7 @@ def _entries(root: Map, section: str, kind: str, origin: str, base: Path | None)
 
 
 def merged(documents: Sequence[Document]) -> Document:
-    """KUBECONFIG's rule: the first file that defines a name, or the current context, wins."""
+    """Merge kubeconfigs by the rule of KUBECONFIG: the first file that defines a name or the current context wins."""
     first, *others = documents
     for other in others:
         first = Document(
@@ -107,5 +113,5 @@ def merged(documents: Sequence[Document]) -> Document:
 
 
 def quote(name: str) -> str:
-    """An untrusted name for a message: printable, on one line, shortened."""
+    """Quote an untrusted name for a message: printable, on one line, at most 100 characters of it."""
     return ascii(name if len(name) <= 100 else name[:99] + "…") if not name.isprintable() else f'"{name[:100]}"'

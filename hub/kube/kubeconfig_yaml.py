@@ -1,7 +1,7 @@
-"""A kubeconfig's YAML, read strictly: plain values only, with the line of each key, within limits.
+"""Parses the YAML of a kubeconfig strictly: plain values only, with the line of each key, within limits.
 
-Whatever could make a small document large or mean something else to another reader is refused: aliases, tags, merge
-keys, keys written twice. No message quotes the document.
+Aliases, tags, merge keys and duplicate keys are refused: they can make a small document large, or mean something else
+to another parser. No message quotes the document.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import yaml
 from hub.errors import KubeconfigError
 
 MAX_BYTES: Final = 1 << 20
-"""A kubeconfig of 100 contexts has 0.6 MB; nothing honest is larger than this."""
+"""The largest document, in bytes. A kubeconfig of 100 contexts has 0.6 MB."""
 
 MAX_DEPTH: Final = 32
+"""The deepest nesting of values; no field of a kubeconfig needs nearly as much."""
 
 MAX_NODES: Final = 20_000
-"""100 contexts have 3,000 values; 1 MiB of tiny ones would hold up the event loop for a second."""
+"""The largest number of values. 100 contexts have 3,000; 1 MiB of tiny values would block the event loop for 1 s."""
 
 
 class Map(dict[str, Any]):
@@ -35,10 +36,14 @@ class Map(dict[str, Any]):
 
 
 def parse_yaml(data: bytes, origin: str) -> Any:
-    """Parse by events, so that aliases are seen before they multiply. Never quotes the document.
+    """Parse one YAML document from parser events, so that an alias is refused before it is expanded.
+
+    Returns:
+        Plain values, with a :class:`Map` for each mapping; None for an empty document.
 
     Raises:
-        KubeconfigError: it is no YAML, more than plain values, or too much; with the place.
+        KubeconfigError: the document is not valid YAML, holds more than plain values, or exceeds a limit. The message
+            names the position and never quotes the document.
     """
     if len(data) > MAX_BYTES:
         raise KubeconfigError(f"{origin}: larger than {MAX_BYTES} bytes; keep one cluster's contexts in a file")
@@ -57,7 +62,7 @@ def parse_yaml(data: bytes, origin: str) -> Any:
 
 
 class _Parser:
-    """Builds plain values from parser events; anything that is more than plain values is refused."""
+    """Builds plain values from parser events and refuses all other YAML features."""
 
     def __init__(self, text: str, origin: str) -> None:
         self._events: Iterator[yaml.Event] = iter(yaml.parse(text, Loader=yaml.CSafeLoader))
@@ -66,7 +71,7 @@ class _Parser:
         self._nodes = 0
 
     def document(self) -> Any:
-        """The one document's value; None for an empty stream."""
+        """The value of the only document; None for an empty stream."""
         result: Any = None
         documents = 0
         for event in self._events:
@@ -92,7 +97,7 @@ class _Parser:
             return self._mapping(depth)
         if isinstance(event, yaml.SequenceStartEvent):
             return self._sequence(depth)
-        assert isinstance(event, yaml.ScalarEvent)  # noqa: S101 - the last kind of node there is
+        assert isinstance(event, yaml.ScalarEvent)  # noqa: S101 - the only remaining kind of node
         text: str = event.value
         plain: bool = event.implicit[0]
         return self._plain(text) if plain else text
@@ -102,7 +107,7 @@ class _Parser:
         for key in self._events:
             if isinstance(key, yaml.MappingEndEvent):
                 break
-            self._value(key, depth + 1)  # refuses aliases and tags here too
+            self._value(key, depth + 1)  # only for its checks: keys may not be aliases or have tags either
             if not isinstance(key, yaml.ScalarEvent):
                 self._refuse(key, "a key that is not text")
             name = key.value
@@ -123,7 +128,7 @@ class _Parser:
         return result
 
     def _plain(self, text: str) -> object:
-        """The value of an unquoted scalar: null, a boolean or a JSON number; anything else stays text."""
+        """The value of an unquoted scalar: None, a bool or a JSON number; any other scalar stays text."""
         tag: str = self._resolver.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
         if tag.endswith(":null"):
             return None

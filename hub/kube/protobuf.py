@@ -1,8 +1,8 @@
-"""Encodes EndpointSlices in the API's protobuf, for the writes, which are the hub's hot path.
+"""Encodes EndpointSlices in the API's protobuf, since writes are the hub's hot path.
 
-Writing a slice of 100 endpoints takes about a third of the CPU that JSON takes, in the API server and here. An endpoint
-is encoded once for all slices that contain it. Of answers, only the identity (uid, resourceVersion) and the ``Status``
-of an error are decoded.
+Writing a slice of 100 endpoints takes about a third of the CPU that JSON takes, in the API server and in the hub. An
+endpoint is encoded once for all slices that contain it. Of answers, only the identity of an object (uid,
+resourceVersion) and the ``Status`` of an error are decoded.
 
 Source of the field numbers: generated.proto of k8s.io/api/discovery/v1, core/v1 and
 k8s.io/apimachinery (meta/v1, runtime: ``Unknown``), stable by Kubernetes' API guarantees.
@@ -20,17 +20,18 @@ from hub.runtime.recent import Recent
 CONTENT_TYPE: Final = "application/vnd.kubernetes.protobuf"
 MAGIC: Final = b"k8s\x00"
 REPEATED: Final = 1024
-"""Entries of the caches of labels, owners and ports, which are the same in most slices of a hub."""
+"""Entries in each of the caches of labels, owners and ports, which are the same in most slices of a hub."""
 SHORT: Final = 128
-"""Longest cached value, in characters: annotations of other writers may be long and never occur again."""
+"""The longest cached label or annotation value, in characters: annotations of other writers may be long and unique."""
 ENCODED: Final = 10_000
-"""Endpoints whose bytes are remembered: those of the largest cluster that is tested."""
+"""The number of endpoints whose encoding is cached: as many as the largest tested cluster has."""
 CONTENTS: Final = 64
-"""Entries of the cache of contents: the Services of one cluster are written one after the other."""
+"""Entries in the cache of encoded endpoint lists. It can be small, since the Services of one cluster are written one
+after the other and share their lists."""
 
 
 class ProtobufError(ValueError):
-    """Bytes that are not the message they should be."""
+    """Bytes that do not decode as the expected message."""
 
 
 # --- writing -----------------------------------------------------------------------------------
@@ -50,22 +51,22 @@ def _varint(value: int) -> bytes:
 def _bytes(number: int, value: bytes) -> bytes:
     """A length-delimited field: string, bytes or message."""
     size = len(value)
-    if size < 0x80 and number < 16:  # nearly always
+    if size < 0x80 and number < 16:  # nearly all fields
         return _SHORT[number][size] + value
     return _varint(number << 3 | 2) + _varint(len(value)) + value
 
 
 _SHORT: Final = [[bytes((number << 3 | 2, size)) for size in range(0x80)] for number in range(16)]
-"""Key and length of short fields, made once."""
+"""The encoded key and length of every short field, by field number and size."""
 
 
 def _text(number: int, value: str | None) -> bytes:
-    """A string field; nothing for "" and None."""
+    """A string field; absent for "" and None."""
     return _bytes(number, value.encode()) if value else b""
 
 
 _KIND: Final = _bytes(1, _text(1, "discovery.k8s.io/v1") + _text(2, "EndpointSlice"))
-"""What is encoded here: a ``TypeMeta``, as the first field of an ``Unknown``."""
+"""The ``TypeMeta`` of an EndpointSlice, as the first field of an ``Unknown``."""
 
 
 def _int(number: int, value: int) -> bytes:
@@ -73,7 +74,7 @@ def _int(number: int, value: int) -> bytes:
 
 
 def _bool(number: int, value: bool | None) -> bytes:
-    """An optional bool: None is absent, False is not."""
+    """An optional bool: absent for None, present for False."""
     return b"" if value is None else _int(number, int(value))
 
 
@@ -140,12 +141,13 @@ def _port(port: Port) -> bytes:
 
 
 class SliceEncoder:
-    """Encodes slices; endpoints that are the same object are encoded once, and so are contents."""
+    """Encodes slices. Endpoints and tuples of endpoints that are the same Python object are encoded once."""
 
     def __init__(self) -> None:
         self._encoded: Recent[int, tuple[Endpoint, bytes]] = Recent(ENCODED)
-        """By the id of an endpoint, which is its own for as long as it is kept here."""
+        """The encoding of endpoints, by ``id``. An id stays unique because the entry keeps its endpoint alive."""
         self._contents: dict[int, tuple[tuple[Endpoint, ...], bytes]] = {}
+        """The encoding of whole tuples of endpoints, in the same way."""
 
     def encode(self, value: Slice) -> bytes:
         """The body of a POST (no resourceVersion) or PUT; a PUT ends the tracking of managedFields (docs/adr/0016)."""
@@ -185,7 +187,7 @@ class SliceEncoder:
 
 
 class Identity(NamedTuple):
-    """Which object, in which state."""
+    """The identity of an object, and its version."""
 
     uid: str
     resource_version: str
@@ -202,10 +204,10 @@ class StatusParts(NamedTuple):
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers and values (an int, or the bytes of a string or message), in order.
+    """Iterate over the fields of a message: their numbers and values (an int, or the bytes of a string or message).
 
     Raises:
-        ProtobufError: it ends early or has a wire type that Kubernetes does not use.
+        ProtobufError: the message ends early or has a wire type that Kubernetes does not use.
     """
     at, end = 0, len(data)
     while at < end:
@@ -225,10 +227,10 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of any length, and where it ends.
+    """The number that starts at ``at``, and the position after it.
 
     Raises:
-        ProtobufError: it does not end, or has more than 64 bits.
+        ProtobufError: the number does not end or is longer than 64 bits.
     """
     value = shift = 0
     while True:
@@ -243,7 +245,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _first(data: bytes, number: int) -> bytes:
-    """The first length-delimited field of that number; b"" where there is none."""
+    """The first length-delimited field with that number; b"" if there is none."""
     for found, value in _fields(data):
         if found == number and isinstance(value, bytes):
             return value
@@ -251,16 +253,17 @@ def _first(data: bytes, number: int) -> bytes:
 
 
 def _raw(body: bytes) -> bytes:
+    """The bytes of the object in a body, which is wrapped in an ``Unknown``."""
     if not body.startswith(MAGIC):
         raise ProtobufError("not the API's protobuf")
     return _first(body[4:], 2)
 
 
 def identity(body: bytes) -> Identity:
-    """Uid and resourceVersion of any object.
+    """The uid and resourceVersion of an object of any kind.
 
     Raises:
-        ProtobufError: it is none.
+        ProtobufError: the body is not an object in protobuf.
     """
     uid = version = ""
     for number, value in _fields(_first(_raw(body), 1)):
@@ -268,15 +271,15 @@ def identity(body: bytes) -> Identity:
             uid = value.decode()
         elif number == 6 and isinstance(value, bytes):
             version = value.decode()
-            break  # fields come in order
+            break  # fields are in ascending order, so the uid came before
     return Identity(uid, version)
 
 
 def status(body: bytes) -> StatusParts:
-    """A ``Status``.
+    """Decode a ``Status``.
 
     Raises:
-        ProtobufError: it is none.
+        ProtobufError: the body is not an object in protobuf.
     """
     message = reason = ""
     code = 0

@@ -1,8 +1,8 @@
-"""One list and one watch of one resource, for ever: client-go's reflector semantics on asyncio.
+"""Lists and watches one resource for ever, with the semantics of client-go's reflector.
 
-The store keeps its content through every failure: only a complete list replaces it, atomically. What
-went wrong is told to the ``observer``; waiting is jittered and grows. Source of the constants and of
-the rules: client-go v0.36 tools/cache/reflector.go, each seen again on a real API server.
+The store keeps its content through every failure: only a complete list replaces it, atomically. Failures are reported
+to the ``observer``; retries have a growing, jittered delay. Source of the constants and rules: client-go v0.36
+tools/cache/reflector.go, each confirmed on a real API server.
 """
 
 from __future__ import annotations
@@ -35,76 +35,81 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PAGE_SIZE = 500
-"""Objects per page of a list: limits what is in memory at once (6 MB for Nodes)."""
+"""Objects per page of a list. Limits the bytes in memory at once (6 MB for Nodes)."""
 WATCH_SECONDS = (300, 600)
-"""A watch asks the server to end it after a random time in this range, so that a fleet's do not end together."""
+"""The server ends a watch after a random time in this range, so that the watches of a fleet do not end together."""
 SHORT_WATCH = 1.0
-"""A watch that ends sooner without a single event counts as a failure: the guard against hot loops."""
+"""A watch that ends within these seconds without an event counts as a failure, so that it is not retried in a hot
+loop."""
 LIST_PAGES = 1000
-"""Pages of one list, and with the page size its objects: half a million, three times the largest clusters."""
+"""The largest number of pages of one list. With pages of 500, half a million objects: three times the largest
+clusters."""
 LARGE_PAGE = 4 << 20
-"""Bytes of a page above which it is read in a thread: 500 Nodes have less, and hostile bytes cost 0.4 s per MiB."""
+"""Bytes above which a page is decoded in a thread. 500 Nodes have less; hostile input takes 0.4 s per MiB."""
 LIST_TIMEOUT = 60.0
-"""Seconds for one page."""
+"""Seconds for one page of a list."""
 STEADY = 5.0
-"""Seconds: after a longer silence, a watch and the first events on it may be out of date."""
+"""After a silence of more seconds than this, the next lines of a watch may be outdated (see
+:attr:`Reflector.told_at`)."""
 LONGEST_RETRY_AFTER = 300.0
-"""Seconds; kube-apiserver asks for 32 at most, a proxy in maintenance for anything."""
+"""The longest Retry-After that is respected, in seconds. kube-apiserver asks for 32 at most, but a proxy may ask for
+anything."""
 
 
 class Store(Protocol[T]):
-    """Where a reflector puts objects. Called on the loop; must not block or raise."""
+    """Receives the objects of a reflector. The methods run in the event loop and must not block or raise."""
 
     def replace(self, objects: dict[Any, T], resource_version: str) -> None:
-        """A complete list: everything else is gone."""
+        """Replace the whole content by a complete list."""
         ...
 
     def upsert(self, key: Any, value: T, resource_version: str) -> None:
-        """One object is new or changed."""
+        """Add or replace one object."""
         ...
 
     def delete(self, key: Any, value: T, resource_version: str) -> None:
-        """One object is gone; ``value`` is its last state."""
+        """Remove one object; ``value`` is its last state."""
         ...
 
 
 @runtime_checkable
 class EchoStore(Store[T], Protocol[T]):
-    """A store of objects that this process writes itself."""
+    """A store of objects that this process writes itself, so that most watch events are echoes of its own writes."""
 
     def lean(self, page: dict[Any, T]) -> dict[Any, T]:
-        """Reduce a page of a list to what the store keeps; ``replace`` is called when all pages have arrived."""
+        """Reduce a page of a list to the objects and values that the store keeps, before ``replace`` gets all pages."""
         ...
 
     def knows(self, key: Any, resource_version: str) -> bool:
-        """Whether this very state of an object is in the store already."""
+        """Whether the store already has this version of an object."""
         ...
 
     def defers(self, key: Any, again: Callable[[], None]) -> bool:
-        """True where the store will call ``again`` once a write of its own to this object has ended."""
+        """Whether an event must wait for the end of this process's write to the object; then ``again`` is called."""
         ...
 
 
 class Observer(Protocol):
-    """Hears of the reflector's successes and failures."""
+    """Is informed of a reflector's successes and failures."""
 
     def listing(self) -> None:
-        """A (new) list is needed: until ``answered`` the store is old."""
+        """A list is needed. The store is outdated until ``answered``."""
         ...
 
     def answered(self) -> None:
-        """The server gave a complete list, or a watch runs: the store is current."""
+        """The server gave a complete list, or a watch is open: the store is current."""
         ...
 
     def failed(self, error: HubError) -> None:
-        """An attempt failed; the store is as old as the last ``answered``."""
+        """An attempt failed. The store is current as of the last ``answered``."""
         ...
 
 
 class RelistSlots:
-    """Bounds how many lists are read at once, so that a fleet that starts or returns does not fill the memory.
+    """Limits the number of lists that are read at once, so that the start of a fleet does not exhaust the memory.
 
-    Whoever holds a slot for ``patience`` seconds goes on without it: slow clusters in all slots delay nobody for long.
+    A list that takes longer than ``patience`` seconds gives its slot back and continues without one, so that slow
+    clusters do not delay others for long.
     """
 
     def __init__(self, slots: int = 16, patience: float = 0.5) -> None:
@@ -113,7 +118,7 @@ class RelistSlots:
 
     @asynccontextmanager
     async def take(self) -> AsyncIterator[None]:
-        """Hold a slot, once there is one."""
+        """Wait for a slot and hold it, for ``patience`` seconds at most."""
         await self._semaphore.acquire()
         held = True
 
@@ -135,14 +140,27 @@ class Reflector(Generic[T]):
     """Keeps a store in step with one resource of one API server.
 
     Args:
-        name: what and which cluster, for logs.
+        name: the resource and the cluster, for logs.
+        client: the client of the API server.
+        resource: the resource to list and watch.
+        store: receives the objects.
+        observer: is informed of successes and failures.
+        clock: the source of time.
         params: extra list and watch parameters, such as a labelSelector.
-        namespace: watch one namespace only; None = all (or a cluster-scoped resource).
+        namespace: the only namespace to watch; None = all (or a cluster-scoped resource).
+        slots: limits the lists that the reflectors sharing it read at once; None = no sharing.
+        rng: the source of jitter.
+        page_size: objects per page of a list.
 
     Attributes:
-        told_at: ``Clock.now()`` of the last moment that the store is known to show: that of the last list, or that
-            of the last line of a watch without long silences. After a silence a backlog may be on its way, and what
-            was true at its beginning need not be so at its end. None before the first list.
+        resource_version: the last resourceVersion received; "" = a list is needed.
+        told_at: ``Clock.now()`` of the last moment whose state the store is known to show. It is the time of the
+            request of the last list, or of the last watch line if the watch has had no silence longer than ``STEADY``
+            for the last ``STEADY`` seconds. Lines right after a silence may be a backlog that is still arriving, so
+            they do not show the present state. None before the first list.
+        relists: the number of lists read.
+        events: the number of events received, without bookmarks.
+        skipped: the number of events that did not decode.
     """
 
     def __init__(
@@ -187,13 +205,16 @@ class Reflector(Generic[T]):
         self.skipped = 0
 
     def list_again(self) -> None:
-        """Read a new list soon, although nothing is wrong with the watch."""
+        """Request a new list; a running watch is ended for it."""
         self._asked = True
         if self._stream is not None:
             self._stream.end()
 
     async def run(self) -> None:
-        """List and watch until cancelled; never ends by itself and swallows every HubError into the observer."""
+        """List and watch until cancelled; never ends by itself.
+
+        After errors of the API server, its connection or its credentials, the reflector tries again with a delay.
+        """
         silent = 0
         while True:
             try:
@@ -209,7 +230,7 @@ class Reflector(Generic[T]):
                 heard = await self._watch()
                 lasted = self._clock.now() - started
                 silent = 0 if heard or self._asked else silent + (lasted >= SHORT_WATCH)
-                if silent >= 2:  # a watch at a version from the future answers 200 and stays silent
+                if silent >= 2:  # the server answers a watch from a future resourceVersion with 200 and stays silent
                     log.info("%s: silent twice, listing again", self._name)
                     self.resource_version = ""
                 still = self.events == before[0] or self.resource_version == before[1]
@@ -218,19 +239,20 @@ class Reflector(Generic[T]):
             except Expired as error:
                 log.info("%s: %s; listing again", self._name, error)
                 while_listing, self.resource_version = not self.resource_version, ""
-                if self._recently_expired():  # expired again: report it, or the list would be missing without a reason
+                # Expired twice in a short time. During a list it is reported, so that the missing list has a reason.
+                if self._recently_expired():
                     delay = self._failed(error) if while_listing else self._backoff.next(self._clock.now())
                     await self._clock.sleep(delay)
             except (ApiError, ClusterUnreachable, CertificateRejected, CredentialError, UsageError) as error:
                 await self._clock.sleep(self._failed(error))
 
     def _failed(self, error: HubError) -> float:
-        """Tell the observer; returns the seconds to wait."""
+        """Report an error to the observer and return the seconds to wait."""
         self._doubted = True
         self._observer.failed(error)
         delay = self._backoff.next(self._clock.now())
         if isinstance(error, ApiError):
-            if error.status == 400:  # it does not take our resourceVersion, and never will
+            if error.status == 400:  # the server will never accept this resourceVersion: list again
                 self.resource_version = ""
             if error.retry_after is not None:
                 delay = max(delay, min(error.retry_after, LONGEST_RETRY_AFTER))
@@ -238,16 +260,17 @@ class Reflector(Generic[T]):
         return delay
 
     def _recently_expired(self) -> bool:
+        """Record that the resourceVersion expired; True if it also did within the last 30 s."""
         now, last = self._clock.now(), self._expired_at
         self._expired_at = now
         return last is not None and now - last < 30.0
 
     async def _list(self) -> None:
-        """Read all pages (resourceVersion unset: quorum), then replace the store at once."""
+        """Read all pages and replace the content of the store. Without a resourceVersion, the read is consistent."""
         objects: dict[Any, T] = {}
         params = {**self._params, "limit": str(self._page_size)}
         pages = 0
-        await self._client.reach()  # an unreachable server is waited for before a slot is taken
+        await self._client.reach()  # before a slot is taken: an unreachable server must not hold one until a timeout
         async with self._slots.take():
             asked = self._clock.now()
             while True:
@@ -275,19 +298,21 @@ class Reflector(Generic[T]):
         self._answered()
 
     def _answered(self) -> None:
+        """Report a success to the observer."""
         self._doubted = False
         self._observer.answered()
 
     async def _watch(self) -> bool:
-        """Follow changes until the stream ends or falls silent; True if it ended after a line.
+        """Watch until the stream ends or falls silent; True if it ended regularly after at least one line.
 
-        Silence means to watch again from here and is no failure by itself. A line that is not an event is
-        skipped, unless it is the first: then this is no watch. After a failure a 200 alone proves nothing,
-        since a proxy's login page has one too: an event does, or a stream that stays open without a word.
+        Silence is not a failure by itself: the caller watches again from the same resourceVersion. A line that is not
+        an event is skipped, but if it is the first line, the answer is not a watch and BadAnswer is raised. After a
+        failure, a 200 alone does not count as a success, since a proxy's login page has that status too: the watch must
+        deliver a line or stay open for ``SHORT_WATCH`` seconds.
 
         Raises:
-            Expired: the resourceVersion is too old (also as an ERROR event inside a 200).
-            ApiError, ClusterUnreachable: as the client's.
+            Expired: the resourceVersion is too old (also reported as an ERROR event after a 200).
+            ApiError, ClusterUnreachable: as :meth:`Client.watch`.
         """
         params = {
             **self._params,
@@ -318,7 +343,7 @@ class Reflector(Generic[T]):
 
         async with self._client.watch(self._path, params) as stream:
             self._stream = stream
-            if self._asked:  # while it was being opened
+            if self._asked:  # list_again() was called while the watch was being opened
                 stream.end()
             if not self._doubted:
                 self._observer.answered()
@@ -336,11 +361,12 @@ class Reflector(Generic[T]):
         return heard
 
     def _stands(self) -> None:
-        """The watch that followed a failure is one."""
+        """Report a success if the watch followed a failure, since it has proven to be a watch."""
         if self._doubted:
             self._answered()
 
     def _handle(self, line: bytes) -> None:
+        """Process a line of the watch. Echoes of the store's own writes are skipped without decoding the object."""
         if self._echoes is not None and self._resource.peek is not None:
             key, version = self._resource.peek(line)
             if version and self._echoes.defers(key, lambda: self._handle_late(line, key, version)):
@@ -354,20 +380,29 @@ class Reflector(Generic[T]):
         self._enter(self._resource.event(line))
 
     def _handle_late(self, line: bytes, key: Any, version: str) -> None:
-        """An event that the store had deferred: the watch has gone on since, and its reader is not the caller."""
-        assert self._echoes is not None  # noqa: S101 - it deferred
+        """Process an event that the store had deferred.
+
+        The watch has advanced meanwhile, so its resourceVersion stays. Errors are logged: no caller handles them.
+        """
+        assert self._echoes is not None  # noqa: S101 - only an EchoStore defers
         if self._echoes.knows(key, version):
             return
-        went_on = self.resource_version
+        current = self.resource_version
         try:
             self._enter(self._resource.event(line))
         except HubError as error:
             self.skipped += 1
             log.warning("%s: skipped an event of the watch: %s", self._name, error)
         finally:
-            self.resource_version = went_on
+            self.resource_version = current
 
     def _enter(self, event: Event) -> None:
+        """Apply an event to the store.
+
+        Raises:
+            Expired: a bookmark is older than the last resourceVersion.
+            ApiError: the event is an ERROR event.
+        """
         if event.type == "ERROR" and event.status is not None:
             raise api_error(event.status.code or 500, b"", f"watch {self._path}", phrase=event.status.message)
         if event.type == "BOOKMARK" and _older(event.resource_version, self.resource_version):
@@ -389,5 +424,5 @@ class Reflector(Generic[T]):
 
 
 def _older(one: str, other: str) -> bool:
-    """Whether one resourceVersion is before another; False if either is not a number. Numbers may have any length."""
+    """Whether a resourceVersion is lower than another, as numbers of any length; False if either is not a number."""
     return one.isdecimal() and other.isdecimal() and (len(one), one) < (len(other), other)

@@ -1,8 +1,8 @@
-"""Name resolution that no other cluster can slow down.
+"""Resolves host names in such a way that one cluster's DNS does not slow down other clusters.
 
-The event loop's default pool has six threads on two cores: 30 clusters with dead DNS delayed a healthy one
-by 25 s (measured). Here look-ups run in a pool of their own, each cluster has one look-up under way at
-most, and the last good answer serves while a look-up fails.
+The event loop's default pool has six threads on two cores: 30 clusters with dead DNS delayed a healthy one by 25 s
+(measured). Here look-ups run in a separate pool, each cluster has at most one look-up under way for a name, and the
+last good answer is used while look-ups fail.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from concurrent.futures import ThreadPoolExecutor
 Address = tuple[socket.AddressFamily, str, int]
 
 LOOKUP_TIMEOUT = 5.0
-"""Seconds a caller waits for a look-up; the thread behind it may take longer."""
+"""Seconds that a caller waits for a look-up; the thread that performs it may take longer."""
 PATIENCE = 1.0
-"""Seconds that a caller with an older answer waits for a new one: a Lease must be renewed within three."""
+"""Seconds that a caller waits for a look-up if there is an older answer to use: a Lease must be renewed within 3 s."""
 FRESH_FOR = 30.0
-"""Seconds an answer is used without asking again."""
+"""Seconds that an answer is used without another look-up."""
 
 
 class LookupPool:
-    """Threads for look-ups, shared by all clusters. If more names hang than there are threads, further names wait."""
+    """Threads for look-ups, shared by all clusters. If all threads hang, further look-ups wait."""
 
     def __init__(self, threads: int = 32) -> None:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="dns")
 
     async def lookup(self, host: str, port: int) -> list[Address]:
-        """Look a name up off the loop.
+        """Look a name up in a thread.
 
         Raises:
             OSError: the name does not resolve.
@@ -43,12 +43,12 @@ class LookupPool:
         return [(family, str(sockaddr[0]), int(sockaddr[1])) for family, _, _, _, sockaddr in found]
 
     def close(self) -> None:
-        """Let threads end by themselves; a hanging look-up must not hold up the exit."""
+        """Cancel waiting look-ups. Those under way are not waited for, since they may hang."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 class ClusterResolver:
-    """One cluster's view of the pool: one look-up in flight per name, last good answer as fallback."""
+    """Look-ups of one cluster: one at a time per name, with the last good answer as fallback."""
 
     def __init__(self, pool: LookupPool) -> None:
         self._pool = pool
@@ -56,10 +56,10 @@ class ClusterResolver:
         self._pending: dict[tuple[str, int], asyncio.Task[list[Address]]] = {}
 
     async def resolve(self, host: str, port: int) -> list[Address]:
-        """Addresses of ``host``; a fresh answer is reused, a failing look-up falls back on the last good one.
+        """The addresses of ``host``. A fresh answer is reused; if the look-up fails, the last good answer is used.
 
         Raises:
-            OSError: no answer now and none before.
+            OSError: the look-up failed or took too long, and there is no earlier answer.
         """
         loop = asyncio.get_running_loop()
         key = (host, port)
@@ -71,7 +71,7 @@ class ClusterResolver:
             task = loop.create_task(self._pool.lookup(host, port), name=f"dns {host}")
             self._pending[key] = task
             task.add_done_callback(lambda done: self._finish(key, done))
-        # Neither wait_for, which may swallow a cancellation, nor shield, which passes the task's own on to us.
+        # wait_for may swallow a cancellation, and shield would pass a cancellation of the task on to the caller.
         await asyncio.wait({task}, timeout=PATIENCE if known else LOOKUP_TIMEOUT)
         error: BaseException | None = socket.gaierror(socket.EAI_AGAIN, f"no answer within {LOOKUP_TIMEOUT:.0f} s")
         try:
@@ -83,7 +83,7 @@ class ClusterResolver:
                 return known[1]
             raise error
         finally:
-            del task, error  # its traceback leads to this frame
+            del task, error  # breaks the cycle of the error's traceback -> this frame -> error
 
     def _finish(self, key: tuple[str, int], task: asyncio.Task[list[Address]]) -> None:
         self._pending.pop(key, None)
@@ -91,6 +91,6 @@ class ClusterResolver:
             self._answers[key] = (asyncio.get_running_loop().time(), task.result())
 
     async def close(self) -> None:
-        """Forget pending look-ups."""
+        """Stop waiting for pending look-ups."""
         for task in self._pending.values():
             task.cancel()

@@ -1,4 +1,4 @@
-"""The type of every credential between file and socket: a string that is never printed."""
+"""The type that holds every credential in memory: a string that is never printed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from hmac import compare_digest
 
 
 class Secret:
-    """Holds a credential; ``repr``, ``str`` and formatting give ``***``, and it refuses to be pickled.
+    """Holds a credential. ``repr``, ``str`` and formatting give ``***``; pickling raises TypeError.
 
-    Equal to another Secret of the same value (compared in constant time), so that values holding one
-    can be compared. Not hashable on purpose: nothing should be keyed by a credential.
+    Two Secrets with the same value are equal (compared in constant time), so that objects that contain Secrets can be
+    compared. Secrets are not hashable on purpose, since no dict should have a credential as its key.
     """
 
     __slots__ = ("_value",)

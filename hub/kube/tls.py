@@ -1,8 +1,8 @@
-"""TLS towards API servers: contexts from memory, nothing on disk, never without verification.
+"""Creates TLS contexts for API servers: from memory, without writing to disk, and always with verification.
 
-kubectl's rules decide what is trusted: the CA given in a kubeconfig is the only anchor, and any
-certificate in it is one (an intermediate too). VERIFY_X509_STRICT stays off, since CAs of some managed
-clusters lack key identifiers. A server name other than the host is the client's ``server_hostname``.
+Trust follows the rules of kubectl: only the certificates of the kubeconfig's CA are trusted, and each of them is a
+trust anchor, even an intermediate. VERIFY_X509_STRICT stays off, since the CAs of some managed clusters lack key
+identifiers. The host name to verify is not part of the context; the client passes it as ``server_hostname``.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _ENCRYPTED = re.compile(r"-----BEGIN ENCRYPTED PRIVATE KEY-----|Proc-Type: 4,ENC
 def client_context(
     ca: bytes | None, certificate: bytes | None = None, key: Secret | None = None, *, what: str = "TLS"
 ) -> ssl.SSLContext:
-    """A verifying client context for one API server.
+    """Create a client context that verifies one API server.
 
     Args:
-        ca: PEM certificates to trust, and no others; None = the system's store.
-        certificate: PEM chain presented to the server, leaf first; needs ``key``.
-        key: its private key, PEM, not encrypted.
-        what: whose it is, for messages.
+        ca: the PEM certificates to trust exclusively; None = the system's store.
+        certificate: the PEM chain to present to the server, leaf first; needs ``key``.
+        key: the private key of ``certificate``, in PEM, not encrypted.
+        what: the owner of the credentials, for messages.
 
     Raises:
-        CredentialError: something does not parse, or key and certificate do not belong together.
+        CredentialError: a part does not parse, or key and certificate do not belong together.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies host name and chain
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -60,7 +60,7 @@ def _load_pair(context: ssl.SSLContext, certificate: bytes, key: Secret, what: s
     try:
         with open(descriptor, "wb", closefd=False) as file:
             file.write(certificate + b"\n" + pem.encode() + b"\n")
-        # Without a password OpenSSL would ask on the terminal for one.
+        # Without a password, OpenSSL would prompt for one on the terminal.
         context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
@@ -75,7 +75,7 @@ def _load_pair(context: ssl.SSLContext, certificate: bytes, key: Secret, what: s
 
 
 def validity(pem: bytes) -> tuple[float, float] | None:
-    """When the first certificate in ``pem`` begins and ends, Unix time; None if it does not parse."""
+    """The begin and end of the validity of the first certificate in ``pem``, Unix times; None if it does not parse."""
     match = _CERTIFICATE.search(pem)
     if match is None:
         return None
@@ -86,7 +86,7 @@ def validity(pem: bytes) -> tuple[float, float] | None:
 
 
 def _der_validity(der: bytes) -> tuple[float, float]:
-    """Walk Certificate → tbsCertificate → validity (RFC 5280 4.1); the ssl module shows only CAs."""
+    """Read Certificate → tbsCertificate → validity (RFC 5280 4.1), which the ssl module offers for CAs only."""
     _, position, _ = _element(der, 0)  # Certificate: step inside
     _, position, _ = _element(der, position)  # tbsCertificate: step inside
     tag, _, end = _element(der, position)
@@ -101,16 +101,16 @@ def _der_validity(der: bytes) -> tuple[float, float]:
 
 
 def _time(der: bytes, at: int) -> tuple[float, int]:
-    """A UTCTime or GeneralizedTime, Unix time, and where it ends."""
+    """The UTCTime or GeneralizedTime at ``at`` as Unix time, and the position after it."""
     tag, start, end = _element(der, at)
     text = der[start:end].decode("ascii")
-    if tag == 0x17:  # UTCTime: two digits, 50–99 are 19xx
+    if tag == 0x17:  # UTCTime: a year of two digits, of which 50 to 99 mean 19xx
         text = ("19" if text[:2] >= "50" else "20") + text
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp(), end
 
 
 def _element(der: bytes, at: int) -> tuple[int, int, int]:
-    """Tag, start and end of the contents of the DER element at ``at``."""
+    """The tag of the DER element at ``at``, and the start and end of its content."""
     tag, length, start = der[at], der[at + 1], at + 2
     if length & 0x80:
         octets = length & 0x7F

@@ -1,7 +1,7 @@
-"""TLS of one connection, over a plain transport.
+"""TLS for one connection, on top of a plain TCP transport.
 
-uvloop's own TLS keeps 256 KiB for each connection to read into, which soon are memory in use: 500 clusters with a watch
-each would hold an eighth of a GiB for nothing. Here all connections of a thread share what they read into.
+uvloop's own TLS keeps a read buffer of 256 KiB for each connection: 500 clusters with a watch each would take an eighth
+of a GiB for buffers. Here all connections of a thread share one buffer.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Final
 from hub.runtime.rounds import in_own_round
 
 CHUNK: Final = 64 << 10
-"""Decrypted bytes that are handed over at once."""
+"""Decrypted bytes above which they are handed to the protocol before more are decrypted."""
 RECORD: Final = 16 << 10
-"""Bytes of the longest TLS record, decrypted; also what OpenSSL is given at once after the handshake, since what it
-keeps them in stays as large as it ever was, in each connection."""
+"""The longest TLS record, in decrypted bytes. After the handshake, OpenSSL also gets this many encrypted bytes at a
+time, since its input buffer of each connection never shrinks."""
 
 
 class _Shared(threading.local):
-    """The buffer that all connections of a thread decrypt into; nothing stays in it from one call to the next."""
+    """The buffer that all connections of a thread decrypt into. Each call copies its bytes out before it returns."""
 
     def __init__(self) -> None:
         self.decrypted = memoryview(bytearray(CHUNK + RECORD))
@@ -33,18 +33,20 @@ _shared: Final = _Shared()
 
 
 class TlsStream(asyncio.Protocol, asyncio.Transport):
-    """A protocol towards the network, a transport towards the protocol above it, which hears of it once it is secured.
+    """The TLS layer: a protocol for the TCP transport below, and a transport for the protocol above.
+
+    The protocol above gets ``connection_made`` when the handshake is complete.
 
     Args:
-        above: gets what arrives, decrypted.
-        context: verifies the peer.
-        server_hostname: the name or address that its certificate must have.
+        above: the protocol that gets the decrypted bytes.
+        context: the TLS context that verifies the peer.
+        server_hostname: the name or address that the peer's certificate must have.
 
     Attributes:
-        secured: done once the handshake is; its exception says why it failed.
+        secured: done when the handshake is complete; if the handshake failed, its exception is the reason.
 
     Raises:
-        ValueError: the name cannot be one.
+        ValueError: ``server_hostname`` is not a valid name.
     """
 
     def __init__(self, above: asyncio.Protocol, context: ssl.SSLContext, server_hostname: str) -> None:
@@ -57,20 +59,20 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         self._plain = _shared.decrypted
         self._shaken = False
         self._due = False
-        """More of the handshake has arrived, and waits for its round of the loop."""
+        """Whether bytes of the handshake have arrived and wait for their round of the event loop."""
         self._said_farewell = False
-        """The peer has, as TLS wants it: what came before is complete."""
+        """Whether the peer has sent close_notify, so that the data before it is complete."""
         self._error: Exception | None = None
 
     # --- towards the network ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected: shake hands."""
-        self._transport = transport  # type: ignore[assignment]  # uvloop's is no subclass of asyncio's
+        """The TCP connection is open: start the handshake."""
+        self._transport = transport  # type: ignore[assignment]  # uvloop's class is not a subclass of asyncio's
         self._shake_hands()
 
     def data_received(self, data: bytes) -> None:
-        """Something has arrived."""
+        """Process encrypted bytes."""
         if self._shaken:
             self._read(data)
             return
@@ -80,14 +82,14 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             in_own_round(self._go_on)
 
     def eof_received(self) -> bool:
-        """The peer sends no more: close the transport."""
+        """The peer has closed its side: close the transport."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ended by either side."""
+        """The TCP connection was closed by either side, or broke."""
         if exc is not None:
             self._take_rest()
-        if not self._shaken:  # perhaps the peer has said why
+        if not self._shaken:  # the last bytes may be an alert with the peer's reason
             self._go_on()
         elif exc is not None:
             self._read()
@@ -95,19 +97,20 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         error = self._error or exc
         if error is None and not self._said_farewell:
             error = ConnectionResetError("connection closed by the peer")
-        elif error is not None:  # kept here with its traceback, it and this object would wait for the garbage collector
+        elif error is not None:  # the traceback would be a cycle of this object and the error
             self._error = None
             error = error.with_traceback(None)
         if self._shaken:
             self.above.connection_lost(error)
         elif not self.secured.done():
             self.secured.set_exception(error or ConnectionResetError("connection closed by the peer"))
-            self.secured.exception()  # retrieved here, since a caller that was cancelled does not
+            self.secured.exception()  # marks the error as retrieved, which a cancelled caller would not do
 
     def _take_rest(self) -> None:
-        """Take what had arrived when writing failed, which the transport leaves where it is: often the peer's reason.
+        """Read the bytes that the transport has left in the socket after a write failed.
 
-        A certificate of ours is refused after the handshake in TLS 1.3, and a reset may follow at once.
+        They often tell the peer's reason: in TLS 1.3, the server refuses a client certificate after the handshake, and
+        a reset may follow at once.
         """
         sock = self._transport.get_extra_info("socket") if self._transport is not None else None
         if sock is None:
@@ -116,13 +119,13 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             self._incoming.write(os.read(sock.fileno(), RECORD))
 
     def _go_on(self) -> None:
-        """Continue the handshake with new bytes; application data may follow in them."""
+        """Continue the handshake with the bytes that have arrived; application data may follow them."""
         self._due = False
         if self._error is None and self._transport is not None and self._incoming.pending and self._shake_hands():
             self._read()
 
     def _shake_hands(self) -> bool:
-        """Go on with the handshake; True once it is over."""
+        """Do the next step of the handshake; True once it is complete."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -132,7 +135,7 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
             self._fail(error)
             return False
         self._flush()
-        if self.secured.done():  # the caller does not wait any more
+        if self.secured.done():  # the caller was cancelled
             self.abort()
             return False
         self._shaken = True
@@ -141,7 +144,10 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         return True
 
     def _read(self, data: bytes = b"") -> None:
-        """Decrypt what is there and ``data``, and hand over what arrived together at once."""
+        """Decrypt the bytes that are waiting and ``data``, and hand the result to the protocol above.
+
+        Bytes that arrived together are handed over together, up to about ``CHUNK`` bytes.
+        """
         taken = at = 0
         while True:
             self._incoming.write(data[taken : taken + RECORD])
@@ -159,16 +165,16 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         if at:
             self.above.data_received(bytes(self._plain[:at]))
         if self._outgoing.pending:
-            self._flush()  # TLS has something to say of its own
+            self._flush()  # messages of TLS itself, such as key updates
         if self._said_farewell or self._error is not None:
             self.close()
 
     def _decrypt(self, at: int) -> int:
-        """Decrypt what is there, behind the first ``at`` bytes; where it ends."""
+        """Decrypt waiting bytes into the buffer from position ``at``; returns the position after them."""
         read, plain, incoming = self._tls.read, self._plain, self._incoming
         try:
             while incoming.pending and at <= CHUNK:
-                count: int = read(RECORD, plain[at:])  # type: ignore[assignment]  # into a buffer: a number
+                count: int = read(RECORD, plain[at:])  # type: ignore[assignment]  # returns a count if given a buffer
                 if not count:
                     self._said_farewell = True
                     break
@@ -180,11 +186,12 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
         return at
 
     def _flush(self) -> None:
+        """Send the encrypted bytes that TLS has produced."""
         if self._transport is not None:
             self._transport.write(self._outgoing.read())
 
     def _fail(self, error: Exception) -> None:
-        """Tell the peer why, as far as TLS does, and close."""
+        """Record an error, send the TLS alert for it, if any, and close."""
         self._error = error
         self._flush()
         self.close()
@@ -192,38 +199,38 @@ class TlsStream(asyncio.Protocol, asyncio.Transport):
     # --- towards the protocol above ------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send, or keep until the network takes it; once it has failed, ``connection_lost`` says why."""
+        """Encrypt and send data. After an error nothing is sent; ``connection_lost`` gets the error."""
         if self._error is not None:
             return
         rest = memoryview(data)
         try:
             while rest:
-                rest = rest[self._tls.write(rest) :]  # a record at a time
+                rest = rest[self._tls.write(rest) :]  # writes one record at a time
         except ssl.SSLError as error:
             self._fail(error)
             return
         self._flush()
 
     def pause_reading(self) -> None:
-        """Pause reading from the network; bytes that were read already are still delivered."""
+        """Pause reading from the network. Bytes that were already read are still delivered."""
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Resume reading from the network."""
         if self._transport is not None:
             self._transport.resume_reading()
 
     def is_closing(self) -> bool:
-        """Whether it is closed, or about to be."""
+        """Whether the connection is closed or closing."""
         return self._transport is None or self._transport.is_closing()
 
     def close(self) -> None:
-        """Send the waiting bytes, then close."""
+        """Close the connection after the waiting bytes are sent."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once; waiting bytes are dropped."""
         if self._transport is not None:
             self._transport.abort()

@@ -1,4 +1,4 @@
-"""Tokens of ServiceAccounts: reads their claims and requests new ones. The API server verifies them."""
+"""Reads the claims of ServiceAccount tokens and requests new tokens. Only the API server verifies their signatures."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from hub.kube.client import Client
 from hub.kube.secret import Secret
 
 FAR_FUTURE: Final = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
-"""An ``exp`` claim beyond this is not a date."""
+"""An ``exp`` claim from here on is ignored: datetime cannot hold years above 9999."""
 SHORTEST: Final = 600
-"""Seconds; kube-apiserver issues no token for less (pkg/apis/authentication/validation)."""
+"""The shortest life of a token, in seconds, that kube-apiserver accepts (pkg/apis/authentication/validation)."""
 TIMEOUT: Final = 15.0
+"""Seconds for one TokenRequest."""
 
 Life = tuple[float | None, float]
-"""From when until when, Unix time; the beginning may not be known."""
+"""The begin and end of a validity, Unix times. None = the begin is not known."""
 
 _ACCOUNT = re.compile(r"system:serviceaccount:([a-z0-9-]+):([a-z0-9.-]+)")
 
@@ -47,7 +48,7 @@ def _claims(token: Secret | None) -> _Claims | None:
 
 
 def token_life(token: Secret | None) -> Life | None:
-    """When a JWT begins and ends, by its ``exp`` and ``iat`` claims; None for any other token."""
+    """The life of a JWT by its ``iat`` (or ``nbf``) and ``exp`` claims; None if it has no ``exp`` or is not a JWT."""
     claims = _claims(token)
     end = claims.exp if claims is not None else None
     if claims is None or not isinstance(end, int | float) or not 0 < end < FAR_FUTURE:
@@ -57,7 +58,7 @@ def token_life(token: Secret | None) -> Life | None:
 
 
 def account_of(token: Secret | None) -> tuple[str, str] | None:
-    """Namespace and name of a JWT's ServiceAccount; None for any other token."""
+    """The namespace and name of the ServiceAccount that a JWT belongs to; None for any other token."""
     claims = _claims(token)
     match = _ACCOUNT.fullmatch(claims.sub) if claims is not None and isinstance(claims.sub, str) else None
     return (match[1], match[2]) if match is not None else None
@@ -74,16 +75,17 @@ class _Answer(msgspec.Struct):
 async def request_token(
     client: Client, account: tuple[str, str], seconds: int, admit: Callable[[], object] | None = None
 ) -> Secret:
-    """A new token of a ServiceAccount.
+    """Request a new token of a ServiceAccount.
 
     Args:
-        client: of an account that may ``create`` ``serviceaccounts/token`` of this one; that one itself, say.
-        account: its namespace and name.
-        seconds: for how long, at least SHORTEST; the API server may give less.
-        admit: as of :meth:`~hub.kube.client.Client.request`.
+        client: a client whose account may ``create`` ``serviceaccounts/token`` for this ServiceAccount; it may be the
+            ServiceAccount itself.
+        account: the namespace and name of the ServiceAccount.
+        seconds: the requested life of the token, at least SHORTEST; the API server may grant less.
+        admit: see :meth:`~hub.kube.client.Client.request`.
 
     Raises:
-        HubError: there is none.
+        HubError: the request failed, or the answer has no token with an expiry.
     """
     path = "/api/v1/namespaces/{}/serviceaccounts/{}/token".format(*account)
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}}

@@ -1,7 +1,7 @@
-"""Decoding: from the API's JSON to the small values of hub.model, and back for what we write.
+"""Decodes the API's JSON into the small values of hub.model, and encodes EndpointSlices as JSON.
 
-msgspec structs name just the fields in use and skip the rest (8 µs for a 12 KB Node). Label keys and
-values are interned: a fleet repeats the same few hundred strings.
+The msgspec structs declare only the fields in use; the decoder skips all others (8 µs for a Node of 12 KB). Label keys
+and values are interned, since a fleet repeats the same few hundred strings.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 Page = tuple[dict[Any, T], str, str]
-"""Of a list: objects by key, its resourceVersion, and the token to go on with."""
+"""One page of a list: the objects by key, the resourceVersion of the list, and the continue token ("" = last page)."""
 KindOfPage = tuple[str, dict[Any, T], str, str]
-"""The same, with the kind of the list first, before anybody has looked whether it is the one that was asked for."""
+"""A page before its kind was checked: the kind of the list, then the items of ``Page``."""
 
 UNDECODABLE = (msgspec.DecodeError, ValueError, RecursionError)
-"""What the decoder raises: its own error, invalid UTF-8, or nesting that is too deep."""
+"""The errors that the decoder raises: its own, for invalid UTF-8, and for nesting that is too deep."""
 
 
 class Resource(NamedTuple, Generic[T]):
-    """How one kind is fetched and decoded.
+    """How to list, watch and decode the objects of one kind.
 
     Attributes:
-        path: of the collection, such as ``/api/v1/nodes``.
-        name: for messages: ``nodes``.
-        list_page: body -> (objects by key, resourceVersion, continue token).
-        event: line -> :class:`Event`.
-        peek: line -> (key, resourceVersion) without decoding the object, where that is worth it.
-        rule: the RBAC rule a 403 asks for.
+        path: the path of the collection, such as ``/api/v1/nodes``.
+        name: the plural name, for messages, such as ``nodes``.
+        list_page: decodes the body of a page of a list: (objects by key, resourceVersion, continue token).
+        event: decodes a line of a watch.
+        rule: the RBAC rule that is missing after a 403, for messages.
+        peek: decodes only (key, resourceVersion) of a line of a watch; None for kinds where that would not pay off.
     """
 
     path: str
@@ -63,7 +63,7 @@ class Resource(NamedTuple, Generic[T]):
 
 
 class Event(NamedTuple):
-    """A decoded watch line: ``object`` is None for BOOKMARK, for ERROR (see ``status``), and if it does not decode."""
+    """A decoded line of a watch. ``object`` is None for BOOKMARK, ERROR (see ``status``), and if it does not decode."""
 
     type: str
     key: Any
@@ -78,7 +78,7 @@ class _Meta(msgspec.Struct, rename="camel", gc=False):
     uid: str = ""
     resource_version: str = ""
     creation_timestamp: str | None = None
-    """null in bookmarks of Kubernetes up to 1.33."""
+    """None in bookmarks, where Kubernetes up to 1.33 sends null."""
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
@@ -226,7 +226,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode_slice(value: Slice) -> bytes:
-    """The body of a POST (no resourceVersion) or PUT; a PUT ends the tracking of managedFields (docs/adr/0016)."""
+    """The JSON body of a POST (no resourceVersion) or PUT; a PUT ends the tracking of managedFields (docs/adr/0016)."""
     return _encode(
         _OutSlice(
             "discovery.k8s.io/v1",
@@ -327,7 +327,7 @@ def _config_map(wire: _WireConfigMap) -> ConfigMap:
 
 
 class SecretData(msgspec.Struct, frozen=True):
-    """What the hub keeps of a Secret; never printed. ``data`` is base64, as in the API; read-only."""
+    """The version and data of a Secret. ``repr`` leaves the data out. ``data`` is base64, as in the API; read-only."""
 
     version: str
     data: dict[str, str]
@@ -404,7 +404,11 @@ def _resource(
 
 
 def _list_page(path: str, name: str, read: Callable[[bytes], KindOfPage[T]], body: bytes) -> Page[T]:
-    """Objects by key, resourceVersion and continue token of a page, after a check that it is a list of this kind."""
+    """Decode a page of a list.
+
+    Raises:
+        BadAnswer: the page does not decode, has another kind or lacks a resourceVersion.
+    """
     try:
         found, objects, version, token = read(body)
     except UNDECODABLE as error:
@@ -417,14 +421,18 @@ def _list_page(path: str, name: str, read: Callable[[bytes], KindOfPage[T]], bod
 
 
 def _odd_event(line: bytes, key: Callable[[_Meta], Any]) -> Event:
-    """A bookmark, an error, or an object of a shape we do not know."""
+    """Decode a bookmark, an error, or an event whose object does not decode.
+
+    Raises:
+        BadAnswer: the line is not a watch event at all.
+    """
     try:
         decoded = _decode_any_event(line)
         if decoded.type == "ERROR":
             return Event("ERROR", None, None, "", _decode_status(decoded.object))
         meta = _decode_meta_only(decoded.object).metadata
     except UNDECODABLE as error:
-        raise BadAnswer(200, "", "a watch event that is no JSON event") from error
+        raise BadAnswer(200, "", "a line of a watch that is not an event in JSON") from error
     return Event(decoded.type, key(meta), None, meta.resource_version)
 
 
@@ -439,7 +447,10 @@ NODES: Resource[Node] = _resource(
 
 
 def _peek_slice(line: bytes) -> tuple[ObjectKey, str]:
-    """Most events on our slices are echoes of our own writes: 8 µs to tell, instead of 60 to decode."""
+    """The key and resourceVersion of a slice in a watch event; empty ones if the line does not decode.
+
+    Most events on the hub's slices are echoes of its own writes. Recognizing them takes 8 µs, decoding them 60.
+    """
     try:
         meta = _decode_event_meta(line).object.metadata
     except UNDECODABLE:
@@ -474,12 +485,13 @@ _decode_secret = msgspec.json.Decoder(_WireSecret).decode
 
 
 def slices_but(known: Callable[[ObjectKey, str, str], Slice | None]) -> Resource[Slice]:
-    """:data:`SLICES` for who has most of them: of a list only those are decoded that are new or have changed.
+    """:data:`SLICES` for a caller that already has most slices: only new and changed slices of a list are decoded.
 
-    All of them anew, beside those that are there, would be the largest thing a hub ever holds.
+    Decoding all slices again, in addition to those in the store, would be the hub's largest use of memory.
 
     Args:
-        known: (key, its resourceVersion, the list's resourceVersion) -> the slice in that very state, or None.
+        known: returns the caller's slice if it can be used instead of decoding it, else None. The arguments are the
+            key, the resourceVersion of the slice and that of the list.
     """
 
     def read(body: bytes) -> KindOfPage[Slice]:
@@ -496,10 +508,10 @@ def slices_but(known: Callable[[ObjectKey, str, str], Slice | None]) -> Resource
 
 
 def decode_identity(body: bytes) -> protobuf.Identity:
-    """Uid and resourceVersion of the object in an answer of either encoding.
+    """The uid and resourceVersion of the object in an answer, in JSON or protobuf.
 
     Raises:
-        BadAnswer: there is none.
+        BadAnswer: the answer does not decode or has no resourceVersion.
     """
     try:
         if body.startswith(protobuf.MAGIC):
@@ -515,10 +527,10 @@ def decode_identity(body: bytes) -> protobuf.Identity:
 
 
 def decode_slice(body: bytes) -> Slice:
-    """One EndpointSlice, as returned by GET, POST and PUT.
+    """Decode one EndpointSlice, as returned by GET, POST and PUT.
 
     Raises:
-        BadAnswer: it is none.
+        BadAnswer: the body does not decode.
     """
     try:
         return _slice(_decode_slice(body))
@@ -527,10 +539,10 @@ def decode_slice(body: bytes) -> Slice:
 
 
 def decode_config_map(body: bytes) -> ConfigMap:
-    """One ConfigMap, as returned by GET.
+    """Decode one ConfigMap, as returned by GET.
 
     Raises:
-        BadAnswer: it is none.
+        BadAnswer: the body does not decode.
     """
     try:
         return _config_map(_decode_config_map(body))
@@ -539,10 +551,10 @@ def decode_config_map(body: bytes) -> ConfigMap:
 
 
 def decode_secret(body: bytes) -> SecretData:
-    """One Secret, as returned by GET.
+    """Decode one Secret, as returned by GET. The error does not quote the body.
 
     Raises:
-        BadAnswer: it is none.
+        BadAnswer: the body does not decode.
     """
     try:
         return _secret(_decode_secret(body))
