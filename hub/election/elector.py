@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LONGEST_LEASE = 3600
-"""Seconds. A hub never writes a longer duration into a Lease; one written by hand must not stop every hub for ever."""
+"""Seconds. A longer duration in a Lease counts as this one: written by hand, it must not block all hubs for days."""
 CONFLICTS = 3
 """Most updates within one attempt. Without retries, a client that keeps annotating the Lease could make us lose it."""
 WATCH_AGAIN = 30.0
@@ -272,7 +272,7 @@ class Elector:
 
     @property
     def problem(self) -> str:
-        """Why the last attempt to take or renew the Lease failed; "" if it got an answer, whoever leads."""
+        """Why the last attempt to take or renew the Lease failed; "" if it was answered, also if another leads."""
         return self._problem
 
     @property

@@ -250,7 +250,7 @@ async def _remove(admin: Admin, found: Manifest, *, apply: bool) -> Step:
 
 
 async def _lived_in(admin: Admin, namespace: str) -> bool:
-    """Whether others use the account's namespace: a hub in that cluster, for example, has the same default namespace.
+    """Whether the account's namespace is used for anything else, such as a hub that runs in that cluster.
 
     True if Pods or ServiceAccounts may not be listed.
     """

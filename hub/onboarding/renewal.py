@@ -167,7 +167,7 @@ class Renewal:
         account, life = account_of(token), token_life(token)
         if content is None or account is None or life is None or life[0] is None:
             return False
-        if with_token(content, token, token) is None:  # renewed by another process just now
+        if with_token(content, token, token) is None:  # another process has just renewed it
             return False
         seconds = max(SHORTEST, round(life[1] - life[0]))
         new = await request_token(client, account, seconds, self._still_leads)

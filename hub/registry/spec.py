@@ -208,7 +208,7 @@ class TargetSpec(msgspec.Struct, frozen=True):
 
 
 class CopyRule(msgspec.Struct, frozen=True):
-    """A rule which Services may be copied (``from_``) by which (``to``).
+    """A rule that allows the Services ``to`` to copy the Services ``from_``.
 
     All are patterns of ``namespace/name``, in which ``*`` stands for any run of characters.
     """

@@ -50,7 +50,7 @@ def wish(service: Service | None) -> Wish | None:
 
 
 class Copies(msgspec.Struct, frozen=True):
-    """The copies that result from all wishes.
+    """The copies that result from the annotations of all Services.
 
     Attributes:
         targets: the copies that are allowed.
