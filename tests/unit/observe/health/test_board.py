@@ -110,7 +110,7 @@ def test_the_sockets_of_a_cluster_are_counted_for_as_long_as_it_has_probes() -> 
     assert board.flown()[CHECK, TWO].lane is board._lanes["eu"]
     board.ask(B)
     board.clock.time += 60.0
-    board._prober.tick()  # what was due is let go of
+    board._prober.tick()  # drops the due items of removed probes
     assert len(board._lanes) == 0
 
 

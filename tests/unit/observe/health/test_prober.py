@@ -183,7 +183,7 @@ async def test_https_verifies_the_certificate_and_its_name(tmp_path: Path) -> No
     """A wrong name and an unknown authority fail; ``insecure`` accepts every certificate."""
     async with serving(replying(OK), server_tls()) as port:
         assert await https(port, tmp_path) == ""
-        assert await https(port, tmp_path, server_name="") == ""  # 127.0.0.1 stands in the certificate too
+        assert await https(port, tmp_path, server_name="") == ""  # the certificate also names 127.0.0.1
         assert (await https(port, tmp_path, server_name="other.example")).startswith("certificate: hostname mismatch")
         assert (await https(port, tmp_path, ca="")).startswith("certificate: ")
         assert await https(port, tmp_path, ca="", insecure=True, server_name="other.example") == ""
@@ -208,7 +208,7 @@ async def test_server_name_is_sent(tmp_path: Path) -> None:
     seen: list[str | None] = []
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.sni_callback = lambda _, name, __: seen.append(name)  # type: ignore[assignment,misc]
-    async with serving(replying(OK), tls) as port:  # without a certificate the handshake fails, after the name
+    async with serving(replying(OK), tls) as port:  # the server has no certificate, so the handshake fails after SNI
         assert (await https(port, tmp_path, server_name="shop.example.com")).startswith("TLS: ")
     assert seen == ["shop.example.com"]
 
@@ -239,7 +239,7 @@ async def test_a_local_want_of_sockets_is_no_answer(
     ]
 
 
-# --- how many -------------------------------------------------------------------------------------
+# --- limits of sockets ----------------------------------------------------------------------------
 
 
 @asynccontextmanager

@@ -217,7 +217,7 @@ def test_slice_that_a_finalizer_holds_is_read_again(store: SliceStore) -> None:
     assert known(store) == {"payments-1": "105", "other": "106"}
 
 
-# -- what another replica writes --------------------------------------------------------------------------------
+# -- slices that another replica writes -------------------------------------------------------------------------
 
 
 def full(version: int) -> Slice:

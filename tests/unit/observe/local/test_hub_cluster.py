@@ -152,8 +152,8 @@ async def test_what_is_written_is_known_at_once(sim: SimulatedCluster, client: C
         await hub.delete(after, 5.0)
         assert hub.slices.get(ObjectKey("edge", "s-0")) is None
         assert sim.slices.list() == []
-        await hub.delete(after, 5.0)  # it is gone: that is what was wanted
-        assert admitted == [TARGET] * 8  # the first write was sent twice: the simulator takes no protobuf
+        await hub.delete(after, 5.0)  # a deleted slice can be deleted again
+        assert admitted == [TARGET] * 8  # the first write was sent twice: the simulator does not accept protobuf
 
 
 async def test_a_write_that_is_not_admitted_is_not_sent(sim: SimulatedCluster, client: Client) -> None:

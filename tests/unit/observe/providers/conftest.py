@@ -1,4 +1,4 @@
-"""Modules with ``VIRTUAL_TIME = True`` run on an event loop whose time jumps."""
+"""Fixtures of provider tests; modules with ``VIRTUAL_TIME = True`` run on an event loop whose time jumps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.observe.providers.virtual import VirtualLoop
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop of a test in this folder."""
+    """The event loop of the tests in a module."""
     if getattr(getattr(item, "module", None), "VIRTUAL_TIME", False):
         return {"virtual": VirtualLoop}
     return {"real": asyncio.new_event_loop}
@@ -22,7 +22,7 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Put a distribution on sys.path with ``install(name, source)``."""
+    """Put a distribution on ``sys.path`` with ``install(name, source)``."""
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
 

@@ -1,4 +1,4 @@
-"""Builders: distributions with entry points as they lie on disk, and a catalog over provider types in memory."""
+"""Builders of distributions with entry points on disk, and of catalogs of provider types in memory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Install = Callable[..., None]
 
 
 def catalog_of(*types: ProviderType) -> Catalog:
-    """A catalog of types that exist in memory, through real entry points and the real hook."""
+    """A catalog of types in memory, which uses real entry points and the real hook."""
     points = []
     for type_ in types:
         module = ModuleType(f"in_memory_{type_.name.replace('-', '_')}")
@@ -79,16 +79,16 @@ Answer = Callable[[Sequence[Node]], Awaitable[Mapping[str, Resolution]]]
 
 
 def found(nodes: Sequence[Node]) -> dict[str, Resolution]:
-    """Every node by the addresses it reports."""
+    """Every node with the addresses that it reports."""
     return {item.name: Found(tuple(entry.address for entry in item.addresses)) for item in nodes}
 
 
 class Scripted:
-    """A NodeProvider that answers by script and remembers what it was asked.
+    """A NodeProvider that answers by script and remembers its calls.
 
     Attributes:
-        script: one entry per call: a mapping, an exception, or an async function of the nodes; after the
-            last, ``found``.
+        script: one entry per call: a mapping, an exception, or a (possibly async) function of the nodes; after the
+            last one, ``found``.
         asked: (loop time, names) of every call.
     """
 
@@ -113,7 +113,7 @@ class Scripted:
     def type(
         self, name: str = "scripted", *, kind: Callable[..., ProviderType] = NodeProviderType, **fields: Any
     ) -> ProviderType:
-        """This provider as a type."""
+        """A provider type that opens this provider."""
 
         @asynccontextmanager
         async def open_provider(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
@@ -147,7 +147,7 @@ class Streamed(Scripted):
 
 
 async def left(loop: PluginLoop) -> None:
-    """Leave a plugin's loop, and wait until its thread has ended."""
+    """Abandon a plugin's loop, and wait until its thread has ended."""
     import asyncio
 
     loop.leave(partial(ProviderError, "the test is over"))

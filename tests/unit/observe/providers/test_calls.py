@@ -1,4 +1,4 @@
-"""Calls into plugins, and what is left of those that failed."""
+"""Calls into plugins; failed ones must leave no garbage."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.unit.observe.providers.plugins import left
 
 @pytest.fixture
 async def loop() -> AsyncIterator[PluginLoop]:
-    """A plugin's loop in a thread of its own."""
+    """A plugin's loop in its own thread."""
     made = PluginLoop("scripted", LoopThread("scripted"), lambda _: ProviderHub("scripted", clock=SystemClock()))
     yield made
     await left(made)
 
 
 async def test_a_call_that_failed_is_gone_with_its_error(loop: PluginLoop) -> None:
-    """A provider may fail for days, and each time its traceback leads to all that the call held."""
+    """A failed call leaves no reference cycle, which would keep alive all that its traceback refers to."""
     calls = Calls("scripted")
 
     async def broken() -> None:
@@ -44,7 +44,7 @@ async def test_a_call_that_failed_is_gone_with_its_error(loop: PluginLoop) -> No
 
 
 async def test_a_provider_that_does_not_open_is_gone_with_its_error(loop: PluginLoop) -> None:
-    """It is tried again for as long as it fails."""
+    """A provider that fails to open leaves no reference cycle."""
 
     @asynccontextmanager
     async def broken() -> AsyncIterator[None]:
@@ -60,7 +60,7 @@ async def test_a_provider_that_does_not_open_is_gone_with_its_error(loop: Plugin
 
 
 async def test_a_provider_that_ended_is_gone_with_its_error(loop: PluginLoop) -> None:
-    """What it did in the background has failed."""
+    """A provider that closes itself after an error leaves no reference cycle."""
     ended = asyncio.Event()
 
     @asynccontextmanager
@@ -87,7 +87,7 @@ async def test_a_provider_that_ended_is_gone_with_its_error(loop: PluginLoop) ->
 
 
 async def test_a_task_of_a_plugin_that_was_cancelled_is_gone(loop: PluginLoop) -> None:
-    """As each of those is that a provider gives a deadline."""
+    """A cancelled task of a plugin, as after ``wait_for``, leaves no reference cycle."""
     calls = Calls("scripted")
 
     async def inner() -> None:

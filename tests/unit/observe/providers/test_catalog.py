@@ -1,4 +1,4 @@
-"""Installed plugins: found without importing, imported one by one, isolated when broken."""
+"""Installed plugins are listed without importing, imported one by one, and isolated if broken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.observe.providers.plugins import GOOD, Install
 
 
 def test_catalog_lists_without_importing(install: Install, tmp_path: Path) -> None:
-    """Listing says what is installed and where, and runs none of it."""
+    """Listing returns what is installed and where, without running plugin code."""
     install("quiet", "raise SystemExit('imported')")
     entry = next(entry for entry in Catalog().entries() if entry.name == "quiet")
     assert (entry.distribution, entry.version, entry.state) == ("hub-quiet", "1.2", "unused")
@@ -23,7 +23,7 @@ def test_catalog_lists_without_importing(install: Install, tmp_path: Path) -> No
 
 
 def test_catalog_imports_only_what_is_asked_for(install: Install) -> None:
-    """Loading one plugin leaves the others alone."""
+    """Loading one plugin does not import the others."""
     install("good")
     install("other", "raise SystemExit('imported')")
     catalog = Catalog()
@@ -98,7 +98,7 @@ def test_catalog_imports_only_what_is_asked_for(install: Install) -> None:
     ],
 )
 def test_a_broken_plugin_is_reported_by_name(install: Install, source: str, state: str, says: str) -> None:
-    """Whatever a plugin does wrong: the error names it, its distribution and the reason, and others load."""
+    """The error names the plugin, its distribution and the reason; other plugins still load."""
     install("bad", source)
     install("good")
     catalog = Catalog()
@@ -113,7 +113,7 @@ def test_a_broken_plugin_is_reported_by_name(install: Install, source: str, stat
 
 
 def test_a_stalling_plugin_is_given_up_and_taken_when_it_ends(install: Install) -> None:
-    """An import past its deadline degrades its users; should it end after all, it is used."""
+    """An import beyond its deadline is an error, but its result is used once it ends."""
     install("slow", f"import time; time.sleep(0.5)\n{GOOD}")
     catalog = Catalog(deadline=0.1)
     with pytest.raises(ProviderUnavailable, match=r"importing plugin_hub_slow did not end within 0\.1 s"):
@@ -124,7 +124,7 @@ def test_a_stalling_plugin_is_given_up_and_taken_when_it_ends(install: Install) 
 
 
 async def test_loading_does_not_block_the_event_loop(install: Install) -> None:
-    """While one plugin imports, the loop runs and other plugins load."""
+    """While one plugin is imported, the event loop runs and other plugins load."""
     install("slow", f"import time; time.sleep(3)\n{GOOD}")
     install("good")
     catalog = Catalog()
@@ -136,7 +136,7 @@ async def test_loading_does_not_block_the_event_loop(install: Install) -> None:
 
 
 async def test_loading_in_the_event_loop_keeps_the_deadline(install: Install) -> None:
-    """A plugin that never ends its import costs its users the deadline, once."""
+    """An import that does not end is an error after the deadline, at every call."""
     install("stuck", f"import time; time.sleep(1)\n{GOOD}")
     catalog = Catalog(deadline=0.1)
     for _ in range(2):
@@ -145,7 +145,7 @@ async def test_loading_in_the_event_loop_keeps_the_deadline(install: Install) ->
 
 
 def test_one_name_from_two_distributions_is_an_error(install: Install) -> None:
-    """Neither wins; both are named, and neither is imported."""
+    """The error names both distributions, and neither is imported."""
     install("twice", "raise SystemExit", dist="first")
     install("twice", "raise SystemExit", dist="second")
     catalog = Catalog()
@@ -155,7 +155,7 @@ def test_one_name_from_two_distributions_is_an_error(install: Install) -> None:
 
 
 def test_a_missing_provider_comes_with_a_suggestion(install: Install) -> None:
-    """A misspelt name is corrected; an unknown one names the package to install."""
+    """For a misspelt name the error suggests the right one, for an unknown name to install it."""
     install("inventory-x")
     with pytest.raises(ProviderUnavailable, match="did you mean 'inventory-x'"):
         Catalog().load("inventoryx")
@@ -164,7 +164,7 @@ def test_a_missing_provider_comes_with_a_suggestion(install: Install) -> None:
 
 
 def test_one_module_may_serve_several_names(install: Install) -> None:
-    """A distribution with two entry points into one module gets for each the type of that name."""
+    """Two entry points may name one module; each gets the type with its own name."""
     source = GOOD.replace(
         "return [N", "return [NodeProviderType(name='one', open=open_provider, config=NoConfig), N"
     ).replace("NAME", "'two'")
@@ -175,7 +175,7 @@ def test_one_module_may_serve_several_names(install: Install) -> None:
 
 
 def test_an_entry_point_without_readable_metadata_still_lists() -> None:
-    """A distribution that cannot be named is named by its module."""
+    """Without readable metadata, the entry has no distribution and errors name the module."""
     catalog = Catalog(lambda: [EntryPoint("lost", "no_such_module_at_all", "hub.providers")])
     with pytest.raises(ProviderUnavailable, match="provider 'lost': no_such_module_at_all: importing"):
         catalog.load("lost")
@@ -183,7 +183,7 @@ def test_an_entry_point_without_readable_metadata_still_lists() -> None:
 
 
 def test_the_built_in_provider_is_installed_and_has_a_schema() -> None:
-    """``node-addresses`` comes with the hub's development environment; its configuration has a schema."""
+    """The provider ``node-addresses`` is installed, and its configuration has a schema."""
     catalog = Catalog()
     catalog.load("node-addresses")
     entry = next(entry for entry in catalog.entries() if entry.name == "node-addresses")

@@ -1,4 +1,4 @@
-"""Findings in a provider's configuration."""
+"""Problems in a provider's configuration."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Crashing(BaseModel):
 
 
 def type_of(config: type[BaseModel | NoConfig]) -> ProviderType:
-    """A provider type with that configuration."""
+    """A provider type with this configuration model."""
     return Scripted().type(config=config)
 
 
@@ -87,24 +87,24 @@ def type_of(config: type[BaseModel | NoConfig]) -> ProviderType:
     ],
 )
 def test_findings_name_the_key(config: Any, problems: list[str]) -> None:
-    """Each finding has the key's path, one sentence, and a suggestion where there is one."""
+    """Each problem has the key's path, one sentence, and possibly a suggestion."""
     assert [str(problem) for problem in check_config(type_of(Config), config)] == problems
 
 
 def test_a_valid_configuration_is_the_plugins_own_model() -> None:
-    """The plugin gets what its model makes of the mapping."""
+    """A valid configuration becomes an object of the plugin's model."""
     assert parse_config(type_of(Config), {"datacenters": ["x"]}) == Config(datacenters=["x"])
 
 
 def test_values_are_never_quoted() -> None:
-    """A credential written inline by mistake does not end in a log."""
+    """Messages never quote a value, which may be a credential."""
     with pytest.raises(ConfigInvalid) as caught:
         parse_config(type_of(Config), {"datacenters": ["x"], "token": "hunter2", "lan": "hunter2", "mode": "hunter2"})
     assert "hunter2" not in str(caught.value)
 
 
 def test_unknown_keys_are_refused_even_by_a_lax_model() -> None:
-    """A model that ignores unknown keys does not make a typo disappear."""
+    """Unknown keys are a problem even if the model ignores them."""
     assert check_config(type_of(Lax), {"apiURL": "x"}) == (
         ConfigProblem("provider.config.apiURL", "unknown key", "did you mean 'apiUrl'?"),
     )
@@ -112,14 +112,14 @@ def test_unknown_keys_are_refused_even_by_a_lax_model() -> None:
 
 
 def test_a_type_without_configuration_takes_none() -> None:
-    """Keys for a plugin that has nothing to configure are an error each."""
+    """Every key is a problem for a plugin without configuration."""
     assert parse_config(type_of(NoConfig), {}) == NoConfig()
     problems = check_config(type_of(NoConfig), {"b": 1, "a": 2})
     assert [problem.path for problem in problems] == ["provider.config.a", "provider.config.b"]
 
 
 def test_a_crashing_validator_is_the_plugins_fault() -> None:
-    """Foreign code that fails is named, its message is not trusted."""
+    """If a validator crashes, the problem names the provider and the exception type only."""
     problems = check_config(type_of(Crashing), {"lan": 2}, "clusters[0].provider.config")
     assert [str(problem) for problem in problems] == [
         "clusters[0].provider.config: provider 'scripted' failed to check it: RuntimeError"

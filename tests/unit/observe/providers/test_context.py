@@ -1,4 +1,4 @@
-"""HubContext and ClusterContext: threads, HTTP, and what the flags allow."""
+"""HubContext and ClusterContext: threads, HTTP, and the limits of the flags."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.support.crowd import Crowd
 
 
 def hub(limits: Limits | None = None, **fields: object) -> ProviderHub:
-    """A context as a provider gets it."""
+    """The context that a provider gets."""
     return ProviderHub("ionos", clock=SystemClock(), limits=limits, **fields)  # type: ignore[arg-type]
 
 
 async def test_run_sync_returns_raises_and_keeps_context() -> None:
-    """A blocking call behaves like a call."""
+    """``run_sync`` returns the result, raises the exception, and keeps context variables."""
     variable = contextvars.ContextVar("variable", default="")
     variable.set("here")
     context = hub()
@@ -38,7 +38,7 @@ async def test_run_sync_returns_raises_and_keeps_context() -> None:
 
 
 async def test_run_sync_is_bounded() -> None:
-    """No more calls at once than there are slots, and a cancelled one keeps its slot until it ends."""
+    """At most ``threads`` calls run at once; a cancelled call counts until it ends."""
     crowd = Crowd()
     context = hub(threads=2)
     tasks = [asyncio.create_task(context.run_sync(crowd.visit, 0.05)) for _ in range(6)]
@@ -49,7 +49,7 @@ async def test_run_sync_is_bounded() -> None:
 
 
 async def test_a_thread_that_cannot_be_started_takes_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the system has room again, so has the provider."""
+    """If no thread can be started, the slot is free again."""
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -64,7 +64,7 @@ async def test_a_thread_that_cannot_be_started_takes_no_slot(monkeypatch: pytest
 
 
 async def test_a_hanging_call_does_not_hold_its_caller() -> None:
-    """Cancelling stops waiting at once, and the thread is a daemon: it cannot hold the hub's end either."""
+    """A cancelled caller stops waiting at once, and the thread is a daemon, so that the hub can end."""
     release = threading.Event()
     context = hub()
     try:
@@ -77,7 +77,7 @@ async def test_a_hanging_call_does_not_hold_its_caller() -> None:
 
 
 async def test_providers_share_a_session() -> None:
-    """One pool of connections for all."""
+    """Contexts with the same SharedHttp have one session."""
     shared = SharedHttp()
     assert hub(http=shared).http is hub(http=shared).http
     await shared.close()
@@ -99,7 +99,7 @@ async def test_providers_share_a_session() -> None:
     ],
 )
 def test_api_hosts_beside_the_default_need_a_flag(host: str, allowed: bool) -> None:
-    """The plugin's own default is fine; anything else is named by --allow-api-host, port included or not."""
+    """Only the plugin's default host and hosts of --allow-api-host, with or without port, are allowed."""
     context = hub(Limits(allow_api_hosts=frozenset({"api.test", "Other.test:8443"})))
     if allowed:
         context.check_api_host(host, "api.ionos.com")
@@ -122,7 +122,7 @@ def test_api_hosts_beside_the_default_need_a_flag(host: str, allowed: bool) -> N
     ],
 )
 def test_programs_need_a_flag(program: str, runs: str | None) -> None:
-    """A program is named by --allow-exec, as it is or by its last part; nothing is looked up in PATH."""
+    """Only programs of --allow-exec are allowed, by full path or by base name, without a search in PATH."""
     context = hub(Limits(allow_exec=frozenset({"/bin/echo"})))
     if runs is not None:
         assert context.check_program(program) == runs
@@ -132,7 +132,7 @@ def test_programs_need_a_flag(program: str, runs: str | None) -> None:
 
 
 async def test_run_program_runs_what_is_allowed_and_nothing_else() -> None:
-    """Output comes back; a program that cannot be used is an error of the provider's kind."""
+    """An allowed program returns its output; other programs, and failures to start, are provider errors."""
     context = hub(Limits(allow_exec=frozenset({"/bin/echo", "/no/such/program"})))
     done = await context.run_program(["echo", "hello"])
     assert (done.exit_code, done.stdout) == (0, b"hello\n")
@@ -145,7 +145,7 @@ async def test_run_program_runs_what_is_allowed_and_nothing_else() -> None:
 
 
 async def test_descriptions_hide_credentials_and_stay_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line of at most 256 characters, with the innermost error of a group and without what was read."""
+    """An error is described in one line of at most 256 characters, without credentials."""
     monkeypatch.setenv("TOKEN_X", "hunter2")
     context = hub()
     await context.secret({"env": "TOKEN_X"}).get()
@@ -158,7 +158,7 @@ async def test_descriptions_hide_credentials_and_stay_short(monkeypatch: pytest.
 
 
 async def test_a_credential_of_several_lines_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key file in an error's text: all of it goes before the text is made one line."""
+    """A credential of several lines is removed before the text is joined into one line."""
     monkeypatch.setenv("KEY_X", "-----BEGIN KEY-----\nc2VjcmV0\n-----END KEY-----\n")
     context = hub()
     key = await context.secret({"env": "KEY_X"}).get()
@@ -166,14 +166,14 @@ async def test_a_credential_of_several_lines_is_hidden(monkeypatch: pytest.Monke
 
 
 def test_equal_references_share_one_value(tmp_path: Path) -> None:
-    """A hundred clusters with one token read one token."""
+    """Equal references return the same credential."""
     context = hub(Limits(credentials_dir=str(tmp_path)))
     assert context.secret({"file": "a"}) is context.secret({"file": "a"})
     assert context.secret({"file": "a"}) is not context.secret({"file": "b"})
 
 
 def test_the_contexts_are_what_the_api_promises() -> None:
-    """Type checkers compare the implementation with the protocol; so does this."""
+    """The contexts implement the protocols of the plugin API."""
     context: HubContext = hub()
     called: list[str] = []
     cluster: ClusterContext = ProviderCluster(context, "c1", "/etc/hub", lambda: called.append("changed"))
@@ -188,7 +188,7 @@ def test_the_contexts_are_what_the_api_promises() -> None:
 
 
 async def test_a_program_that_is_killed_while_it_runs_is_said_so() -> None:
-    """Somebody's kill -9 (or the kernel's, out of memory) is an exit code below zero, not an answer."""
+    """A killed program has a negative exit code."""
     hub = ProviderHub("p", clock=SystemClock(), limits=Limits(frozenset({"/bin/sh"})))
     ended = await hub.run_program(["sh", "-c", "echo half; kill -9 $$"])
     assert (ended.exit_code, ended.stdout) == (-9, b"half\n")

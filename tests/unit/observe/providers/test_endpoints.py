@@ -34,7 +34,7 @@ VIRTUAL_TIME = True
 
 
 def endpoint(name: str, address: str = "10.0.0.1", **fields: Any) -> SnapshotEndpoint:
-    """One endpoint."""
+    """An endpoint with one address."""
     return SnapshotEndpoint(name, (address,), **fields)
 
 
@@ -43,7 +43,7 @@ AB = Snapshot((A, B))
 
 
 class Bench:
-    """A running EndpointWatch."""
+    """An EndpointWatch and its host."""
 
     def __init__(self, type_: ProviderType) -> None:
         self.changes = 0
@@ -56,7 +56,7 @@ class Bench:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[EndpointWatch]:
-        """Run until left."""
+        """Run the watch until the block is left."""
         task = asyncio.create_task(self.watch.run())
         try:
             yield self.watch
@@ -67,7 +67,7 @@ class Bench:
 
 
 async def test_watch_keeps_the_last_snapshot() -> None:
-    """Each snapshot replaces the one before; equal ones wake nobody but count as answers."""
+    """A snapshot replaces the one before; an equal one counts as an answer, but is no change."""
     bench = Bench(Streamed([AB, 10.0, AB, 10.0, Snapshot((A,)), 1e9]).type())
     async with bench.running() as watch:
         await within(1, watch.settled())
@@ -81,7 +81,7 @@ async def test_watch_keeps_the_last_snapshot() -> None:
 
 
 async def test_every_empty_answer_is_announced() -> None:
-    """The guard counts empty answers, so each of them asks for a pass."""
+    """Every empty answer calls ``on_change``, since the guard counts them."""
     empty = Snapshot(())
     bench = Bench(Streamed([AB, empty, empty, empty, 1e9]).type())
     async with bench.running() as watch:
@@ -106,7 +106,7 @@ async def test_every_empty_answer_is_announced() -> None:
     ],
 )
 async def test_a_failing_watch_keeps_the_snapshot_and_is_started_again(broken: Any, says: str) -> None:
-    """Whatever goes wrong: the endpoints stay, the status says why, and it is tried again."""
+    """After any failure the snapshot stays, the status has the error, and the watch is restarted."""
     bench = Bench(Streamed([AB, 5.0, broken, 1e9], [Snapshot((B,)), 1e9]).type())
     async with bench.running() as watch:
         await asyncio.sleep(5.5)
@@ -119,7 +119,7 @@ async def test_a_failing_watch_keeps_the_snapshot_and_is_started_again(broken: A
 
 
 async def test_a_watch_that_ends_is_an_error() -> None:
-    """A stream that just ends says nothing about endpoints."""
+    """A watch that ends is an error, and keeps the snapshot."""
     bench = Bench(Streamed([AB], [1e9]).type())
     async with bench.running() as watch:
         await asyncio.sleep(0.5)
@@ -130,7 +130,7 @@ async def test_a_watch_that_ends_is_an_error() -> None:
 async def test_a_watch_that_fails_after_each_snapshot_is_started_ever_less_often(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A snapshot ends no backoff: after 1 s, doubling to 60 s; two minutes in peace end it."""
+    """A snapshot does not reset the backoff; two minutes without a failure do."""
     started: list[float] = []
 
     class CutOff(Streamed):
@@ -154,7 +154,7 @@ async def test_a_watch_that_fails_after_each_snapshot_is_started_ever_less_often
 
 
 async def test_a_watch_that_never_waits_stops_nobody() -> None:
-    """Snapshots without an ``await`` between them: other tasks have their turn, and most of the time."""
+    """A watch that yields without waiting is slowed down, so that other tasks run."""
     given = 0
 
     class Flood(Streamed):
@@ -172,13 +172,13 @@ async def test_a_watch_that_never_waits_stops_nobody() -> None:
         assert given <= 2
         before, answers = given, flooding.answers
         await asyncio.sleep(2)
-        assert 800 <= given - before <= 1010  # one each 2 ms
+        assert 800 <= given - before <= 1010  # one every 2 ms
         assert 0 <= (given - before) - (flooding.answers - answers) <= 1  # at most one is under way
         assert flood.changes == 1
 
 
 async def test_a_watch_that_waits_is_followed_at_its_own_pace() -> None:
-    """Endpoints that change 5 ms after they were taken in are hardly held back."""
+    """A watch that sends every 5 ms is hardly slowed down."""
     bench = Bench(Streamed([Snapshot((A,)), 0.005, Snapshot((B,)), 0.005] * 50 + [1e9]).type())
     async with bench.running() as watch:
         await within(1, watch.settled())
@@ -187,7 +187,7 @@ async def test_a_watch_that_waits_is_followed_at_its_own_pace() -> None:
 
 
 async def test_a_watch_without_a_first_snapshot_is_started_again() -> None:
-    """Thirty seconds of silence at the start are a stall; silence later is not."""
+    """The first snapshot must arrive within 30 s; later ones have no deadline."""
     bench = Bench(Streamed([1e9], [AB, 1e9]).type())
     async with bench.running() as watch:
         await asyncio.sleep(30.5)
@@ -199,7 +199,7 @@ async def test_a_watch_without_a_first_snapshot_is_started_again() -> None:
 
 
 async def test_a_terminal_error_waits_until_told_otherwise() -> None:
-    """No retry until something changed."""
+    """After a terminal error the watch is not restarted until ``changed`` is called."""
     provider = Streamed([TerminalProviderError("no such file configured")], [AB, 1e9])
     bench = Bench(provider.type())
     async with bench.running() as watch:
@@ -212,7 +212,7 @@ async def test_a_terminal_error_waits_until_told_otherwise() -> None:
 
 
 async def test_retry_after_paces_a_polled_provider() -> None:
-    """A provider that polls may fail at its own pace."""
+    """Restarts wait for the ``retry_after`` of the error."""
     provider = Streamed(*[[TransientProviderError("bad", retry_after=60)] for _ in range(3)], [AB, 1e9])
     bench = Bench(provider.type())
     async with bench.running() as watch:
@@ -223,7 +223,7 @@ async def test_retry_after_paces_a_polled_provider() -> None:
 
 
 async def test_a_type_that_resolves_nodes_cannot_be_watched() -> None:
-    """The mix-up is said in words."""
+    """A type that resolves nodes is an error that says so."""
     bench = Bench(Scripted().type())
     async with bench.running() as watch:
         await within(1, watch.settled())
@@ -231,13 +231,13 @@ async def test_a_type_that_resolves_nodes_cannot_be_watched() -> None:
 
 
 async def test_stopping_closes_the_stream_and_the_provider() -> None:
-    """Generator and context manager are left by the task that entered them."""
+    """The task that opened stream and provider also closes them."""
     closed: list[str] = []
 
     class Provider:
         async def watch(self, /) -> AsyncIterator[Snapshot]:
             try:
-                async with asyncio.timeout(1e6):  # a scope across a yield breaks where tasks change
+                async with asyncio.timeout(1e6):  # a cancel scope across a yield breaks if the task changes
                     while True:
                         yield AB
                         await asyncio.sleep(1)
@@ -264,7 +264,7 @@ async def test_stopping_closes_the_stream_and_the_provider() -> None:
 
 
 def test_an_incomplete_snapshot_adds_and_changes_but_removes_nothing() -> None:
-    """Rejected rows leave what they may have spoken of as it was."""
+    """Endpoints that an incomplete snapshot does not name stay unchanged."""
     moved = endpoint("a", "10.0.0.9")
     new = endpoint("c", "10.0.0.3")
     partial = Snapshot((new, moved), complete=False, problems=("row 2: no name",))
@@ -272,13 +272,13 @@ def test_an_incomplete_snapshot_adds_and_changes_but_removes_nothing() -> None:
 
 
 def test_an_incomplete_first_snapshot_stays_incomplete() -> None:
-    """After a restart, what was published before is not in any memory: nothing may be removed for it."""
+    """The result stays incomplete until the first complete snapshot."""
     assert merge(None, Snapshot((B, A), complete=False)) == Snapshot((A, B), complete=False)
     assert merge(Snapshot((A,), complete=False), Snapshot((B,), complete=False)) == Snapshot((A, B), complete=False)
 
 
 def test_ports_of_an_incomplete_snapshot_do_not_vanish() -> None:
-    """Ports that are not mentioned stay, too."""
+    """If an incomplete snapshot names no ports, the last ones stay."""
     ports = (Port("https", 443),)
     assert merge(Snapshot((A,), ports=ports), Snapshot((B,), complete=False)).ports == ports
 
@@ -293,7 +293,7 @@ snapshots = st.builds(
 
 @given(st.lists(snapshots, max_size=8))
 def test_only_complete_snapshots_remove(offered: list[Snapshot]) -> None:
-    """Whatever arrives in whatever order: a name leaves only through a complete snapshot without it."""
+    """In any sequence of snapshots, only a complete one without a name removes that endpoint."""
     believed: Snapshot | None = None
     for snapshot in offered:
         before = {item.name for item in believed.endpoints} if believed else set()
@@ -309,7 +309,7 @@ def test_only_complete_snapshots_remove(offered: list[Snapshot]) -> None:
 
 
 def test_too_many_endpoints_are_refused() -> None:
-    """A flood is an error, not a fleet."""
+    """A snapshot with too many endpoints is an error."""
     flood = Snapshot(tuple(endpoint(str(number)) for number in range(50_001)))
     with pytest.raises(TypeError, match="50001 endpoints"):
         read_snapshot(flood)

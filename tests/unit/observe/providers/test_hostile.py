@@ -1,4 +1,4 @@
-"""Plugins that misbehave in every place the hub calls them, in virtual time: nothing ends but their own answers."""
+"""Plugins that misbehave in every call of the hub, in virtual time: only their own answers are affected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VIRTUAL_TIME = True
 
 
 class Bench:
-    """A Resolver over one type, and the task that runs it."""
+    """A Resolver with one type, and the task that runs it."""
 
     def __init__(self, type_: ProviderType, config: str = "{}") -> None:
         self.host = ProviderHost(catalog_of(type_), clock=LoopClock(), folder="/nowhere", start_loop=SameLoop)
@@ -33,7 +33,7 @@ class Bench:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Resolver]:
-        """Until left: everything must have ended 5 s later, which is what SIGTERM allows."""
+        """Run until the block is left; everything must then end within 5 s, as SIGTERM requires."""
         task = asyncio.create_task(self.resolver.run())
         try:
             self.resolver.update([node("a")])
@@ -46,13 +46,13 @@ class Bench:
 
 
 def opened_by(enter: Any) -> ProviderType:
-    """A type whose ``open`` is this."""
+    """A type with this ``open``."""
     return NodeProviderType("scripted", asynccontextmanager(enter), NoConfig)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(1), KeyboardInterrupt(), GeneratorExit(), "hang"])
 async def test_shared_that_fails_is_opened_again(error: Any) -> None:
-    """What a type shares may raise anything or never open: degraded, then tried again."""
+    """If ``shared`` raises or never opens, the provider is degraded and tried again."""
     tries = 0
 
     @asynccontextmanager
@@ -75,7 +75,7 @@ async def test_shared_that_fails_is_opened_again(error: Any) -> None:
 
 
 async def test_clusters_do_not_queue_for_shared_that_hangs() -> None:
-    """What one of them waited for in vain counts for all that waited with it."""
+    """If ``shared`` stalls, all clusters that waited for it fail together."""
     tries = 0
 
     @asynccontextmanager
@@ -102,7 +102,7 @@ async def test_clusters_do_not_queue_for_shared_that_hangs() -> None:
 
 @pytest.mark.parametrize("what", ["open", "shared"])
 async def test_what_ignores_its_cancellation_is_not_opened_again_while_it_runs(what: str) -> None:
-    """A login that is tried again whatever happens: one is left behind, not one more every minute."""
+    """While an abandoned ``open`` or ``shared`` still runs, it is not called again."""
     tries = 0
     over = asyncio.Event()
 
@@ -127,7 +127,7 @@ async def test_what_ignores_its_cancellation_is_not_opened_again_while_it_runs(w
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), SystemExit(1), KeyboardInterrupt(), "hang", "ignores"])
 async def test_close_may_do_anything(error: Any) -> None:
-    """Closing that raises, never ends, or ignores its cancellation delays the end by seconds at most."""
+    """If closing raises, never ends or ignores its cancellation, the end is delayed by seconds at most."""
 
     async def enter(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
         yield Scripted()
@@ -146,11 +146,11 @@ async def test_close_may_do_anything(error: Any) -> None:
     async with bench.running() as resolver:
         await within(1, resolver.settled())
         assert resolver.status.state == "ready"
-    await asyncio.sleep(1000)  # whoever was left behind ends some time
+    await asyncio.sleep(1000)  # abandoned tasks end within this time
 
 
 class Exits(BaseModel):
-    """A configuration whose validator leaves."""
+    """A configuration whose validator raises SystemExit."""
 
     token: str
 
@@ -161,7 +161,7 @@ class Exits(BaseModel):
 
 
 async def test_a_validator_that_exits_is_an_error_of_the_provider() -> None:
-    """Checking a configuration runs the plugin's code, too."""
+    """SystemExit in a validator is an error of the provider."""
     bench = Bench(Scripted().type(config=Exits), '{"token": "x"}')
     async with bench.running() as resolver:
         await within(1, resolver.settled())
@@ -169,7 +169,7 @@ async def test_a_validator_that_exits_is_an_error_of_the_provider() -> None:
 
 
 async def test_a_poll_interval_that_exits_is_an_error_of_the_provider() -> None:
-    """So does computing the interval."""
+    """SystemExit in ``poll_interval`` is an error of the provider."""
 
     def leave(_config: Any) -> float:
         raise SystemExit(1)
@@ -179,9 +179,9 @@ async def test_a_poll_interval_that_exits_is_an_error_of_the_provider() -> None:
         assert resolver.status.error == "raised SystemExit"
 
 
-@pytest.mark.parametrize(("scope", "says"), [(lambda _: sys.exit(1), "raised SystemExit"), (lambda _: 7, "no text")])
+@pytest.mark.parametrize(("scope", "says"), [(lambda _: sys.exit(1), "raised SystemExit"), (lambda _: 7, "not a text")])
 async def test_a_scope_that_is_none_is_an_error_of_the_provider(scope: Any, says: str) -> None:
-    """So does computing the scope."""
+    """A ``scope`` that raises or is not a text is an error of the provider."""
     async with Bench(Scripted().type(scope=scope)).running() as resolver:
         await within(1, resolver.settled())
         assert says in resolver.status.error
@@ -189,7 +189,7 @@ async def test_a_scope_that_is_none_is_an_error_of_the_provider(scope: Any, says
 
 
 async def test_calls_are_counted_by_outcome() -> None:
-    """Answers, errors and their time, by the provider's name; they stay when the cluster goes."""
+    """Calls are counted by outcome and provider, and the numbers stay after the resolver ended."""
     bench = Bench(Scripted(found, ValueError("x")).type(scope=lambda _: "dc-1"))
     async with bench.running() as resolver:
         await within(1, resolver.settled())
@@ -202,7 +202,7 @@ async def test_calls_are_counted_by_outcome() -> None:
 
 
 class Trap(Mapping[str, Any]):
-    """An answer that exits when it is read."""
+    """An answer that raises SystemExit when it is read."""
 
     def __getitem__(self, key: str) -> Any:
         raise SystemExit(1)
@@ -215,7 +215,7 @@ class Trap(Mapping[str, Any]):
 
 
 class Mute(Exception):
-    """An error that cannot be printed."""
+    """An error without a text."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -223,7 +223,7 @@ class Mute(Exception):
 
 @pytest.mark.parametrize(("answer", "says"), [(Trap(), "raised SystemExit"), (Mute(), "Mute")])
 async def test_an_answer_that_cannot_be_read_keeps_what_is_known(answer: Any, says: str) -> None:
-    """Reading an answer, and printing an error, run the plugin's code."""
+    """An answer or error that raises when it is read keeps the known resolutions."""
     async with Bench(Scripted(found, answer).type()).running() as resolver:
         await within(1, resolver.settled())
         resolver.update([node("a", "10.0.0.9")])

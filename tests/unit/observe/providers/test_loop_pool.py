@@ -1,4 +1,4 @@
-"""Plugins that block: they stop nobody else, are named, are left behind, and a fresh thread takes over."""
+"""A plugin that blocks affects only itself, is named in the log, and continues in a new thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FAST = 5.0
 
 
 class FastClock(SystemClock):
-    """The machine's, so many times as fast: ten seconds are two."""
+    """A clock that runs FAST times as fast: ten seconds take two."""
 
     def now(self) -> float:
         return time.monotonic() * FAST
@@ -41,14 +41,14 @@ class FastClock(SystemClock):
 
 
 class Hub:
-    """A provider host at work, and resolvers over it."""
+    """A running provider host, and resolvers that use it."""
 
     def __init__(self) -> None:
         self.host = ProviderHost(Catalog(), clock=FastClock(), folder="/nowhere")
         self.tasks: list[asyncio.Task[None]] = []
 
     async def resolver(self, name: str, cluster: str = "") -> Resolver:
-        """Asks a provider about node ``a``."""
+        """Start a resolver of node ``a``."""
         await self.host.catalog.load_async(name)
         made = Resolver(cluster or name, ProviderRef(name), self.host, lambda: None)
         self.tasks.append(asyncio.create_task(made.run()))
@@ -56,7 +56,7 @@ class Hub:
         return made
 
     async def watch(self, name: str) -> EndpointWatch:
-        """Follows a provider that brings endpoints."""
+        """Start to follow a provider that brings endpoints."""
         made = EndpointWatch(name, ProviderRef(name), self.host, lambda: None)
         self.tasks.append(asyncio.create_task(made.run()))
         return made
@@ -64,7 +64,7 @@ class Hub:
 
 @asynccontextmanager
 async def running() -> AsyncIterator[Hub]:
-    """Until left: everything has ended 5 s later, which is what SIGTERM allows."""
+    """Run until the block is left; everything must then end within 5 s, as SIGTERM requires."""
     made = Hub()
     made.tasks.append(asyncio.create_task(made.host.loops.watch()))
     try:
@@ -80,12 +80,12 @@ async def running() -> AsyncIterator[Hub]:
 
 
 def plugin() -> ModuleType:
-    """The module of the provider ``bad``, as it was imported."""
+    """The imported module of provider ``bad``."""
     return sys.modules["plugin_hub_bad"]
 
 
 async def slowest_answer(resolver: Resolver, condition: Callable[[], bool]) -> float:
-    """Seconds the slowest answer about a changed node took, of many, until something has happened."""
+    """Change a node again and again until ``condition``; return the seconds of the slowest answer."""
     slowest, number = 0.0, 0
     while not condition():
         number += 1
@@ -136,7 +136,7 @@ RESOLVE = "return {node.name"
 async def test_a_plugin_that_blocks_stops_nobody_else(
     install: Install, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
-    """Others answer as ever; it is named with its place, its cluster is unknown, and a fresh thread takes over."""
+    """Other providers keep answering; the blocking one is logged with its place and gets a new thread."""
     install("bad", blocking(GOOD, RESOLVE, how))
     install("good")
     with caplog.at_level(logging.WARNING, "hub.observe.providers.loop_pool"):
@@ -161,7 +161,7 @@ async def test_a_plugin_that_blocks_stops_nobody_else(
 
 
 async def test_a_fresh_thread_answers_where_the_plugin_no_longer_blocks(install: Install) -> None:
-    """A connection that hung once: a moment later the provider works, and what was known stayed."""
+    """A provider that blocked once works again in a new thread, and its known resolutions stay."""
     install("bad", blocking(GOOD, RESOLVE).replace("    released.wait()", "    if len(calls) == 2: released.wait()"))
     async with running() as hub:
         bad = await hub.resolver("bad")
@@ -176,7 +176,7 @@ async def test_a_fresh_thread_answers_where_the_plugin_no_longer_blocks(install:
 
 
 async def test_a_plugin_that_always_blocks_gets_no_more_than_three_threads(install: Install) -> None:
-    """Then it is suspended with the reason; once its threads end, it is tried again."""
+    """After three blocked threads the type is suspended until one of them ends."""
     install("bad", blocking(GOOD, RESOLVE))
     install("good")
     async with running() as hub:
@@ -230,7 +230,7 @@ MEASURE = GOOD.replace("    yield Provider()", "    cluster.hub.measure('size', 
     ids=["open", "shared", "background"],
 )
 async def test_it_does_not_matter_where_a_plugin_blocks(install: Install, source: str) -> None:
-    """Opening, opening what is shared, between calls."""
+    """Blocking in ``open``, in ``shared`` or in a background task is detected alike."""
     install("bad", source)
     install("good")
     async with running() as hub:
@@ -243,7 +243,7 @@ async def test_it_does_not_matter_where_a_plugin_blocks(install: Install, source
 
 
 async def test_closing_that_blocks_delays_the_end_by_seconds_at_most(install: Install) -> None:
-    """SIGTERM ends the hub within five, whatever a plugin does: ``running`` measures it."""
+    """A provider that blocks while closing does not keep the hub from ending within 5 s."""
     source = GOOD.replace("yield Provider()", "yield Provider()\n    pass")
     install(
         "bad", blocking(source, "pass").replace("def release():", "def release():\n    if calls: return\n    return")
@@ -257,7 +257,7 @@ async def test_closing_that_blocks_delays_the_end_by_seconds_at_most(install: In
 
 
 async def test_numbers_that_block_are_left_out_of_the_metrics(install: Install) -> None:
-    """A scrape waits a second for them; other providers' numbers are there."""
+    """Measures of a provider that blocks are left out; those of other providers are read."""
     install("bad", blocking(MEASURE, "return {'': 1.0}"))
     install("good", MEASURE)
     async with running() as hub:
@@ -291,7 +291,7 @@ def hub_register_providers():
 
 
 async def test_a_watch_that_blocks_keeps_its_snapshot(install: Install) -> None:
-    """A provider that brings endpoints is left behind the same way, and loses none of them."""
+    """The snapshot of a watch that blocks stays."""
     install("bad", blocking(ENDPOINTS, "return\n"))
     async with running() as hub:
         watch = await hub.watch("bad")
@@ -315,7 +315,7 @@ FLOOD = GOOD.replace(
 
 
 async def test_a_flood_of_changed_delays_nobody(install: Install) -> None:
-    """A provider that asks for a new pass without end gets one a second."""
+    """A provider that calls ``changed`` all the time gets about one pass a second, and delays no other."""
     install("bad", BLOCKS.format(how="pass") + FLOOD)
     install("good")
     async with running() as hub:
@@ -331,7 +331,7 @@ async def test_a_flood_of_changed_delays_nobody(install: Install) -> None:
 async def test_whoever_holds_the_interpreter_is_named_and_suspended(
     install: Install, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A call into C that does not let go stops the whole hub: no thread helps, but it is not called again soon."""
+    """A provider that holds the interpreter lock is logged and suspended."""
     install("bad", blocking(GOOD, RESOLVE, "sum(range(100_000_000))"))
     host = ProviderHost(Catalog(), clock=SystemClock(), folder="/nowhere")
     await host.catalog.load_async("bad")
@@ -340,7 +340,7 @@ async def test_whoever_holds_the_interpreter_is_named_and_suspended(
     bad = Resolver("c1", ProviderRef("bad"), host, lambda: None)
     task = asyncio.create_task(bad.run())
     with caplog.at_level(logging.WARNING, "hub.observe.providers.loop_pool"):
-        for number in range(20):  # on a crowded machine its thread may have had no more CPU than the hub's
+        for number in range(20):  # on a busy machine its thread may get no more CPU than the hub's
             bad.update([node("a", f"10.0.0.{number}")])
             await within(60, bad.settled())
             if bad.status.state == "degraded":
@@ -357,11 +357,11 @@ async def test_whoever_holds_the_interpreter_is_named_and_suspended(
     await host.close()
 
 
-# --- what is told from what, on a clock of the test's own ----------------------------------------------
+# --- telling stalls apart, with a clock that the test moves -------------------------------------------
 
 
 class Busy(SameLoop):
-    """A loop whose thread has used as much CPU as a test says."""
+    """A loop whose thread has used as much CPU as the test says."""
 
     used = 0.0
 
@@ -370,7 +370,7 @@ class Busy(SameLoop):
 
 
 class LateClock(ManualClock):
-    """Each sleep takes as much longer as a test says; then whoever sleeps is cancelled."""
+    """A clock whose sleeps take longer by the given times; then ``sleep`` raises CancelledError."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -383,7 +383,7 @@ class LateClock(ManualClock):
 
 
 class Bench:
-    """A pool with a loop for ``bad`` whose clock and CPU a test moves."""
+    """A pool with a loop for ``bad``, whose clock and CPU time the test sets."""
 
     def __init__(self) -> None:
         self.clock = LateClock()
@@ -392,7 +392,7 @@ class Bench:
         self.pool.of("bad")
 
     async def look(self, late: float, used: float) -> None:
-        """One look that comes so late, after the plugin's thread used so much CPU."""
+        """Let the pool check once, this late, after the plugin's thread has used this much CPU."""
         loop = self.pool.of("bad")
         await asyncio.sleep(0)
         assert isinstance(loop.runner, Busy)
@@ -408,7 +408,7 @@ class Bench:
 async def test_a_hub_that_stands_still_is_charged_to_whoever_used_the_cpu(
     late: float, used: float, own: float, its: float
 ) -> None:
-    """The hub's own work, or a machine without CPU, blames no plugin."""
+    """A stall of the hub is blamed on a plugin only if its thread used the CPU."""
     bench = Bench()
     await bench.look(late, used)
     assert bench.pool.own.seconds == pytest.approx(own)
@@ -417,7 +417,7 @@ async def test_a_hub_that_stands_still_is_charged_to_whoever_used_the_cpu(
 
 
 async def test_suspensions_double_up_to_an_hour_and_are_forgotten_in_peace() -> None:
-    """A provider that never learns stops the hub once an hour."""
+    """Suspensions double up to an hour, and are short again after a long time without one."""
     bench = Bench()
     lengths = []
     for _ in range(8):

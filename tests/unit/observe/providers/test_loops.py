@@ -1,4 +1,4 @@
-"""A plugin's loop and the border between it and the hub's: in a thread of its own, and in the same loop."""
+"""A plugin's loop and the calls between it and the hub's loop, in its own thread and in the same thread."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from tests.unit.observe.providers.virtual import within
 
 
 def loop_on(runner: type[Any]) -> PluginLoop:
-    """A loop on a runner."""
+    """A PluginLoop with this kind of runner."""
     made: LoopRunner = runner("scripted")
     return PluginLoop("scripted", made, lambda _: ProviderHub("scripted", clock=SystemClock()))
 
 
 @pytest.fixture(params=[LoopThread, SameLoop])
 async def loop(request: pytest.FixtureRequest) -> AsyncIterator[PluginLoop]:
-    """One of each kind: the tests that use it are what both promise."""
+    """A loop of each kind, for tests of what both guarantee."""
     made = loop_on(request.param)
     yield made
     await left(made)
@@ -47,14 +47,14 @@ async def loop(request: pytest.FixtureRequest) -> AsyncIterator[PluginLoop]:
 
 @pytest.fixture
 async def apart() -> AsyncIterator[PluginLoop]:
-    """In a thread of its own."""
+    """A loop in its own thread."""
     made = loop_on(LoopThread)
     yield made
     await left(made)
 
 
 async def outcome(loop: PluginLoop, work: Any) -> Any:
-    """What comes of a call."""
+    """The result of a call in the loop."""
     return await within(5, loop.start("test", "work", work).ended)
 
 
@@ -62,7 +62,7 @@ async def outcome(loop: PluginLoop, work: Any) -> Any:
 
 
 async def test_a_call_brings_its_result_back(loop: PluginLoop) -> None:
-    """It runs in the plugin's loop; the hub's gets the value."""
+    """A call runs in the plugin's loop, and its result arrives in the hub's."""
 
     async def work() -> int:
         await asyncio.sleep(0)
@@ -89,7 +89,7 @@ async def test_a_call_brings_its_result_back(loop: PluginLoop) -> None:
 async def test_an_error_crosses_as_one_of_the_hubs_own(
     loop: PluginLoop, error: BaseException, kind: type[Exception], text: str
 ) -> None:
-    """The plugin's exception object and its frames stay behind."""
+    """A plugin's exception is converted into an exception of the hub."""
 
     async def work() -> None:
         raise error
@@ -103,7 +103,7 @@ async def test_an_error_crosses_as_one_of_the_hubs_own(
 
 
 async def test_a_cancelled_call_ends_when_it_really_has(loop: PluginLoop) -> None:
-    """Not when it is asked to."""
+    """``ended`` of a cancelled call is not done before the call has ended."""
     over = asyncio.Event()
 
     async def work() -> None:
@@ -122,7 +122,7 @@ async def test_a_cancelled_call_ends_when_it_really_has(loop: PluginLoop) -> Non
 
 
 async def test_a_loop_that_is_left_ends_its_calls_at_once_and_is_not_heard_again(loop: PluginLoop) -> None:
-    """Every call gets an error; values that come afterwards are dropped; new calls are refused."""
+    """Calls of an abandoned loop fail at once, its callbacks are ignored, and new calls are refused."""
     taken: list[str] = []
 
     async def work() -> None:
@@ -145,7 +145,7 @@ async def test_a_loop_that_is_left_ends_its_calls_at_once_and_is_not_heard_again
 
 
 async def test_a_stream_of_values_waits_until_each_is_taken(loop: PluginLoop) -> None:
-    """A provider that hands over without end has one value under way; an error of the taker's is its own."""
+    """``hand`` waits until the value is taken, and raises the error of ``take``."""
     taken: list[int] = []
     given = 0
 
@@ -166,7 +166,7 @@ async def test_a_stream_of_values_waits_until_each_is_taken(loop: PluginLoop) ->
 
 
 async def test_the_newest_state_of_the_cluster_is_what_is_read(loop: PluginLoop) -> None:
-    """A plugin that is slow skips states; nothing is followed any more once it stops reading."""
+    """A slow reader skips states; the objects are no longer followed when it stops."""
     api = ClusterObjects()
     bridged = BridgedCluster(loop, api)
     seen: list[int] = []
@@ -198,7 +198,7 @@ async def test_the_newest_state_of_the_cluster_is_what_is_read(loop: PluginLoop)
 
 
 async def test_an_error_of_the_clusters_api_reaches_the_plugin(loop: PluginLoop) -> None:
-    """With its text."""
+    """An error of the cluster's API is raised in the plugin with its text."""
     api = ClusterObjects()
     api.fail("prod", "web", "the API is away")
 
@@ -211,7 +211,7 @@ async def test_an_error_of_the_clusters_api_reaches_the_plugin(loop: PluginLoop)
 
 
 async def test_a_flood_of_changed_is_one_call_at_a_time(loop: PluginLoop) -> None:
-    """The hub's loop is not kept busy by it, and hears of the last one."""
+    """At most one ``changed`` waits in the hub's loop, and a later call is still passed on."""
     calls: list[float] = []
     changed = ChangedCall(loop, lambda: calls.append(time.monotonic()))
 
@@ -233,11 +233,11 @@ async def test_a_flood_of_changed_is_one_call_at_a_time(loop: PluginLoop) -> Non
     assert len(calls) == before + 1
 
 
-# --- what a thread of its own adds ---------------------------------------------------------------------
+# --- loops in their own thread -------------------------------------------------------------------------
 
 
 async def test_a_callback_that_exits_does_not_end_the_loop(apart: PluginLoop, caplog: pytest.LogCaptureFixture) -> None:
-    """``call_soon(sys.exit)``: the thread goes on, and the log says where it was."""
+    """After SystemExit in a callback the loop continues; the log has the place, but not the text."""
 
     def leave(token: str) -> None:
         raise SystemExit(token)
@@ -255,7 +255,7 @@ async def test_a_callback_that_exits_does_not_end_the_loop(apart: PluginLoop, ca
 
 
 async def test_a_thread_ends_once_its_tasks_have(apart: PluginLoop) -> None:
-    """A task that ignores its cancellation keeps it, and nobody waits."""
+    """The thread of an abandoned loop ends when its last task has ended."""
     over = asyncio.Event()
 
     async def work() -> None:
@@ -274,7 +274,7 @@ async def test_a_thread_ends_once_its_tasks_have(apart: PluginLoop) -> None:
 
 
 async def test_tasks_that_a_plugin_leaks_do_not_keep_the_thread(apart: PluginLoop) -> None:
-    """Started, forgotten, cancelled at the end."""
+    """Tasks that a plugin has left behind are cancelled, so that the thread ends."""
     tasks: list[asyncio.Task[None]] = []
 
     async def work() -> None:
@@ -288,7 +288,7 @@ async def test_tasks_that_a_plugin_leaks_do_not_keep_the_thread(apart: PluginLoo
 
 
 class Bench:
-    """A Resolver over one type whose loop has a thread."""
+    """A Resolver with one type whose loop has its own thread."""
 
     def __init__(self, type_: ProviderType) -> None:
         self.host = ProviderHost(catalog_of(type_), clock=SystemClock(), folder="/nowhere")
@@ -296,7 +296,7 @@ class Bench:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Resolver]:
-        """Until left: everything must have ended 5 s later, which is what SIGTERM allows."""
+        """Run until the block is left; everything must then end within 5 s, as SIGTERM requires."""
         task = asyncio.create_task(self.resolver.run())
         try:
             self.resolver.update([node("a")])
@@ -308,13 +308,13 @@ class Bench:
 
 
 def opened_by(enter: Any) -> ProviderType:
-    """A type whose ``open`` is this."""
+    """A type with this ``open``."""
     return NodeProviderType("scripted", asynccontextmanager(enter), NoConfig)
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), ValueError("x")])
 async def test_what_a_task_of_its_own_raises_is_its_own_error(error: BaseException) -> None:
-    """``SystemExit`` in a task would end the event loop; here it ends the provider, which is opened again."""
+    """Any exception in a background task of a provider is its error, and it is opened again."""
     opened = 0
 
     async def enter(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
@@ -337,7 +337,7 @@ async def test_what_a_task_of_its_own_raises_is_its_own_error(error: BaseExcepti
 
 
 async def test_a_task_that_nobody_looks_at_does_not_end_the_loop() -> None:
-    """Fire and forget, and exit."""
+    """SystemExit in a separate task does not end the event loop."""
 
     async def leave() -> None:
         raise SystemExit(1)
@@ -354,7 +354,7 @@ async def test_a_task_that_nobody_looks_at_does_not_end_the_loop() -> None:
 
 
 async def test_contained_tasks_are_like_others() -> None:
-    """Results, cancellation before the start and in the middle, names: all as usual."""
+    """Tasks of plugins have results, names and cancellation like other tasks."""
     seen: list[object] = []
 
     async def enter(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
@@ -374,7 +374,7 @@ async def test_contained_tasks_are_like_others() -> None:
 
 
 async def test_what_a_provider_does_happens_in_its_own_thread() -> None:
-    """Validating, opening, answering and closing: never in the hub's."""
+    """A provider is opened, called and closed in its own thread, never in the hub's."""
     threads: set[str] = set()
 
     async def resolve(nodes: Any) -> dict[str, Found]:

@@ -1,4 +1,4 @@
-"""What a provider is believed to say: laws over all sequences of answers."""
+"""How answers change the resolution of a node, for all sequences of answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ steps = st.lists(st.tuples(st.sampled_from([0.0, 0.5, 4.0, 9.9, 10.0, 25.0]), sa
 
 @given(steps)
 def test_an_address_leaves_only_for_two_agreeing_answers_a_window_apart(script: list[tuple[float, object]]) -> None:
-    """Whatever a provider says, in whatever order: what was found stays until "absent" was said twice in time."""
+    """A found address stays until "absent" is answered twice, at least a window apart."""
     memory = Memory(WINDOW)
     memory.add("a")
     now, absent_since = 0.0, None
@@ -51,7 +51,7 @@ def test_an_address_leaves_only_for_two_agreeing_answers_a_window_apart(script: 
 @given(steps)
 @example([(9.9, Absent("deleted")), (10.0, Absent("deleted"))])  # 19.9 - 9.9 is less than 10
 def test_an_unconfirmed_absence_says_when_to_ask_again(script: list[tuple[float, object]]) -> None:
-    """And nothing is left to confirm once it is confirmed or found again."""
+    """``confirm_at`` is set exactly while an "absent" waits for confirmation."""
     memory = Memory(WINDOW)
     memory.add("a")
     now = 0.0
@@ -69,7 +69,7 @@ def test_an_unconfirmed_absence_says_when_to_ask_again(script: list[tuple[float,
 
 
 def test_the_first_absent_after_a_restart_is_unknown() -> None:
-    """What is published from before the restart must survive a single "absent"."""
+    """The first "absent" about a node that was never found makes it unknown, not absent."""
     memory = Memory(WINDOW)
     memory.add("a")
     assert memory.resolutions["a"] == Unknown("not resolved yet")
@@ -82,7 +82,7 @@ def test_the_first_absent_after_a_restart_is_unknown() -> None:
 
 
 def test_another_node_of_the_same_name_starts_anew() -> None:
-    """Neither the address nor a half-confirmed absence is inherited."""
+    """A new node of the same name inherits neither the address nor an unconfirmed "absent"."""
     memory = Memory(WINDOW)
     memory.add("a")
     memory.answer("a", Found(("10.0.0.1",)), 0.0)
@@ -96,7 +96,7 @@ def test_another_node_of_the_same_name_starts_anew() -> None:
 
 
 def test_a_failure_is_the_reason_only_where_nothing_is_known() -> None:
-    """Known nodes keep what was said of them."""
+    """A failure becomes the reason of unknown nodes; known ones keep their resolution."""
     memory = Memory(WINDOW)
     for name in ("known", "new"):
         memory.add(name)
@@ -107,7 +107,7 @@ def test_a_failure_is_the_reason_only_where_nothing_is_known() -> None:
 
 
 def test_an_absence_that_is_neither_confirmed_nor_denied_is_asked_about_a_window_later() -> None:
-    """Unsure is no second answer, and no reason to ask again at once, over and over."""
+    """An "unknown" after a first "absent" postpones the confirmation by a window."""
     memory = Memory(WINDOW)
     memory.add("a")
     memory.answer("a", Found(("10.0.0.1",)), 0.0)

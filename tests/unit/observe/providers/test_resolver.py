@@ -1,4 +1,4 @@
-"""The memory of provider answers, in virtual time."""
+"""Resolving nodes with a NodeProvider, in virtual time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VIRTUAL_TIME = True
 
 
 class Bench:
-    """A running Resolver over one provider type."""
+    """A Resolver of one provider type, and its host."""
 
     def __init__(self, type_: ProviderType) -> None:
         self.changes = 0
@@ -48,7 +48,7 @@ Make = Callable[..., Awaitable[Resolver]]
 
 @pytest.fixture
 async def make() -> AsyncIterator[Make]:
-    """Start a Resolver over a provider or type with ``make(provider)``."""
+    """Start a Resolver of a provider or type with ``make(provider)``."""
     tasks: list[asyncio.Task[None]] = []
     hosts: list[ProviderHost] = []
 
@@ -68,18 +68,18 @@ async def make() -> AsyncIterator[Make]:
 
 
 def said(resolver: Resolver, name: str) -> Resolution:
-    """What is believed of one node."""
+    """The resolution of a node."""
     return resolver.resolutions[name]
 
 
 async def hang(_: Sequence[Node]) -> dict[str, Found]:
-    """Never answers."""
+    """Never answer."""
     await asyncio.sleep(1e6)
     return {}
 
 
 async def test_resolver_answers_for_every_node(make: Make) -> None:
-    """One batch asks about all new nodes, sorted by name, and keeps what was found."""
+    """All new nodes are resolved with one call, sorted by name."""
     provider = Scripted()
     resolver = await make(provider)
     resolver.update([node("b", "10.0.0.2"), node("a", "10.0.0.1")])
@@ -92,7 +92,7 @@ async def test_resolver_answers_for_every_node(make: Make) -> None:
 
 
 async def test_readiness_flip_costs_no_call_where_it_is_not_read(make: Make) -> None:
-    """A change in a field the type does not read neither asks nor wakes anything."""
+    """A change in a field that the type does not read causes no call."""
     provider = Scripted()
     resolver = await make(provider, reads=frozenset({"addresses"}))
     old = node("a", ready="True")
@@ -108,7 +108,7 @@ async def test_readiness_flip_costs_no_call_where_it_is_not_read(make: Make) -> 
 
 
 async def test_only_the_changed_node_is_asked_about(make: Make) -> None:
-    """A changed address asks about that node alone; the rest stays."""
+    """Only the changed node is resolved again; the others keep their resolution."""
     provider = Scripted()
     resolver = await make(provider)
     resolver.replace([node("a"), node("b")])
@@ -120,7 +120,7 @@ async def test_only_the_changed_node_is_asked_about(make: Make) -> None:
 
 
 async def test_replace_forgets_nodes_that_are_gone(make: Make) -> None:
-    """A complete list without a node drops what was known of it."""
+    """A complete list without a node removes its resolution."""
     resolver = await make(Scripted())
     resolver.replace([node("a"), node("b")])
     await within(1, resolver.settled())
@@ -129,7 +129,7 @@ async def test_replace_forgets_nodes_that_are_gone(make: Make) -> None:
 
 
 async def test_a_recreated_node_does_not_inherit_an_address(make: Make) -> None:
-    """Another machine under the same name is unknown until it was asked about."""
+    """A new machine of the same name is unknown until it is resolved."""
     resolver = await make(Scripted())
     resolver.replace([node("a", created="2024-01-01T00:00:00Z")])
     await within(1, resolver.settled())
@@ -165,7 +165,7 @@ async def test_a_recreated_node_does_not_inherit_an_address(make: Make) -> None:
     ],
 )
 async def test_a_failed_answer_keeps_every_address(make: Make, broken: object, says: str) -> None:
-    """Whatever goes wrong: known nodes keep their address, new ones are unknown for that reason."""
+    """After any failure known nodes keep their address, and new ones are unknown with the error as reason."""
     provider = Scripted(found, broken)
     resolver = await make(provider)
     resolver.update([node("a")])
@@ -178,7 +178,7 @@ async def test_a_failed_answer_keeps_every_address(make: Make, broken: object, s
 
 
 async def test_a_failure_is_retried_with_backoff_until_it_works(make: Make) -> None:
-    """Delays double; success asks no more, and the state says since when."""
+    """The delay between retries doubles until a call succeeds."""
     provider = Scripted(*[TransientProviderError("away")] * 4)
     resolver = await make(provider)
     resolver.update([node("a")])
@@ -192,7 +192,7 @@ async def test_a_failure_is_retried_with_backoff_until_it_works(make: Make) -> N
 
 
 async def test_retry_after_is_honoured_within_reason(make: Make) -> None:
-    """The other side's wait wins over the backoff, but no nonsense does."""
+    """A Retry-After longer than the backoff counts, up to an hour; invalid ones are ignored."""
     provider = Scripted(
         TransientProviderError("busy", retry_after=90),
         TransientProviderError("busy", retry_after=float("nan")),
@@ -211,7 +211,7 @@ async def test_retry_after_is_honoured_within_reason(make: Make) -> None:
 
 
 async def test_new_nodes_wait_for_the_backoff(make: Make) -> None:
-    """A provider that asked for time gets it, whatever changes meanwhile."""
+    """New nodes are not resolved before the Retry-After ends."""
     provider = Scripted(TransientProviderError("busy", retry_after=60))
     resolver = await make(provider)
     resolver.update([node("a")])
@@ -224,7 +224,7 @@ async def test_new_nodes_wait_for_the_backoff(make: Make) -> None:
 
 
 async def test_a_terminal_error_is_not_retried(make: Make) -> None:
-    """Nothing is asked until something changed; the provider saying so counts."""
+    """After a terminal error the next call comes only after ``changed``."""
     provider = Scripted(TerminalProviderError("wrong datacenter"))
     resolver = await make(provider)
     resolver.update([node("a")])
@@ -241,7 +241,7 @@ async def test_a_terminal_error_is_not_retried(make: Make) -> None:
 async def test_a_terminal_error_is_asked_again_when_a_credential_changed(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rotated token is noticed without a restart."""
+    """After a terminal error, a changed credential causes a new call."""
     monkeypatch.setenv("SOME_TOKEN", "old-token")
     provider = Scripted(TerminalProviderError("401"))
 
@@ -261,14 +261,14 @@ async def test_a_terminal_error_is_asked_again_when_a_credential_changed(
 
 
 class Refused:
-    """Takes a token, and answers once it is the new one; ``seconds`` later."""
+    """A provider that fails unless its token is the new one; answers after ``seconds``."""
 
     def __init__(self, token: Any, seconds: float = 0.0) -> None:
         self._token = token
         self._seconds = seconds
 
     async def resolve(self, nodes: Sequence[Node], /) -> dict[str, Resolution]:
-        """As a cloud does that checks the token first."""
+        """Read the token first and answer later, as a cloud API does."""
         token = await self._token.get()
         await asyncio.sleep(self._seconds)
         if token != "new-token":
@@ -277,7 +277,7 @@ class Refused:
 
     @classmethod
     def type(cls, *seconds: float) -> ProviderType:
-        """Each cluster's provider takes so long."""
+        """A type whose providers answer after these seconds, one for each cluster."""
         left = list(seconds)
 
         @asynccontextmanager
@@ -290,7 +290,7 @@ class Refused:
 async def test_a_renewed_credential_counts_for_all_clusters_that_wait_for_it(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also for those that look after another one has read it, or whose call with the old one was under way then."""
+    """All clusters notice a new credential, even if another one read it first or a call was under way."""
     monkeypatch.setenv("SOME_TOKEN", "old-token")
     host = (first := await make(Refused.type(0.0, 0.0, 20.0))).bench.host  # type: ignore[attr-defined]
     others = [Resolver(name, ProviderRef("scripted"), host, anything) for name in ("c2", "c3")]
@@ -312,7 +312,7 @@ async def test_a_renewed_credential_counts_for_all_clusters_that_wait_for_it(
 
 
 async def test_a_renewed_credential_is_noticed_while_nodes_change(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each change wakes the resolver; none puts off its look at the credentials."""
+    """Frequent changes of nodes do not prevent the check of the credentials."""
     monkeypatch.setenv("SOME_TOKEN", "old-token")
     resolver = await make(Refused.type(0.0))
     resolver.update([node("a")])
@@ -325,7 +325,7 @@ async def test_a_renewed_credential_is_noticed_while_nodes_change(make: Make, mo
 
 
 async def test_error_texts_never_show_a_credential(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the provider read as a credential is cut out of whatever it raises."""
+    """Credentials that the provider has read are removed from error texts."""
     monkeypatch.setenv("SOME_TOKEN", "s3cr3t-token")
     provider = Scripted(ValueError("Authorization: Bearer s3cr3t-token is wrong"))
 
@@ -341,7 +341,7 @@ async def test_error_texts_never_show_a_credential(make: Make, monkeypatch: pyte
 
 
 async def test_polls_ask_about_everything_with_jitter(make: Make) -> None:
-    """All nodes are asked about at each interval, give or take a tenth, and each poll counts as an answer."""
+    """Each poll resolves all nodes, at intervals that vary by up to a tenth, and counts as an answer."""
     provider = Scripted()
     resolver = await make(provider, poll_interval=10.0)
     resolver.replace([node("a"), node("b")])
@@ -355,7 +355,7 @@ async def test_polls_ask_about_everything_with_jitter(make: Make) -> None:
 
 
 async def test_the_poll_interval_may_depend_on_the_configuration(make: Make) -> None:
-    """A function of the configuration decides, and never less than a second."""
+    """The interval may be a function of the configuration, and is at least one second."""
     provider = Scripted()
     resolver = await make(provider, poll_interval=lambda _config: 0.001)
     resolver.update([node("a")])
@@ -364,7 +364,7 @@ async def test_the_poll_interval_may_depend_on_the_configuration(make: Make) -> 
 
 
 async def test_absent_counts_when_a_second_answer_agrees(make: Make) -> None:
-    """The first "absent" keeps the address, the second, 2 s later, takes it."""
+    """The first "absent" keeps the address; the second one, 2 s later, removes it."""
     gone = {"a": Absent("deleted")}
     provider = Scripted(found, gone, gone)
     resolver = await make(provider)
@@ -381,7 +381,7 @@ async def test_absent_counts_when_a_second_answer_agrees(make: Make) -> None:
 
 
 async def test_absent_of_a_polled_type_waits_a_whole_interval_and_costs_one_poll(make: Make) -> None:
-    """The confirmation is a poll of its own kind: at exactly one interval, about all nodes, instead of the next."""
+    """For a polled type, the confirmation resolves all nodes a full interval later, and replaces a poll."""
     gone = {"a": Absent("deleted"), "b": Found(("10.0.0.1",))}
     provider = Scripted(found, gone, gone)
     resolver = await make(provider, poll_interval=30.0)
@@ -396,7 +396,7 @@ async def test_absent_of_a_polled_type_waits_a_whole_interval_and_costs_one_poll
 
 
 async def test_found_again_cancels_a_first_absent(make: Make) -> None:
-    """A cloud that loses a server for a moment changes nothing."""
+    """If the node is found again, the first "absent" no longer counts."""
     gone = {"a": Absent("deleted")}
     provider = Scripted(found, gone, found, gone)
     resolver = await make(provider)
@@ -412,7 +412,7 @@ async def test_found_again_cancels_a_first_absent(make: Make) -> None:
 
 
 async def test_absent_of_a_node_never_known_is_unknown_until_confirmed(make: Make) -> None:
-    """After a restart the slices hold what this memory does not: one "absent" must not remove it."""
+    """After a restart, a single "absent" makes the node unknown, so that its endpoint stays."""
     gone = {"a": Absent("deleted")}
     resolver = await make(Scripted(gone, gone))
     resolver.update([node("a")])
@@ -423,7 +423,7 @@ async def test_absent_of_a_node_never_known_is_unknown_until_confirmed(make: Mak
 
 
 async def test_unknown_and_omitted_keep_a_known_address(make: Make) -> None:
-    """No statement is not a statement."""
+    """An answer without the node, or with "unknown", keeps a known address."""
     resolver = await make(Scripted(found, {"a": Unknown("ambiguous")}))
     resolver.replace([node("a"), node("b")])
     await within(1, resolver.settled())
@@ -437,7 +437,7 @@ async def test_unknown_and_omitted_keep_a_known_address(make: Make) -> None:
 
 
 async def test_answers_for_other_nodes_are_counted_and_ignored(make: Make) -> None:
-    """A hundred thousand names nobody asked about change nothing."""
+    """Names that were not asked for are counted and ignored."""
     extra = {f"x{number}": Found(("10.0.0.1",)) for number in range(100_000)}
     resolver = await make(Scripted({**extra, "a": Found(("10.0.0.5",))}))
     resolver.update([node("a")])
@@ -447,7 +447,7 @@ async def test_answers_for_other_nodes_are_counted_and_ignored(make: Make) -> No
 
 
 async def test_an_answer_about_an_older_record_is_dropped(make: Make) -> None:
-    """A node that changed while it was asked about is asked about again, and only that answer counts."""
+    """If a node changes during a call, the answer is ignored and the node is resolved again."""
 
     async def slow(nodes: Sequence[Node]) -> Any:
         await asyncio.sleep(5)
@@ -465,7 +465,7 @@ async def test_an_answer_about_an_older_record_is_dropped(make: Make) -> None:
 
 
 async def test_a_node_removed_while_asked_about_stays_gone(make: Make) -> None:
-    """An answer does not bring a removed node back."""
+    """An answer does not bring back a node that was removed during the call."""
 
     async def slow(nodes: Sequence[Node]) -> Any:
         await asyncio.sleep(5)
@@ -480,7 +480,7 @@ async def test_a_node_removed_while_asked_about_stays_gone(make: Make) -> None:
 
 
 async def test_a_call_that_ignores_cancellation_is_left_behind_and_not_repeated(make: Make) -> None:
-    """One stuck call at most; once it ends, the provider is asked again."""
+    """The provider is not called while an abandoned call still runs."""
 
     async def stubborn(nodes: Sequence[Node]) -> Any:
         end = asyncio.get_running_loop().time() + 300
@@ -502,7 +502,7 @@ async def test_a_call_that_ignores_cancellation_is_left_behind_and_not_repeated(
 
 
 async def test_cancelling_the_resolver_ends_a_call_and_closes_the_provider(make: Make) -> None:
-    """Stopping takes no longer than the grace, and the provider is closed by the task that opened it."""
+    """Stopping cancels the call within the grace period and closes the provider."""
     provider = Scripted(hang)
     bench = Bench(provider.type())
     task = asyncio.create_task(bench.resolver.run())
@@ -517,7 +517,7 @@ async def test_cancelling_the_resolver_ends_a_call_and_closes_the_provider(make:
 
 
 def dying(seconds: float, opened: list[float]) -> ProviderType:
-    """A provider whose background task fails so long after each opening; when it was opened."""
+    """A type whose background task fails this long after each opening; notes the times of opening."""
 
     @asynccontextmanager
     async def open_provider(_cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
@@ -535,7 +535,7 @@ def dying(seconds: float, opened: list[float]) -> ProviderType:
 
 
 async def test_a_provider_whose_background_task_dies_is_opened_again(make: Make) -> None:
-    """A TaskGroup inside ``open`` may fail at any time: degraded, then opened anew."""
+    """If a background task fails, the provider is degraded and opened again; resolutions stay."""
     opened: list[float] = []
     resolver = await make(dying(100, opened))
     resolver.update([node("a")])
@@ -550,7 +550,7 @@ async def test_a_provider_whose_background_task_dies_is_opened_again(make: Make)
 
 
 async def test_a_provider_that_dies_after_each_answer_is_opened_ever_less_often(make: Make) -> None:
-    """An answer of one that was opened a moment ago ends no backoff."""
+    """An answer soon after opening does not reset the backoff."""
     opened: list[float] = []
     resolver = await make(dying(0.5, opened))
     resolver.update([node("a")])
@@ -562,7 +562,7 @@ async def test_a_provider_that_dies_after_each_answer_is_opened_ever_less_often(
 
 
 async def test_an_answer_of_a_provider_that_lasts_ends_the_backoff(make: Make) -> None:
-    """An API that fails now and then is asked again a second later each time, not a minute."""
+    """An answer of a provider that has been open for a while resets the backoff."""
     failure = TransientProviderError("hiccup")
     provider = Scripted(found, *[failure, found] * 5)
     resolver = await make(provider)
@@ -578,7 +578,7 @@ async def test_an_answer_of_a_provider_that_lasts_ends_the_backoff(make: Make) -
 
 @pytest.mark.parametrize("broken", [RuntimeError("no"), TransientProviderError("no"), SystemExit(1), "hang"])
 async def test_a_provider_that_does_not_open_is_tried_again(make: Make, broken: Any) -> None:
-    """Opening fails like a call fails."""
+    """A failure to open is retried like a failed call."""
     tries = 0
 
     @asynccontextmanager
@@ -600,7 +600,7 @@ async def test_a_provider_that_does_not_open_is_tried_again(make: Make, broken: 
 
 
 async def test_shared_is_opened_once_for_all_clusters_and_closed_with_the_host() -> None:
-    """One hub, one ``shared``, however many clusters use the type."""
+    """``shared`` is opened once for all clusters, and closed with the host."""
     events: list[str] = []
 
     @asynccontextmanager
@@ -629,7 +629,7 @@ async def test_shared_is_opened_once_for_all_clusters_and_closed_with_the_host()
 
 
 async def test_an_idle_resolver_opens_nothing(make: Make) -> None:
-    """Without nodes there is nothing to ask, poll or not."""
+    """Without nodes the provider is not opened."""
     provider = Scripted()
     await make(provider, poll_interval=1.0)
     await asyncio.sleep(100)
@@ -637,7 +637,7 @@ async def test_an_idle_resolver_opens_nothing(make: Make) -> None:
 
 
 async def test_a_change_told_while_it_is_asked_means_another_pass(make: Make) -> None:
-    """The answer under way may have been put together before it: without a poll nobody would ever ask again."""
+    """``changed`` during a call causes another call, since the answer may be older than the change."""
     address = "10.0.0.1"
 
     async def slow(nodes: Sequence[Node]) -> Any:
@@ -657,7 +657,7 @@ async def test_a_change_told_while_it_is_asked_means_another_pass(make: Make) ->
 
 
 async def test_changed_is_rate_limited(make: Make) -> None:
-    """A provider that asks for a new pass from within resolve does not spin."""
+    """A provider that calls ``changed`` in every ``resolve`` is called about once a second."""
     resolver: Resolver | None = None
 
     def again(nodes: Sequence[Node]) -> Any:
@@ -673,7 +673,7 @@ async def test_changed_is_rate_limited(make: Make) -> None:
 
 
 async def test_on_change_is_called_only_for_changes(make: Make) -> None:
-    """Polls that say the same thing wake nobody."""
+    """Polls with equal answers do not call ``on_change``."""
     resolver = await make(Scripted(), poll_interval=1.0)
     resolver.update([node("a")])
     await asyncio.sleep(100)
@@ -686,7 +686,7 @@ async def test_on_change_is_called_only_for_changes(make: Make) -> None:
 
 
 async def test_a_type_that_brings_endpoints_cannot_resolve(make: Make) -> None:
-    """The mix-up is said in words."""
+    """A type that brings endpoints is a terminal error that says so."""
     resolver = await make(Scripted(), kind=EndpointProviderType)
     resolver.update([node("a")])
     await within(1, resolver.settled())

@@ -1,4 +1,4 @@
-"""Credentials by reference: where they may come from, and that a change is seen."""
+"""Credentials by reference: allowed sources, and detection of changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.observe.providers.virtual import LoopClock
 
 
 async def test_env_is_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment variable is stripped, and a changed one is noticed."""
+    """The value of an environment variable is stripped, and read again at each call."""
     monkeypatch.setenv("TOKEN_X", " abc\n")
     value = credential({"env": "TOKEN_X"}, None, None, LoopClock())
     assert value.last() is None
@@ -32,7 +32,7 @@ async def test_env_is_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_missing_or_empty_variable_is_a_credential_error() -> None:
-    """No credential is not an empty credential."""
+    """A missing variable is an error, not an empty credential."""
     with pytest.raises(CredentialError, match="environment variable NO_SUCH_TOKEN is empty or missing"):
         await credential({"env": "NO_SUCH_TOKEN"}, None, None, LoopClock()).get()
 
@@ -42,13 +42,13 @@ async def test_a_missing_or_empty_variable_is_a_credential_error() -> None:
     [{}, {"env": "A", "file": "b"}, {"secret": "a"}, {"key": "a"}, {"value": "inline"}, {"file": "a", "key": "b"}],
 )
 def test_a_reference_names_exactly_one_source(ref: dict[str, str], tmp_path: Path) -> None:
-    """Anything else is refused at once, an inline value among it."""
+    """A reference that does not name exactly one source, or has an inline value, is refused."""
     with pytest.raises(TerminalProviderError, match="a credential is"):
         credential(ref, tmp_path, None, LoopClock())
 
 
 async def test_a_mounted_secret_is_followed_through_its_symlinks(tmp_path: Path) -> None:
-    """Kubernetes flips ..data to a new folder: the next read sees the new token."""
+    """When Kubernetes moves ``..data`` to a new folder, the next read returns the new token."""
     for version, text in (("..v1", "old"), ("..v2", "new")):
         (tmp_path / version).mkdir()
         (tmp_path / version / "token").write_text(text + "\n")
@@ -64,7 +64,7 @@ async def test_a_mounted_secret_is_followed_through_its_symlinks(tmp_path: Path)
 
 
 async def test_a_file_rewritten_in_place_is_read_again(tmp_path: Path) -> None:
-    """Even when its size and modification time stay the same."""
+    """A rewritten file is read again, even with the same size and modification time."""
     path = tmp_path / "token"
     path.write_text("one")
     value = credential({"file": str(path)}, tmp_path, None, LoopClock())
@@ -77,7 +77,7 @@ async def test_a_file_rewritten_in_place_is_read_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "link", "sub/../../outside", ".", "", "a\0b"])
 def test_a_file_outside_the_folder_is_refused(tmp_path: Path, path: str) -> None:
-    """By path, by parent, or by symlink: what counts is where it ends."""
+    """A path that leads out of the folder, also through a symlink, is refused."""
     folder = tmp_path / "creds"
     folder.mkdir()
     (tmp_path / "outside").write_text("secret")
@@ -87,7 +87,7 @@ def test_a_file_outside_the_folder_is_refused(tmp_path: Path, path: str) -> None
 
 
 async def test_a_file_that_becomes_a_link_to_elsewhere_is_refused_when_read(tmp_path: Path) -> None:
-    """The check is made at every read, not once."""
+    """The folder is checked again at every read."""
     folder = tmp_path / "creds"
     folder.mkdir()
     (tmp_path / "outside").write_text("secret")
@@ -102,7 +102,7 @@ async def test_a_file_that_becomes_a_link_to_elsewhere_is_refused_when_read(tmp_
 
 
 async def test_a_file_on_a_hung_mount_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read stays in use, a reload says so in time, and the event loop goes on meanwhile."""
+    """While the mount hangs, the last value stays in use and the event loop runs; a reload fails in time."""
     monkeypatch.setattr(secrets, "READ_TIMEOUT", 0.3)
     path, answers, real = tmp_path / "token", threading.Event(), ConfinedPath.real
     path.write_text("one")
@@ -131,13 +131,13 @@ async def test_a_file_on_a_hung_mount_stops_nobody(tmp_path: Path, monkeypatch: 
 
 
 def test_files_need_a_folder() -> None:
-    """Without --credentials-dir there are no credential files."""
+    """Without --credentials-dir, credential files are refused."""
     with pytest.raises(TerminalProviderError, match="--credentials-dir"):
         credential({"file": "token"}, None, None, LoopClock())
 
 
 async def test_unusable_files_are_credential_errors(tmp_path: Path) -> None:
-    """Missing, empty, too large, not text, a pipe, a folder: each is said, none hangs."""
+    """Files that are missing, empty, too large, not text or not regular are errors, and no read hangs."""
     (tmp_path / "empty").write_text(" \n")
     (tmp_path / "large").write_bytes(b"x" * 65_537)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
@@ -158,13 +158,13 @@ async def test_unusable_files_are_credential_errors(tmp_path: Path) -> None:
 
 
 async def test_a_byte_order_mark_is_no_part_of_a_token(tmp_path: Path) -> None:
-    """Editors of some systems write one."""
+    """A byte order mark, which some editors write, is removed."""
     (tmp_path / "token").write_bytes(b"\xef\xbb\xbfabc\r\n")
     assert await credential({"file": "token"}, tmp_path, None, LoopClock()).get() == "abc"
 
 
 async def test_a_secret_is_read_again_after_a_while_or_on_reload() -> None:
-    """Thirty seconds of reuse; an answer 401 asks at once."""
+    """A Secret is read again after 30 s, or at once with ``reload``."""
     reads: list[tuple[str, str]] = []
 
     async def read(name: str, key: str) -> bytes:
@@ -182,7 +182,7 @@ async def test_a_secret_is_read_again_after_a_while_or_on_reload() -> None:
 
 
 async def test_a_secret_that_is_watched_is_read_when_it_changes() -> None:
-    """Not before, however long that takes; and at once then."""
+    """A watched Secret is read again only when its version changes."""
     reads = 0
 
     async def read(_name: str, _key: str) -> str:
@@ -205,7 +205,7 @@ async def test_a_secret_that_is_watched_is_read_when_it_changes() -> None:
 
 
 async def test_a_secret_that_cannot_be_read_keeps_its_last_value() -> None:
-    """An API server that is away does not take a good credential with it; a reload says so."""
+    """If the Secret cannot be read, the last value stays in use; a reload fails."""
     fail = False
 
     async def read(_name: str, _key: str) -> str:
@@ -223,13 +223,13 @@ async def test_a_secret_that_cannot_be_read_keeps_its_last_value() -> None:
 
 
 def test_secrets_need_somebody_to_read_them() -> None:
-    """A hub without access to Secrets says so."""
+    """Without ``read_secret``, a reference to a Secret is refused."""
     with pytest.raises(TerminalProviderError, match="can read Secrets"):
         credential({"secret": "s", "key": "k"}, None, None, LoopClock())
 
 
 async def test_the_largest_credential_has_64_kibibytes(tmp_path: Path) -> None:
-    """From whatever source."""
+    """A credential of 64 KiB is accepted, a longer one is an error."""
     largest = "x" * 65_536
     content = largest
 
@@ -246,7 +246,7 @@ async def test_the_largest_credential_has_64_kibibytes(tmp_path: Path) -> None:
 
 
 async def test_renewals_are_counted() -> None:
-    """Another value than before is one; the first value and the same again are none."""
+    """Only a value that differs from the previous one counts as a renewal."""
     values = ["a", "a", "b", "b", "c"]
 
     async def read(_name: str, _key: str) -> str:
@@ -261,7 +261,7 @@ async def test_renewals_are_counted() -> None:
 
 
 async def test_a_secret_is_fresh_for_thirty_seconds() -> None:
-    """It is read again at the end of them, not before; a failed first read is an error."""
+    """A value is reused for 30 s and then read again; ``changed`` is False if the first read fails."""
     reads = 0
 
     async def read(_name: str, _key: str) -> str:
@@ -285,7 +285,7 @@ async def test_a_secret_is_fresh_for_thirty_seconds() -> None:
 
 
 async def test_a_variable_changes_when_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was never read has not changed."""
+    """A deleted variable has changed; one that was never read has not."""
     value = credential({"env": "TOKEN_X"}, None, None, LoopClock())
     monkeypatch.setenv("TOKEN_X", "abc")
     assert not await value.changed()

@@ -1,4 +1,4 @@
-"""What the log says of a plugin's defects: where, and never a secret."""
+"""Logged defects of plugins show the place in the code, but never a secret."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKEN = "s3cr3t-canary-token"
 
 
 async def ask(provider: Any) -> Resolver:
-    """Ask the provider once, and stop."""
+    """Let the provider resolve one node, and stop."""
 
     @asynccontextmanager
     async def enter(cluster: Any, _config: Any, _shared: Any) -> AsyncIterator[Any]:
@@ -46,7 +46,7 @@ async def ask(provider: Any) -> Resolver:
 
 
 def log_of(caplog: pytest.LogCaptureFixture) -> str:
-    """Everything that was logged, as both formats show it."""
+    """The complete log, in both formats."""
     return "\n".join(
         formatter.format(record) for record in caplog.records for formatter in (TextFormatter(), JsonFormatter())
     )
@@ -55,7 +55,7 @@ def log_of(caplog: pytest.LogCaptureFixture) -> str:
 async def test_the_traceback_of_a_defect_shows_places_and_no_secret(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The error's text is described, in the traceback as elsewhere."""
+    """The traceback of a defect is logged without the text of the error."""
 
     class Broken:
         token: Any
@@ -76,7 +76,7 @@ async def test_the_traceback_of_a_defect_shows_places_and_no_secret(
 async def test_an_error_that_nobody_looks_at_is_logged_without_its_text(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
-    """A plugin's own task or callback: asyncio would log all that the error says, and what was called with what."""
+    """An unhandled error in a plugin's task or callback is logged without its text and arguments."""
 
     def fail(token: str) -> None:
         raise ValueError(f"GET /servers?token={token}\nforged")

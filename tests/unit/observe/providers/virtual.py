@@ -1,7 +1,7 @@
-"""An event loop whose time jumps to the next timer as soon as nothing else is left to do.
+"""An event loop whose time jumps to the next timer when there is nothing else to do.
 
-Hours pass in milliseconds, and deadlines of 30 s can be tested as they are. Not for tests with threads,
-processes or sockets: whoever waits for those is overtaken.
+Hours pass in milliseconds, so deadlines of 30 s can be tested unchanged. Not for tests with threads, processes or
+sockets: time would jump past them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Instead of waiting, moves the time on."""
+    """A selector that advances the time instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class _JumpingSelector(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """The loop."""
+    """An event loop with the time of its selector."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
@@ -42,7 +42,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class LoopClock:
-    """A Clock that goes with the running loop."""
+    """A Clock with the time of the running loop."""
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -55,7 +55,7 @@ class LoopClock:
 
 
 async def within(seconds: float, work: Awaitable[T]) -> T:
-    """``work``, which must end in time."""
+    """Await ``work``, which must end within ``seconds``."""
     async with asyncio.timeout(seconds):
         return await work
 

@@ -131,7 +131,7 @@ async def test_who_waits_for_a_connection_stops_nobody(fleet: Fleet) -> None:
     waiting = asyncio.create_task(unit.connection())
     await asyncio.sleep(0)
     fleet.reconsider()
-    assert not unit._connected.is_set()  # else it would turn in circles from here on, and nothing else would run
+    assert not unit._connected.is_set()  # otherwise connection() would loop without ever waiting
     await asyncio.sleep(0)
     assert not waiting.done()
     waiting.cancel()
@@ -193,7 +193,7 @@ async def test_the_last_known_good_is_what_was_said_last(fleet: Fleet) -> None:
     source.view(NodePolicy())
     await lists(fleet, [build.node("n2", "10.0.0.2")])
     fleet.clusters["eu"].failed(ClusterUnreachable("gone"))
-    fleet.clusters["eu"]._store.replace({}, "2")  # as of nobody knows which cluster
+    fleet.clusters["eu"]._store.replace({}, "2")  # a list of a cluster whose identity is not known
     view = source.view(NodePolicy()).view
     assert (view.unknown, list(view.endpoints["IPv4"])) == ("Unreachable: gone", ["10.0.0.2"])
 
@@ -231,7 +231,7 @@ async def test_a_grace_ends_when_the_cluster_says_so(changed: list[str]) -> None
             clock.ahead += 1
             seen.append(len(source.view(policy).view.endpoints["IPv4"]))
         assert set(seen) == {8}
-        assert len(source.view(hasty).view.endpoints["IPv4"]) == 7  # in so short a time silence says nothing
+        assert len(source.view(hasty).view.endpoints["IPv4"]) == 7  # such a short grace does not wait for the watch
         assert clock.asked_at == [30, 40, 60, 100, 160]
         clock.told_at = clock.now()
         clock.ahead += 1
@@ -473,7 +473,7 @@ async def test_kubeconfigs_on_a_hung_mount_hold_up_nobody(
             fleet.update(registry(*(cluster(name, f"/hung/{name}") for name in hung), good))
             async with asyncio.timeout(15):
                 await asyncio.gather(*(remote.settled() for remote in fleet.clusters.values()))
-                assert await asyncio.to_thread(max, 1, 2) == 2  # metrics, the status page, the registry's watcher
+                assert await asyncio.to_thread(max, 1, 2) == 2  # used by metrics and the status page
             assert fleet.clusters["eu"].status.state is State.READY
             for name in hung:
                 status = fleet.clusters[name].status
@@ -487,7 +487,7 @@ async def test_kubeconfigs_on_a_hung_mount_hold_up_nobody(
         pool.close()
 
 
-# -- a source's statements --------------------------------------------------------------------------------------------
+# -- when a source is known -------------------------------------------------------------------------------------------
 
 
 async def test_a_source_says_why_it_makes_no_statement(fleet: Fleet) -> None:

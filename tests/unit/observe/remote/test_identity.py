@@ -138,7 +138,7 @@ def test_what_another_hub_wrote_counts_before_what_was_believed() -> None:
     assert world.check("y", "us")
 
 
-# --- reading it ------------------------------------------------------------------------------------
+# --- reading the UID --------------------------------------------------------------------------------
 
 
 class Answers:
@@ -233,7 +233,7 @@ def tidy(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_nodes_are_no_statement_before_it_is_known_whose_they_are() -> None:
     """The cluster becomes Ready only when both the Nodes and the UID are known."""
     unit = Unit(uid("a"))
-    await asyncio.sleep(0)  # it is being asked
+    await asyncio.sleep(0)  # the UID is being read
     unit.lists()
     assert unit.it.status.state is State.PENDING
     await unit.turns()

@@ -78,7 +78,7 @@ def test_a_deletion_is_reported_once(store: NodeStore, changes: list[Change]) ->
     assert changes == [([], ["n1"])]
 
 
-# --- a watch that was behind -----------------------------------------------------------------------------
+# --- late watch events ------------------------------------------------------------------------------------
 
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
@@ -102,7 +102,7 @@ def test_grace_of_a_node_told_late_counts_from_its_arrival() -> None:
     store.upsert("n1", away("2025-12-31T23:59:00Z"), "2")
     assert store.nodes["n1"].ready_since == "2026-01-01T00:00:00Z"
     told = store.nodes["n1"]
-    now[0] += 20  # heartbeats of the same state, and other changes, do not move it
+    now[0] += 20  # later events of the same state do not change it
     store.upsert("n1", away("2025-12-31T23:59:00Z"), "3")
     assert store.nodes["n1"] is told
     store.upsert("n1", build.node("n1", "10.0.0.1"), "4")
