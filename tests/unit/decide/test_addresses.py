@@ -60,14 +60,14 @@ NO_ADDRESSES = [
 
 @pytest.mark.parametrize(("text", "reason"), DENIED)
 def test_check_denies_even_where_everything_is_allowed(text: str, reason: str) -> None:
-    """What is always denied is denied under 0.0.0.0/0 too."""
+    """Always-denied addresses are denied even if 0.0.0.0/0 is allowed."""
     assert AddressPolicy(allowed=ANYWHERE).check(text) == Rejected(reason)
 
 
 @pytest.mark.parametrize(("text", "reason"), NO_ADDRESSES)
 @pytest.mark.parametrize("local", [False, True])
 def test_check_refuses_what_is_no_plain_address(text: str, reason: str, local: bool) -> None:
-    """Text that parsers could disagree about is never published, also not in a local copy."""
+    """Text that parsers could read differently is never published, not even in a local copy."""
     assert AddressPolicy(allowed=ANYWHERE, local=local).check(text) == Rejected(reason)
 
 
@@ -82,7 +82,7 @@ def test_check_refuses_what_is_no_plain_address(text: str, reason: str, local: b
     ],
 )
 def test_check_accepts_in_normal_form(text: str, expected: Accepted) -> None:
-    """An accepted address comes back as the API server would write it."""
+    """An accepted address is returned in the form in which the API server writes it."""
     assert AddressPolicy(allowed=ANYWHERE).check(text) == expected
 
 
@@ -108,7 +108,7 @@ def test_check_denied_wins_over_allowed() -> None:
 
 
 def test_check_says_what_of_the_hub_clusters_own_an_address_is() -> None:
-    """Which is more than that it is denied or not allowed; a neighbour's address is none of its business."""
+    """The reason names which network of the hub cluster contains the address; neighbours are unaffected."""
     own = tuple((network, "the hub cluster's API server") for network in build.networks("10.0.0.7/32"))
     policy = AddressPolicy(build.networks("10.0.0.0/8"), build.networks("10.0.0.7/32"), own=own)
     assert policy.check("10.0.0.7") == Rejected("the hub cluster's API server")
@@ -118,7 +118,7 @@ def test_check_says_what_of_the_hub_clusters_own_an_address_is() -> None:
 
 @pytest.mark.parametrize("text", ["10.0.0.1", "240.0.0.1", "2002:a00:1::", "64:ff9b::a00:1"])
 def test_check_local_needs_no_allow_list(text: str) -> None:
-    """A copy within the hub cluster is taken without allowedCIDRs."""
+    """A copy within the hub cluster is accepted without allowedCIDRs."""
     assert isinstance(AddressPolicy(local=True).check(text), Accepted)
 
 
@@ -126,30 +126,30 @@ def test_check_local_needs_no_allow_list(text: str) -> None:
     "text", ["127.0.0.1", "::1", "169.254.169.254", "fe80::1", "ff02::1", "100.100.100.200", "::ffff:127.0.0.1"]
 )
 def test_check_local_still_denies_the_dangerous(text: str) -> None:
-    """Loopback, link-local, multicast and metadata are denied for local copies too."""
+    """Loopback, link-local, multicast and metadata addresses are also denied for local copies."""
     assert isinstance(AddressPolicy(local=True).check(text), Rejected)
 
 
 @pytest.mark.parametrize("text", ["64:ff9b::a9fe:a9fe", "2002:7f00:1::", "2001:0:1:1::5601:5601"])
 def test_check_local_sees_through_disguises(text: str) -> None:
-    """A transition address that leads to metadata or loopback is denied for local copies."""
+    """A transition address that contains a metadata or loopback address is denied for local copies."""
     assert isinstance(AddressPolicy(local=True).check(text), Rejected)
 
 
 def test_check_local_honours_denied() -> None:
-    """What is passed as denied is denied for local copies."""
+    """Denied CIDRs also apply to local copies."""
     policy = AddressPolicy(local=True, denied=build.networks("10.0.0.0/24"))
     assert policy.check("10.0.0.1") == Rejected("in a denied CIDR")
 
 
 def test_check_remembers() -> None:
-    """The same text gives the same object: the second look costs a lookup."""
+    """Checking the same text again returns the same object from the cache."""
     policy = AddressPolicy(allowed=ANYWHERE)
     assert policy.check("10.0.0.1") is policy.check("10.0.0.1")
 
 
 def test_policies_compare_by_their_rules() -> None:
-    """What a policy remembers is not part of what it is."""
+    """The cache of a policy does not affect equality or hash."""
     one, other = AddressPolicy(allowed=ANYWHERE), AddressPolicy(allowed=ANYWHERE)
     one.check("10.0.0.1")
     assert one == other
@@ -157,7 +157,7 @@ def test_policies_compare_by_their_rules() -> None:
 
 
 def test_memory_does_not_grow_with_what_was_replaced() -> None:
-    """A cluster whose nodes are replaced again and again leaves no more than a bounded number of them behind."""
+    """The cache stays bounded in a cluster whose nodes are replaced again and again."""
     policy = AddressPolicy(allowed=ANYWHERE)
     for number in range(3 * REMEMBERED):
         policy.check(build.address(number))
@@ -165,7 +165,7 @@ def test_memory_does_not_grow_with_what_was_replaced() -> None:
 
 
 def test_what_is_asked_again_is_decided_once() -> None:
-    """In a cluster of any size that is tested."""
+    """The result for an address is still cached after hundreds of other addresses."""
     policy = AddressPolicy(allowed=ANYWHERE)
     first = policy.check("10.0.0.1")
     for number in range(2, 500):
@@ -174,7 +174,7 @@ def test_what_is_asked_again_is_decided_once() -> None:
 
 
 def test_an_endpoint_keeps_the_decision_on_its_address() -> None:
-    """A Node that reports its address in another string finds what was decided, as long as its endpoint is there."""
+    """A Node that reports its address as a new string uses the cached result while its endpoint exists."""
     policy = AddressPolicy(allowed=ANYWHERE)
     found = policy.check(build.address(1))
     assert isinstance(found, Accepted)
@@ -187,7 +187,7 @@ def test_an_endpoint_keeps_the_decision_on_its_address() -> None:
 
 @given(st.text() | st.ip_addresses().map(str))
 def test_check_never_raises_and_is_idempotent(text: str) -> None:
-    """Whatever a remote cluster wrote, the answer is a value, and what was accepted is accepted as it is."""
+    """Any text gives a result, and an accepted address is accepted unchanged."""
     policy = AddressPolicy(allowed=ANYWHERE)
     answer = policy.check(text)
     if isinstance(answer, Accepted):

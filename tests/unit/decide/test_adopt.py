@@ -1,4 +1,4 @@
-"""Taking over from another controller: when its slices may go."""
+"""Adoption: when the slices of another controller may be deleted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def theirs(name: str = "payments", *endpoints: Endpoint, version: str = "1", uid
 
 
 def wanted(*endpoints: Endpoint, published: Iterable[Slice] = (), **more: Any) -> EndpointGroup:
-    """What is wanted of ours; what is published of it is ``published``."""
+    """A group of ours that wants ``endpoints``, with the slices ``published``."""
     slices = tuple(prepare(each) for each in published)
     there = {address for each in slices for address in each.addresses}
     content = build.by_address(endpoints)
@@ -49,14 +49,14 @@ def wanted(*endpoints: Endpoint, published: Iterable[Slice] = (), **more: Any) -
 
 
 def covered(*theirs_: Slice, ours: Endpoint, wants: Endpoint | None = None, **more: Any) -> Adoption:
-    """The outcome of a pass in which ``ours`` is published and ``wants`` (the same) is wanted."""
+    """The result of a pass in which ``ours`` is published and ``wants`` (default: the same) is wanted."""
     published = build.slice(endpoints=(ours,), **more)
     group = wanted(wants or ours, published=(published,), **more)
     return adopt(OLD, theirs_, (published,), (group,), NEW, 100.0)
 
 
 def test_theirs_go_when_ours_have_covered_them_for_five_seconds() -> None:
-    """Not before, and exactly as they were observed."""
+    """Their slices are deleted five seconds after ours cover them, exactly as observed."""
     old = theirs("payments", build.endpoint("10.0.0.1", conditions=NIL))
     ours = build.slice(endpoints=(build.endpoint("10.0.0.1"),))
     groups = (wanted(build.endpoint("10.0.0.1"), published=(ours,)),)
@@ -71,7 +71,7 @@ def test_theirs_go_when_ours_have_covered_them_for_five_seconds() -> None:
 
 
 def test_what_is_wanted_and_not_written_yet_covers_nothing() -> None:
-    """A consumer does not see it."""
+    """A wanted endpoint that is not published yet covers nothing, because no consumer sees it."""
     found = adopt(OLD, (theirs("payments", build.endpoint()),), (), (wanted(build.endpoint()),), NEW, 100.0)
 
     assert [each.reason for each in found.findings] == ["AdoptionWaiting"]
@@ -107,7 +107,7 @@ NAMELESS = Port("", 30443)
     ],
 )
 def test_an_endpoint_is_covered_by(old: Slice, ours: Mapping[str, Any], goes: bool) -> None:
-    """The same address with all its ports, wanted with conditions that are no worse."""
+    """An endpoint is covered by the same address with all its ports and with conditions that are no worse."""
     found = covered(old, ours=build.endpoint(**ours))
 
     assert (found.memory.covered_since is not None) == goes
@@ -115,7 +115,7 @@ def test_an_endpoint_is_covered_by(old: Slice, ours: Mapping[str, Any], goes: bo
 
 
 def test_each_endpoint_is_covered_with_the_ports_it_serves() -> None:
-    """Those of one copy may serve different ports, in slices of their own."""
+    """Coverage compares the ports of each endpoint, which may differ between slices of one copy."""
     one, other = build.endpoint("10.0.0.1"), build.endpoint("10.0.0.2")
     ours = (build.slice("s-0", [one]), build.slice("s-1", [other], ports=(HTTP,)))
     group = wanted(one, other, published=ours, port_sets={"10.0.0.2": (HTTP,)})
@@ -128,7 +128,7 @@ def test_each_endpoint_is_covered_with_the_ports_it_serves() -> None:
 
 
 def test_what_is_published_and_no_longer_wanted_covers_nothing() -> None:
-    """It would go a moment after theirs."""
+    """A published endpoint that is no longer wanted covers nothing, because it will be removed."""
     published = build.slice(endpoints=(build.endpoint(),))
     group = wanted(published=(published,), removed={"10.0.0.1": build.endpoint()})
 
@@ -139,14 +139,14 @@ def test_what_is_published_and_no_longer_wanted_covers_nothing() -> None:
 
 
 def test_another_family_covers_nothing() -> None:
-    """An address belongs to its slice's address type."""
+    """An endpoint is only covered by one of the same address family."""
     old = msgspec.structs.replace(theirs("t", build.endpoint("node.example.com")), address_type="FQDN")
 
     assert covered(old, ours=build.endpoint("node.example.com")).findings[0].reason == "AdoptionWaiting"
 
 
 def test_ours_have_the_conditions_of_theirs_meanwhile() -> None:
-    """Whoever mixes both slices sees no difference; unset conditions mean ready."""
+    """During adoption ours have the conditions of theirs; unset conditions mean ready."""
     failing = build.endpoint("10.0.0.1", conditions=FAILED)
     other = build.endpoint("10.0.0.2")
     published = build.slice(endpoints=(failing, other))
@@ -162,7 +162,7 @@ def test_ours_have_the_conditions_of_theirs_meanwhile() -> None:
 
 
 def test_ours_that_are_published_alike_are_not_written_again() -> None:
-    """What differs from the wish of the source but not from what is published is no change."""
+    """An endpoint that is published with the conditions of theirs is not a change."""
     mine = build.endpoint("10.0.0.1", conditions=FAILED)
     published = build.slice(endpoints=(build.endpoint("10.0.0.1"),))
     group = wanted(mine, published=(published,), changed={"10.0.0.1": (published.endpoints[0], mine)})
@@ -173,7 +173,7 @@ def test_ours_that_are_published_alike_are_not_written_again() -> None:
 
 
 def test_a_slice_that_changes_meanwhile_shows_that_its_writer_still_runs() -> None:
-    """It is reported, and waited for until it has been quiet; then the five seconds begin."""
+    """A changed slice is reported; the five seconds begin after a quiet period."""
     passes = Passes()
     passes.run(theirs("t", build.endpoint(), version="1"))
 
@@ -190,7 +190,7 @@ def test_a_slice_that_changes_meanwhile_shows_that_its_writer_still_runs() -> No
 
 
 def test_a_slice_that_comes_back_is_never_deleted_again() -> None:
-    """Its writer runs: it is reported for as long as the slice is there, and never fought."""
+    """A slice that reappears after its deletion is reported as long as it exists and is never deleted again."""
     passes = Passes()
     passes.run(theirs("t", build.endpoint()))
     passes.delete(*passes.run(theirs("t", build.endpoint()), after=SETTLE).deletes)
@@ -203,7 +203,7 @@ def test_a_slice_that_comes_back_is_never_deleted_again() -> None:
 
 
 def test_an_old_writer_that_was_stopped_for_good_is_no_longer_reported() -> None:
-    """Once somebody deleted what it wrote, nothing is left to tell."""
+    """Once the reappeared slices are deleted, the old writer is no longer reported."""
     passes = Passes()
     passes.run(theirs("t", build.endpoint()))
     passes.delete(*passes.run(theirs("t", build.endpoint()), after=SETTLE).deletes)
@@ -213,7 +213,7 @@ def test_an_old_writer_that_was_stopped_for_good_is_no_longer_reported() -> None
 
 
 def test_a_slice_that_was_deleted_is_not_deleted_twice() -> None:
-    """The watch may say so late."""
+    """A deleted slice that is still observed is not deleted again."""
     passes = Passes()
     old = theirs("t", build.endpoint())
     passes.run(old)
@@ -225,7 +225,7 @@ def test_a_slice_that_was_deleted_is_not_deleted_twice() -> None:
 
 
 def test_one_of_several_slices_that_vanishes_is_no_sign_of_a_writer() -> None:
-    """Somebody may clean up by hand."""
+    """A slice that disappears does not count as a write, because an operator may have deleted it."""
     passes = Passes()
     passes.run(theirs("a", build.endpoint()), theirs("b", build.endpoint()))
 
@@ -233,7 +233,7 @@ def test_one_of_several_slices_that_vanishes_is_no_sign_of_a_writer() -> None:
 
 
 def test_another_value_in_the_registry_starts_anew() -> None:
-    """What was seen of one controller says nothing of another."""
+    """Another managed-by value in the registry starts with an empty memory."""
     memory = AdoptMemory("another", {"uid-t": "0"}, written_at=99.0, returned=True)
     published = build.slice(endpoints=(build.endpoint(),))
     group = wanted(build.endpoint(), published=(published,))
@@ -244,14 +244,14 @@ def test_another_value_in_the_registry_starts_anew() -> None:
 
 
 def test_without_slices_of_theirs_nothing_is_touched() -> None:
-    """The groups are the very same objects: an adoption that is over costs nothing."""
+    """Without slices of theirs, the groups are returned as the same objects."""
     groups = (wanted(build.endpoint()),)
 
     assert adopt(OLD, (), (), groups, NEW, 100.0).groups is groups
 
 
 class Passes:
-    """One target whose only wish, published as it is, covers everything of theirs."""
+    """One target whose wanted endpoints are published and cover everything of theirs."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -260,14 +260,14 @@ class Passes:
         self.groups = (wanted(build.endpoint(), published=(self.published,)),)
 
     def run(self, *old: Slice, after: float = 0.0) -> Adoption:
-        """A pass ``after`` seconds later."""
+        """Run a pass ``after`` seconds later."""
         self.now += after
         found = adopt(OLD, old, (self.published,), self.groups, self.memory, self.now)
         self.memory = found.memory
         return found
 
     def delete(self, *old: Slice) -> None:
-        """These were deleted."""
+        """Record that these slices were deleted."""
         self.memory = deleted(self.memory, [each.uid for each in old])
 
 
@@ -290,9 +290,10 @@ def _ready(endpoints: Iterable[Endpoint]) -> set[str]:
 
 @given(MOMENTS)
 def test_a_consumer_never_has_fewer_ready_endpoints_for_a_deletion(moments: list[tuple[Any, ...]]) -> None:
-    """Whatever both sides do: what goes with theirs is ready in ours, wanted and published, and has been for 5 s.
+    """Ready endpoints of a deleted slice have been ready in ours, wanted and published, for 5 s.
 
-    Each moment: what theirs hold and their version, what ours want, whether the hub restarts, seconds until the next.
+    Each step: the endpoints and version of their slices, our wanted endpoints, whether the hub restarts, and the
+    seconds to the next step.
     """
     memory, now = NEW, 1000.0
     published = build.slice()

@@ -1,4 +1,4 @@
-"""What an EndpointProvider brings, as a view."""
+"""Building a view from the snapshot of an EndpointProvider."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def view_of(
 
 
 def test_conditions_and_zone_come_along() -> None:
-    """An endpoint is published in the conditions it has."""
+    """An endpoint is published with its own conditions and zone."""
     made = view_of(SnapshotEndpoint("a", ("10.0.0.1",), ready=False, serving=True, terminating=True, zone="z"))
     endpoint = made.view.endpoints["IPv4"]["10.0.0.1"]
     assert endpoint == build.endpoint("10.0.0.1", None, DRAINING, zone="z")
 
 
 def test_one_address_per_family() -> None:
-    """The first acceptable one of each; refused ones are reported."""
+    """The first acceptable address of each family is published; rejected ones are reported."""
     made = view_of(SnapshotEndpoint("a", ("127.0.0.1", "10.0.0.1", "10.0.0.2", "fd00::1")))
     assert [list(family) for family in made.view.endpoints.values()] == [["10.0.0.1"], ["fd00::1"]]
     assert made.rejected == (("a", "127.0.0.1", "loopback"),)
@@ -40,7 +40,7 @@ def test_one_address_per_family() -> None:
 
 
 def test_across_clusters_only_node_references_travel() -> None:
-    """nodeName, hints and references to Pods mean nothing in another cluster."""
+    """From another cluster, nodeName, hints and references to Pods are dropped."""
     pod = SnapshotEndpoint("a", ("10.0.0.1",), node_name="n1", target_ref=POD, hints=Hints(for_zones=(NamedHint("z"),)))
     node = SnapshotEndpoint("b", ("10.0.0.2",), target_ref=ObjectReference(kind="Node", name="n2", uid="u"))
     made = view_of(pod, node).view.endpoints["IPv4"]
@@ -48,7 +48,7 @@ def test_across_clusters_only_node_references_travel() -> None:
 
 
 def test_within_the_cluster_everything_is_copied() -> None:
-    """A copy inside one cluster keeps nodeName, hints and the reference."""
+    """A copy within one cluster keeps nodeName, hints and the reference."""
     hints = Hints(for_zones=(NamedHint("z"),))
     made = view_of(SnapshotEndpoint("a", ("10.0.0.1",), node_name="n1", target_ref=POD, hints=hints), same_cluster=True)
     endpoint = made.view.endpoints["IPv4"]["10.0.0.1"]
@@ -56,13 +56,13 @@ def test_within_the_cluster_everything_is_copied() -> None:
 
 
 def test_hostnames_stand_beside_the_endpoints() -> None:
-    """Whether a hostname is published is the target's decision."""
+    """Hostnames are in the view but not in its endpoints, because the target decides about them."""
     made = view_of(SnapshotEndpoint("a", ("10.0.0.1",), hostname="web-0")).view
     assert (made.hostnames, made.endpoints["IPv4"]["10.0.0.1"].hostname) == ({"10.0.0.1": "web-0"}, None)
 
 
 def test_one_address_in_two_records() -> None:
-    """Ready first, then by name; the other one is reported."""
+    """Of two records with one address, the ready one wins, then the first by name; the other is reported."""
     made = view_of(
         SnapshotEndpoint("a", ("10.0.0.1",), ready=False),
         SnapshotEndpoint("b", ("10.0.0.1",)),
@@ -74,33 +74,33 @@ def test_one_address_in_two_records() -> None:
 
 
 def test_every_stated_address_is_known() -> None:
-    """Also what the policy refuses has been stated: its departure is filtered, not gone."""
+    """A rejected address also counts as stated, so its departure is filtered, not gone."""
     made = view_of(SnapshotEndpoint("a", ("127.0.0.1", "10.0.0.1")))
     assert made.view.addresses_complete == frozenset({"127.0.0.1", "10.0.0.1"})
     assert made.view.gone_complete == {"a"}
 
 
 def test_excluded_addresses() -> None:
-    """Break-glass works here too."""
+    """Addresses in nodes.exclude are not published."""
     made = view_of(SnapshotEndpoint("a", ("10.0.0.1",)), exclude_addresses=frozenset({"10.0.0.1"}))
     assert (made.view.endpoints["IPv4"], made.reports["a"].reason) == ({}, "address")
 
 
 def test_incomplete_snapshots_say_so() -> None:
-    """Parts missing, and ports, reach the view."""
+    """The view takes over from the snapshot that parts are missing, and its ports."""
     made = view_of(SnapshotEndpoint("a", ("10.0.0.1",)), complete=False, ports=(Port("a", 1),))
     assert (made.view.complete, made.view.ports) == (False, (Port("a", 1),))
 
 
 def test_too_many_are_not_believed() -> None:
-    """MaxEndpoints holds for every kind of source."""
+    """A snapshot with more than maxEndpoints endpoints makes the view unknown."""
     made = view_of(*(SnapshotEndpoint(str(i), (build.address(i),)) for i in range(3)), max_endpoints=2)
     assert (made.view.cluster, made.view.unknown) == ("dc", "offers 3 endpoints, more than maxEndpoints (2)")
     assert made.view.endpoints == {}
 
 
 def test_as_many_as_allowed_are_believed() -> None:
-    """Exactly maxEndpoints is not too many."""
+    """A snapshot with exactly maxEndpoints endpoints is accepted."""
     assert view_of(SnapshotEndpoint("a", ("10.0.0.1", "fd00::1")), max_endpoints=2).view.unknown is None
 
 
@@ -110,7 +110,7 @@ def report(node: str, *more: Any, eligible: bool = True, **fields: Any) -> NodeR
 
 
 def test_reports() -> None:
-    """What is published of each record, and why nothing is."""
+    """The report of each record lists its published addresses or says why there are none."""
     made = view_of(
         SnapshotEndpoint("a", ("10.0.0.1", "127.0.0.1")),
         SnapshotEndpoint("b", ("10.0.0.1",)),
@@ -130,7 +130,7 @@ def test_reports() -> None:
 
 
 def test_findings_in_words() -> None:
-    """Source, objects and one example; what a source wrote is quoted, and 64 characters of it are enough."""
+    """A finding names the source and one example; quoted text of a source is cut to 64 characters."""
     made = view_of(
         SnapshotEndpoint("a", ("10.0.0.1", "10.0.0.1")),
         SnapshotEndpoint("b", ("10.0.0.1", "y" * 100, "127.0.0.1")),
@@ -149,7 +149,7 @@ def test_findings_in_words() -> None:
 
 
 def test_equal_is_the_same_object() -> None:
-    """An equal snapshot gives the same view; other endpoints of a changed one stay the same objects."""
+    """An equal snapshot gives the same view object; unchanged endpoints stay the same objects."""
     first = view_of(SnapshotEndpoint("a", ("10.0.0.1",)), SnapshotEndpoint("b", ("10.0.0.2",))).view
     same = view_of(SnapshotEndpoint("b", ("10.0.0.2",)), SnapshotEndpoint("a", ("10.0.0.1",)), previous=first).view
     other = view_of(SnapshotEndpoint("a", ("10.0.0.1",)), previous=first).view
@@ -172,6 +172,6 @@ def test_equal_is_the_same_object() -> None:
     ],
 )
 def test_whatever_changes_makes_another_view(changed: SnapshotEndpoint) -> None:
-    """A name, a condition, a hostname, an address that is stated: each is seen beside an earlier view."""
+    """A changed name, condition, hostname or stated address gives a new view."""
     first = view_of(SnapshotEndpoint("a", ("10.0.0.1",))).view
     assert view_of(changed, previous=first).view == view_of(changed).view != first

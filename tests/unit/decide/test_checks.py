@@ -1,4 +1,4 @@
-"""What a policy asks for."""
+"""From a health policy to a check."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tests.support import build
 
 
 def test_off_asks_for_nothing() -> None:
-    """The default costs nothing."""
+    """The default policy has no check."""
     assert check_of(HealthPolicy(), 443) is None
 
 
 def test_the_policys_own_port_wins() -> None:
-    """Else it is the published one."""
+    """The policy's port takes precedence over the published one."""
     assert check_of(HealthPolicy("tcp"), 443) == Check("tcp", 443)
     assert check_of(HealthPolicy("tcp", port=80), 443) == Check("tcp", 80)
 
 
 def test_what_the_mode_does_not_use_does_not_tell_checks_apart() -> None:
-    """Neither what becomes of a failing address, nor a path that no tcp probe sends: they share their probes."""
+    """Policies that differ only in keys that the mode ignores share one check."""
     tcp, http = HealthPolicy("tcp"), HealthPolicy("http")
     assert check_of(replace(tcp, path="/x", on_fail="remove"), 1) == check_of(tcp, 1)
     assert check_of(replace(http, ca="/ca.pem", insecure=True), 1) == check_of(http, 1)
@@ -31,7 +31,7 @@ def test_what_the_mode_does_not_use_does_not_tell_checks_apart() -> None:
 
 
 def test_a_verdict_starts_from_the_slice() -> None:
-    """Failed is failed, draining was healthy, and what is not published is not known."""
+    """The starting verdict follows the published conditions, and is None for a new address."""
     assert starting_verdict(build.endpoint()) is True
     assert starting_verdict(build.endpoint(conditions=DRAINING)) is True
     assert starting_verdict(build.endpoint(conditions=FAILED)) is False

@@ -1,4 +1,4 @@
-"""What a copied Service brings, as a view and as published."""
+"""A copied Service: its view and its published endpoints."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def hostnames(service: Service, *endpoints: SnapshotEndpoint) -> dict[str, str |
 @pytest.mark.parametrize("headless", [False, True])
 @pytest.mark.parametrize("publish_not_ready", [False, True])
 def test_hostnames_are_copied_for_every_service(headless: bool, publish_not_ready: bool) -> None:
-    """As they are in the source: two Pods may share one, and both families of a Pod do."""
+    """Hostnames are copied unchanged, even if two Pods or both families of a Pod share one."""
     service = build.service(headless=headless, publish_not_ready=publish_not_ready, families=("IPv4", "IPv6"))
     six = SnapshotEndpoint("fd00::1", ("fd00::1",), hostname="web-1")
     twin = SnapshotEndpoint("10.0.0.9", ("10.0.0.9",), hostname="web-1")
@@ -49,27 +49,27 @@ def test_hostnames_are_copied_for_every_service(headless: bool, publish_not_read
 
 @pytest.mark.parametrize("bad", ["Web", "a.b", "-a", "a" * 64])
 def test_a_bad_hostname_is_left_out(bad: str) -> None:
-    """It would have the API server refuse the whole slice."""
+    """An invalid hostname is left out, because the API server would refuse the whole slice."""
     endpoint = SnapshotEndpoint("10.0.0.1", ("10.0.0.1",), hostname=bad)
     assert hostnames(build.service(), endpoint) == {"10.0.0.1": None}
 
 
 def test_other_sources_are_not_taken_for_copies() -> None:
-    """Beside a copy, a node's hostname is still its own, and unique among nodes."""
+    """Next to a copy, a node still has its own hostname, unique among the nodes."""
     it = build.Pipeline(build.target("eu", "us"), build.service(headless=True))
     it.run(copied(web(1)).view, build.view("us", [build.endpoint("10.1.0.1", "web-1")]))
     assert {it.endpoint(address).hostname for address in ("10.0.0.1", "10.1.0.1")} == {"web-1"}
 
 
 def test_ports_of_single_endpoints_reach_the_view() -> None:
-    """By the address that is published."""
+    """The view maps each published address to its endpoint's own ports."""
     other = (Port("http", 9090),)
     made = copied(web(1), web(2, ports=other), ports=(Port("http", 8080),)).view
     assert (made.ports, made.port_sets, made.copied) == ((Port("http", 8080),), {"10.0.0.2": other}, True)
 
 
 def test_an_endpoint_that_stays_is_not_made_again() -> None:
-    """The same object offered, the same object published."""
+    """An endpoint that is the same object in the next snapshot gives the same published object."""
     memory, one, two = SnapshotMemory(), web(1), web(2)
     first = copied(one, two, memory=memory)
     second = copied(one, web(2, ready=False), previous=first.view, memory=memory)
@@ -80,7 +80,7 @@ def test_an_endpoint_that_stays_is_not_made_again() -> None:
 
 
 def test_under_another_policy_nothing_is_remembered() -> None:
-    """An address that may not be published any more leaves, whoever offers it as before."""
+    """An address that a new policy rejects leaves, even if its endpoint did not change."""
     memory, one = SnapshotMemory(), web(1)
     first = copied(one, memory=memory)
     narrow = AddressPolicy(build.networks("10.9.0.0/16"))
@@ -104,7 +104,7 @@ OFFERS = st.lists(
 
 @given(st.lists(OFFERS, min_size=1, max_size=4))
 def test_a_memory_never_changes_what_comes_out(offers: list[list[SnapshotEndpoint]]) -> None:
-    """With it and without it, every view in a row is the same; objects offered again are used again."""
+    """A sequence of views is the same with and without memory; unchanged objects are reused."""
     memory = SnapshotMemory()
     pool: dict[SnapshotEndpoint, SnapshotEndpoint] = {}
     with_memory: ViewResult | None = None

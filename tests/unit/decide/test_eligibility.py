@@ -16,13 +16,13 @@ SELECTOR = (SelectorTerm("pool", "in", frozenset({"ingress"})),)
 
 
 def reason(node: Node, policy: NodePolicy | None = None, not_ready_for: float | None = None) -> str:
-    """Why a node is excluded, "" where it is not."""
+    """The reason why a node is excluded; "" if it is eligible."""
     found = eligibility(node, policy or NodePolicy(), not_ready_for)
     return found.reason if isinstance(found, Excluded) else ""
 
 
 def test_a_plain_ready_node_is_published() -> None:
-    """Nothing special: eligible, ready."""
+    """A Ready node without special labels or taints is eligible and published as ready."""
     assert eligibility(build.node(), NodePolicy(), None) == Eligible(PUBLISHED)
 
 
@@ -49,13 +49,13 @@ def test_a_plain_ready_node_is_published() -> None:
     ],
 )
 def test_rules(node: Node, policy: NodePolicy, expected: str) -> None:
-    """Each rule takes out what it names, and nothing else."""
+    """Each rule excludes the nodes that it names, and no others."""
     assert reason(node, policy) == expected
 
 
 @pytest.mark.parametrize("taint", sorted(LEAVING_TAINTS))
 def test_leaving_taints_exclude(taint: str) -> None:
-    """Every taint of a node on its way out, or not yet in, excludes it, and is named."""
+    """Each taint of a node that leaves or is not initialised excludes it, and the message names the taint."""
     found = eligibility(build.node(taints=["other", taint]), NodePolicy(), None)
     assert found == Excluded("taint", f"tainted {taint}")
 
@@ -64,29 +64,29 @@ def test_leaving_taints_exclude(taint: str) -> None:
     ("seconds", "expected"), [(None, ""), (0.0, ""), (29.9, ""), (30.0, "not-ready"), (1e9, "not-ready")]
 )
 def test_grace_is_a_half_open_interval(seconds: float | None, expected: str) -> None:
-    """Not Ready for less than the grace period is eligible, for exactly that long is not."""
+    """A node is eligible while it is not Ready for less than the grace period, and excluded from then on."""
     assert reason(build.node(ready=False), NodePolicy(not_ready_grace=30.0), seconds) == expected
 
 
 def test_no_grace_excludes_at_once() -> None:
-    """A grace period of 0 s is none."""
+    """A grace period of 0 s excludes a node at once."""
     assert reason(build.node(ready=False), NodePolicy(not_ready_grace=0.0), 0.0) == "not-ready"
 
 
 @pytest.mark.parametrize(("cordoned", "conditions"), [("keep", PUBLISHED), ("not-ready", DRAINING)])
 def test_cordoned_nodes_conditions(cordoned: str, conditions: object) -> None:
-    """A cordoned node is published as always, or as draining."""
+    """A cordoned node is published as ready or as draining, by policy."""
     found = eligibility(build.node(unschedulable=True), NodePolicy(cordoned=cordoned), None)  # type: ignore[arg-type]
     assert found == Eligible(conditions)  # type: ignore[arg-type]
 
 
 def test_a_schedulable_node_is_not_draining() -> None:
-    """``cordoned: not-ready`` touches cordoned nodes only."""
+    """``cordoned: not-ready`` affects only cordoned nodes."""
     assert eligibility(build.node(), NodePolicy(cordoned="not-ready"), None) == Eligible(PUBLISHED)
 
 
 def test_standing_reasons_come_before_readiness() -> None:
-    """A control plane node that is not Ready is out for being a control plane node."""
+    """A control plane node that is not Ready is excluded as a control plane node."""
     assert reason(build.node(labels={CONTROL_PLANE: ""}), None, 1e9) == "control-plane"
 
 
@@ -106,11 +106,11 @@ def test_standing_reasons_come_before_readiness() -> None:
     ],
 )
 def test_selector_terms(term: SelectorTerm, labels: dict[str, str], expected: bool) -> None:
-    """Terms mean what they mean to the API server."""
+    """Selector terms have the meaning that the API server gives them."""
     assert matches((term,), labels) is expected
 
 
 def test_all_terms_must_hold() -> None:
-    """A selector is a conjunction; an empty one matches everything."""
+    """A selector matches if all terms match; an empty one matches everything."""
     both = (SelectorTerm("a", "exists"), SelectorTerm("b", "exists"))
     assert [matches(both, {"a": ""}), matches(both, {"a": "", "b": ""}), matches((), {})] == [False, True, True]

@@ -1,4 +1,4 @@
-"""Sets of endpoints: equal ones give equal results, whatever is remembered of them."""
+"""Sets of endpoints: equal sets give equal results, whatever is cached."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ STATES = st.sampled_from([PUBLISHED, DRAINING])
 
 
 class Index:
-    """The groups of one target, time after time."""
+    """The groups of one target over a sequence of observations."""
 
     def __init__(self) -> None:
         self._last: Mapping[GroupKey, Published] = {}
 
     def groups(self, observed: Sequence[Slice], renames: Mapping[str, str]) -> Mapping[GroupKey, Published]:
-        """Those of today."""
+        """The current groups."""
         self._last = published_groups(observed, renames, self._last)
         return self._last
 
@@ -38,7 +38,7 @@ def published(*contents: int) -> Published:
 
 
 def test_slices_are_in_order_of_their_numbers() -> None:
-    """As numbers, not as text; names that end in none, or in one that is no index of ours, come last, by name."""
+    """Slices are sorted by number, not as text; names without a valid number come last, by name."""
     names = ["s-2", "s-10", "s-999999999", "s-9999999999", "s-x", "s-٣", "z"]
     observed = [build.slice(name) for name in reversed(names)]
     found = Index().groups(observed, {})[EU]
@@ -46,7 +46,7 @@ def test_slices_are_in_order_of_their_numbers() -> None:
 
 
 def test_the_other_groups_are_the_same_objects() -> None:
-    """A changed slice makes its group anew, and leaves the neighbour's alone."""
+    """A changed slice gives its group a new object and leaves the other groups' objects alone."""
     index = Index()
     eu, us = build.slice("s-0", build.endpoints(1)), build.slice("s-1", build.endpoints(1, 5), cluster="us")
     before = index.groups([eu, us], {})
@@ -56,14 +56,14 @@ def test_the_other_groups_are_the_same_objects() -> None:
 
 
 def test_the_same_slices_give_the_same_group() -> None:
-    """Nothing is looked at twice, in whatever sequence they come."""
+    """Unchanged slices give the same group object, in whatever order they come."""
     index = Index()
     observed = [build.slice("s-0", build.endpoints(1))]
     assert index.groups(tuple(observed), {})[EU] is index.groups(observed, {})[EU]
 
 
 def test_another_name_for_a_cluster_regroups() -> None:
-    """The same slices belong to another source once the registry says so."""
+    """A rename of a cluster in the registry moves its slices to the new name's group."""
     index = Index()
     observed = [build.slice("s-0", build.endpoints(1))]
     index.groups(observed, {})
@@ -71,7 +71,7 @@ def test_another_name_for_a_cluster_regroups() -> None:
 
 
 def test_the_first_of_duplicates_counts() -> None:
-    """An address in two slices is the one of the lower-numbered; in one slice, the one that comes first."""
+    """Of an address in two slices, the one in the lower-numbered slice counts; within a slice, the first."""
     one, other = build.endpoint("10.0.0.1", "a"), build.endpoint("10.0.0.1", "b")
     two_slices = (build.slice("s-0", [one]), build.slice("s-1", [other]))
     for slices in (two_slices, (build.slice("s-0", [one, other]),)):
@@ -80,7 +80,7 @@ def test_the_first_of_duplicates_counts() -> None:
 
 
 def test_difference() -> None:
-    """Removed as published, changed from and to, added in order."""
+    """The difference has removed endpoints as published, changed ones as pairs, and added addresses sorted."""
     was = build.endpoints(3)
     wanted = {**build.endpoints(2, 1), **build.endpoints(2, 7)}
     wanted[build.address(2)] = msgspec.structs.replace(wanted[build.address(2)], conditions=DRAINING)
@@ -91,19 +91,19 @@ def test_difference() -> None:
 
 
 def test_difference_with_duplicates() -> None:
-    """As many published as wanted, and yet one is missing: it is added."""
+    """A missing address is added even if duplicates make the published count equal the wanted one."""
     found = published(0, 0).difference(build.endpoints(2))
     assert (found.removed, found.added) == ({}, (build.address(1),))
 
 
 def test_slices_without_their_endpoints_addresses() -> None:
-    """Whatever somebody wrote there is read, and can be taken away again."""
+    """An endpoint without addresses is read as one with the address ""."""
     bare = prepare(build.slice("s", [Endpoint((), PUBLISHED), build.endpoint("10.0.0.1")]))
     assert bare.addresses == ("", "10.0.0.1")
 
 
 def test_slices_on_their_way_out_do_not_count() -> None:
-    """Those after them do."""
+    """Slices that are being deleted are ignored; slices after them count."""
     observed = [build.slice("s-0", build.endpoints(1), deleting=True), build.slice("s-1", build.endpoints(1, 1))]
     assert list(Index().groups(observed, {})[EU].endpoints) == [build.address(1)]
 
@@ -117,7 +117,7 @@ OBSERVED = st.dictionaries(st.sampled_from(["s-0", "s-1", "s-2"]), st.tuples(END
 
 @given(st.lists(OBSERVED, min_size=1, max_size=5))
 def test_history_does_not_matter(steps: list[dict[str, tuple[list[Endpoint], str]]]) -> None:
-    """After any sequence of observations an index says what a fresh one does: its memory only saves work."""
+    """After any sequence of observations, an index gives the same result as a fresh one."""
     index = Index()
     for step in steps:
         observed = [build.slice(name, content, cluster=cluster) for name, (content, cluster) in step.items()]
@@ -137,14 +137,14 @@ def test_history_does_not_matter(steps: list[dict[str, tuple[list[Endpoint], str
 
 
 class Untouched(EndpointSet):
-    """Endpoints nobody may look at."""
+    """Endpoints that fail the test if they are read."""
 
     def get(self, address: str, default: object = None) -> Endpoint:  # type: ignore[override]
         raise AssertionError(f"{address} was looked at")
 
 
 def test_only_slices_with_a_changed_address_are_looked_at() -> None:
-    """The others hold what they held; so they do for the next change after that."""
+    """Only slices with a changed address are compared, also for the change after that."""
     wanted = EndpointSet(build.endpoints(4))
     first, second = published(1).slices[0], prepare(build.slice("s-1", build.endpoints(2, 1)))
     assert (first.content.holds(wanted), second.content.holds(wanted)) == (True, True)
@@ -156,7 +156,7 @@ def test_only_slices_with_a_changed_address_are_looked_at() -> None:
 
 
 def test_a_set_does_not_change() -> None:
-    """Not by any of a dict's ways."""
+    """No method of a dict changes an EndpointSet."""
     made = EndpointSet(build.endpoints(1))
     for change in (made.clear, made.popitem, lambda: made.update({}), lambda: made.pop(build.address(0))):
         with pytest.raises(TypeError, match="does not change"):
@@ -168,7 +168,7 @@ def test_a_set_does_not_change() -> None:
 
 
 def test_a_set_says_what_changed_since_another_one() -> None:
-    """Its parent or not: addresses that may differ, and all that do."""
+    """changed_since contains all addresses that differ from another set, whether or not it is the parent."""
     one = EndpointSet(build.endpoints(2))
     new = build.endpoint(build.address(1), "other")
     two = one.overlay({build.address(0): None, build.address(1): new, build.address(7): build.endpoint("x")})
@@ -179,7 +179,7 @@ def test_a_set_says_what_changed_since_another_one() -> None:
 
 
 def test_an_overlay_is_made_once() -> None:
-    """The same changes give the same object, and no change the set itself."""
+    """The same changes give the same object, and an overlay without changes is the set itself."""
     one = EndpointSet(build.endpoints(3))
     changes = {build.address(0): None, build.address(9): build.endpoint("y")}
     assert one.overlay(changes) is one.overlay(dict(changes))
@@ -188,7 +188,7 @@ def test_an_overlay_is_made_once() -> None:
 
 
 def test_a_set_whose_parent_is_gone_is_compared_in_full() -> None:
-    """Nothing keeps the parent."""
+    """A set does not keep its parent alive; without the parent it is compared in full."""
     one = EndpointSet(build.endpoints(2))
     two = EndpointSet({**one, **build.endpoints(1, 2)}, one, frozenset([build.address(2)]))
     copy = dict(one)
@@ -203,7 +203,7 @@ EDITS = st.dictionaries(st.integers(0, 5), st.none() | STATES, max_size=3)
 def test_steps_lead_where_a_fresh_comparison_does(
     steps: list[tuple[dict[int, object], dict[str, tuple[list[Endpoint], str]] | None, bool]],
 ) -> None:
-    """Whatever changes in between, asked after every step or not: the difference is that of plain mappings."""
+    """After any sequence of changes, the difference equals that of plain mappings."""
     index, wanted = Index(), EndpointSet()
     observed = [build.slice("s-0", [])]
     for edits, seen, asked in steps:
@@ -228,7 +228,7 @@ def test_steps_lead_where_a_fresh_comparison_does(
 
 
 def test_what_one_service_found_out_the_others_take_over() -> None:
-    """Slices of two Services that hold the same share a content, and its difference is made once."""
+    """Equal slices of two Services share one content, so the difference is computed once."""
     indices = Index(), Index()
     observed = [[build.slice(f"s-{i}", build.endpoints(2, 2 * i), service=name) for i in range(2)] for name in "ab"]
     wanted = EndpointSet(build.endpoints(4))
@@ -244,7 +244,7 @@ def test_what_one_service_found_out_the_others_take_over() -> None:
 
 
 def test_equal_slices_share_a_content_and_others_do_not() -> None:
-    """Equal, not the same: they may have been read one by one."""
+    """Slices with equal endpoints share a content even if they were decoded separately."""
     one, equal = (SliceContent.of(tuple(build.endpoints(2).values())) for _ in range(2))
     drained = [build.endpoint(text, conditions=DRAINING) for text in build.endpoints(2)]
     assert one is equal
@@ -253,7 +253,7 @@ def test_equal_slices_share_a_content_and_others_do_not() -> None:
 
 
 def test_contents_that_nobody_publishes_are_forgotten() -> None:
-    """With the slices goes all that was found out about them."""
+    """Contents and their cached results are freed with the last slice that uses them."""
     gc.collect()
     before = len(endpoints._contents)
     index, wanted = Index(), EndpointSet(build.endpoints(2))
@@ -265,7 +265,7 @@ def test_contents_that_nobody_publishes_are_forgotten() -> None:
 
 
 def test_what_becomes_of_a_content_is_made_once() -> None:
-    """Every Service that wants equal endpoints gets the same tuple."""
+    """All Services that want equal endpoints get the same tuple."""
     content = SliceContent(tuple(build.endpoints(3).values()))
     kept = content.kept(build.endpoints(2))
     assert kept == tuple(build.endpoints(2).values())
@@ -276,7 +276,7 @@ def test_what_becomes_of_a_content_is_made_once() -> None:
 
 
 def test_of_duplicates_the_first_is_compared() -> None:
-    """It is what consumers have: an address that is to go, or to change, is what its first endpoint is."""
+    """Of duplicates, removals and changes refer to the first endpoint."""
     ready, draining = build.endpoint("10.0.0.1"), build.endpoint("10.0.0.1", conditions=DRAINING)
     found = Published((prepare(build.slice("s-0", [ready])), prepare(build.slice("s-1", [draining]))))
     assert found.difference({}).removed == {"10.0.0.1": ready}

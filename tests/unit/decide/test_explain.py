@@ -1,4 +1,4 @@
-"""Explanations: every decision behind an address, a node or a Service, and nothing else."""
+"""Explanations contain every decision about an address, a node or a Service, and nothing else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RESOLUTIONS: dict[str, Resolution] = {
 
 
 def source(unknown: str | None = None, services: tuple[str, ...] = ("edge/payments",), **more: Any) -> SourceFacts:
-    """The cluster eu with a node for everything that can happen to one."""
+    """Source eu, with one node for every possible result."""
     nodes: dict[str, Node] = {name: build.node(name, ready=name != "sick") for name in RESOLUTIONS}
     builder = ViewBuilder("eu", NodePolicy(), POLICY, 100)
     result = builder.build(nodes, RESOLUTIONS, build.READY_SINCE_WALL + 1e6)
@@ -44,17 +44,17 @@ def target(*addresses: str, **more: Any) -> TargetFacts:
 
 
 def facts(*targets: TargetFacts, **more: Any) -> Facts:
-    """Everything of one source."""
+    """Facts with one source."""
     return Facts((source(**more),), targets, {"eu": POLICY, "us": AddressPolicy(build.networks("10.1.0.0/16"))})
 
 
 def of(stage: str, steps: tuple[Step, ...]) -> list[tuple[str, str, str]]:
-    """Where, outcome and why of a stage."""
+    """(where, outcome, why) of the steps of a stage."""
     return [(step.where, step.outcome, step.why) for step in steps if step.stage == stage]
 
 
 def test_an_address_is_followed_from_its_node_to_its_slice() -> None:
-    """Node, eligibility, resolution, address policy and slice, in this order for the node that has it."""
+    """The steps are node, eligibility, resolution, address and published, in this order."""
     steps = explain_address("10.0.0.1", facts(target("10.0.0.1")))
     mine = [step.stage for step in steps if step.where in ("eu/good", "edge/payments")]
     assert mine == ["node", "eligibility", "resolution", "address", "published"]
@@ -63,7 +63,7 @@ def test_an_address_is_followed_from_its_node_to_its_slice() -> None:
 
 
 def test_a_node_that_lost_its_address_to_another_is_a_rejected_candidate() -> None:
-    """The second claim on an address is shown with whom it lost to."""
+    """A node that lost its address is shown with the node that has it."""
     steps = explain_address("10.0.0.1", facts())
     assert ("eu/twin", "conflict", "10.0.0.1 is published for node good") in of("address", steps)
 
@@ -78,19 +78,19 @@ def test_a_node_that_lost_its_address_to_another_is_a_rejected_candidate() -> No
     ],
 )
 def test_a_node_is_explained_by_the_decision_that_took_it_out(node: str, stage: str, outcome: str, why: str) -> None:
-    """Each reason is a step of the stage that had it."""
+    """The reason for an exclusion is a step of the stage that excluded the node."""
     [(where, found, text), *_] = of(stage, explain_node(node, facts()))
     assert (where, found) == (f"eu/{node}", outcome)
     assert why.lower() in text.lower()
 
 
 def test_a_node_nobody_has_is_not_explained() -> None:
-    """Nothing is made up."""
+    """An unknown node has no steps."""
     assert explain_node("nosuch", facts(target("10.0.0.1"))) == ()
 
 
 def test_an_address_the_guard_keeps_is_said_to_be_kept_by_it() -> None:
-    """With the reason and the command that lets it go."""
+    """A withheld address has a guard step with the reason and the command that approves the removal."""
     withheld = Withheld(
         "RemovalWithheld", "abc", ("10.0.0.9",), 0.0, "1 of 1 would go", "hub approve edge/payments abc"
     )
@@ -102,7 +102,7 @@ def test_an_address_the_guard_keeps_is_said_to_be_kept_by_it() -> None:
 
 
 def test_a_failed_address_is_said_to_be_unhealthy_and_not_probed_here() -> None:
-    """A command that looks once believes the slice, and says so."""
+    """Without probes of its own, the hub shows the conditions on the slice and says so."""
     endpoint = build.endpoint("10.0.0.9", conditions=FAILED)
     watch = Watch(*EU, Check("tcp", 30443), {}, {})
     found = TargetFacts(build.decision(watches=[watch]), ("eu",), (build.slice("s-0", [endpoint]),))
@@ -114,7 +114,7 @@ def test_a_failed_address_is_said_to_be_unhealthy_and_not_probed_here() -> None:
 
 
 def test_an_address_stays_while_its_source_is_unknown_or_its_service_paused() -> None:
-    """Both say so."""
+    """The steps name the unknown source or the paused Service as the reason."""
     unknown = explain_address("10.0.0.9", facts(target("10.0.0.9", unknown={"eu": "timeout"})))
     paused = explain_address("10.0.0.9", facts(target("10.0.0.9", status="paused")))
     assert of("service", unknown) == [("edge/payments", "kept", "eu is unknown: timeout")]
@@ -126,14 +126,14 @@ def test_an_address_stays_while_its_source_is_unknown_or_its_service_paused() ->
     [(frozenset[str](), "its node is gone"), (frozenset({"10.0.0.9"}), "its node exists, but does not offer it")],
 )
 def test_an_address_that_goes_says_whether_it_is_gone_or_filtered(filtered: frozenset[str], why: str) -> None:
-    """The guard makes a difference between them."""
+    """A leaving address is explained as gone or as filtered."""
     group = EndpointGroup(EU, {}, removed={"10.0.0.9": build.endpoint("10.0.0.9")}, filtered=filtered)
     steps = explain_address("10.0.0.9", facts(target("10.0.0.9", groups=(group,))))
     assert of("service", steps) == [("edge/payments", "leaving", f"{why}; goes with the next write")]
 
 
 def test_an_address_that_is_offered_and_not_published_says_why() -> None:
-    """It comes with the next write, or the target's status or a finding holds it back."""
+    """An offered address is unpublished until the next write, or because of a status or finding."""
     group = EndpointGroup(EU, {"10.0.0.1": build.endpoint("10.0.0.1")}, added=("10.0.0.1",))
     refused = Finding("PortMismatch", "no such port", ("eu",))
     outcomes = [
@@ -148,7 +148,7 @@ def test_an_address_that_is_offered_and_not_published_says_why() -> None:
 
 
 def test_an_address_nobody_saw_is_explained_by_whose_it_may_be() -> None:
-    """The clusters whose allowedCIDRs contain it, also where it is denied; else that there is none."""
+    """An unknown address is explained by the clusters whose allowedCIDRs contain it, if any."""
     assert of("policy", explain_address("10.1.2.3", facts())) == [
         ("eu", "allowed", "inside its allowedCIDRs (10.0.0.0/8)"),
         ("us", "allowed", "inside its allowedCIDRs (10.1.0.0/16)"),
@@ -160,7 +160,7 @@ def test_an_address_nobody_saw_is_explained_by_whose_it_may_be() -> None:
 
 
 def test_a_service_shows_its_sources_with_counts_by_reason() -> None:
-    """What is offered, what is not and why, and what the guard does."""
+    """A Service's steps count offered and rejected candidates by reason, and show the guard."""
     draining = build.slice("s0", [build.endpoint("10.0.0.1"), build.endpoint("10.0.0.9", None, DRAINING)])
     steps = explain_service(KEY, facts(TargetFacts(build.decision(), ("eu",), (draining,))))
     assert steps[0] == Step("service", "edge/payments", "followed", "2 published, 1 ready, in 1 slices")
@@ -174,7 +174,7 @@ def test_a_service_shows_its_sources_with_counts_by_reason() -> None:
 
 
 def test_a_service_shows_sources_that_are_unknown_and_those_that_are_none_any_more() -> None:
-    """In the order of the registry, then by name."""
+    """Sources come in registry order, then former sources by name."""
     left = build.slice("s1", [build.endpoint("10.1.0.1")], cluster="us")
     found = TargetFacts(build.decision(unknown={"eu": "timeout"}), ("eu",), (left,))
     assert [step[1:] for step in map(tuple_of, explain_service(KEY, facts(found))) if step[0] == "source"] == [
@@ -189,5 +189,5 @@ def tuple_of(step: Step) -> tuple[str, str, str, str]:
 
 
 def test_a_service_nobody_has_is_not_explained() -> None:
-    """Nothing is made up."""
+    """An unknown Service has no steps."""
     assert explain_service(TargetKey("edge", "nosuch"), facts(target("10.0.0.1"))) == ()

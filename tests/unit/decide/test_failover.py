@@ -1,4 +1,4 @@
-"""Which source of a failover target is active."""
+"""The choice of a failover target's active source."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ MANUAL = FailoverPolicy(failback="manual")
 
 
 def up(cluster: str, *, published: bool = False, **more: Any) -> Standing:
-    """A source that is ready; published means serving, too."""
+    """A source that is ready; if it is published, it also serves."""
     return Standing(cluster, published=published, **{"serving": published, **more})
 
 
 def down(cluster: str, *, published: bool = False, **more: Any) -> Standing:
-    """A source that is known and offers nothing ready."""
+    """A known source without ready endpoints."""
     return Standing(cluster, ready=False, offers=False, published=published, **more)
 
 
 def lost(cluster: str) -> Standing:
-    """A source of which nothing is known, and nothing published."""
+    """An unknown source of which nothing is published."""
     return Standing(cluster, known=False, ready=False, offers=False)
 
 
 class Scene:
-    """Passes over one target, one after the other."""
+    """A sequence of passes over one target."""
 
     def __init__(self, policy: FailoverPolicy = POLICY) -> None:
         self.policy = policy
@@ -40,7 +40,7 @@ class Scene:
         self.now = 0.0
 
     def step(self, *standings: Standing, after: float = 0.0) -> Choice:
-        """One pass, so many seconds later."""
+        """Run one pass, ``after`` seconds later."""
         self.now += after
         choice = choose(self.policy, standings, self.memory, self.now)
         self.memory = choice.memory
@@ -48,24 +48,24 @@ class Scene:
 
 
 def test_the_first_ready_source_is_active() -> None:
-    """In source order."""
+    """The first ready source in source order is active."""
     assert Scene().step(down("a"), up("b"), up("c")).active == "b"
 
 
 def test_nothing_ready_publishes_what_there_is() -> None:
-    """Endpoints that are not ready are better than none."""
+    """Without a ready source, the first one with any endpoints is active."""
     half = Standing("b", ready=False, offers=True)
     assert Scene().step(down("a"), half).active == "b"
 
 
 def test_nothing_at_all() -> None:
-    """No source, no choice."""
+    """Without any endpoints there is no active source."""
     choice = Scene().step(down("a"), lost("b"))
     assert choice == Choice(None, healthy=False, remove_others=False, memory=FailoverMemory())
 
 
 def test_an_unknown_earlier_source_is_waited_for() -> None:
-    """At a first start, the first source gets the time of ``after`` to be heard of."""
+    """At the first start, an unknown earlier source delays the choice by up to ``after`` seconds."""
     scene = Scene()
     first = scene.step(lost("a"), up("b"))
     assert (first.active, first.wake_at) == (None, 30.0)
@@ -75,14 +75,14 @@ def test_an_unknown_earlier_source_is_waited_for() -> None:
 
 
 def test_an_unknown_earlier_source_that_comes_in_time() -> None:
-    """It is active, and nothing else ever was."""
+    """An earlier source that becomes known within ``after`` is the first active source."""
     scene = Scene()
     scene.step(lost("a"), up("b"))
     assert scene.step(up("a"), up("b"), after=10).active == "a"
 
 
 def test_an_unknown_later_source_is_not_waited_for() -> None:
-    """Only earlier ones matter."""
+    """An unknown later source does not delay the choice."""
     assert Scene().step(up("a"), lost("b")).active == "a"
 
 
@@ -97,12 +97,12 @@ def test_an_unknown_later_source_is_not_waited_for() -> None:
     ],
 )
 def test_active_is_adopted_after_a_restart(standings: list[Standing], active: str) -> None:
-    """What is published is active; of several, what is fit to stay, then what serves, then the first."""
+    """After a restart a published source is active: preferably a ready one, then one that serves, then the first."""
     assert Scene().step(*standings).active == active
 
 
 def test_switch_after_the_time() -> None:
-    """Not ready for ``after``: the first ready source takes over, and it is told."""
+    """After ``after`` seconds of not being ready, the first ready source takes over and a finding reports it."""
     scene = Scene()
     scene.step(up("a", published=True), up("b"), up("c"))
     first = scene.step(down("a", published=True), up("b"), up("c"))
@@ -114,7 +114,7 @@ def test_switch_after_the_time() -> None:
 
 
 def test_a_first_choice_that_is_not_ready_has_its_time_from_then_on() -> None:
-    """What was published for want of anything better gives way ``after`` the choice, not after the first rival."""
+    """For a first choice that is not ready, ``after`` counts from the choice itself."""
     scene = Scene()
     half = Standing("a", ready=False, offers=True)
     scene.step(half, down("b"))
@@ -123,7 +123,7 @@ def test_a_first_choice_that_is_not_ready_has_its_time_from_then_on() -> None:
 
 
 def test_a_source_that_serves_alone_waits_for_nothing() -> None:
-    """A steady state wakes nobody and has nothing to remove; five seconds begin when another one is published, too."""
+    """A source that is published alone needs no timer; the five seconds begin when another one is published, too."""
     scene = Scene()
     for after in (0.0, 1000.0):
         choice = scene.step(up("a", published=True), up("b"), after=after)
@@ -133,7 +133,7 @@ def test_a_source_that_serves_alone_waits_for_nothing() -> None:
 
 
 def test_a_short_outage_switches_nothing() -> None:
-    """Ready again within the time: the next outage has all the time again."""
+    """A source that recovers within ``after`` stays active, and the next outage starts the timer from zero."""
     scene = Scene()
     scene.step(down("a", published=True), up("b"))
     scene.step(up("a", published=True), up("b"), after=29)
@@ -141,7 +141,7 @@ def test_a_short_outage_switches_nothing() -> None:
 
 
 def test_no_switch_without_a_ready_source() -> None:
-    """Where nothing better is there, the active source stays, and nobody needs to be woken."""
+    """Without a ready alternative the active source stays and no timer runs."""
     scene = Scene()
     scene.step(down("a", published=True), down("b"))
     choice = scene.step(down("a", published=True), down("b"), after=1000)
@@ -149,7 +149,7 @@ def test_no_switch_without_a_ready_source() -> None:
 
 
 def test_old_source_leaves_five_seconds_after_the_new_one_serves() -> None:
-    """The five seconds begin when the new source is seen published."""
+    """The old source is removed five seconds after the new one was observed published."""
     scene = Scene()
     scene.step(down("a", published=True), up("b"))
     scene.step(down("a", published=True), up("b"), after=30)
@@ -161,7 +161,7 @@ def test_old_source_leaves_five_seconds_after_the_new_one_serves() -> None:
 
 
 def test_old_source_stays_while_the_new_one_fails() -> None:
-    """What fails right after the switch is no reason to take the rest away."""
+    """If the new source fails right after the switch, the old one is not removed."""
     scene = Scene()
     scene.step(up("a", published=True), up("b", published=True))
     choice = scene.step(down("a", published=True, serving=True), up("b", published=True), after=10)
@@ -169,7 +169,7 @@ def test_old_source_stays_while_the_new_one_fails() -> None:
 
 
 def test_five_seconds_begin_anew_after_a_restart() -> None:
-    """A hub that restarts in the middle waits again."""
+    """A hub that restarts during a switch waits the five seconds again."""
     scene = Scene()
     scene.step(down("a", published=True), up("b", published=True))
     scene.memory = FailoverMemory()
@@ -178,7 +178,7 @@ def test_five_seconds_begin_anew_after_a_restart() -> None:
 
 
 def test_fail_back() -> None:
-    """The earlier source is active again once it has held for ``failbackAfter``."""
+    """An earlier source becomes active again after it has been ready for ``failbackAfter``."""
     scene = Scene()
     scene.step(down("a"), up("b", published=True))
     assert scene.step(up("a"), up("b", published=True), after=10).wake_at == 310.0
@@ -187,7 +187,7 @@ def test_fail_back() -> None:
 
 
 def test_fail_back_starts_over() -> None:
-    """Held means without interruption."""
+    """An interruption restarts the ``failbackAfter`` timer."""
     scene = Scene()
     scene.step(up("a"), up("b", published=True))
     scene.step(down("a"), up("b", published=True), after=299)
@@ -196,7 +196,7 @@ def test_fail_back_starts_over() -> None:
 
 
 def test_fail_back_to_the_first_that_held() -> None:
-    """Of two earlier ones, whichever has held for long enough; the very first one later."""
+    """The earlier source that has been ready for long enough becomes active, and the very first one later."""
     scene = Scene()
     scene.step(down("a"), up("b"), up("c", published=True))
     scene.step(up("a"), up("b"), up("c", published=True), after=100)
@@ -206,7 +206,7 @@ def test_fail_back_to_the_first_that_held() -> None:
 
 
 def test_manual_fail_back_never_happens_by_itself() -> None:
-    """It stays where it is until that source fails."""
+    """With manual failback the active source stays until it fails."""
     scene = Scene(MANUAL)
     scene.step(up("a"), up("b", published=True))
     choice = scene.step(up("a"), up("b", published=True), after=1e6)
@@ -216,14 +216,14 @@ def test_manual_fail_back_never_happens_by_itself() -> None:
 
 
 def test_an_active_source_that_left_the_registry() -> None:
-    """The next one is chosen at once."""
+    """If the active source leaves the registry, the next one is chosen at once."""
     scene = Scene()
     scene.step(up("a", published=True), up("b"))
     assert scene.step(up("b")).active == "b"
 
 
 def test_five_seconds_begin_anew_after_the_active_source_left() -> None:
-    """What the one that is gone had waited for does not count for the next."""
+    """The settling time of a source that left does not count for the next one."""
     scene = Scene()
     scene.step(up("a", published=True), up("b", published=True), up("c", published=True))
     choice = scene.step(up("b", published=True), up("c", published=True), after=60)
@@ -231,7 +231,7 @@ def test_five_seconds_begin_anew_after_the_active_source_left() -> None:
 
 
 def test_memory_is_the_same_object_where_nothing_changed() -> None:
-    """A steady state is recognised by identity."""
+    """In a steady state the memory stays the same object."""
     scene = Scene()
     scene.step(up("a", published=True), up("b"))
     before = scene.memory
@@ -248,7 +248,7 @@ STANDINGS = st.lists(
 
 @given(st.lists(st.tuples(STANDINGS, st.sampled_from([0.0, 5.0, 30.0, 300.0])), max_size=10))
 def test_others_are_removed_only_beside_a_healthy_serving_source(steps: list[tuple[list[Standing], float]]) -> None:
-    """Whatever happens: nothing is taken away unless the active source is ready and seen published."""
+    """Other sources are only removed while the active one is ready and observed published."""
     scene = Scene()
     for standings, after in steps:
         named = [

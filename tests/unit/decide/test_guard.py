@@ -1,4 +1,4 @@
-"""What may be taken away, and when."""
+"""The guard: what may be taken away from consumers, and when."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def content(addresses: Iterable[str], draining: Iterable[str] = (), failed: Iter
 
 
 class Scene:
-    """One group under guard: answers come, time passes, what is allowed gets published."""
+    """One group under guard: answers come, time passes, and allowed endpoints are published."""
 
     def __init__(self, published: Mapping[str, Endpoint], policy: GuardPolicy | None = None) -> None:
         self.policy = policy or GuardPolicy()
@@ -58,7 +58,7 @@ class Scene:
         again: bool = False,
         write: bool = True,
     ) -> GuardVerdict:
-        """A complete answer; ``again`` = no new one, ``write=False`` = the write fails."""
+        """A complete answer; ``again`` = not a new one, ``write=False`` = the write fails."""
         self.now += after
         self.wall += after
         self.answer += not again
@@ -97,7 +97,7 @@ class Scene:
         return verdict
 
     def restart(self, after: float = 0.0) -> None:
-        """A new process, on another clock."""
+        """Start a new process, with another monotonic clock."""
         self.memory = None
         self.now = 5_000_000.0
         self.wall += after
@@ -122,21 +122,21 @@ LAX = GuardPolicy(max_removal=None)
 
 
 def test_additions_pass() -> None:
-    """The first publication, and every addition, goes through as the same object."""
+    """Additions pass, including the first publication; the group is returned as the same object."""
     scene = Scene({})
     assert left(scene.say(content("ab"))) == "ab"
     assert scene.say(content("abcd")).withheld is None
 
 
 def test_changes_pass() -> None:
-    """A changed zone is no removal."""
+    """A changed zone is not a removal."""
     scene = Scene(content(TEN))
     zoned = {address: msgspec.structs.replace(each, zone="z") for address, each in content(TEN).items()}
     assert scene.say(zoned).endpoints == zoned
 
 
 def test_unknown_is_passed_as_it_is() -> None:
-    """What is decided for an unknown source is frozen already; nothing is counted or remembered as an answer."""
+    """The group of an unknown source passes unchanged and does not count as an answer."""
     scene = Scene(content("ab"), LAX)
     for _ in range(10):
         scene.say(content("ab"), known=False)
@@ -144,7 +144,7 @@ def test_unknown_is_passed_as_it_is() -> None:
 
 
 def test_steady_states_keep_their_memory() -> None:
-    """Pass after pass over the very same values remembers the very same object: known or not."""
+    """With unchanged values the memory stays the same object, for known and unknown sources."""
     published = Published((prepare(build.slice("s", content("ab"))),))
     for known in (True, False):
         steady = EndpointGroup(KEY, content("ab"), (), published.slices, known=known)
@@ -158,7 +158,7 @@ def test_steady_states_keep_their_memory() -> None:
 
 
 def test_exempt_removals_pass() -> None:
-    """Moves, failover and what the registry dropped are not the guard's business, not even all at once."""
+    """Exempt removals pass, even if they take all endpoints."""
     assert left(Scene(content(TEN)).say({}, exempt=TEN)) == ""
 
 
@@ -179,20 +179,20 @@ def test_exempt_removals_pass() -> None:
     ],
 )
 def test_max_removal(max_removal: float, remaining: int, allowed: bool) -> None:
-    """Withheld where fewer than ceil(peak × (1 - maxRemoval)) would be left."""
+    """A removal is withheld if fewer than ceil(peak × (1 - maxRemoval)) endpoints would be left."""
     verdict = Scene(content(TEN), GuardPolicy(max_removal=max_removal)).say(content(TEN[:remaining]))
     assert (verdict.withheld is None) is allowed
     assert len(verdict.endpoints) == (remaining if allowed else 10)
 
 
 def test_odd_numbers_round_up() -> None:
-    """Of three, two must be left at 50 %."""
+    """Of three endpoints, two must be left at 50 %."""
     assert left(Scene(content("abc")).say(content("ab"))) == "ab"
     assert left(Scene(content("abc")).say(content("a"))) == "abc"
 
 
 def test_withheld_as_a_whole_but_additions_pass() -> None:
-    """No part of the removal happens; what is new or changed is published."""
+    """No part of a withheld removal happens, while additions and changes are published."""
     zoned = build.endpoint("a", zone="z")
     verdict = Scene(content("abcde")).say({"a": zoned, "x": build.endpoint("x")})
     assert left(verdict) == "abcdex"
@@ -200,12 +200,12 @@ def test_withheld_as_a_whole_but_additions_pass() -> None:
 
 
 def test_replacement_passes() -> None:
-    """All old ones may go at once where as many come."""
+    """All old endpoints may go at once if as many new ones come."""
     assert left(Scene(content("abcd")).say(content("wxyz"))) == "wxyz"
 
 
 def test_the_withheld_is_told() -> None:
-    """Kind, hash, addresses, since when, and how to approve; the finding says the same."""
+    """A withheld removal has kind, hash, addresses, time and approve command; the finding has the same text."""
     verdict = Scene(content(TEN)).say(content("ab"))
     withheld = verdict.withheld
     assert withheld is not None
@@ -229,14 +229,14 @@ EMPTY_NEVER = GuardPolicy(empty_results=0, max_removal=None)
     ],
 )
 def test_the_withheld_in_words(policy: GuardPolicy, wanted: str, filtered: str, rest: str) -> None:
-    """Who, how many of how many, and what ends it: time, more answers, or the very command."""
+    """The message says how many endpoints of which source would go, and what ends the withholding."""
     withheld = Scene(content("abcd"), policy).say(content(wanted), filtered=filtered).withheld
     assert withheld is not None
     assert withheld.message == f"eu (IPv4): {rest}".format(f"hub approve edge/payments {withheld.hash}")
 
 
 def test_the_rest_of_a_withheld_answer_goes_on() -> None:
-    """What is not held back, a change or an exempt departure, is told to the next stage as it is."""
+    """Changes and exempt removals that are not withheld are passed to the next stage unchanged."""
     zoned = build.endpoint("a", zone="z")
     verdict = Scene(content("abcdef")).say({"a": zoned, "f": build.endpoint("f", conditions=DRAINING)}, exempt="b")
     assert left(verdict) == "acdef"
@@ -245,7 +245,7 @@ def test_the_rest_of_a_withheld_answer_goes_on() -> None:
 
 
 def test_peak_within_the_window() -> None:
-    """Small steps add up: against the most published within the window, not against the last step."""
+    """Small removals add up: they are measured against the peak within the window."""
     scene = Scene(content(TEN))
     assert scene.say(content(TEN[:6])).withheld is None
     assert scene.say(content(TEN[:5]), after=300).withheld is None
@@ -254,7 +254,7 @@ def test_peak_within_the_window() -> None:
 
 @pytest.mark.parametrize(("after", "withheld"), [(600, True), (601, False)])
 def test_peak_is_forgotten_after_the_window(after: float, withheld: bool) -> None:
-    """What was published before the window, which begins when the lower level is seen, does not count any more."""
+    """A level stops counting one window after a lower level was observed."""
     scene = Scene(content(TEN))
     scene.say(content(TEN[:6]))
     scene.say(content(TEN[:6]))
@@ -263,7 +263,7 @@ def test_peak_is_forgotten_after_the_window(after: float, withheld: bool) -> Non
 
 
 def test_a_level_counts_until_it_is_left() -> None:
-    """The window begins when the higher level ends, not when it began."""
+    """The window begins when a higher level ends, not when it began."""
     scene = Scene(content(TEN))
     scene.say(content(TEN), after=10_000)
     scene.say(content(TEN[:6]), after=10)
@@ -272,7 +272,7 @@ def test_a_level_counts_until_it_is_left() -> None:
 
 
 def test_peak_rises_with_additions() -> None:
-    """Growth raises what must be left."""
+    """Added endpoints raise the peak, and with it the number that must be left."""
     scene = Scene(content("ab"))
     scene.say(content(TEN))
     scene.say(content(TEN))
@@ -280,7 +280,7 @@ def test_peak_rises_with_additions() -> None:
 
 
 def test_peak_does_not_fall_while_withheld() -> None:
-    """A removal that waits longer than the window is still measured against what was there."""
+    """A removal that waits longer than the window is still measured against the old peak."""
     scene = Scene(content(TEN), GuardPolicy(max_removal_hold=None))
     scene.say(content(TEN[:6]))
     for _ in range(20):
@@ -288,7 +288,7 @@ def test_peak_does_not_fall_while_withheld() -> None:
 
 
 def test_peak_counts_what_somebody_else_took_away() -> None:
-    """Endpoints that vanish from our slices by another hand were published all the same."""
+    """Endpoints that another writer removed from our slices count towards the peak."""
     scene = Scene(content(TEN))
     scene.say(content(TEN))
     scene.published = content(TEN[:6])
@@ -296,7 +296,7 @@ def test_peak_counts_what_somebody_else_took_away() -> None:
 
 
 def test_peak_starts_from_what_is_left_after_a_release() -> None:
-    """What was allowed to go, by time or by approval, is not missed later, nor is what went before it."""
+    """After a release or an approval the peak starts from the remaining endpoints."""
     for approved in (False, True):
         scene = Scene(content(TEN))
         scene.say(content(TEN[:9]))
@@ -309,7 +309,7 @@ def test_peak_starts_from_what_is_left_after_a_release() -> None:
 
 
 def test_peak_starts_from_what_is_published() -> None:
-    """After a restart the slices are all there is to measure against."""
+    """After a restart the peak starts from the published endpoints."""
     scene = Scene(content(TEN))
     scene.say(content(TEN[:6]))
     scene.restart()
@@ -319,51 +319,51 @@ def test_peak_starts_from_what_is_published() -> None:
 
 
 def test_draining_counts_as_leaving() -> None:
-    """Turning not ready, or starting to drain, takes capacity away like leaving."""
+    """An endpoint that starts to drain counts as removed."""
     scene = Scene(content(TEN))
     assert scene.say(content("", draining=TEN)).endpoints == content(TEN)
     assert scene.say(content(TEN[:5], draining=TEN[5:])).withheld is None
 
 
 def test_what_drains_already_may_leave() -> None:
-    """An endpoint is taken away once, not twice."""
+    """An endpoint that drains already does not count as removed again."""
     scene = Scene(content(TEN))
     scene.say(content(TEN[:5], draining=TEN[5:]))
     assert left(scene.say(content(TEN[:5]))) == TEN[:5]
 
 
 def test_coming_back_counts_as_coming() -> None:
-    """An endpoint that stops draining makes up for one that goes."""
+    """An endpoint that stops draining makes up for one that is removed."""
     scene = Scene(content("ab", draining="cd"))
     assert left(scene.say(content("cd"))) == "cd"
 
 
 def test_coming_back_counts_once() -> None:
-    """One that comes back does not make up for two that go."""
+    """An endpoint that stops draining does not make up for two that are removed."""
     assert left(Scene(content("abcd", draining="e")).say(content("e"))) == "abcde"
 
 
 def test_health_verdicts_do_not_count() -> None:
-    """A failed probe is neither a removal, nor does it lower what is published."""
+    """An endpoint whose health check fails is neither removed nor missing from the level."""
     scene = Scene(content(TEN))
     assert scene.say(content("", failed=TEN)).withheld is None
     assert scene.say(content("", failed="abcd")).withheld is not None
 
 
 def test_off() -> None:
-    """maxRemoval: off lets everything but the last one go."""
+    """With maxRemoval off, all endpoints but the last may be removed."""
     assert left(Scene(content(TEN), LAX).say(content("a"))) == "a"
 
 
 def test_exempt_removals_do_not_count_against_others() -> None:
-    """Half moved away: the other half is what the next removal is measured against, also later."""
+    """Later removals are measured against the endpoints that exempt removals left."""
     scene = Scene(content(TEN))
     scene.say(content(TEN[:4]), exempt=TEN[4:])
     assert left(scene.say(content("ab"))) == "ab"
 
 
 def test_exempt_removals_lower_every_level_that_counts() -> None:
-    """What moved away was there at the peak, too: 9 of 10 and then five moved, so 5 is what half must be left of."""
+    """An exempt removal lowers earlier levels, too, so the peak no longer contains it."""
     for remaining, allowed in (("abc", True), ("ab", False)):
         scene = Scene(content(TEN))
         for _ in range(2):
@@ -373,7 +373,7 @@ def test_exempt_removals_lower_every_level_that_counts() -> None:
 
 
 def test_exempt_removals_lower_the_last_level() -> None:
-    """Also where nothing but that level counts."""
+    """An exempt removal lowers the level of the last pass."""
     scene = Scene(content(TEN))
     scene.say(content(TEN))
     scene.say(content(TEN[:4]), exempt=TEN[4:])
@@ -381,7 +381,7 @@ def test_exempt_removals_lower_the_last_level() -> None:
 
 
 def test_exempt_removals_that_come_to_nothing_are_forgiven_anew() -> None:
-    """An exempt departure that was taken back before it was written is exempt again the next time."""
+    """An exempt removal that was undone before it was written is forgiven again the next time."""
     scene = Scene(content(TEN))
     scene.say(content(TEN[:8]), exempt="ij", write=False)
     scene.say(content(TEN))
@@ -390,7 +390,7 @@ def test_exempt_removals_that_come_to_nothing_are_forgiven_anew() -> None:
 
 
 def test_exempt_removal_does_not_lower_the_peak_with_every_failed_write() -> None:
-    """A peak from before is lowered once, too."""
+    """An exempt removal lowers an earlier peak once, even if its write fails."""
     scene = Scene(content(TEN))
     for _ in range(2):
         scene.say(content(TEN[:9]))
@@ -401,7 +401,7 @@ def test_exempt_removal_does_not_lower_the_peak_with_every_failed_write() -> Non
 
 
 def test_exempt_removal_is_forgiven_once() -> None:
-    """While its write fails, one and the same exempt removal does not lower the peak again and again."""
+    """While its write fails, the same exempt removal does not lower the peak again."""
     scene = Scene(content(TEN))
     for _ in range(5):
         scene.say(content(TEN[:8]), exempt="ij", write=False)
@@ -410,7 +410,7 @@ def test_exempt_removal_is_forgiven_once() -> None:
 
 
 def test_what_others_added_goes_at_once() -> None:
-    """Endpoints that somebody else wrote into our slices are no loss, and raise no peak."""
+    """Endpoints that another writer added to our slices are removed at once and raise no peak."""
     scene = Scene(content("ab"))
     scene.say(content("ab"))
     scene.published = content("ab" + "qrstuvwxyz")
@@ -419,7 +419,7 @@ def test_what_others_added_goes_at_once() -> None:
 
 
 def test_what_others_made_ready_drains_again() -> None:
-    """A condition that somebody else changed is set right at once."""
+    """A condition that another writer changed is set back at once."""
     scene = Scene(content("", draining=TEN))
     scene.say(content("", draining=TEN))
     scene.published = content(TEN)
@@ -427,7 +427,7 @@ def test_what_others_made_ready_drains_again() -> None:
 
 
 def test_repair_goes_on_until_written() -> None:
-    """While the repairing write fails, what others added stays no loss."""
+    """While the repairing write fails, endpoints that another writer added still count as no loss."""
     scene = Scene(content("ab"))
     scene.say(content("ab"))
     scene.published = content("ab" + "qrstuvwxyz")
@@ -437,7 +437,7 @@ def test_repair_goes_on_until_written() -> None:
 
 
 def test_what_others_added_beside_something_withheld_goes_at_once() -> None:
-    """It is neither held back nor counted among what is."""
+    """Endpoints of another writer are removed at once even while a removal is withheld."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
     scene.published = content(TEN + "xyz")
@@ -447,7 +447,7 @@ def test_what_others_added_beside_something_withheld_goes_at_once() -> None:
 
 
 def test_what_others_added_while_the_source_was_unknown_goes_at_once() -> None:
-    """What is decided for an unknown source is a verdict like any other."""
+    """The verdict for an unknown source also shows which endpoints another writer added."""
     scene = Scene(content("ab"))
     scene.say(content("ab"), known=False)
     scene.published = content("ab" + "qrstuvwxyz")
@@ -455,7 +455,7 @@ def test_what_others_added_while_the_source_was_unknown_goes_at_once() -> None:
 
 
 def test_what_others_put_back_after_a_release_goes_at_once() -> None:
-    """Once a removal is done and seen, its addresses are no longer ours."""
+    """Endpoints that another writer puts back after their removal was observed are removed at once."""
     scene = Scene(content(TEN))
     withheld = scene.say(content("ab")).withheld
     assert withheld is not None
@@ -468,28 +468,28 @@ def test_what_others_put_back_after_a_release_goes_at_once() -> None:
 
 
 def test_what_an_unknown_source_was_to_lose_is_still_ours_until_written() -> None:
-    """``unreachable: remove`` whose write fails: the source's next answer finds everything guarded."""
+    """If the write of ``unreachable: remove`` fails, the endpoints are guarded again with the next answer."""
     scene = Scene(content(TEN))
     scene.say({}, known=False, write=False)
     assert scene.say(content("a")).withheld is not None
 
 
 def test_an_accepted_removal_is_judged_again_until_written() -> None:
-    """What was allowed to go and is still there is not somebody else's: a changed answer finds it guarded."""
+    """An allowed removal that is not written yet is judged again if the answer changes."""
     scene = Scene(content("ab"), GuardPolicy(empty_results=1, max_removal=None))
     scene.say({}, write=False)
     assert left(scene.say({}, filtered="a")) == "a"
 
 
 def test_draining_endpoints_are_still_ours() -> None:
-    """The last ones that drain do not leave as if somebody else had put them there."""
+    """Draining endpoints that the hub allowed are not taken for another writer's."""
     scene = Scene(content("", draining="ab"), LAX)
     scene.say(content("", draining="ab"))
     assert left(scene.say({})) == "ab"
 
 
 def test_after_a_restart_everything_published_is_ours() -> None:
-    """Without memory nothing is taken for somebody else's."""
+    """Without memory no published endpoint counts as another writer's."""
     scene = Scene(content("ab"))
     scene.say(content("ab"))
     scene.published = content(TEN)
@@ -498,7 +498,7 @@ def test_after_a_restart_everything_published_is_ours() -> None:
 
 
 def test_what_an_unknown_source_publishes_is_ours() -> None:
-    """What stood there while nothing was known is guarded like everything else."""
+    """Endpoints that were published while the source was unknown are guarded like all others."""
     scene = Scene(content("ab"))
     scene.say(content("ab"))
     scene.say(content(TEN), known=False)
@@ -509,7 +509,7 @@ def test_what_an_unknown_source_publishes_is_ours() -> None:
 
 
 def test_released_after_the_hold() -> None:
-    """The same answer for maxRemovalHold: it is believed, exactly at wake_at."""
+    """A removal is released at wake_at, after the same answer has stood for maxRemovalHold."""
     scene = Scene(content(TEN))
     first = scene.say(content("ab"))
     assert first.wake_at == HOLD
@@ -519,7 +519,7 @@ def test_released_after_the_hold() -> None:
 
 
 def test_release_lasts_until_written() -> None:
-    """When the write fails, what was released is not withheld anew."""
+    """If the write fails, released endpoints are not withheld again."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
     scene.say(content("ab"), after=HOLD, write=False)
@@ -527,7 +527,7 @@ def test_release_lasts_until_written() -> None:
 
 
 def test_peak_starts_anew_after_a_release() -> None:
-    """What was accepted is the new measure."""
+    """After a release the peak starts from the accepted number of endpoints."""
     scene = Scene(content(TEN))
     scene.say(content("abcd"))
     scene.say(content("abcd"), after=HOLD)
@@ -535,7 +535,7 @@ def test_peak_starts_anew_after_a_release() -> None:
 
 
 def test_more_departures_begin_a_new_hold() -> None:
-    """An answer that takes more away is another answer."""
+    """An answer that removes more endpoints starts a new hold."""
     scene = Scene(content(TEN))
     scene.say(content("abc"))
     scene.say(content("ab"), after=HOLD - 1)
@@ -544,7 +544,7 @@ def test_more_departures_begin_a_new_hold() -> None:
 
 
 def test_fewer_departures_go_on_with_the_hold() -> None:
-    """An answer that takes less away is part of the same one, hash and all."""
+    """An answer that removes fewer endpoints continues the hold with the same hash."""
     scene = Scene(content(TEN))
     first = scene.say(content("ab")).withheld
     second = scene.say(content("abc"), after=HOLD - 1).withheld
@@ -555,7 +555,7 @@ def test_fewer_departures_go_on_with_the_hold() -> None:
 
 
 def test_what_came_back_has_not_stood() -> None:
-    """An endpoint that was there a moment ago does not go with those that have been missing all the time."""
+    """An endpoint that came back in between is not released together with the others."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
     scene.say(content("abc"), after=HOLD - 1)
@@ -565,7 +565,7 @@ def test_what_came_back_has_not_stood() -> None:
 
 
 def test_return_ends_the_hold() -> None:
-    """When the endpoints are back, the next loss begins from the start."""
+    """When the endpoints are back, the hold ends, and the next removal starts a new one."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
     assert scene.say(content(TEN), after=HOLD - 1).record == NO_RECORD
@@ -573,7 +573,7 @@ def test_return_ends_the_hold() -> None:
 
 
 def test_a_release_that_comes_to_nothing_is_forgotten() -> None:
-    """Released, not written, everything back: the next loss is withheld from the start."""
+    """If released endpoints come back before the write, the next removal starts a new hold."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
     assert scene.say(content("ab"), after=HOLD, write=False).withheld is None
@@ -582,7 +582,7 @@ def test_a_release_that_comes_to_nothing_is_forgotten() -> None:
 
 
 def test_a_release_goes_on_although_its_nodes_are_back() -> None:
-    """Not ready again or gone again makes no difference where something is left."""
+    """If endpoints remain, a release holds whether or not the nodes exist again."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
     scene.say(content("ab"), after=HOLD, write=False)
@@ -590,7 +590,7 @@ def test_a_release_goes_on_although_its_nodes_are_back() -> None:
 
 
 def test_a_release_is_for_once() -> None:
-    """The same endpoints come back, while another one leaves, and go again: a new answer, a new hold."""
+    """Released endpoints that come back and leave again start a new hold."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
     assert left(scene.say(content("ab"), after=HOLD)) == "ab"
@@ -600,7 +600,7 @@ def test_a_release_is_for_once() -> None:
 
 
 def test_a_release_is_told() -> None:
-    """What may go now, and why; that it empties the source, too."""
+    """A finding reports a release and its reason, also if it empties the source."""
     scene = Scene(content("ab"))
     for _ in range(3):
         scene.say({})
@@ -611,7 +611,7 @@ def test_a_release_is_told() -> None:
 
 
 def test_unknown_time_does_not_count() -> None:
-    """While nothing is known, no answer stands."""
+    """Time in which the source is unknown does not count towards the hold."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
     scene.say(content(TEN), after=100, known=False)
@@ -622,14 +622,14 @@ def test_unknown_time_does_not_count() -> None:
 
 
 def test_hold_never() -> None:
-    """``never`` waits for an approval for ever."""
+    """With the hold ``never``, only an approval ends the withholding."""
     scene = Scene(content(TEN), GuardPolicy(max_removal_hold=None))
     assert scene.say(content("ab")).wake_at is None
     assert scene.say(content("ab"), after=1e9).withheld is not None
 
 
 def test_hold_goes_on_after_a_restart() -> None:
-    """The hash and since-when are read back, and the time before the restart counts."""
+    """After a restart the hold continues from the record's hash and start."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
     scene.restart(after=200)
@@ -639,7 +639,7 @@ def test_hold_goes_on_after_a_restart() -> None:
 
 
 def test_another_answer_after_a_restart_starts_anew() -> None:
-    """Only the very same departures go on with a hold from before."""
+    """After a restart only an identical removal continues the hold."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
     scene.restart(after=1000)
@@ -647,7 +647,7 @@ def test_another_answer_after_a_restart_starts_anew() -> None:
 
 
 def test_a_clock_set_back_does_not_release() -> None:
-    """A record from the future counts from now."""
+    """A record with a start in the future starts the hold now."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
     scene.restart(after=-10_000)
@@ -656,7 +656,7 @@ def test_a_clock_set_back_does_not_release() -> None:
 
 
 def test_a_wall_clock_that_jumps_does_not_release() -> None:
-    """Within a process only the clock that moves forward counts."""
+    """Within a process only the monotonic clock counts."""
     scene = Scene(content(TEN))
     scene.say(content("ab"))
     scene.wall += 1e6
@@ -667,7 +667,7 @@ def test_a_wall_clock_that_jumps_does_not_release() -> None:
 
 
 def test_empty_needs_so_many_answers() -> None:
-    """Three complete answers with nothing left, then empty is published."""
+    """The third complete answer without endpoints is published as empty."""
     scene = Scene(content("ab"), LAX)
     verdicts = [scene.say({}) for _ in range(3)]
     assert [left(each) for each in verdicts] == ["ab", "ab", ""]
@@ -676,26 +676,26 @@ def test_empty_needs_so_many_answers() -> None:
 
 
 def test_the_same_answer_counts_once() -> None:
-    """Passing again over one answer is not another one."""
+    """Further passes over one answer do not count again."""
     scene = Scene(content("ab"), LAX)
     scene.say({})
     assert [scene.say({}, again=True).record.empty for _ in range(5)] == [1] * 5
 
 
 def test_one_is_enough_where_asked() -> None:
-    """emptyResults: 1 (a copied Service) publishes empty at once."""
+    """With emptyResults 1, as for a copied Service, the first empty answer is published."""
     assert left(Scene(content("ab"), GuardPolicy(empty_results=1, max_removal=None)).say({})) == ""
 
 
 def test_zero_is_never() -> None:
-    """emptyResults: 0 never publishes empty."""
+    """With emptyResults 0, an empty answer is never published."""
     scene = Scene(content("ab"), GuardPolicy(empty_results=0, max_removal=None))
     assert all(left(scene.say({}, after=1000)) == "ab" for _ in range(20))
     assert scene.record.empty == 1
 
 
 def test_any_endpoint_resets_the_count() -> None:
-    """Consecutive means consecutive."""
+    """An answer with an endpoint resets the count."""
     scene = Scene(content("ab"), LAX)
     scene.say({})
     scene.say({})
@@ -704,7 +704,7 @@ def test_any_endpoint_resets_the_count() -> None:
 
 
 def test_unknown_does_not_count_nor_reset() -> None:
-    """Errors in between change nothing."""
+    """Passes while the source is unknown neither count nor reset the count."""
     scene = Scene(content("ab"), LAX)
     scene.say({})
     assert scene.say(content("ab"), known=False).record.empty == 1
@@ -712,14 +712,14 @@ def test_unknown_does_not_count_nor_reset() -> None:
 
 
 def test_unknown_keeps_the_count_that_is_not_written_yet() -> None:
-    """What stands on the slices may be older than what is known."""
+    """While the source is unknown, a count that is not written yet is kept."""
     scene = Scene(content("ab"), LAX)
     scene.say({}, write=False)
     assert scene.say(content("ab"), known=False).record.empty == 1
 
 
 def test_a_removal_resets_the_count_after_a_restart() -> None:
-    """An answer with something left interrupts it, also where what it takes away is withheld."""
+    """After a restart, an answer with an endpoint resets the count even if its removal is withheld."""
     scene = Scene(content(TEN))
     scene.say({})
     scene.restart()
@@ -729,7 +729,7 @@ def test_a_removal_resets_the_count_after_a_restart() -> None:
 
 @pytest.mark.parametrize("between", [TEN, "ab"])
 def test_an_answer_read_otherwise_counts_anew(between: str) -> None:
-    """The same answer that a changed selector leaves something of, and then nothing again, is empty once more."""
+    """The same answer counts again if a changed selector left endpoints in between."""
     scene = Scene(content(TEN))
     scene.say({})
     assert scene.say(content(between), again=True).record.empty == 0
@@ -737,7 +737,7 @@ def test_an_answer_read_otherwise_counts_anew(between: str) -> None:
 
 
 def test_count_survives_a_restart() -> None:
-    """The count is read back from the slices."""
+    """The count is read from the slices after a restart."""
     scene = Scene(content("ab"), LAX)
     scene.say({})
     scene.restart()
@@ -747,7 +747,7 @@ def test_count_survives_a_restart() -> None:
 
 
 def test_count_is_not_lost_when_a_write_fails() -> None:
-    """What the process counted counts, although the slices do not say so yet."""
+    """The process's own count is used even if the slices carry an older one."""
     scene = Scene(content("ab"), LAX)
     for _ in range(2):
         scene.say({}, write=False)
@@ -755,7 +755,7 @@ def test_count_is_not_lost_when_a_write_fails() -> None:
 
 
 def test_acceptance_lasts_until_written() -> None:
-    """When the emptying write fails, the count does not begin again."""
+    """If the write that empties the group fails, the count does not start again."""
     scene = Scene(content("ab"), LAX)
     for _ in range(3):
         scene.say({}, write=False)
@@ -775,7 +775,7 @@ def test_zero_needs_max_removal_too() -> None:
 
 
 def test_max_removal_alone_is_not_enough() -> None:
-    """After the hold, empty still waits for so many answers."""
+    """After the hold, an empty answer still waits for enough empty answers."""
     scene = Scene(content("ab"))
     scene.say({})
     assert left(scene.say({}, after=HOLD, again=True)) == "ab"
@@ -784,13 +784,13 @@ def test_max_removal_alone_is_not_enough() -> None:
 
 
 def test_already_empty_is_nothing_to_hold() -> None:
-    """Nothing published, nothing wanted."""
+    """An empty group that wants nothing has nothing to withhold."""
     verdict = Scene({}).say({})
     assert (verdict.withheld, verdict.record) == (None, NO_RECORD)
 
 
 def test_filtered_empty_waits_for_approval() -> None:
-    """A source emptied by anything but the nodes' going never empties by itself."""
+    """If the nodes of the removed endpoints still exist, only an approval empties the source."""
     scene = Scene(content("ab"), LAX)
     verdicts = [scene.say({}, after=HOLD, filtered="a") for _ in range(10)]
     assert {left(each) for each in verdicts} == {"ab"}
@@ -798,7 +798,7 @@ def test_filtered_empty_waits_for_approval() -> None:
 
 
 def test_filtered_answers_do_not_count() -> None:
-    """An answer in which one departure is filtered interrupts the count."""
+    """An answer with one filtered removal interrupts the count."""
     scene = Scene(content("ab"), LAX)
     scene.say({})
     scene.say({}, filtered="b")
@@ -806,7 +806,7 @@ def test_filtered_answers_do_not_count() -> None:
 
 
 def test_record_does_not_change_with_each_pass() -> None:
-    """Equal records mean no write: nothing in one depends on the time of the pass."""
+    """The record does not depend on the time of the pass, so passes cause no writes."""
     scene = Scene(content("ab"))
     scene.say({})
     records = {scene.say({}, after=7, again=True).record for _ in range(5)}
@@ -817,7 +817,7 @@ def test_record_does_not_change_with_each_pass() -> None:
 
 
 def test_approval_lets_go() -> None:
-    """An approved removal happens at once, and is reported once."""
+    """An approved removal happens at once and is reported once."""
     scene = Scene(content(TEN))
     withheld = scene.say(content("ab")).withheld
     assert withheld is not None
@@ -829,7 +829,7 @@ def test_approval_lets_go() -> None:
 
 
 def test_approval_of_filtered_and_of_never() -> None:
-    """An approval is the way out where time is none."""
+    """An approval ends a withholding that time does not end."""
     for policy, filtered in ((LAX, "ab"), (GuardPolicy(empty_results=0, max_removal=None), "")):
         scene = Scene(content("ab"), policy)
         withheld = scene.say({}, filtered=filtered).withheld
@@ -839,7 +839,7 @@ def test_approval_of_filtered_and_of_never() -> None:
 
 
 def test_approval_covers_any_subset() -> None:
-    """Some came back meanwhile: the approval still holds for the rest."""
+    """An approval still covers the rest if some of the endpoints came back."""
     scene = Scene(content(TEN))
     withheld = scene.say(content("ab")).withheld
     assert withheld is not None
@@ -848,7 +848,7 @@ def test_approval_covers_any_subset() -> None:
 
 
 def test_approval_covers_a_subset_after_the_hold_changed() -> None:
-    """An approval of an earlier, larger set that arrives late still finds it."""
+    """A late approval of an earlier, larger set still covers its subset."""
     scene = Scene(content(TEN))
     withheld = scene.say(content("ab")).withheld
     assert withheld is not None
@@ -860,7 +860,7 @@ def test_approval_covers_a_subset_after_the_hold_changed() -> None:
 
 @pytest.mark.parametrize(("used", "allowed"), [([0], False), ([1], False), ([0, 1], True)])
 def test_two_approvals_cover_both(used: list[int], allowed: bool) -> None:
-    """Each lets its own addresses go, and only both let everything go."""
+    """Each approval covers its own addresses, and both together cover all."""
     scene = Scene(content(TEN))
     hashes = []
     for remaining in (TEN[:4], TEN[6:]):
@@ -874,7 +874,7 @@ def test_two_approvals_cover_both(used: list[int], allowed: bool) -> None:
 
 @pytest.mark.parametrize(("sets", "remembered"), [(ISSUED_LIMIT, True), (ISSUED_LIMIT + 1, False)])
 def test_so_many_withheld_sets_are_remembered(sets: int, remembered: bool) -> None:
-    """An approval of the first of ever larger ones still finds it, up to a limit."""
+    """Withheld sets can be approved up to the limit of remembered sets."""
     many = [f"10.0.0.{number}" for number in range(10, 40)]
     scene = Scene(content(many))
     first = None
@@ -888,7 +888,7 @@ def test_so_many_withheld_sets_are_remembered(sets: int, remembered: bool) -> No
 
 
 def test_approval_does_not_cover_more() -> None:
-    """What was not approved is judged by itself."""
+    """Addresses that were not approved are judged by themselves."""
     scene = Scene(content(TEN))
     withheld = scene.say(content("abcdx"[:4])).withheld
     assert withheld is not None
@@ -897,7 +897,7 @@ def test_approval_does_not_cover_more() -> None:
 
 
 def test_another_hash_approves_nothing() -> None:
-    """Neither a foreign hash nor one for another family or target."""
+    """A hash of another family or target, or an unknown one, approves nothing."""
     scene = Scene(content(TEN))
     addresses = TEN[2:]
     scene.approvals = {
@@ -910,7 +910,7 @@ def test_another_hash_approves_nothing() -> None:
 
 
 def test_approval_holds_after_a_restart() -> None:
-    """The hash is a function of what goes: nothing needs to be remembered."""
+    """The hash depends only on the removal, so an approval works after a restart."""
     scene = Scene(content(TEN))
     withheld = scene.say(content("ab")).withheld
     assert withheld is not None
@@ -920,7 +920,7 @@ def test_approval_holds_after_a_restart() -> None:
 
 
 def test_digest_is_fixed() -> None:
-    """Sorted, short, and the same for all time: people paste it."""
+    """The hash does not depend on the order of addresses and never changes between versions."""
     assert digest(TARGET, KEY, ["b", "a"]) == digest(TARGET, KEY, ("a", "b"))
     assert len(digest(TARGET, KEY, [])) == 12
 
@@ -929,14 +929,14 @@ def test_digest_is_fixed() -> None:
 
 
 def test_a_record_without_since_starts_the_hold_anew() -> None:
-    """1970 is not since when."""
+    """A record without a start time starts the hold now."""
     scene = Scene(content(TEN))
     scene.record = GuardRecord(hash=digest(TARGET, KEY, TEN[2:]))
     assert scene.say(content("ab")).withheld is not None
 
 
 def test_a_later_version_is_kept_and_not_used() -> None:
-    """The record of a later hub stays as it is; meanwhile the guard counts by itself, from the start."""
+    """The record of a later version stays unchanged, while the guard counts from the start."""
     scene = Scene(content("ab"), LAX)
     text = json.dumps({"v": 9, "empty": 2})
     scene.record = decode(text)
@@ -946,7 +946,7 @@ def test_a_later_version_is_kept_and_not_used() -> None:
 
 
 def test_a_later_version_is_kept_while_the_source_is_unknown() -> None:
-    """Nothing is written over it for want of a statement."""
+    """While the source is unknown, the record of a later version is not overwritten."""
     scene = Scene(content("ab"))
     scene.record = decode(json.dumps({"v": 9}))
     assert encode(scene.say(content("ab"), known=False).record) == json.dumps({"v": 9})
@@ -977,9 +977,9 @@ POLICIES = st.builds(
 @settings(max_examples=500, deadline=None)
 @given(st.lists(ANSWER, max_size=14), POLICIES)
 def test_no_sequence_gets_past_the_guard(answers: list[dict[str, Any]], policy: GuardPolicy) -> None:
-    """Whatever answers come: empty only after enough of them, less than the floor only after the hold.
+    """No sequence of answers empties a group without enough empty answers or goes below the floor without a hold.
 
-    Checked against a model that only sees what was published and what was said, not how the guard counts.
+    Checked against a model that only sees what was published and answered, not how the guard counts.
     """
     scene = Scene(content(TEN), policy)
     empties = 0
@@ -1035,7 +1035,7 @@ STANDS = st.tuples(
 def test_nothing_goes_below_the_floor_that_was_there_a_moment_ago(
     answers: list[tuple[set[str], float, bool]], max_removal: float
 ) -> None:
-    """Time lets go only what has been missing from every answer for the whole hold."""
+    """Time releases only endpoints that every answer of the whole hold lacked."""
     scene = Scene(content(TEN), GuardPolicy(empty_results=1, max_removal=max_removal))
     missing: dict[str, float] = {}
     for wanted, after, write in answers:
@@ -1052,7 +1052,7 @@ def test_nothing_goes_below_the_floor_that_was_there_a_moment_ago(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sets(st.sampled_from(TEN)), min_size=1, max_size=10))
 def test_fast_answers_never_halve(answers: list[set[str]]) -> None:
-    """Within the hold no sequence of answers leaves fewer than half of the most that was published."""
+    """Within the hold no sequence of answers leaves fewer than half of the peak."""
     scene = Scene(content(TEN))
     peak = 10
     for answer in answers:
@@ -1065,7 +1065,7 @@ def test_fast_answers_never_halve(answers: list[set[str]]) -> None:
 
 
 def twice(conditions: Conditions = PUBLISHED) -> build.Pipeline:
-    """A Service of 100 endpoints, each of which is in a second slice as well, with these conditions there."""
+    """A group of 100 endpoints, each of which is also in a second slice with these conditions."""
     pipeline = build.Pipeline(guarded=True)
     for _ in range(2):
         pipeline.run(build.view("eu", build.endpoints(100)))
@@ -1077,7 +1077,7 @@ def twice(conditions: Conditions = PUBLISHED) -> build.Pipeline:
 
 @pytest.mark.parametrize("conditions", [PUBLISHED, DRAINING])
 def test_what_is_published_twice_counts_once(conditions: Conditions) -> None:
-    """Nine of ten addresses may not go because each is there twice, also where the second ones drain."""
+    """A duplicate does not let a removal of nine of ten addresses pass, even if the copies drain."""
     pipeline = twice(conditions)
     pipeline.run(build.view("eu", dict(list(build.endpoints(100).items())[:10])), after=1)
     [verdict] = pipeline.verdicts.values()
@@ -1087,7 +1087,7 @@ def test_what_is_published_twice_counts_once(conditions: Conditions) -> None:
 
 
 def test_duplicates_that_are_repaired_are_no_loss() -> None:
-    """What they seemed to be is not missed afterwards."""
+    """Duplicates that are repaired do not count towards the peak."""
     pipeline, every = twice(), build.endpoints(100)
     pipeline.run(build.view("eu", every), after=1)
     pipeline.run(build.view("eu", dict(list(every.items())[:99])), after=1)

@@ -1,4 +1,4 @@
-"""The guard at work: which policy holds, which answer counts, when to ask again."""
+"""The guard over all groups of a target: policies, answers, and when to decide again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAX = GuardPolicy(max_removal=None)
 
 
 class Stand:
-    """A guard for one target with the sources eu and us; the test moves time and says what is published."""
+    """A guard for one target with the sources eu and us; the test moves time and sets what is published."""
 
     def __init__(self, **policies: GuardPolicy) -> None:
         self.time = 0.0
@@ -35,7 +35,7 @@ class Stand:
         self.memories: Mapping[GroupKey, GuardMemory] = {}
 
     def check(self, *groups: EndpointGroup) -> Guarded:
-        """One decision."""
+        """Run one decision."""
         target = build.target(sources=tuple(self.sources.values()))
         snapshot = TargetSnapshot(
             HubIdentity("hub/one", flags=self.flags),
@@ -55,7 +55,7 @@ class Stand:
 
 
 def group(key: GroupKey, published: int, wanted: int, state: str = "") -> EndpointGroup:
-    """A group that publishes so many endpoints and wants only the first so many of them."""
+    """A group that publishes ``published`` endpoints and wants only the first ``wanted`` of them."""
     annotations = {ANNOTATION_STATE: state} if state else {}
     pipeline = build.Pipeline(build.target(key.cluster))
     pipeline.slices = (build.slice("s-0", build.endpoints(published), cluster=key.cluster, annotations=annotations),)
@@ -66,17 +66,17 @@ def group(key: GroupKey, published: int, wanted: int, state: str = "") -> Endpoi
 
 
 def kinds(guarded: Guarded) -> dict[str, str]:
-    """Cluster -> why something of it is withheld."""
+    """Cluster -> kind of its withheld removal."""
     return {key.cluster: each.kind for key, each in guarded.withheld.items()}
 
 
 def sizes(groups: Iterable[EndpointGroup]) -> list[int]:
-    """Endpoints that may be published, group by group."""
+    """Number of endpoints that may be published, per group."""
     return [len(each.endpoints) for each in groups]
 
 
 def test_each_group_is_judged_by_itself() -> None:
-    """What one source keeps does not make up for what another one loses."""
+    """The endpoints of one source do not make up for the removal of another one's."""
     stand = Stand()
     guarded = stand.check(group(EU, 10, 10), group(US, 4, 1))
     assert (sizes(guarded.groups), kinds(guarded)) == ([10, 4], {"us": "RemovalWithheld"})
@@ -86,13 +86,13 @@ def test_each_group_is_judged_by_itself() -> None:
 
 
 def test_each_source_has_its_own_policy() -> None:
-    """The stricter policy of one source does not hold for its neighbour."""
+    """The stricter policy of one source does not apply to another."""
     guarded = Stand(eu=LAX).check(group(EU, 4, 1), group(US, 4, 1))
     assert (sizes(guarded.groups), kinds(guarded)) == ([1, 4], {"us": "RemovalWithheld"})
 
 
 def test_what_the_registry_dropped_is_no_business_of_the_guard() -> None:
-    """A group of what is no source any more goes as it is, and the groups after it are still judged."""
+    """A group of a former source passes unchanged, and the groups after it are still judged."""
     dropped = group(GroupKey("gone", "IPv4"), 4, 0)
     guarded = Stand().check(dropped, group(US, 4, 1))
     assert guarded.groups[0] is dropped
@@ -100,20 +100,20 @@ def test_what_the_registry_dropped_is_no_business_of_the_guard() -> None:
 
 
 def test_the_record_is_kept_on_the_slices_only_where_there_is_one() -> None:
-    """A group without anything to remember has no state at all."""
+    """A group with an empty record has no state."""
     guarded = Stand(us=LAX).check(group(EU, 4, 4), group(US, 4, 0))
     record = GuardRecord(empty=1, hash=guarded.withheld[US].hash, since=int(WALL))
     assert {key: decode(text) for key, text in guarded.states.items()} == {US: record}
 
 
 def test_the_count_goes_on_from_the_slices_after_a_restart() -> None:
-    """Two empty answers before the restart and one after it are three."""
+    """Two empty answers before a restart and one after it count as three."""
     state = encode(GuardRecord(empty=2))
     assert sizes(Stand(eu=LAX).check(group(EU, 4, 0, state)).groups) == [0]
 
 
 def test_the_hold_goes_on_from_the_slices_after_a_restart() -> None:
-    """Time that the same answer stood before the restart counts."""
+    """Time that the same answer stood before a restart counts."""
     stand = Stand()
     going = sorted(build.endpoints(4).keys() - build.endpoints(1).keys())
     state = encode(GuardRecord(hash=digest(build.target().key, EU, going), since=int(WALL - 200)))
@@ -124,7 +124,7 @@ def test_the_hold_goes_on_from_the_slices_after_a_restart() -> None:
 
 
 def test_a_later_versions_record_is_kept_for_good() -> None:
-    """Not only by the first pass: whatever this hub counts meanwhile, it does not write over it."""
+    """No pass of this hub overwrites the record of a later version."""
     stand = Stand(eu=LAX)
     later = '{"v":9,"more":true}'
     states = []
@@ -137,7 +137,7 @@ def test_a_later_versions_record_is_kept_for_good() -> None:
 
 
 def test_the_process_remembers_more_than_the_slices() -> None:
-    """A record that is not written yet counts all the same."""
+    """A record counts before it is written to the slices."""
     stand = Stand(eu=LAX)
     for answer in (1, 2):
         stand.answers["eu"] = answer
@@ -147,28 +147,28 @@ def test_the_process_remembers_more_than_the_slices() -> None:
 
 
 def test_only_a_new_answer_counts() -> None:
-    """Passes without a new complete answer of the source are not further answers."""
+    """Passes without a new complete answer do not count as answers."""
     stand = Stand(eu=LAX)
     for _ in range(5):
         assert sizes(stand.check(group(EU, 4, 0)).groups) == [4]
 
 
 def test_an_empty_answer_is_asked_for_again() -> None:
-    """A watched source is listed anew every ten seconds while its answer is empty, and the target looks again."""
+    """A watched source with an empty answer is listed again every ten seconds, and the target decides again."""
     guarded = Stand(eu=LAX).check(group(EU, 4, 0))
     assert (kinds(guarded), guarded.wakes, ASK_AGAIN) == ({"eu": "EmptyResultHeld"}, (10.0,), 10.0)
     assert Stand(eu=LAX).check(group(EU, 4, 0), group(US, 4, 4)).list_again == ("eu",)
 
 
 def test_the_provider_types_default_holds() -> None:
-    """A copied Service empties at once, as its type declares."""
+    """A copied Service empties at once, as its provider type declares."""
     stand = Stand()
     stand.defaults["eu"] = GuardDefaults(empty_results=1, max_removal="off")
     assert sizes(stand.check(group(EU, 4, 0)).groups) == [0]
 
 
 def test_an_approval_lets_go() -> None:
-    """The approvals are those of the moment."""
+    """A removal passes if its hash is among the current approvals."""
     stand = Stand()
     withheld = stand.check(group(EU, 4, 1)).withheld[EU]
     stand.approvals = {withheld.hash}
@@ -176,7 +176,7 @@ def test_an_approval_lets_go() -> None:
 
 
 def test_the_command_that_approves_is_whole() -> None:
-    """A message names it with whatever finds this hub's approvals; where that is nothing, it ends with the hash."""
+    """The approve command has the hub's flags, if there are any, after the hash."""
     stand = Stand(eu=GuardPolicy(max_removal_hold=None))
     (plain,) = stand.check(group(EU, 4, 1)).withheld.values()
     stand.memories, stand.flags = {}, " --namespace edge"
@@ -186,7 +186,7 @@ def test_the_command_that_approves_is_whole() -> None:
 
 
 def test_a_group_that_is_gone_is_forgotten() -> None:
-    """What comes again later starts from its slices."""
+    """The memory of a group that disappeared is dropped; a later one starts from its slices."""
     stand = Stand()
     stand.check(group(EU, 4, 4), group(US, 4, 4))
     assert set(stand.memories) == {EU, US}
@@ -209,14 +209,14 @@ def test_a_group_that_is_gone_is_forgotten() -> None:
     ],
 )
 def test_whose_word_counts(written: Iterable[str], defaults: GuardDefaults, expected: tuple[int, float | None]) -> None:
-    """The registry's where it is written, else the provider type's, else the hub's; the other keys stay."""
+    """Each key comes from the registry, else from the provider type, else from the hub."""
     policy = effective(GuardPolicy(max_removal_hold=7.0), frozenset(written), defaults)
     assert (policy.empty_results, policy.max_removal) == expected
     assert policy.max_removal_hold == 7.0
 
 
 def test_what_is_written_counts_before_the_type() -> None:
-    """Also on the way through the guard."""
+    """The guard uses the registry's value before the provider type's default."""
     stand = Stand()
     stand.sources = {"eu": build.source("eu", guard_set=frozenset({"empty_results", "max_removal"}))}
     stand.defaults["eu"] = GuardDefaults(empty_results=1, max_removal="off")

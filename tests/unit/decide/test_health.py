@@ -1,4 +1,4 @@
-"""What verdicts make of a target: conditions, removal, panic, failover, sources without a statement."""
+"""The effect of verdicts on a target: conditions, removal, panic, failover and unknown sources."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ ONE, TWO, THREE = (build.address(number) for number in (1, 2, 3))
 
 
 def target(*clusters: str, health: HealthPolicy = TCP, **more: Any) -> TargetSpec:
-    """A target whose sources are checked."""
+    """A target whose sources have health checks."""
     unreachable = more.pop("unreachable", UnreachablePolicy())
     made = tuple(build.source(each, health=health, unreachable=unreachable) for each in clusters or ("eu",))
     return build.target(sources=made, **more)
 
 
 class Checked(build.Pipeline):
-    """A pipeline with verdicts."""
+    """A pipeline with settable verdicts."""
 
     def judge(self, **verdicts: Verdict) -> None:
-        """Set verdicts: ``one``, ``two``, ``three``."""
+        """Set the verdicts of ``one``, ``two`` and ``three``."""
         names = {"one": ONE, "two": TWO, "three": THREE}
         self.health = {CHECK: {names[name]: verdict for name, verdict in verdicts.items()}}
 
     def conditions(self) -> dict[str, Conditions]:
-        """Of everything published."""
+        """Address -> conditions, of everything published."""
         return {each.address: each.conditions for one in self.slices for each in one.endpoints}
 
     def watched(self) -> dict[str, set[str]]:
-        """Cluster -> addresses that should be probed."""
+        """Cluster -> addresses to probe."""
         assert self.desired is not None
         found: dict[str, set[str]] = {}
         for each in self.desired.watches:
@@ -65,7 +65,7 @@ UNKNOWN = build.view("eu", unknown="Unreachable")
 
 
 def test_without_checks_nothing_is_probed_or_copied() -> None:
-    """Where health is off, the source's own mapping goes through as the object it is."""
+    """Without checks, the source's mapping is used as the same object."""
     pipeline = Checked(build.target())
     pipeline.run(OFFER)
     assert pipeline.desired is not None
@@ -74,7 +74,7 @@ def test_without_checks_nothing_is_probed_or_copied() -> None:
 
 
 def test_where_all_are_healthy_nothing_is_copied_either() -> None:
-    """The common case of a checked target costs no copies."""
+    """If all addresses are healthy, the mapping is not copied."""
     pipeline = healthy()
     pipeline.run(OFFER)
     assert pipeline.desired is not None
@@ -83,7 +83,7 @@ def test_where_all_are_healthy_nothing_is_copied_either() -> None:
 
 
 def test_an_address_never_seen_starts_failed() -> None:
-    """Until its first verdict it is published, and not ready."""
+    """A new address is published as not ready until its first verdict."""
     pipeline = Checked(target())
     pipeline.run(OFFER)
     assert pipeline.conditions() == {ONE: FAILED, TWO: FAILED}
@@ -94,7 +94,7 @@ def test_an_address_never_seen_starts_failed() -> None:
 
 
 def test_with_remove_an_address_never_seen_is_not_published() -> None:
-    """Nor is one that fails."""
+    """With ``onFail: remove``, new and failing addresses are not published."""
     pipeline = Checked(target(health=REMOVE))
     assert pipeline.run(OFFER) == {}
     pipeline.judge(one=True)
@@ -102,7 +102,7 @@ def test_with_remove_an_address_never_seen_is_not_published() -> None:
 
 
 def test_a_published_address_is_believed_before_it_is_probed() -> None:
-    """Health switched on, or a restart: verdicts start from the slices, in both directions."""
+    """Before its first probe, a published address has the verdict that its conditions show."""
     pipeline = Checked(build.target())
     pipeline.run(OFFER)
     pipeline.target = target()
@@ -117,7 +117,7 @@ def test_a_published_address_is_believed_before_it_is_probed() -> None:
 
 
 def test_a_draining_address_that_fails_keeps_draining() -> None:
-    """Nobody is to fall back on it, and its way back is draining."""
+    """A draining address that fails is draining and not serving, and returns to draining when it passes."""
     offer = build.view("eu", [build.endpoint(ONE, "n1"), build.endpoint(TWO, "n2", DRAINING)])
     pipeline = healthy()
     pipeline.judge(one=True, two=False)
@@ -129,7 +129,7 @@ def test_a_draining_address_that_fails_keeps_draining() -> None:
 
 
 def test_removal_by_verdict_is_none_of_the_guards_business() -> None:
-    """Two of three go at once; the peak forgets them, and what is left may still go by the guard's rules."""
+    """Removals by verdict pass the guard and lower the peak."""
     pipeline = Checked(target(health=REMOVE), guarded=True)
     offer = build.view("eu", build.endpoints(3, 1))
     pipeline.judge(one=True, two=True, three=True)
@@ -140,7 +140,7 @@ def test_removal_by_verdict_is_none_of_the_guards_business() -> None:
 
 
 def test_failing_does_not_exempt_what_is_gone() -> None:
-    """A node that left is the guard's business, whatever the verdict on its address was."""
+    """The guard judges the removal of a gone node even if its address was failing."""
     pipeline = Checked(target(health=REMOVE), guarded=True)
     pipeline.judge(one=True, two=True, three=True)
     pipeline.run(build.view("eu", build.endpoints(3, 1)))
@@ -149,7 +149,7 @@ def test_failing_does_not_exempt_what_is_gone() -> None:
 
 
 def test_upsert_only_marks_what_it_may_not_remove() -> None:
-    """A target that never removes does not start to for a verdict."""
+    """An upsert-only target marks failing endpoints instead of removing them."""
     pipeline = healthy(health=REMOVE, policy="upsert-only")
     pipeline.judge(one=True, two=False)
     pipeline.run(OFFER)
@@ -161,7 +161,7 @@ def test_upsert_only_marks_what_it_may_not_remove() -> None:
 
 @pytest.mark.parametrize("health", [TCP, REMOVE])
 def test_panic_publishes_all_as_if_unchecked(health: HealthPolicy) -> None:
-    """When the last one fails all are ready, until one passes."""
+    """When the last endpoint fails, all are published as ready until one passes."""
     pipeline = healthy(health=health)
     pipeline.judge(one=False, two=True)
     pipeline.run(OFFER)
@@ -177,7 +177,7 @@ def test_panic_publishes_all_as_if_unchecked(health: HealthPolicy) -> None:
 
 
 def test_panic_counts_all_sources() -> None:
-    """One ready endpoint anywhere is enough to believe the verdicts."""
+    """A ready endpoint in any source prevents the panic."""
     pipeline = Checked(target("eu", "us"))
     eu, us = build.view("eu", build.endpoints(1, 1)), build.view("us", build.endpoints(1, 2))
     pipeline.judge(one=False, two=True)
@@ -189,7 +189,7 @@ def test_panic_counts_all_sources() -> None:
 
 
 def test_panic_waits_for_nobody_once_something_is_to_be_lost() -> None:
-    """A new address beside the last healthy one does not delay the panic, and is part of it."""
+    """A new address without a verdict does not delay a panic, and is published in it."""
     pipeline = healthy()
     offer = build.view("eu", build.endpoints(3, 1))
     pipeline.judge(one=False, two=False, three=None)
@@ -198,7 +198,7 @@ def test_panic_waits_for_nobody_once_something_is_to_be_lost() -> None:
 
 
 def test_panic_goes_on_when_nodes_are_replaced() -> None:
-    """All old addresses go while nothing passes: the new ones are published although nobody knows them."""
+    """A panic continues with new addresses that have no verdict yet."""
     pipeline = healthy()
     pipeline.judge(one=False, two=False)
     pipeline.run(OFFER)
@@ -208,7 +208,7 @@ def test_panic_goes_on_when_nodes_are_replaced() -> None:
 
 
 def test_a_new_target_that_never_answers_ends_in_panic() -> None:
-    """A check that nothing can pass is a mistake in the check."""
+    """A new target whose addresses all fail their first checks is in panic."""
     pipeline = Checked(target())
     pipeline.judge(one=None, two=False)
     pipeline.run(OFFER)
@@ -219,7 +219,7 @@ def test_a_new_target_that_never_answers_ends_in_panic() -> None:
 
 
 def test_panic_keeps_hostnames() -> None:
-    """A headless Service has its names in panic as before."""
+    """A headless Service keeps its hostnames in a panic."""
     pipeline = Checked(target(), build.service(headless=True))
     pipeline.judge(one=True, two=True)
     pipeline.run(OFFER)
@@ -236,7 +236,7 @@ FAILOVER = FailoverPolicy(after=30.0)
 
 
 def test_failover_leaves_a_source_that_fails_its_checks() -> None:
-    """What counts is what would be ready; until the switch the failing source is in panic."""
+    """Failover counts endpoints that pass their checks; until the switch the failing source is in panic."""
     pipeline = Checked(target("eu", "us", strategy="failover", failover=FAILOVER))
     eu, us = build.view("eu", build.endpoints(1, 1)), build.view("us", build.endpoints(1, 2))
     pipeline.judge(one=True, two=True)
@@ -255,7 +255,7 @@ def test_failover_leaves_a_source_that_fails_its_checks() -> None:
 
 
 def test_failover_waits_for_the_first_verdicts_of_the_first_source() -> None:
-    """A later source whose probes came first does not win for it; after ``after`` it does."""
+    """A later source is not chosen first because its verdicts came earlier; after ``after`` it is."""
     pipeline = Checked(target("eu", "us", strategy="failover", failover=FAILOVER))
     eu, us = build.view("eu", build.endpoints(1, 1)), build.view("us", build.endpoints(1, 2))
     pipeline.judge(one=None, two=True)
@@ -268,7 +268,7 @@ def test_failover_waits_for_the_first_verdicts_of_the_first_source() -> None:
 
 
 def test_an_unknown_source_is_judged_and_cured() -> None:
-    """Its addresses stay; their verdicts go on, also when nothing but the slice is left to start from."""
+    """The addresses of an unknown source stay and still follow their verdicts."""
     pipeline = healthy()
     pipeline.judge(one=True, two=False)
     pipeline.run(UNKNOWN)
@@ -280,7 +280,7 @@ def test_an_unknown_source_is_judged_and_cured() -> None:
 
 
 def test_switching_checks_off_cures_an_unknown_source() -> None:
-    """The way out of bad checks must not need the remote cluster."""
+    """Turning checks off undoes failed conditions even while the source is unknown."""
     pipeline = healthy()
     pipeline.judge(one=True, two=False)
     pipeline.run(OFFER)
@@ -306,7 +306,7 @@ def gone(policy: str, *, probe: str = "off", health: HealthPolicy = TCP, seconds
     ],
 )
 def test_unreachable_policies_leave_alone_what_answers(policy: str, expected: Mapping[str, Conditions]) -> None:
-    """Neither policy touches an endpoint whose probe passes."""
+    """No ``unreachable`` policy changes an endpoint whose probe passes."""
     pipeline, source = gone(policy)
     pipeline.judge(one=True, two=False)
     pipeline.run(source)
@@ -315,7 +315,7 @@ def test_unreachable_policies_leave_alone_what_answers(policy: str, expected: Ma
 
 @pytest.mark.parametrize(("policy", "expected"), [("not-ready", DRAINING), ("remove", None)])
 def test_a_stale_source_is_probed_where_its_policy_asks_for_it(policy: str, expected: Conditions | None) -> None:
-    """With ``probe: tcp`` and health off, a failure is nothing but the lack of an excuse."""
+    """With ``probe: tcp`` and health off, an unreachable source is probed, and what passes stays unchanged."""
     pipeline, source = gone(policy, probe="tcp", health=HealthPolicy())
     assert pipeline.watched() == {}
     pipeline.judge(one=True, two=False)
@@ -328,7 +328,7 @@ def test_a_stale_source_is_probed_where_its_policy_asks_for_it(policy: str, expe
 
 
 def test_a_policy_that_keeps_needs_no_probes() -> None:
-    """Nothing would come of them."""
+    """With policy ``keep``, an unreachable source is not probed."""
     pipeline, source = gone("keep", probe="tcp", health=HealthPolicy())
     pipeline.run(source)
     assert pipeline.watched() == {}
@@ -342,7 +342,7 @@ WEB = ServicePort(80, "web", "TCP", target_port=30080)
 
 
 def test_the_first_tcp_port_is_probed() -> None:
-    """A port that only UDP uses says nothing to a connection."""
+    """Without a port in the policy, the first published TCP port is probed."""
     pipeline = Checked(target(), build.service(ports=(DNS, WEB)))
     pipeline.run(OFFER)
     assert pipeline.desired is not None
@@ -350,7 +350,7 @@ def test_the_first_tcp_port_is_probed() -> None:
 
 
 def test_without_a_tcp_port_the_checks_rest() -> None:
-    """Everything is published as if unchecked, and somebody hears of it; a port in the check helps."""
+    """Without a TCP port the endpoints are published as if unchecked, and a finding says so."""
     pipeline = Checked(target(), build.service(ports=(DNS,)))
     pipeline.run(OFFER)
     assert pipeline.reasons() == ["CheckWithoutPort"]
@@ -367,7 +367,7 @@ verdicts = st.lists(st.sampled_from([True, False, None]), min_size=1, max_size=8
 
 @given(verdicts, st.sampled_from([TCP, REMOVE]))
 def test_ready_is_what_is_healthy_or_everything(found: list[Verdict], health: HealthPolicy) -> None:
-    """With one healthy address, exactly the healthy ones are ready; without any and all judged, all of them."""
+    """The healthy addresses are ready; if all are judged and none is healthy, all are ready."""
     offered = build.endpoints(len(found))
     by_address = dict(zip(offered, found, strict=True))
     pipeline = Checked(target(health=health))
@@ -383,7 +383,7 @@ def test_ready_is_what_is_healthy_or_everything(found: list[Verdict], health: He
 
 @given(st.lists(verdicts, min_size=2, max_size=6))
 def test_a_target_never_loses_its_last_ready_endpoint_to_verdicts(rounds: list[list[Verdict]]) -> None:
-    """Whatever the verdicts say, once something is ready something stays ready."""
+    """Once an endpoint is ready, no sequence of verdicts leaves the target without a ready one."""
     pipeline = Checked(target())
     offered = build.endpoints(8)
     offer = build.view("eu", offered)

@@ -22,18 +22,18 @@ PUBLISHED = (Port("https", 30443),)
 
 
 def test_the_port_is_the_one_that_was_read() -> None:
-    """Not the published one: kube-proxy answers elsewhere."""
+    """The healthCheckNodePort is probed instead of the published port."""
     assert check_for(SOURCE, PUBLISHED, {REF: PortReading(31000)}, unreachable=False) == Check("tcp", 31000)
 
 
 def test_the_last_port_goes_on_being_probed() -> None:
-    """A Service that is gone is unknown, and its last port is still known."""
+    """If the Service is gone, its last known port is still probed."""
     found = check_for(SOURCE, PUBLISHED, {REF: PortReading(31000, "it does not exist")}, unreachable=False)
     assert found == Check("tcp", 31000)
 
 
 def test_without_a_port_the_checks_rest() -> None:
-    """Rather than probing one that means something else; the culprit is named."""
+    """If the port is not known, the addresses are not checked, and a finding names the Service."""
     found = check_for(SOURCE, PUBLISHED, {REF: PortReading(None, "it does not exist")}, unreachable=False)
     assert found == NoPort("eu: Service ingress/envoy: it does not exist; the checks rest")
     assert isinstance(check_for(SOURCE, PUBLISHED, unreachable=False), NoPort)
@@ -41,14 +41,14 @@ def test_without_a_port_the_checks_rest() -> None:
 
 @pytest.mark.parametrize("number", [-1, 70000])
 def test_what_is_no_port_is_not_probed(number: int) -> None:
-    """A socket would raise, and with it the probes of every other cluster would end."""
+    """A number that is not a port is not probed, because the socket would raise an error."""
     found = check_for(SOURCE, PUBLISHED, {REF: PortReading(number)}, unreachable=False)
     message = f"eu: Service ingress/envoy: its healthCheckNodePort {number} is no port; the checks rest"
     assert found == NoPort(message)
 
 
 def registry(health: str) -> Registry:
-    """A file with one Service and its health block."""
+    """A registry with one Service and its health block."""
     text = f"""
 version: 1
 clusters:
@@ -64,7 +64,7 @@ services:
 
 
 def test_the_file_says_which_service() -> None:
-    """Both the port and the check are read of it; with checks off only the port is."""
+    """The registry names the Service of the port; with checks off only the port is used."""
     (target,) = registry("{mode: tcp, healthCheckNodePort: ingress/envoy}").targets.values()
     assert node_ports(target, target.sources[0]) == [NodePortRef(ENVOY, 443), REF]
     (target,) = registry('{mode: "off", healthCheckNodePort: ingress/envoy}').targets.values()

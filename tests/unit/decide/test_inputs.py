@@ -1,4 +1,4 @@
-"""What the sources of one target say."""
+"""The inputs of a decision from the sources of one target."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ KNOWN = SourceView("eu", None, {})
 
 
 def test_a_policy_that_took_effect_outlives_the_kind_of_the_failure() -> None:
-    """Refused for ten minutes, then 503: what was taken out does not come back for that."""
+    """Endpoints that an ``unreachable`` policy removed do not come back when refusals turn into 503s."""
     given_up: set[str] = set()
     assert policy_stands(SOURCE, UNKNOWN, 600.0, given_up) == 600.0
     assert policy_stands(SOURCE, UNKNOWN, None, given_up) == 600.0
 
 
 def test_a_policy_that_took_no_effect_yet_does_not_begin_with_a_503() -> None:
-    """Degraded always keeps."""
+    """A cluster that answers 503 before ``after`` keeps its endpoints."""
     given_up: set[str] = set()
     assert policy_stands(SOURCE, UNKNOWN, 599.0, given_up) == 599.0
     assert policy_stands(SOURCE, UNKNOWN, None, given_up) is None
 
 
 def test_a_statement_ends_it() -> None:
-    """Once the cluster answered, the time starts anew."""
+    """After a complete answer the time without a connection starts from zero."""
     given_up = {"eu"}
     assert policy_stands(SOURCE, KNOWN, None, given_up) is None
     assert policy_stands(SOURCE, UNKNOWN, None, given_up) is None
 
 
 def test_what_failed_before_a_restart_comes_back_while_its_source_is_silent() -> None:
-    """What the slices said of an address at the start was a verdict: no word of the source's that stands."""
+    """Conditions that failed before a restart follow new verdicts even while the source is unknown."""
     good, bad = build.address(1), build.address(2)
     pipeline = build.Pipeline(build.target(sources=(build.source("eu", health=HealthPolicy("tcp")),)))
     check = Check("tcp", 30443)

@@ -1,4 +1,4 @@
-"""A node that is not Ready keeps the endpoint it has for a while, and never gets a new one."""
+"""A node that is not Ready keeps its published endpoint for a while and never gets a new one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def world(cluster: str = "eu", policy: NodePolicy | None = None) -> ViewBuilder:
 
 
 def nodes(ready: str, *unready: str) -> list[Node]:
-    """Nodes ``a`` to ``z``, each with the address of its letter; ``ready`` has a letter for each that is Ready."""
+    """One node per letter, with the letter's address: those in ``ready`` are Ready, those in ``unready`` are not."""
     made = [build.node(name, address(name)) for name in ready]
     return made + [build.node(name, address(name), ready=False) for name in unready]
 
@@ -35,18 +35,18 @@ def address(name: str) -> str:
 
 
 def view(builder: ViewBuilder, ready: str, *unready: str, now: float = NOW) -> SourceView:
-    """The view of such nodes."""
+    """The view of these nodes."""
     made = {node.name: node for node in nodes(ready, *unready)}
     return builder.build(made, {name: Found((address(name),)) for name in made}, now).view
 
 
 def names(published: Mapping[str, set[str]], cluster: str = "eu") -> str:
-    """The nodes behind what is published of a cluster."""
+    """The nodes behind the published endpoints of a cluster."""
     return "".join(sorted(chr(int(text.rpartition(".")[2]) + 96) for text in published.get(cluster, ())))
 
 
 def test_a_node_that_was_never_ready_is_not_published() -> None:
-    """Neither at first, nor beside others; once it is Ready it is."""
+    """A node is not published before it is Ready for the first time."""
     builder, it = world(), Pipeline()
     assert names(it.run(view(builder, "", "a"))) == ""
     assert names(it.run(view(builder, "bc", "a"))) == "bc"
@@ -54,7 +54,7 @@ def test_a_node_that_was_never_ready_is_not_published() -> None:
 
 
 def test_the_grace_keeps_what_is_published() -> None:
-    """Until it is over."""
+    """A published node that is not Ready is kept until its grace period ends."""
     builder, it = world(), Pipeline()
     it.run(view(builder, "abc"))
     assert names(it.run(view(builder, "bc", "a"))) == "abc"
@@ -62,7 +62,7 @@ def test_the_grace_keeps_what_is_published() -> None:
 
 
 def test_a_restart_keeps_what_is_published_and_adds_nothing() -> None:
-    """The slices say what is published, not the memory of a process."""
+    """After a restart the published slices decide which nodes are kept."""
     it = Pipeline()
     it.run(view(world(), "abc"))
     it.restart()
@@ -70,7 +70,7 @@ def test_a_restart_keeps_what_is_published_and_adds_nothing() -> None:
 
 
 def test_too_many_nodes_that_are_not_ready_keep_what_is_published_and_add_nothing() -> None:
-    """Also after a restart."""
+    """During a disruption published nodes are kept and no new ones are added, even after a restart."""
     builder, it = world(), Pipeline()
     it.run(view(builder, "abcd"))
     assert names(it.run(view(builder, "d", "a", "b", "c", "e", now=LATE))) == "abcd"
@@ -79,7 +79,7 @@ def test_too_many_nodes_that_are_not_ready_keep_what_is_published_and_add_nothin
 
 
 def test_a_late_answer_of_the_provider_adds_no_node_that_is_not_ready() -> None:
-    """What was not known so far is not published for being known."""
+    """A node that is not Ready is not added when its address becomes known."""
     builder, it = world(), Pipeline()
     made = {node.name: node for node in nodes("b", "a")}
     found = {"b": Found((address("b"),))}
@@ -88,7 +88,7 @@ def test_a_late_answer_of_the_provider_adds_no_node_that_is_not_ready() -> None:
 
 
 def test_a_node_that_comes_back_not_ready_is_not_published_again() -> None:
-    """Its Node was deleted, and its endpoint with it: the new one is another node, whatever its name."""
+    """A Node that was deleted and created again is not published until it is Ready."""
     builder, it = world(), Pipeline()
     it.run(view(builder, "abc"))
     assert names(it.run(view(builder, "bc"))) == "bc"
@@ -97,7 +97,7 @@ def test_a_node_that_comes_back_not_ready_is_not_published_again() -> None:
 
 
 def test_what_another_source_publishes_is_not_kept_by_this_one() -> None:
-    """Published means: of this source."""
+    """An address that only another source publishes is not kept for this source."""
     it = Pipeline(build.target("eu", "us"))
     both = world("eu"), world("us")
     assert it.run(view(both[0], "a"), view(both[1], "", "a")) == {"eu": {address("a")}}
@@ -105,7 +105,7 @@ def test_what_another_source_publishes_is_not_kept_by_this_one() -> None:
 
 
 def test_each_target_keeps_what_it_publishes_itself() -> None:
-    """A view is shared: one target publishes the node, the other one is new and does not."""
+    """With a shared view, a target that publishes the node keeps it and another one does not add it."""
     builder, old, new = world(), Pipeline(), Pipeline()
     old.run(view(builder, "ab"))
     shared = view(builder, "b", "a")
@@ -114,7 +114,7 @@ def test_each_target_keeps_what_it_publishes_itself() -> None:
 
 
 def test_the_last_good_answer_adds_no_node_that_was_not_ready() -> None:
-    """A source that says nothing now: a new target gets what was Ready, an old one keeps what it has."""
+    """From an unknown source, a new target gets only nodes that were Ready."""
     builder, old, new = world(), Pipeline(), Pipeline()
     old.run(view(builder, "ab"))
     last = view(builder, "b", "a")
@@ -124,7 +124,7 @@ def test_the_last_good_answer_adds_no_node_that_was_not_ready() -> None:
 
 
 def test_a_node_that_is_not_ready_helps_to_release_no_removal() -> None:
-    """New nodes that are not Ready do not make up for those that would go."""
+    """New nodes that are not Ready do not make up for a removal in the guard."""
     policy = NodePolicy(max_not_ready=1.0)
     guard = GuardPolicy(max_removal=0.5)
     it = Pipeline(build.target(sources=(build.source("eu", guard=guard, nodes=policy),)), guarded=True)
@@ -136,7 +136,7 @@ def test_a_node_that_is_not_ready_helps_to_release_no_removal() -> None:
 
 
 def test_failover_does_not_turn_to_nodes_that_were_never_ready() -> None:
-    """They are no place to go."""
+    """Failover does not switch to a source whose nodes have never been Ready."""
     it = Pipeline(build.target("eu", "us", strategy="failover", failover=FailoverPolicy(after=10.0)))
     builders = world("eu"), world("us")
     it.run(view(builders[0], "a"), view(builders[1], "", "b"))
@@ -146,7 +146,7 @@ def test_failover_does_not_turn_to_nodes_that_were_never_ready() -> None:
 
 
 def test_an_unready_node_beside_a_ready_one_with_its_address_is_not_kept_only() -> None:
-    """The Ready one stands for the address."""
+    """An address shared with a Ready node is published for the Ready node."""
     builder = world()
     made = {"a": build.node("a", "10.0.0.1", ready=False), "b": build.node("b", "10.0.0.1")}
     found = {name: Found(("10.0.0.1",)) for name in made}
@@ -156,7 +156,7 @@ def test_an_unready_node_beside_a_ready_one_with_its_address_is_not_kept_only() 
 
 
 def test_the_report_says_that_an_endpoint_only_stays() -> None:
-    """For ``hub nodes`` and ``hub why``."""
+    """The report of a kept node says that it is only kept where it is published."""
     builder = world()
     made = {node.name: node for node in nodes("bc", "a")}
     result = builder.build(made, {name: Found((address(name),)) for name in made}, NOW)
@@ -166,7 +166,7 @@ def test_the_report_says_that_an_endpoint_only_stays() -> None:
 
 
 def test_a_ports_problem_of_a_kept_source_changes_nothing() -> None:
-    """What is frozen keeps what it publishes, Ready or not."""
+    """A source whose ports cannot be determined keeps its endpoints, Ready or not."""
     builder, it = world(), Pipeline()
     it.run(view(builder, "ab"))
     frozen = SourceInput(it.target.sources[0], view(builder, "b", "a", "c"), "frozen")

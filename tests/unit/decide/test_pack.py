@@ -1,4 +1,4 @@
-"""Which slice an endpoint sits in."""
+"""The distribution of endpoints over slices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = GroupKey("eu", "IPv4")
 
 
 def group(wanted: Mapping[str, Endpoint], *slices: Iterable[str], **more: Any) -> EndpointGroup:
-    """A group whose slices s-0, s-1, … hold these addresses as ready endpoints."""
+    """A group with slices s-0, s-1, …, which hold these addresses as ready endpoints."""
     contents = ([build.endpoint(address) for address in addresses] for addresses in slices)
     return grouped(wanted, *(prepare(build.slice(f"s-{i}", content)) for i, content in enumerate(contents)), **more)
 
@@ -47,12 +47,12 @@ def wanted(*addresses: str) -> dict[str, Endpoint]:
 
 
 def content(published: PublishedSlice, endpoints: tuple[Endpoint, ...] | None) -> tuple[Endpoint, ...]:
-    """What a kept slice holds from now on."""
+    """The endpoints of a kept slice after packing."""
     return published.endpoints if endpoints is None else endpoints
 
 
 def shown(packed: Packed) -> tuple[list[list[str]], list[list[str]], list[str]]:
-    """Kept and created contents as addresses, deleted names."""
+    """Addresses of kept and created slices, and names of deleted slices."""
     return (
         [[each.address for each in content(published, endpoints)] for published, endpoints in packed.kept],
         [[each.address for each in endpoints] for endpoints in packed.created],
@@ -61,24 +61,24 @@ def shown(packed: Packed) -> tuple[list[list[str]], list[list[str]], list[str]]:
 
 
 def test_first_publication_fills_new_slices_in_order() -> None:
-    """Without slices, endpoints go into new ones, sorted, each filled to the limit."""
+    """Without slices, sorted endpoints fill new slices up to the limit."""
     assert shown(pack(group(wanted("c", "a", "e", "b", "d")), 2)) == ([], [["a", "b"], ["c", "d"], ["e"]], [])
 
 
 def test_nothing_for_nothing() -> None:
-    """No endpoints and no slices: no slice."""
+    """Without endpoints and slices, no slice is created."""
     assert pack(group({}), 100) == Packed(())
 
 
 def test_equal_is_untouched() -> None:
-    """None says that nothing changes."""
+    """A slice that need not change is kept with None."""
     it = group(wanted("a", "b"), "ab")
     ((_, endpoints),) = pack(it, 100).kept
     assert endpoints is None
 
 
 def test_order_within_a_slice_is_kept() -> None:
-    """Endpoints are not sorted anew: that would be a write."""
+    """Endpoints in a slice are not sorted, because that would be a write."""
     ((_, endpoints),) = pack(group(wanted("a", "b"), "ba"), 100).kept
     assert endpoints is None
 
@@ -91,93 +91,93 @@ def test_step_1_refreshes_in_place() -> None:
 
 
 def test_step_1_drops_in_place() -> None:
-    """What is not wanted leaves its slice; the others stay where they are."""
+    """An unwanted endpoint leaves its slice, and the others stay where they are."""
     assert shown(pack(group(wanted("a", "c", "d"), "abc", "d"), 100)) == ([["a", "c"], ["d"]], [], [])
 
 
 def test_step_2_fills_what_is_written_anyway() -> None:
-    """A slice that loses an endpoint takes the new one, although another has more room."""
+    """A slice that loses an endpoint takes the new one, even if another slice has more room."""
     assert shown(pack(group(wanted("a", "c", "x"), "ab", "c"), 3)) == ([["a", "x"], ["c"]], [], [])
 
 
 def test_step_2_takes_the_fullest_first() -> None:
-    """Of two slices that are written anyway the fuller one is filled first."""
+    """Of two slices that are written anyway, the fuller one is filled first."""
     it = group(wanted("a", "c", "d", "x"), "ab", "cde")
     assert shown(pack(it, 3)) == ([["a"], ["c", "d", "x"]], [], [])
 
 
 def test_step_2_breaks_ties_by_number() -> None:
-    """Equally full: the lowest-numbered."""
+    """Of equally full slices, the lowest-numbered one is filled first."""
     assert shown(pack(group(wanted("a", "c", "x"), "ab", "cd"), 3)) == ([["a", "x"], ["c"]], [], [])
 
 
 def test_step_2_fills_dirty_slices() -> None:
-    """A slice written for its labels takes new endpoints."""
+    """A slice that is written for its labels takes new endpoints."""
     assert shown(pack(group(wanted("a", "b", "x"), "a", "b"), 9, dirty=["s-1"])) == ([["a"], ["b", "x"]], [], [])
 
 
 def test_step_2_spills_over() -> None:
-    """What does not fit the first goes to the next."""
+    """Endpoints that do not fit into the first slice go to the next one."""
     it = group(wanted("a", "c", "x", "y", "z"), "ab", "cd")
     assert shown(pack(it, 2)) == ([["a", "x"], ["c", "y"]], [["z"]], [])
 
 
 def test_step_3_takes_the_best_fit() -> None:
-    """The slice that is closest to full afterwards, the lowest-numbered of equals."""
+    """The slice that is fullest afterwards takes the endpoints; of equals, the lowest-numbered one."""
     it = group(wanted(*"abcdef", "x"), "a", "bc", "de", "f")
     assert shown(pack(it, 3))[0] == [["a"], ["b", "c", "x"], ["d", "e"], ["f"]]
 
 
 def test_step_3_never_splits_over_unchanged_slices() -> None:
-    """What does not fit one existing slice makes a new one."""
+    """Endpoints that do not fit into one existing slice go into a new one."""
     it = group(wanted(*"abcd", "x", "y"), "ab", "cd")
     assert shown(pack(it, 3)) == ([["a", "b"], ["c", "d"]], [["x", "y"]], [])
 
 
 def test_step_3_full_slices_first() -> None:
-    """More than a slice can hold: new full ones, and only the rest may go to an existing one."""
+    """More endpoints than one slice holds go into new full slices, and only the rest into an existing one."""
     it = group(wanted("a", *"vwxyz"), "a")
     assert shown(pack(it, 3)) == ([["a", "y", "z"]], [["v", "w", "x"]], [])
 
 
 def test_emptied_slices_are_used_again() -> None:
-    """A delete and a create are one update."""
+    """An emptied slice is filled again, so a delete and a create become one update."""
     assert shown(pack(group(wanted("x", "y"), "a", "b"), 1)) == ([["x"], ["y"]], [], [])
 
 
 def test_emptied_slice_comes_before_an_unchanged_one() -> None:
-    """Filling the emptied one is one write; deleting it and filling another would be two."""
+    """An emptied slice is filled before an unchanged one, because that is one write instead of two."""
     assert shown(pack(group(wanted("a", "x"), "a", "b"), 9)) == ([["a"], ["x"]], [], [])
 
 
 def test_superfluous_slices_are_deleted() -> None:
-    """A slice left without endpoints goes while others have some."""
+    """A slice without endpoints is deleted if other slices have some."""
     assert shown(pack(group(wanted("a"), "a", "b"), 9)) == ([["a"]], [], ["s-1"])
 
 
 def test_an_emptied_group_keeps_its_lowest_slice() -> None:
-    """Exactly one empty slice stays."""
+    """An emptied group keeps exactly one empty slice, the lowest-numbered one."""
     assert shown(pack(group({}, "a", "b", "c"), 9)) == ([[]], [], ["s-1", "s-2"])
 
 
 def test_the_empty_slice_stays_untouched() -> None:
-    """And is not written again."""
+    """An empty slice is not written again."""
     ((_, endpoints),) = pack(group({}, ""), 9).kept
     assert endpoints is None
 
 
 def test_the_empty_slice_is_filled_first() -> None:
-    """It is where the next endpoints go."""
+    """New endpoints go into the empty slice."""
     assert shown(pack(group(wanted("a"), ""), 9)) == ([["a"]], [], [])
 
 
 def test_a_dropped_group_leaves_nothing() -> None:
-    """What is no longer part of the target leaves no empty slice."""
+    """A dropped group leaves no empty slice."""
     assert shown(pack(group({}, "a", "b", drop=True), 9)) == ([], [], ["s-0", "s-1"])
 
 
 def test_a_lower_limit_forces_no_rewrite() -> None:
-    """A slice that holds more than the limit stays as it is, takes none, and may shrink."""
+    """A slice above the limit is not rewritten; it takes no endpoints and may shrink."""
     full = group(wanted(*"abcd", "x"), "abcd")
     assert shown(pack(full, 2)) == ([["a", "b", "c", "d"]], [["x"]], [])
     shrunk = group(wanted(*"abc", "x"), "abcd")
@@ -186,13 +186,13 @@ def test_a_lower_limit_forces_no_rewrite() -> None:
 
 @pytest.mark.parametrize("slices", [("ab", "bc"), ("abb", "c"), ("abc", "abc")])
 def test_duplicates_are_repaired(slices: tuple[str, ...]) -> None:
-    """An address that somehow is in two places stays in the first."""
+    """A duplicate address stays only in the first slice."""
     kept, created, _ = shown(pack(group(wanted(*"abc"), *slices), 9))
     assert sorted(address for each in kept + created for address in each) == ["a", "b", "c"]
 
 
 def test_no_rebalancing() -> None:
-    """Half-empty slices are left alone."""
+    """Half-empty slices are not merged."""
     it = group(wanted("a", "b", "c"), "a", "b", "c")
     assert all(endpoints is None for _, endpoints in pack(it, 9).kept)
 
@@ -207,24 +207,24 @@ def first(count: int, service: str = "payments", key: GroupKey = KEY, taken: Ite
 
 
 def test_names_are_service_hash_number() -> None:
-    """Fixed for all time: slices of an older hub are found by number, and two leaders collide."""
+    """Names never change between versions, so hubs find old slices by number and two leaders collide."""
     assert first(2) == ["payments-189074af-0", "payments-189074af-1"]
 
 
 def test_names_skip_the_taken() -> None:
-    """A name held by something else is skipped."""
+    """A taken name is skipped."""
     all_three = first(3)
     assert first(2, taken=[all_three[0]]) == all_three[1:]
 
 
 def test_names_differ_by_cluster_and_family() -> None:
-    """No two groups of a Service compete for names."""
+    """Two groups of a Service never have the same names."""
     keys = [GroupKey(cluster, family) for cluster in ("eu", "us") for family in ("IPv4", "IPv6")]
     assert len({first(1, key=key)[0] for key in keys}) == 4
 
 
 def test_names_fit_for_the_longest_service() -> None:
-    """63 characters of Service and cluster name are no problem."""
+    """Names are valid for a Service name and a cluster name of 63 characters."""
     (name,) = first(1, "s" * 63, GroupKey("c" * 63, "IPv6"))
     assert len(name) <= 253
     assert name.startswith("s" * 63 + "-")
@@ -237,14 +237,14 @@ SETS = st.sets(ADDRESSES)
 
 
 def carried_out(packed: Packed) -> list[list[str]]:
-    """Contents after the plan."""
+    """The contents of the slices after the plan."""
     kept, created, _ = shown(packed)
     return kept + created
 
 
 @st.composite
 def packings(draw: st.DrawFn) -> tuple[EndpointGroup, int]:
-    """Slices at most 5 long, some wanted, some new, a limit of 1 to 5; sometimes with a few changed."""
+    """Slices of at most 5 endpoints, some wanted, some new, with a limit of 1 to 5; sometimes with a few changed."""
     published: list[str] = draw(st.permutations(sorted(draw(SETS))))
     placeholders: bool = draw(st.booleans())
     cuts = sorted(draw(st.lists(st.integers(0, len(published)), max_size=6)))
@@ -275,7 +275,7 @@ def test_everything_wanted_is_somewhere_once(case: tuple[EndpointGroup, int]) ->
 @settings(max_examples=400, deadline=None)
 @given(packings())
 def test_packing_again_changes_nothing(case: tuple[EndpointGroup, int]) -> None:
-    """The outcome of packing is a fixed point, written or not."""
+    """Packing the result again changes nothing, whether it was written or not."""
     it, limit = case
     slices = tuple(
         prepare(build.slice(f"s-{i}", [it.endpoints[address] for address in addresses]))
@@ -289,7 +289,7 @@ def test_packing_again_changes_nothing(case: tuple[EndpointGroup, int]) -> None:
 @settings(max_examples=200, deadline=None)
 @given(packings(), st.randoms(use_true_random=False))
 def test_order_of_the_wanted_does_not_matter(case: tuple[EndpointGroup, int], random: object) -> None:
-    """The same set in another order gives the same slices."""
+    """The same endpoints in another order give the same slices."""
     it, limit = case
     items = list(it.endpoints.items())
     random.shuffle(items)  # type: ignore[attr-defined]
@@ -300,7 +300,7 @@ def test_order_of_the_wanted_does_not_matter(case: tuple[EndpointGroup, int], ra
 @settings(max_examples=200, deadline=None)
 @given(packings())
 def test_writes_are_few(case: tuple[EndpointGroup, int]) -> None:
-    """Untouched slices stay so: at most one unchanged slice is written, however much is added."""
+    """At most one unchanged slice is written, however many endpoints are added."""
     it, limit = case
     packed = pack(it, limit)
     unchanged = {id(each) for each in it.slices if each.addresses and each.content.holds(it.endpoints)}

@@ -1,4 +1,4 @@
-"""From endpoints to writes."""
+"""From wanted endpoints to writes."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def planned(
 
 
 def published(count: int = 3, **more: Any) -> tuple[Slice, ...]:
-    """What a hub published before: ``count`` endpoints, as observed."""
+    """The slices with ``count`` endpoints that a hub published before, as observed."""
     return apply_plan((), planned(build.endpoints(count), **more))
 
 
 def test_a_new_slice_has_everything() -> None:
-    """Labels, annotation, owner reference, ports, endpoints; no uid, no resourceVersion."""
+    """A new slice has labels, annotation, owner, ports and endpoints, but no uid or resourceVersion."""
     service = build.service(labels={"team": "pay"})
     (made,) = planned(build.endpoints(1), service=service).creates
     assert msgspec.structs.replace(made, name="") == Slice(
@@ -82,7 +82,7 @@ def test_a_new_slice_has_everything() -> None:
 
 
 def test_reserved_labels_are_not_copied() -> None:
-    """Only a Service's own labels travel; it cannot set ours, nor Kubernetes' reserved ones."""
+    """A Service's labels are copied, except those that are the hub's or reserved by Kubernetes."""
     reserved = {
         "kubernetes.io/service-name": "evil",
         "multicluster.kubernetes.io/source-cluster": "evil",
@@ -99,20 +99,20 @@ def test_reserved_labels_are_not_copied() -> None:
 
 
 def test_headless_services_are_labelled() -> None:
-    """As Kubernetes does it, with an empty value."""
+    """Slices of a headless Service have Kubernetes' headless label with an empty value."""
     (made,) = planned(build.endpoints(1), service=build.service(headless=True)).creates
     assert made.labels["service.kubernetes.io/headless"] == ""
 
 
 def test_equal_means_no_write() -> None:
-    """What is published as wanted is not written, also when it came over the wire."""
+    """A slice that is published as wanted is not written, even after decoding."""
     observed = tuple(msgspec.json.decode(msgspec.json.encode(each), type=Slice) for each in published(250))
     found = planned(build.endpoints(250), observed)
     assert (found.writes, found.unchanged) == (0, 3)
 
 
 def test_one_change_of_a_thousand_is_one_update() -> None:
-    """One endpoint changes: one slice is written, with the version it was observed with."""
+    """One changed endpoint causes one update with the observed resourceVersion."""
     observed = published(1000)
     observed = tuple(msgspec.structs.replace(each, uid="u", resource_version="7") for each in observed)
     wanted = build.endpoints(1000)
@@ -134,7 +134,7 @@ def test_one_change_of_a_thousand_is_one_update() -> None:
     ],
 )
 def test_drift_is_repaired_in_place(damage: dict[str, Any]) -> None:
-    """Whatever somebody changed is set right by an update of that slice alone."""
+    """A slice that another writer changed is corrected by one update of that slice."""
     whole = published(150)
     observed = (msgspec.structs.replace(whole[0], **damage), whole[1])
     repaired = planned(build.endpoints(150), observed)
@@ -143,14 +143,14 @@ def test_drift_is_repaired_in_place(damage: dict[str, Any]) -> None:
 
 
 def test_extra_labels_are_removed() -> None:
-    """Labels decide who reads a slice: they are ours alone."""
+    """Labels that others add are removed, because labels decide who reads a slice."""
     (whole,) = published()
     observed = msgspec.structs.replace(whole, labels={**whole.labels, "extra": "1"})
     assert planned(build.endpoints(3), (observed,)).updates == (whole,)
 
 
 def test_foreign_annotations_are_kept() -> None:
-    """An annotation of another tool is no reason to write, and survives a write."""
+    """An annotation of another tool causes no write and is kept by writes."""
     (whole,) = published()
     observed = msgspec.structs.replace(whole, annotations={**whole.annotations, "tool/mark": "1"})
     assert planned(build.endpoints(3), (observed,)).writes == 0
@@ -159,7 +159,7 @@ def test_foreign_annotations_are_kept() -> None:
 
 
 def test_annotations_of_a_later_version_are_kept() -> None:
-    """Under our own prefix too: going back to this version costs no write, and the next one loses nothing."""
+    """Annotations of a later version are kept, so a downgrade causes no writes and loses nothing."""
     (whole,) = published()
     observed = msgspec.structs.replace(whole, annotations={**whole.annotations, "endpointslice-hub/x": "1"})
     assert planned(build.endpoints(3), (observed,)).writes == 0
@@ -168,14 +168,14 @@ def test_annotations_of_a_later_version_are_kept() -> None:
 
 
 def test_an_outdated_annotation_of_ours_is_set_right() -> None:
-    """What this version writes is as this version would write it."""
+    """An annotation that this version writes is updated if its value is outdated."""
     (whole,) = published()
     observed = msgspec.structs.replace(whole, annotations={**whole.annotations, "endpointslice-hub/state": "{}"})
     assert planned(build.endpoints(3), (observed,)).updates == (whole,)
 
 
 def test_new_ports_keep_the_slices() -> None:
-    """Other ports are written into the same slices: names carry no meaning."""
+    """Changed ports are written to the same slices."""
     observed = published(150)
     found = planned(build.endpoints(150), observed, ports=(Port("https", 30444),))
     assert [each.name for each in found.updates] == [each.name for each in observed]
@@ -190,7 +190,7 @@ def test_new_owner_keeps_the_slices() -> None:
 
 
 def test_state_stands_on_the_lowest_slice() -> None:
-    """The guard's record is kept once per group, and read back from there."""
+    """The guard's record is on the lowest-numbered slice of the group and is read from there."""
     observed = published(250, states={KEY: "{}"})
     assert [each.annotations.get("endpointslice-hub/state") for each in observed] == ["{}", None, None]
     (it,) = groups({}, observed)
@@ -198,7 +198,7 @@ def test_state_stands_on_the_lowest_slice() -> None:
 
 
 def test_a_changed_state_is_one_write() -> None:
-    """A record that changes writes the slice it stands on, and no other."""
+    """A changed record causes one write, of the slice that carries it."""
     observed = published(250, states={KEY: "a"})
     found = planned(build.endpoints(250), observed, states={KEY: "b"})
     assert [each.name for each in found.updates] == [observed[0].name]
@@ -206,18 +206,18 @@ def test_a_changed_state_is_one_write() -> None:
 
 
 def test_no_state_is_no_annotation() -> None:
-    """A record that ends is removed."""
+    """An empty record removes the annotation."""
     observed = published(2, states={KEY: "a"})
     assert planned(build.endpoints(2), observed).updates == published(2)
 
 
 def test_state_of_nothing() -> None:
-    """A group without slices, or without a record, has none."""
+    """A group without slices or without a record has an empty state."""
     assert [state_of(groups({})[0]), state_of(groups({}, published())[0])] == ["", ""]
 
 
 def test_state_moves_when_its_slice_goes() -> None:
-    """The slice that becomes the lowest gets the record in the same plan."""
+    """If the slice with the record is deleted, the new lowest slice gets the record in the same plan."""
     observed = published(150, states={KEY: "a"})
     keep = {each.address: each for each in observed[1].endpoints}
     after = apply_plan(observed, planned(keep, observed, states={KEY: "a"}))
@@ -225,14 +225,14 @@ def test_state_moves_when_its_slice_goes() -> None:
 
 
 def test_taken_names_are_skipped() -> None:
-    """A name held by a foreign slice is not used."""
+    """The name of a foreign slice is not used."""
     names = [each.name for each in published(150)]
     found = planned(build.endpoints(150), taken=[names[0]])
     assert [each.name for each in found.creates] == [names[1], names[0][:-1] + "2"]
 
 
 def test_names_tell_whose_slice_it_is() -> None:
-    """Service, then a hash of owner, cluster, family and ports: another of any of these, another name."""
+    """A name is the Service's name, a hash of owner, cluster, family and ports, and a number."""
     (eu,) = groups(build.endpoints(1))
     several = [
         plan(build.service(), [eu], IDENTITY),
@@ -249,7 +249,7 @@ def test_names_tell_whose_slice_it_is() -> None:
 
 
 def test_new_endpoints_go_where_a_write_is_due_anyway() -> None:
-    """A slice with a wrong label takes them, although another one would be filled better."""
+    """A slice with a wrong label takes new endpoints, even if another one would be filled better."""
     one, other = published(150, limit=75)
     wrong = msgspec.structs.replace(one, endpoints=one.endpoints[:50], labels={**one.labels, "extra": "1"})
     wanted = {each.address: each for each in (*wrong.endpoints, *other.endpoints)} | build.endpoints(1, 500)
@@ -258,30 +258,30 @@ def test_new_endpoints_go_where_a_write_is_due_anyway() -> None:
 
 
 def test_a_hundred_is_the_limit_unless_told_otherwise() -> None:
-    """As Kubernetes' own controller."""
+    """The default limit is 100 endpoints per slice, as in Kubernetes."""
     assert [len(each.endpoints) for each in planned(build.endpoints(101)).creates] == [100, 1]
 
 
 def test_dropped_groups_are_deleted() -> None:
-    """What is no source any more goes, as observed."""
+    """The slices of a former source are deleted as observed."""
     observed = published(150)
     assert planned({}, observed, drop=True).deletes == observed
 
 
 def test_emptied_groups_keep_a_slice() -> None:
-    """An emptied source keeps one empty slice."""
+    """A source without endpoints keeps one empty slice."""
     observed = published(150)
     found = planned({}, observed)
     assert ([each.endpoints for each in found.updates], found.deletes) == ([()], observed[1:])
 
 
 def test_limit_is_honoured() -> None:
-    """So many endpoints per slice, and no more."""
+    """No slice gets more endpoints than the limit."""
     assert [len(each.endpoints) for each in planned(build.endpoints(25), limit=10).creates] == [10, 10, 5]
 
 
 def test_several_groups_in_order() -> None:
-    """Writes come in the order of the groups."""
+    """Writes are in the order of the groups."""
     (eu,) = groups(build.endpoints(1))
     both = [msgspec.structs.replace(eu, key=GroupKey(cluster, "IPv4")) for cluster in "ba"]
     found = plan(build.service(), both, IDENTITY)
@@ -289,7 +289,7 @@ def test_several_groups_in_order() -> None:
 
 
 def test_endpoint_changes() -> None:
-    """Added, changed, removed, with before and after, in order; what stays is not listed."""
+    """Added, changed and removed endpoints are listed in order with before and after; unchanged ones are not."""
     observed = published(4)
     wanted = build.endpoints(5)
     del wanted["10.0.0.0"]
@@ -311,7 +311,7 @@ NUMBERS = st.sets(st.integers(0, 60))
 @settings(max_examples=200, deadline=None)
 @given(NUMBERS, NUMBERS, NUMBERS, st.integers(1, 20))
 def test_a_plan_is_idempotent(before: set[int], after: set[int], drained: set[int], limit: int) -> None:
-    """Carry a plan out and plan again: nothing to do, and exactly what is wanted is published."""
+    """After a plan is carried out, the next plan has no writes and exactly the wanted endpoints are published."""
     wanted = {
         address: msgspec.structs.replace(each, conditions=DRAINING) if i in drained else each
         for i in sorted(after)
@@ -327,7 +327,7 @@ def test_a_plan_is_idempotent(before: set[int], after: set[int], drained: set[in
 @settings(max_examples=100, deadline=None)
 @given(NUMBERS, NUMBERS, st.randoms(use_true_random=False))
 def test_order_of_observed_slices_does_not_matter(before: set[int], after: set[int], random: Any) -> None:
-    """Slices come from a watch in any order; the plan is the same."""
+    """Observed slices in another order give the same plan."""
     old = {a: e for i in before for a, e in build.endpoints(1, i).items()}
     new = {a: e for i in after for a, e in build.endpoints(1, i).items()}
     observed = list(apply_plan((), planned(old, limit=7)))
@@ -340,23 +340,23 @@ UIDS = {"eu": "uid-1"}
 
 
 def uids(slices: tuple[Slice, ...]) -> list[str | None]:
-    """What each slice says of its cluster."""
+    """The cluster UID on each slice."""
     return [each.annotations.get("endpointslice-hub/cluster-uid") for each in slices]
 
 
 def test_new_slices_carry_the_clusters_uid() -> None:
-    """Each of them: any one that is left must be able to tell."""
+    """Every new slice has the cluster's UID, so any slice that remains shows it."""
     assert uids(published(250, uids=UIDS)) == ["uid-1"] * 3
 
 
 def test_an_uid_alone_is_no_reason_to_write() -> None:
-    """Slices of a version that did not know it; and a cluster whose UID cannot be read (any more)."""
+    """A missing UID on a slice, or a UID that is not known any more, causes no write."""
     assert planned(build.endpoints(250), published(250), uids=UIDS).writes == 0
     assert planned(build.endpoints(250), published(250, uids=UIDS)).writes == 0
 
 
 def test_an_uid_rides_on_the_next_write_and_stays() -> None:
-    """Only on the slice that is written; and a write without knowing it keeps it."""
+    """The next write of a slice adds the UID; a write while the UID is unknown keeps it."""
     observed = apply_plan(published(250), planned(build.endpoints(249), published(250), uids=UIDS))
     assert sorted(uids(observed), key=str) == [None, None, "uid-1"]
     kept = apply_plan(published(1, uids=UIDS), planned(build.endpoints(2), published(1, uids=UIDS)))

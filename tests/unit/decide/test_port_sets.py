@@ -25,7 +25,7 @@ def http(number: int) -> tuple[Port, ...]:
 
 
 def offer(main: int, *addresses: str, others: Mapping[str, int] | None = None, **more: object) -> SourceView:
-    """What a copied Service offers: most endpoints at one port, some elsewhere."""
+    """The view of a copied Service: most endpoints at one port, some at others."""
     others = others or {}
     every = [build.endpoint(each) for each in sorted({*addresses, *others})]
     return build.view(
@@ -39,13 +39,13 @@ def offer(main: int, *addresses: str, others: Mapping[str, int] | None = None, *
 
 
 def offered(numbers: Mapping[str, int]) -> SourceView:
-    """The same, by address."""
+    """Address -> port, of the same view."""
     main = min(numbers.values())
     return offer(main, *numbers, others={address: number for address, number in numbers.items() if number != main})
 
 
 def ports_of(numbers: Mapping[str, int]) -> dict[int, list[str]]:
-    """Addresses by port, sorted."""
+    """Port -> addresses, sorted."""
     return {number: sorted(each for each in numbers if numbers[each] == number) for number in numbers.values()}
 
 
@@ -57,7 +57,7 @@ def pipeline(**more: object) -> build.Pipeline:
 
 
 def by_port(it: build.Pipeline) -> dict[int, list[str]]:
-    """Published addresses by port; an address that is published twice fails."""
+    """Port -> published addresses; fails if an address is published twice."""
     found: dict[int, list[str]] = {}
     for each in it.slices:
         (port,) = each.ports
@@ -68,7 +68,7 @@ def by_port(it: build.Pipeline) -> dict[int, list[str]]:
 
 
 def after_each_write(it: build.Pipeline, plan: Plan) -> list[set[tuple[str, int]]]:
-    """Addresses with their ports, as published after each write of a plan, in its order."""
+    """(address, port) pairs that are published after each write of a plan, in its order."""
     now = {each.name: each for each in it.slices}
     seen = []
     for each in (*plan.creates, *plan.updates, *plan.deletes):
@@ -80,14 +80,14 @@ def after_each_write(it: build.Pipeline, plan: Plan) -> list[set[tuple[str, int]
 
 
 def check_writes(it: build.Pipeline, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-    """After each write to come, what is wanted before and after is there, at its port of before or of after only."""
+    """Check that after each write, endpoints wanted before and after are there, at their old or new port only."""
     for seen in after_each_write(it, it.plan(offered(after))):
         assert seen <= before.items() | after.items()
         assert {address for address, _ in seen} >= before.keys() & after.keys()
 
 
 def test_each_port_set_has_slices_of_its_own() -> None:
-    """And the next pass writes nothing."""
+    """Each port set has its own slices, and the next pass writes nothing."""
     it = pipeline()
     it.run(offer(8080, "10.0.0.1", "10.0.0.2", others={"10.0.0.3": 9090}))
     assert by_port(it) == {8080: ["10.0.0.1", "10.0.0.2"], 9090: ["10.0.0.3"]}
@@ -95,7 +95,7 @@ def test_each_port_set_has_slices_of_its_own() -> None:
 
 
 def test_which_set_is_the_larger_makes_no_difference() -> None:
-    """Endpoints stay where their ports are."""
+    """Endpoints stay in the slices with their ports when another port set becomes the largest."""
     it = pipeline()
     it.run(offer(8080, "10.0.0.1", "10.0.0.2", others={"10.0.0.3": 9090}))
     assert it.plan(offer(9090, "10.0.0.3", others={"10.0.0.1": 8080, "10.0.0.2": 8080})).writes == 0
@@ -113,7 +113,7 @@ def test_which_set_is_the_larger_makes_no_difference() -> None:
     ],
 )
 def test_an_endpoint_that_changes_its_port_is_never_missing(others: dict[str, int]) -> None:
-    """It is in the new slice before it leaves the old one, which it does in the next pass at the latest."""
+    """An endpoint that changes its port is in the new slice before it leaves the old one."""
     it = pipeline()
     every = dict.fromkeys(["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"], 8080)
     before, after = {**every, "10.0.0.3": 9090, "10.0.0.4": 7070}, {**every, **others}
@@ -133,7 +133,7 @@ ASSIGNED = st.dictionaries(
 
 @given(ASSIGNED, ASSIGNED, st.integers(1, 3))
 def test_no_write_loses_an_endpoint(before: dict[str, int], after: dict[str, int], limit: int) -> None:
-    """Whatever moves where: what is wanted before and after is there after each write, and two passes settle it."""
+    """After each write all endpoints wanted before and after are published, and two passes finish any move."""
     it = pipeline(target=build.target(endpoints_per_slice=limit))
     it.run(offered(before))
     check_writes(it, before, after)
@@ -144,7 +144,7 @@ def test_no_write_loses_an_endpoint(before: dict[str, int], after: dict[str, int
 
 
 def test_no_slice_holds_more_than_the_api_takes() -> None:
-    """Also where two full ones exchange what they have."""
+    """No slice exceeds the API's limit, even if two full ones exchange their endpoints."""
     it = pipeline(target=build.target(endpoints_per_slice=1000))
     numbers = {build.address(number): 8080 if number < 600 else 9090 for number in range(1200)}
     it.run(offered(numbers))
@@ -153,7 +153,7 @@ def test_no_slice_holds_more_than_the_api_takes() -> None:
 
 
 def test_one_port_for_all_is_a_change_in_place() -> None:
-    """The same slices, another number."""
+    """If all endpoints have the same new port, the same slices get the new number."""
     it = pipeline()
     it.run(offer(8080, "10.0.0.1", "10.0.0.2"))
     plan = it.plan(offer(9090, "10.0.0.1", "10.0.0.2"))
@@ -162,7 +162,7 @@ def test_one_port_for_all_is_a_change_in_place() -> None:
 
 
 def test_a_set_that_is_gone_leaves_no_slice() -> None:
-    """Its last endpoint takes the slice along."""
+    """When its last endpoint goes, the slice of a port set is deleted."""
     it = pipeline()
     it.run(offer(8080, "10.0.0.1", others={"10.0.0.3": 9090}))
     it.guarded = False
@@ -171,7 +171,7 @@ def test_a_set_that_is_gone_leaves_no_slice() -> None:
 
 
 def test_a_silent_source_keeps_every_port() -> None:
-    """Nobody says what the name means now: each endpoint keeps what it has, also after a restart."""
+    """The endpoints of an unknown source keep their ports, even after a restart."""
     it = pipeline()
     it.run(offer(8080, "10.0.0.1", others={"10.0.0.3": 9090}))
     before = it.slices
@@ -184,7 +184,7 @@ def test_a_silent_source_keeps_every_port() -> None:
 
 
 def test_what_a_source_has_not_named_since_the_start_keeps_its_port() -> None:
-    """What was published of it stands in for its word then, and knows nothing of ports."""
+    """An endpoint whose source has been unknown since the start keeps its published ports."""
     it = pipeline()
     it.run(offer(8080, "10.0.0.1", others={"10.0.0.3": 9090}))
     it.restart()
@@ -193,7 +193,7 @@ def test_what_a_source_has_not_named_since_the_start_keeps_its_port() -> None:
 
 
 def test_what_the_guard_holds_back_keeps_its_port() -> None:
-    """The source has let go of it; only what is published says where it listens."""
+    """An endpoint whose removal is withheld keeps its published ports."""
     it = pipeline()
     it.guarded = True
     it.run(offer(8080, "10.0.0.1", others={"10.0.0.3": 9090, "10.0.0.4": 9090}))
@@ -202,14 +202,14 @@ def test_what_the_guard_holds_back_keeps_its_port() -> None:
 
 
 def test_numbers_of_the_service_make_one_set() -> None:
-    """As endpoint-copier has it: the source's ports are ignored."""
+    """With numeric targetPorts, the source's ports are ignored, as in endpoint-copier."""
     it = build.Pipeline()
     it.run(offer(8080, "10.0.0.1", others={"10.0.0.3": 9090}))
     assert {each.ports for each in it.slices} == {(build.PORT,)}
 
 
 def test_splitting_what_has_one_set_does_nothing() -> None:
-    """The very same group."""
+    """A group with one port set is returned as the same object."""
     group = EndpointGroup(GroupKey("eu", "IPv4"), build.endpoints(3), http(8080))
     assert split(group) == (group,)
     assert split(group)[0] is group
@@ -232,7 +232,7 @@ def groups(draw: st.DrawFn) -> EndpointGroup:
 
 @given(groups())
 def test_splitting_loses_nothing(group: EndpointGroup) -> None:
-    """Every endpoint and every slice is in exactly one part, and each part knows its difference."""
+    """Every endpoint and slice is in exactly one part, and each part has its own difference."""
     parts = split(group)
     spread = [address for part in parts for address in part.endpoints]
     assert sorted(spread) == sorted(group.endpoints)
@@ -247,7 +247,7 @@ def test_splitting_loses_nothing(group: EndpointGroup) -> None:
 
 @pytest.mark.parametrize("limit", [1, 2])
 def test_the_limit_holds_in_every_set(limit: int) -> None:
-    """Slices of one port set do not borrow room from another."""
+    """The endpoint limit holds for the slices of each port set."""
     it = pipeline(target=build.target(endpoints_per_slice=limit))
     it.run(offer(8080, "10.0.0.1", "10.0.0.2", "10.0.0.5", others={"10.0.0.3": 9090, "10.0.0.4": 9090}))
     assert by_port(it) == {8080: ["10.0.0.1", "10.0.0.2", "10.0.0.5"], 9090: ["10.0.0.3", "10.0.0.4"]}
@@ -255,7 +255,7 @@ def test_the_limit_holds_in_every_set(limit: int) -> None:
 
 
 def test_as_many_sets_as_there_are_ports_take_no_time() -> None:
-    """One for each endpoint, as a remote cluster may offer them: the event loop waits for each pass."""
+    """One port set per endpoint, as a remote cluster may offer, is split quickly."""
     wanted = build.endpoints(3000)
     sets = {address: http(number) for number, address in enumerate(wanted, 20_000)}
     slices = tuple(

@@ -1,4 +1,4 @@
-"""Which ports a slice carries."""
+"""The ports of slices."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def of_service(*service_ports: ServicePort, allowed: Sequence[tuple[int, int]] |
 
 
 def of_entry(*entries: PortSpec, service: Sequence[ServicePort] = ONE) -> Ports | PortProblem:
-    """Ports of a target that writes them itself."""
+    """Ports of a target whose registry entry has them."""
     return ports(build.target(ports=entries), build.service(ports=service), RANGE)
 
 
 def problem(found: Ports | PortProblem) -> str:
-    """The problem's reason, "" where there is none."""
+    """The problem's reason; "" if there is none."""
     return found.reason if isinstance(found, PortProblem) else ""
 
 
@@ -38,24 +38,24 @@ def test_service_numeric_target_port() -> None:
 
 @pytest.mark.parametrize("target_port", [None, "https"])
 def test_service_port_without_number(target_port: str | None) -> None:
-    """Without a numeric targetPort it is the Service's port."""
+    """Without a targetPort, the Service's port is used."""
     assert of_service(ServicePort(30001, "a", target_port=target_port)) == Ports((Port("a", 30001, "TCP"),))
 
 
 def test_service_named_target_port_from_source() -> None:
-    """What a copied Service publishes resolves a named targetPort, by the port's name."""
+    """A named targetPort is resolved by the port of the same name of the copied Service."""
     service = build.service(ports=(ServicePort(443, "https", target_port="web"),))
     source = (Port("other", 1, "TCP"), Port("https", 6443, "TCP"))
     assert ports(build.target(), service, None, source) == Ports((Port("https", 6443, "TCP"),))
 
 
 def test_ports_are_sorted() -> None:
-    """Whatever the Service's order is, slices carry one order."""
+    """Slices have sorted ports, whatever the Service's order is."""
     assert of_service(*TWO) == of_service(*reversed(TWO))
 
 
 def test_service_app_protocol_is_kept() -> None:
-    """AppProtocol comes along."""
+    """The Service's appProtocol is kept."""
     found = of_service(ServicePort(443, "a", app_protocol="h2c", target_port=30001))
     assert found == Ports((Port("a", 30001, "TCP", "h2c"),))
 
@@ -65,12 +65,12 @@ def test_service_app_protocol_is_kept() -> None:
     [(29999, "PortNotAllowed"), (30000, ""), (32767, ""), (32768, "PortNotAllowed")],
 )
 def test_service_ports_must_be_allowed(number: int, expected: str) -> None:
-    """A port taken from the Service must lie in the range, both ends included."""
+    """A port from the Service must be in the range, both ends included."""
     assert problem(of_service(ServicePort(443, "a", target_port=number))) == expected
 
 
 def test_a_port_that_is_not_allowed_in_words() -> None:
-    """Which port, and the two ways out."""
+    """The message names the port and two ways to allow it."""
     assert of_service(ServicePort(443, "a", target_port=443)) == PortProblem(
         "PortNotAllowed",
         "port 443, taken from the Service, is outside the cluster's allowedPorts; "
@@ -81,12 +81,12 @@ def test_a_port_that_is_not_allowed_in_words() -> None:
 
 @pytest.mark.parametrize("number", [1, 65535])
 def test_the_first_and_the_last_port(number: int) -> None:
-    """Both are ports."""
+    """Ports 1 and 65535 are valid."""
     assert of_entry(PortSpec(number, "https")) == Ports((Port("https", number, "TCP"),))
 
 
 def test_several_ranges() -> None:
-    """Any of the ranges will do."""
+    """A port may be in any of the ranges."""
     assert problem(of_service(*ONE, allowed=((80, 80), (30443, 30443)))) == ""
 
 
@@ -96,25 +96,25 @@ def test_no_range_allows_nothing() -> None:
 
 
 def test_local_copies_need_no_range() -> None:
-    """None = any port."""
+    """Without ranges (None), any port is allowed."""
     assert of_service(ServicePort(443, "a"), allowed=None) == Ports((Port("a", 443, "TCP"),))
 
 
 def test_entry_ports_extend_the_range() -> None:
-    """A port written in the registry entry is allowed by being written there."""
+    """A port in the registry entry need not be in allowedPorts."""
     assert of_entry(PortSpec(8443, "https")) == Ports((Port("https", 8443, "TCP"),))
 
 
 @pytest.mark.parametrize("number", [0, -1, 65536, 70000])
 @pytest.mark.parametrize("written", [False, True])
 def test_no_port_number(number: int, written: bool) -> None:
-    """The API server takes any number, the hub does not."""
+    """A number that is not a port is rejected, although the API server accepts it."""
     found = of_entry(PortSpec(number, "https")) if written else of_service(ServicePort(1, "a", target_port=number))
     assert problem(found) == "PortNotAllowed"
 
 
 def test_sole_unnamed_entry_takes_the_name() -> None:
-    """One entry, one Service port: no name needed."""
+    """A single unnamed entry takes the name of the Service's single port."""
     assert of_entry(PortSpec(30443)) == Ports((Port("https", 30443, "TCP"),))
 
 
@@ -135,7 +135,7 @@ def test_sole_unnamed_entry_takes_the_name() -> None:
     ],
 )
 def test_entries_that_do_not_fit(entries: list[PortSpec], service: Sequence[ServicePort]) -> None:
-    """A name the Service lacks, or one that cannot be told, is refused: traffic would go nowhere."""
+    """An entry whose name the Service lacks, or that could mean several ports, is rejected."""
     assert problem(of_entry(*entries, service=service)) == "PortMismatch"
 
 
@@ -149,24 +149,24 @@ def test_entries_that_do_not_fit(entries: list[PortSpec], service: Sequence[Serv
     ],
 )
 def test_a_mismatch_in_words(entries: list[PortSpec], service: Sequence[ServicePort], message: str) -> None:
-    """It names the port, and what the Service has instead."""
+    """The message names the port and the Service's ports."""
     assert of_entry(*entries, service=service) == PortProblem("PortMismatch", message)
 
 
 def test_entry_app_protocol_wins() -> None:
-    """appProtocol: the entry's, else the Service's."""
+    """The entry's appProtocol takes precedence over the Service's."""
     service = (ServicePort(443, "a", app_protocol="https"),)
     found = [of_entry(PortSpec(1, "a", "TCP", mine), service=service) for mine in (None, "h2c")]
     assert found == [Ports((Port("a", 1, "TCP", "https"),)), Ports((Port("a", 1, "TCP", "h2c"),))]
 
 
 def test_a_headless_service_may_have_no_ports() -> None:
-    """No ports, no problem; and an unnamed entry needs none."""
+    """A headless Service may have no ports, and an unnamed entry then needs none."""
     assert [of_service(), of_entry(PortSpec(30443), service=())] == [Ports(()), Ports((Port("", 30443, "TCP"),))]
 
 
 def test_same_name_for_two_protocols() -> None:
-    """A name may serve once per protocol."""
+    """A name may be used once per protocol."""
     service = (ServicePort(53, "dns"), ServicePort(53, "dns", "UDP"))
     found = of_entry(PortSpec(53, "dns", "UDP"), PortSpec(53, "dns", "TCP"), service=service)
     assert found == Ports((Port("dns", 53, "TCP"), Port("dns", 53, "UDP")))
@@ -178,7 +178,7 @@ NAMED = ServicePort(80, "http", target_port="web")
 
 
 def test_the_name_of_the_target_port_is_looked_up_second() -> None:
-    """A Service that calls its own port otherwise still finds what its targetPort names."""
+    """If no source port has the Service port's name, the name in its targetPort is used."""
     service = build.service(ports=(NAMED,))
     assert ports(build.target(), service, None, (Port("web", 8080),)) == Ports((Port("http", 8080),))
     both = (Port("web", 1), Port("http", 8080))
@@ -186,7 +186,7 @@ def test_the_name_of_the_target_port_is_looked_up_second() -> None:
 
 
 def test_the_sources_app_protocol_comes_along() -> None:
-    """Unless the Service says its own."""
+    """The source's appProtocol is used unless the Service has one."""
     offered = (Port("http", 8080, "TCP", "h2c"),)
     silent = build.service(ports=(NAMED,))
     said = build.service(ports=(ServicePort(80, "http", app_protocol="ws", target_port="web"),))
@@ -195,14 +195,14 @@ def test_the_sources_app_protocol_comes_along() -> None:
 
 
 def test_numbers_of_the_service_need_no_source() -> None:
-    """As endpoint-copier has it: the source's ports count for names only."""
+    """With numeric targetPorts, the source's port numbers are ignored, as in endpoint-copier."""
     service = build.service(ports=(ServicePort(443, "https", target_port=6443), ServicePort(80, "http")))
     found = ports(build.target(), service, None, (Port("https", 1), Port("http", 2)))
     assert found == Ports((Port("http", 80), Port("https", 6443)))
 
 
 def test_endpoints_with_other_ports_are_told_apart() -> None:
-    """By address, and only where it makes a difference."""
+    """Addresses whose resulting ports differ from the others have an entry in ``sets``."""
     service = build.service(ports=(NAMED,))
     sets = {"10.0.0.2": (Port("http", 9090),), "10.0.0.3": (Port("http", 8080), Port("admin", 1))}
     found = ports(build.target(), service, None, (Port("http", 8080),), sets)
@@ -210,21 +210,21 @@ def test_endpoints_with_other_ports_are_told_apart() -> None:
 
 
 def test_a_port_that_is_served_elsewhere_is_left_out() -> None:
-    """An endpoint without it gets no invented number."""
+    """An endpoint that does not serve a port is published without it."""
     service = build.service(ports=(NAMED, ServicePort(90, "metrics", target_port="metrics")))
     found = ports(build.target(), service, None, (Port("http", 8080),), {"10.0.0.2": (Port("metrics", 9090),)})
     assert found == Ports((Port("http", 8080),), {"10.0.0.2": (Port("metrics", 9090),)})
 
 
 def test_every_set_must_be_allowed() -> None:
-    """A remote Service's editor may not open any port."""
+    """Every port set must be in allowedPorts, so the editor of a remote Service cannot open other ports."""
     service = build.service(ports=(NAMED,))
     found = ports(build.target(), service, RANGE, (Port("http", 30080),), {"10.0.0.2": (Port("http", 22),)})
     assert problem(found) == "PortNotAllowed"
 
 
 def test_what_is_published_stands_in_for_a_silent_source() -> None:
-    """After a restart nobody knows what a name means: it means what it meant."""
+    """While the source is unknown, a named port keeps its published number, even after a restart."""
     service = build.service(ports=(NAMED,))
     found = ports(build.target(), service, None, None, last=(Port("http", 8080),))
     assert found == Ports((Port("http", 8080),))
@@ -238,23 +238,23 @@ READ = PortSpec(0, "https", node_port=REF)
 
 
 def read(number: int | None, why: str = "", *, last: tuple[Port, ...] = ()) -> Ports | PortProblem:
-    """Ports of an entry that reads one."""
+    """Ports of an entry that reads one port."""
     service = build.service(ports=ONE)
     return ports(build.target(ports=(READ,)), service, RANGE, None, None, {REF: PortReading(number, why)}, last)
 
 
 def test_a_node_port_is_the_port() -> None:
-    """As it was read."""
+    """A nodePort that was read is the published port."""
     assert read(30500) == Ports((Port("https", 30500),))
 
 
 def test_a_node_port_must_be_allowed() -> None:
-    """It was taken from a Service, not written by whoever wrote the registry."""
+    """A nodePort must be in allowedPorts, because it comes from a Service and not from the registry."""
     assert problem(read(22)) == "PortNotAllowed"
 
 
 def test_a_node_port_that_cannot_be_read_stays() -> None:
-    """The last one, from what is published; it is said once for each."""
+    """An unreadable nodePort keeps its published number and is reported."""
     found = read(None, "it does not exist", last=(Port("http", 1), Port("https", 30500)))
     assert found == Ports(
         (Port("https", 30500),),
@@ -263,7 +263,7 @@ def test_a_node_port_that_cannot_be_read_stays() -> None:
 
 
 def test_a_node_port_that_was_never_read_is_a_problem() -> None:
-    """No number is invented."""
+    """A nodePort that is neither readable nor published is a problem."""
     assert read(None, "it does not exist") == PortProblem(
         "NodePortUnknown", "the node port https of Service ingress/envoy: it does not exist"
     )

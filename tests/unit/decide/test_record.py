@@ -1,4 +1,4 @@
-"""The guard's record as text."""
+"""Encoding and decoding the guard's record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hub.decide.record import NO_RECORD, GuardRecord, decode, encode
     ],
 )
 def test_record_round_trip(record: GuardRecord, text: str) -> None:
-    """The annotation's text is fixed: other hubs read it."""
+    """The annotation's text is fixed, because other hubs read it."""
     assert (encode(record), decode(text)) == (text, record)
 
 
@@ -32,18 +32,18 @@ def test_record_round_trip(record: GuardRecord, text: str) -> None:
     ],
 )
 def test_unreadable_records_count_for_nothing(text: str) -> None:
-    """What cannot be read starts from the most careful state."""
+    """An unreadable record is read as an empty one."""
     assert decode(text) == NO_RECORD
 
 
 def test_negative_numbers_count_for_nothing() -> None:
-    """A record that was tampered with gives no head start."""
+    """Negative numbers in a record are read as zero."""
     assert decode('{"v":1,"empty":-5,"withheld":{"hash":"a","since":-1}}') == GuardRecord(0, "a", 0)
 
 
 @given(st.integers(0, 100), st.text(), st.integers(0, 2**40))
 def test_any_record_survives(empty: int, name: str, since: int) -> None:
-    """Whatever is recorded is read back, but for the since of nothing."""
+    """Any record is read back as written, except a start time without a withheld removal."""
     record = GuardRecord(empty, name.encode("utf-8", "ignore").decode(), since)
     expected = record if record.hash else GuardRecord(empty)
     assert decode(encode(record)) == expected

@@ -1,4 +1,4 @@
-"""What one target should publish, seen through planning and applying."""
+"""What one target should publish, tested through planning and applying."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RANGE = ((30000, 32767),)
 
 
 def offer(view: SourceView, spec: SourceSpec | None = None, **more: Any) -> SourceInput:
-    """A source's input at this moment."""
+    """The input of a source."""
     return SourceInput(spec or build.source(view.cluster), view, **more)
 
 
@@ -45,17 +45,17 @@ def eps(*names: str, **more: Any) -> dict[str, Endpoint]:
 
 
 def where(name: str) -> str:
-    """The address of a one-letter node."""
+    """The address of the node with this one-letter name."""
     return f"10.0.0.{ord(name)}"
 
 
 def view(cluster: str, letters: str = "", **more: Any) -> SourceView:
-    """A view of these one-letter nodes."""
+    """A view of nodes with these one-letter names."""
     return build.view(cluster, eps(*letters), **more)
 
 
 def names(published: dict[str, set[str]]) -> dict[str, str]:
-    """Cluster -> one-letter nodes published."""
+    """Cluster -> one-letter names of its published nodes."""
     return {
         cluster: "".join(sorted(chr(int(address.rsplit(".", 1)[1])) for address in addresses))
         for cluster, addresses in published.items()
@@ -88,12 +88,12 @@ def two(**more: Any) -> Pipeline:
     ],
 )
 def test_unfit_services(service: Service | None, expected: Waiting | Refused) -> None:
-    """What cannot be a target says why, and what to do."""
+    """A Service that cannot be a target is refused with a reason and a next step."""
     assert desire(Wish(build.target(), service, [offer(view("eu", "a"))], (), 0.0), WishMemory()) == expected
 
 
 def test_a_fit_service_is_published() -> None:
-    """One source, one slice."""
+    """A Service with one source gets one slice."""
     assert names(Pipeline().run(view("eu", "ab"))) == {"eu": "ab"}
 
 
@@ -108,7 +108,7 @@ def test_only_the_services_families() -> None:
 
 
 def test_a_family_that_leaves_the_service_leaves_no_slice() -> None:
-    """The Service's owner wants it so: even the empty slice goes."""
+    """If the Service drops a family, the slices of that family are deleted."""
     both = build.view("eu", [build.endpoint("10.0.0.1", "a")], [build.endpoint("fd00::1", "a")])
     it = Pipeline(service=build.service(families=("IPv4", "IPv6")), guarded=True)
     it.run(both)
@@ -118,7 +118,7 @@ def test_a_family_that_leaves_the_service_leaves_no_slice() -> None:
 
 
 def test_a_local_traffic_policy_is_reported_where_endpoints_are_on_no_node() -> None:
-    """kube-proxy reaches only endpoints on its own node; a headless Service has no kube-proxy."""
+    """A Local traffic policy is reported if endpoints have no node; headless Services are exempt."""
     it = Pipeline()
     it.service = build.service(local_policies=("externalTrafficPolicy",))
     it.run(view("eu", "ab"))
@@ -136,7 +136,7 @@ def test_a_local_traffic_policy_is_reported_where_endpoints_are_on_no_node() -> 
 
 
 def test_a_source_of_another_family_is_reported() -> None:
-    """A source that has nothing in the Service's families."""
+    """A source without addresses of the Service's families is reported."""
     it = Pipeline()
     it.run(build.view("eu", (), [build.endpoint("fd00::1", "a")]))
     assert it.desired is not None
@@ -146,7 +146,7 @@ def test_a_source_of_another_family_is_reported() -> None:
 
 
 def test_a_dual_stack_source_is_not_reported() -> None:
-    """One family too many is fine."""
+    """A source with one family that the Service lacks is not reported."""
     it = Pipeline()
     it.run(build.view("eu", [build.endpoint("10.0.0.1", "a")], [build.endpoint("fd00::1", "a")]))
     assert it.reasons() == []
@@ -156,14 +156,14 @@ def test_a_dual_stack_source_is_not_reported() -> None:
 
 
 def test_unknown_freezes_addresses() -> None:
-    """A source without a statement keeps what it has, and writes nothing."""
+    """The endpoints of an unknown source stay, and nothing is written."""
     it = Pipeline()
     it.run(view("eu", "ab"))
     assert it.plan(build.view("eu", unknown="list failed")).writes == 0
 
 
 def test_unknown_is_told_to_the_guard() -> None:
-    """A group of a source without a statement is no answer, whatever its policy makes of it."""
+    """The group of an unknown source is marked as unknown for the guard."""
     spec = build.source(unreachable=UnreachablePolicy(600.0, "remove"))
     for unreachable_for in (None, 700.0):
         it = Pipeline(build.target(sources=(spec,)))
@@ -175,13 +175,13 @@ def test_unknown_is_told_to_the_guard() -> None:
 
 
 def test_a_view_without_a_family_offers_nothing_of_it() -> None:
-    """A source need not speak of families that it does not have."""
+    """A view may lack a family that it has no endpoints for."""
     it = Pipeline(service=build.service(families=("IPv4", "IPv6")))
     assert names(it.run(SourceView("eu", None, {"IPv4": eps("a")}))) == {"eu": "a"}
 
 
 def test_last_known_good_belongs_to_the_source() -> None:
-    """A new target, or one whose slices are deleted, has the endpoints of a source that is unknown now."""
+    """A new target, or one without slices, gets the last known good endpoints of an unknown source."""
     it = Pipeline()
     assert names(it.run(view("eu", "ab", unknown="list failed"))) == {"eu": "ab"}
     it.slices = ()
@@ -189,7 +189,7 @@ def test_last_known_good_belongs_to_the_source() -> None:
 
 
 def test_last_known_good_changes_and_removes_nothing() -> None:
-    """It only adds what is missing; what is published stays as it is."""
+    """Last known good endpoints are only added where they are missing."""
     it = Pipeline()
     it.run(view("eu", "ab"))
     it.run(build.view("eu", eps("b", "c", zone="z"), unknown="list failed"))
@@ -198,12 +198,12 @@ def test_last_known_good_changes_and_removes_nothing() -> None:
 
 
 def test_unknown_without_a_last_known_good() -> None:
-    """A source that never said anything publishes nothing."""
+    """A source that has never been known publishes nothing."""
     assert Pipeline().run(build.view("eu", unknown="never synced")) == {}
 
 
 def test_unknown_freezes_neither_ports_nor_labels_nor_owner() -> None:
-    """What does not come from the source is kept up to date."""
+    """Ports, labels and owner of an unknown source's slices are still updated."""
     it = Pipeline()
     it.run(view("eu", "ab"))
     it.service = build.service(
@@ -216,14 +216,14 @@ def test_unknown_freezes_neither_ports_nor_labels_nor_owner() -> None:
 
 
 def test_one_unknown_source_does_not_hold_another() -> None:
-    """The known source goes on."""
+    """An unknown source does not affect a known one."""
     it = two()
     it.run(view("eu", "ab"), view("us", "cd"))
     assert names(it.run(build.view("eu", unknown="x"), view("us", "c"))) == {"eu": "ab", "us": "c"}
 
 
 def test_what_stood_for_a_source_is_forgotten_when_it_speaks_again() -> None:
-    """A mapping of all that is published, in each group of a fleet that was ever silent, would stay for good."""
+    """The endpoint set that was kept for an unknown source is freed when the source is known again."""
     it = Pipeline()
     it.run(view("eu", "ab"))
     it.run(build.view("eu", unknown="list failed"))
@@ -239,7 +239,7 @@ def test_what_stood_for_a_source_is_forgotten_when_it_speaks_again() -> None:
 
 @pytest.mark.parametrize("end", ["standby", "removed"])
 def test_what_stood_for_a_source_is_forgotten_when_nobody_asks_for_it(end: str) -> None:
-    """It may never speak again: its cluster is on standby, or none of the target's any more."""
+    """The kept endpoint set of an unknown source is freed when it is on standby or no longer a source."""
     it = two()
     known = view("us", "cd")
     it.run(view("eu", "ab"), known)
@@ -257,7 +257,7 @@ def test_what_stood_for_a_source_is_forgotten_when_nobody_asks_for_it(end: str) 
 
 
 def test_duplicates_of_a_silent_source_stay_as_the_first_is() -> None:
-    """A slice that somebody wrote has an address twice, ready and draining: one stays, and it is the ready one."""
+    """Of duplicates of an unknown source, the first endpoint stays."""
     it = Pipeline(guarded=True)
     both = [build.endpoint(where("a"), "a"), build.endpoint(where("a"), "a", DRAINING)]
     it.slices = (build.slice("payments-00000000-0", both),)
@@ -266,14 +266,14 @@ def test_duplicates_of_a_silent_source_stay_as_the_first_is() -> None:
 
 
 def test_unknown_nodes_keep_what_is_published_for_them() -> None:
-    """By targetRef; nodes that are known to be gone go."""
+    """Endpoints of nodes with an unknown address stay, by targetRef; those of gone nodes are removed."""
     it = Pipeline()
     it.run(view("eu", "abc"))
     assert names(it.run(view("eu", "a", unknown_nodes={"b"}))) == {"eu": "ab"}
 
 
 def test_an_unknown_node_whose_address_is_another_nodes_now() -> None:
-    """A statement about the address wins over the lack of one about the node."""
+    """An address that another node has now is published for that node."""
     it = Pipeline()
     it.run(view("eu", "a"))
     it.run(build.view("eu", [build.endpoint(where("a"), "z")], unknown_nodes={"a"}))
@@ -283,14 +283,14 @@ def test_an_unknown_node_whose_address_is_another_nodes_now() -> None:
 
 
 def test_incomplete_snapshots_remove_nothing() -> None:
-    """They add and change."""
+    """An incomplete snapshot adds and changes endpoints but removes none."""
     it = Pipeline()
     it.run(view("eu", "ab"))
     assert names(it.run(view("eu", "bc", complete=False))) == {"eu": "abc"}
 
 
 def test_upsert_only_never_removes() -> None:
-    """Neither endpoints nor sources that are dropped."""
+    """An upsert-only target removes neither endpoints nor dropped sources."""
     it = two(policy="upsert-only")
     it.run(view("eu", "ab"), view("us", "c"))
     assert names(it.run(view("eu", "bd"), view("us"))) == {"eu": "abd", "us": "c"}
@@ -302,7 +302,7 @@ def test_upsert_only_never_removes() -> None:
 
 
 def unreachable(policy: str, seconds: float | None, *, after: float = 600.0) -> dict[str, Endpoint]:
-    """What is left of a source that has been unreachable for so long."""
+    """The endpoints of a source that has been unreachable for so long."""
     spec = build.source(unreachable=UnreachablePolicy(after, policy))  # type: ignore[arg-type]
     it = Pipeline(build.target(sources=(spec,)), guarded=True)
     it.run(offer(view("eu", "ab"), spec))
@@ -323,12 +323,12 @@ def unreachable(policy: str, seconds: float | None, *, after: float = 600.0) -> 
     ],
 )
 def test_unreachable_policies(policy: str, seconds: float | None, expected: dict[str, Endpoint]) -> None:
-    """Nothing before ``after``; then the policy, past the guard; None is suspended or reachable."""
+    """After ``after`` seconds without a connection (None: connected), the policy takes effect past the guard."""
     assert unreachable(policy, seconds) == expected
 
 
 def test_upsert_only_drains_what_an_unreachable_cluster_may_not_lose() -> None:
-    """A target that never removes does not start to for a cluster that cannot be reached."""
+    """An upsert-only target drains the endpoints of an unreachable cluster instead of removing them."""
     spec = build.source(unreachable=UnreachablePolicy(600.0, "remove"))
     it = Pipeline(build.target(sources=(spec,), policy="upsert-only"), guarded=True)
     it.run(offer(view("eu", "ab"), spec))
@@ -339,7 +339,7 @@ def test_upsert_only_drains_what_an_unreachable_cluster_may_not_lose() -> None:
 
 
 def test_unreachable_wakes_when_the_policy_begins() -> None:
-    """A pass is due when ``after`` is over."""
+    """The next decision is due when ``after`` has passed."""
     spec = build.source(unreachable=UnreachablePolicy(600.0, "remove"))
     it = Pipeline(build.target(sources=(spec,)))
     it.run(offer(view("eu", "a"), spec))
@@ -349,7 +349,7 @@ def test_unreachable_wakes_when_the_policy_begins() -> None:
 
 
 def test_unreachable_policies_are_none_of_the_guards_business() -> None:
-    """All that goes, or turns not ready, is exempt."""
+    """All removals and changes by an ``unreachable`` policy are exempt from the guard."""
     for policy in ("remove", "not-ready"):
         spec = build.source(unreachable=UnreachablePolicy(600.0, policy))
         it = Pipeline(build.target(sources=(spec,)))
@@ -360,7 +360,7 @@ def test_unreachable_policies_are_none_of_the_guards_business() -> None:
 
 
 def test_unreachable_comes_back() -> None:
-    """A complete answer puts everything right."""
+    """A complete answer restores all endpoints."""
     spec = build.source(unreachable=UnreachablePolicy(1.0, "not-ready"))
     it = Pipeline(build.target(sources=(spec,)))
     it.run(offer(view("eu", "a"), spec))
@@ -373,7 +373,7 @@ def test_unreachable_comes_back() -> None:
 
 
 def test_frozen_slices_are_not_touched() -> None:
-    """Not even their labels; and they are named, so that nobody takes their names."""
+    """Frozen slices are not written, not even their labels, and their names count as taken."""
     it = Pipeline()
     it.run(view("eu", "ab"))
     it.service = build.service(labels={"team": "x"})
@@ -383,7 +383,7 @@ def test_frozen_slices_are_not_touched() -> None:
 
 
 def test_standby_is_not_published() -> None:
-    """Its slices go, past the guard."""
+    """The slices of a standby cluster are deleted, exempt from the guard."""
     it = Pipeline(guarded=True)
     it.run(view("eu", "ab"))
     it.run(offer(view("eu", "ab"), state="standby"))
@@ -391,7 +391,7 @@ def test_standby_is_not_published() -> None:
 
 
 def test_a_dropped_source_leaves() -> None:
-    """The registry asked for it: its slices go, past the guard."""
+    """The slices of a source that the registry dropped are deleted, exempt from the guard."""
     it = two()
     it.guarded = True
     it.run(view("eu", "ab"), view("us", "c"))
@@ -401,7 +401,7 @@ def test_a_dropped_source_leaves() -> None:
 
 
 def test_a_renamed_cluster_keeps_its_slices() -> None:
-    """``formerly``: the same slices, relabelled; nothing is created or deleted."""
+    """With ``formerly``, the slices of a renamed cluster are relabelled, not created and deleted."""
     it = Pipeline(guarded=True)
     it.run(view("eu", "ab"))
     before = it.slices
@@ -412,7 +412,7 @@ def test_a_renamed_cluster_keeps_its_slices() -> None:
 
 
 def test_a_renamed_cluster_that_is_down_keeps_its_slices() -> None:
-    """Adoption needs no answer from it."""
+    """A renamed cluster keeps its slices even if it is unknown."""
     it = Pipeline()
     it.run(view("eu", "ab"))
     it.target = build.target("europe")
@@ -420,7 +420,7 @@ def test_a_renamed_cluster_that_is_down_keeps_its_slices() -> None:
 
 
 def test_a_former_name_in_use_is_not_adopted() -> None:
-    """Where another source has the name today, its slices are its own."""
+    """A former name that another source has now is not adopted."""
     it = two()
     it.run(view("eu", "ab"), view("us", "c"))
     spec = build.source("us")
@@ -428,7 +428,7 @@ def test_a_former_name_in_use_is_not_adopted() -> None:
 
 
 def test_slices_being_deleted_do_not_count() -> None:
-    """What is on its way out is published again elsewhere."""
+    """Endpoints of slices that are being deleted are published again in other slices."""
     it = Pipeline()
     it.run(view("eu", "ab"))
     it.slices = tuple(msgspec.structs.replace(each, deleting=True) for each in it.slices)
@@ -439,7 +439,7 @@ def test_slices_being_deleted_do_not_count() -> None:
 
 
 def test_a_source_without_ports_is_left_as_it_is() -> None:
-    """A port outside the range: nothing is written for that source, the other one goes on."""
+    """A source whose port is not allowed is not written, while other sources are."""
     it = two()
     it.run(offer(view("eu", "a"), allowed_ports=RANGE), offer(view("us", "b"), allowed_ports=RANGE))
     now = it.run(offer(view("eu", "ac"), allowed_ports=((1, 2),)), offer(view("us", "bd"), allowed_ports=RANGE))
@@ -450,14 +450,14 @@ def test_a_source_without_ports_is_left_as_it_is() -> None:
 
 
 def test_a_named_target_port_is_the_sources() -> None:
-    """What the source says of its ports reaches the slices."""
+    """A named targetPort is published with the source's number."""
     it = Pipeline(service=build.service(ports=(ServicePort(443, "https", target_port="https"),)))
     it.run(view("eu", "a", ports=(Port("https", 6443),)))
     assert it.slices[0].ports == (Port("https", 6443),)
 
 
 def test_a_changed_service_port_is_noticed() -> None:
-    """Ports are looked up anew for another Service value."""
+    """A changed Service changes the published ports."""
     it = Pipeline()
     it.run(view("eu", "a"))
     it.service = build.service(ports=(ServicePort(443, "https", target_port=30444),))
@@ -466,7 +466,7 @@ def test_a_changed_service_port_is_noticed() -> None:
 
 
 def test_node_ports_are_read_per_source() -> None:
-    """Each cluster's own number; one that cannot be read now stays what is published of that source, and is told."""
+    """Each source has its own nodePort; an unreadable one keeps its published number and is reported."""
     ref = NodePortRef(TargetKey("ingress", "envoy"), "https")
     it = two(ports=(PortSpec(0, "https", node_port=ref),))
 
@@ -487,7 +487,7 @@ def test_node_ports_are_read_per_source() -> None:
 
 
 def test_departures_are_the_guards_business() -> None:
-    """What a source does not offer any more is not exempt from it."""
+    """Endpoints that a source no longer offers are not exempt from the guard."""
     it = Pipeline(guarded=True)
     it.run(view("eu", "abcd"))
     assert names(it.run(view("eu", "a"))) == {"eu": "abcd"}
@@ -496,7 +496,7 @@ def test_departures_are_the_guards_business() -> None:
 
 
 def test_an_address_that_is_published_twice_is_put_right() -> None:
-    """Somebody copied a slice: one write takes the copies away."""
+    """One write removes the duplicates of a copied slice."""
     it = Pipeline()
     it.run(view("eu", "ab"))
     (only,) = it.slices
@@ -506,12 +506,12 @@ def test_an_address_that_is_published_twice_is_put_right() -> None:
 
 
 def test_merge_publishes_all() -> None:
-    """One slice per cluster at least."""
+    """Each cluster has at least one slice."""
     assert names(two().run(view("eu", "ab"), view("us", "cd"))) == {"eu": "ab", "us": "cd"}
 
 
 def test_first_source_gets_a_shared_address() -> None:
-    """Nothing published yet: source order decides, and it is reported."""
+    """A new address of two sources goes to the first one, and a finding reports it."""
     it = two()
     assert names(it.run(view("eu", "ab"), view("us", "bc"))) == {"eu": "ab", "us": "c"}
     assert it.desired is not None
@@ -525,7 +525,7 @@ def test_first_source_gets_a_shared_address() -> None:
 
 
 def test_the_publisher_keeps_a_shared_address() -> None:
-    """Also against an earlier source, and over restarts."""
+    """The source that publishes a shared address keeps it, against earlier sources and over restarts."""
     it = two()
     it.run(view("eu", "a"), view("us", "bc"))
     for _ in range(3):
@@ -534,28 +534,28 @@ def test_the_publisher_keeps_a_shared_address() -> None:
 
 
 def test_ready_if_any_claimant_says_so() -> None:
-    """The owner's endpoint, in the better condition."""
+    """A shared address is ready if it is ready for any claimant."""
     it = two()
     it.run(build.view("eu", eps("a", conditions=DRAINING)), view("us", "a"))
     assert (names(it.published()), it.endpoint(where("a")).conditions) == ({"eu": "a"}, PUBLISHED)
 
 
 def test_an_unknown_publisher_keeps_a_shared_address() -> None:
-    """Its claim is what it publishes."""
+    """An unknown source keeps a shared address that it publishes."""
     it = two()
     it.run(view("eu"), view("us", "a"))
     assert names(it.run(view("eu", "a"), build.view("us", unknown="x"), after=100)) == {"us": "a"}
 
 
 def test_a_frozen_publisher_keeps_a_shared_address() -> None:
-    """Its slices are not touched, so nobody else may publish it."""
+    """A frozen source keeps a shared address that it publishes."""
     it = two()
     it.run(view("eu"), view("us", "a"))
     assert names(it.run(view("eu", "ab"), offer(view("us"), state="frozen"), after=100)) == {"eu": "b", "us": "a"}
 
 
 def test_withdrawing_one_claim_moves_the_address() -> None:
-    """Publish at the new owner, five seconds in both places alike, then remove at the old."""
+    """A moved address is published by both sources alike for five seconds, then only by the new one."""
     it = two(failover=FailoverPolicy())
     it.run(view("eu", "a"), view("us", "ab"))
     last = (build.view("eu"), view("us", "ab"))
@@ -569,7 +569,7 @@ def test_withdrawing_one_claim_moves_the_address() -> None:
 
 
 def test_a_move_is_no_conflict() -> None:
-    """One source offers it, another one only publishes it still."""
+    """A moving address is not reported as a conflict."""
     it = two()
     it.run(view("eu", "a"), view("us"))
     for _ in range(2):
@@ -578,7 +578,7 @@ def test_a_move_is_no_conflict() -> None:
 
 
 def test_each_move_has_its_own_five_seconds() -> None:
-    """An address that moves later leaves later."""
+    """An address that moves later leaves its old source later."""
     it = two()
     it.run(view("eu", "ab"), view("us"))
     it.run(view("eu", "b"), view("us", "a"))
@@ -590,7 +590,7 @@ def test_each_move_has_its_own_five_seconds() -> None:
 
 
 def test_both_copies_of_a_move_have_equal_conditions() -> None:
-    """kube-proxy takes either."""
+    """Both endpoints of a moving address have equal conditions, because kube-proxy may use either."""
     it = two()
     it.run(view("eu", "a"), view("us"))
     it.run(view("eu"), build.view("us", eps("a", conditions=DRAINING)))
@@ -599,7 +599,7 @@ def test_both_copies_of_a_move_have_equal_conditions() -> None:
 
 
 def test_a_move_is_none_of_the_guards_business() -> None:
-    """The address does not leave the Service."""
+    """A move is exempt from the guard."""
     it = two()
     it.guarded = True
     it.run(view("eu", "ab"), view("us"))
@@ -609,7 +609,7 @@ def test_a_move_is_none_of_the_guards_business() -> None:
 
 
 def test_a_move_waits_anew_after_a_restart() -> None:
-    """Without memory the five seconds begin again."""
+    """After a restart the five seconds of a move begin again."""
     it = two()
     it.run(view("eu", "a"), view("us"))
     last = (view("eu"), view("us", "a"))
@@ -621,7 +621,7 @@ def test_a_move_waits_anew_after_a_restart() -> None:
 
 
 def test_a_move_that_is_taken_back() -> None:
-    """The old owner claims it again in time: it ends up in one place."""
+    """If the old owner claims a moving address again, it ends up at one source."""
     it = two()
     it.run(view("eu", "a"), view("us"))
     it.run(view("eu"), view("us", "a"))
@@ -632,7 +632,7 @@ def test_a_move_that_is_taken_back() -> None:
 
 
 def test_addresses_of_a_dropped_source_move() -> None:
-    """A cluster that leaves the registry hands over what another one claims; the rest goes at once."""
+    """Addresses of a dropped source that another one claims move to it; the others are removed at once."""
     it = two()
     it.run(view("eu", "ab"), view("us"))
     it.target = build.target("us")
@@ -644,7 +644,7 @@ def test_addresses_of_a_dropped_source_move() -> None:
 
 
 def test_a_cluster_named_twice_is_reported() -> None:
-    """One slice is of one cluster, so a second source of the same one cannot be told apart: the first counts."""
+    """A cluster that is a source twice is reported, and the first one counts."""
     it = Pipeline(build.target("eu", "us"))
     assert names(it.run(view("eu", "a"), view("eu", "b"), view("us", "c"))) == {"eu": "a", "us": "c"}
     assert it.desired is not None
@@ -652,7 +652,7 @@ def test_a_cluster_named_twice_is_reported() -> None:
 
 
 def test_three_sources_share() -> None:
-    """One copy, whoever claims it."""
+    """An address of three sources is published once."""
     it = Pipeline(build.target("a", "b", "c"))
     assert names(it.run(view("a"), view("b", "x"), view("c", "x"))) == {"b": "x"}
     it.run(view("a", "x"), view("b"), view("c", "x"))
@@ -665,7 +665,7 @@ def test_three_sources_share() -> None:
 
 
 def headless(*endpoints: Endpoint, **more: Any) -> dict[str, str | None]:
-    """Hostnames published for a headless Service."""
+    """Address -> hostname, as published for a headless Service."""
     it = Pipeline(service=build.service(headless=True))
     it.run(build.view("eu", endpoints, **more))
     return {each.address: each.hostname for slice_ in it.slices for each in slice_.endpoints}
@@ -685,12 +685,12 @@ def headless(*endpoints: Endpoint, **more: Any) -> dict[str, str | None]:
     ],
 )
 def test_hostname_is_the_first_label(node: str, hostname: str | None) -> None:
-    """Where it is a label."""
+    """The hostname is the first label of the node's name if that is a valid label."""
     assert headless(build.endpoint("10.0.0.1", node)) == {"10.0.0.1": hostname}
 
 
 def test_hostnames_are_unique_or_none() -> None:
-    """Two nodes with one first label have none."""
+    """Two nodes with the same first label have no hostname."""
     found = headless(
         build.endpoint("10.0.0.1", "a.x"), build.endpoint("10.0.0.2", "a.y"), build.endpoint("10.0.0.3", "b")
     )
@@ -698,33 +698,33 @@ def test_hostnames_are_unique_or_none() -> None:
 
 
 def test_hostnames_are_unique_in_the_service() -> None:
-    """Also over clusters."""
+    """Hostnames are unique over all clusters of a Service."""
     it = Pipeline(build.target("eu", "us"), build.service(headless=True))
     it.run(build.view("eu", [build.endpoint("10.0.0.1", "n")]), build.view("us", [build.endpoint("10.0.0.2", "n")]))
     assert [it.endpoint("10.0.0.1").hostname, it.endpoint("10.0.0.2").hostname] == [None, None]
 
 
 def test_both_families_of_a_node_have_one_hostname() -> None:
-    """A and AAAA records of one name."""
+    """The IPv4 and the IPv6 address of a node have the same hostname."""
     it = Pipeline(service=build.service(headless=True, families=("IPv4", "IPv6")))
     it.run(build.view("eu", [build.endpoint("10.0.0.1", "n")], [build.endpoint("fd00::1", "n")]))
     assert [it.endpoint("10.0.0.1").hostname, it.endpoint("fd00::1").hostname] == ["n", "n"]
 
 
 def test_hostnames_a_source_brings() -> None:
-    """What a copied Service says wins over the node's name."""
+    """A hostname from the source takes precedence over the node's name."""
     assert headless(build.endpoint("10.0.0.1", "n"), hostnames={"10.0.0.1": "web-0"}) == {"10.0.0.1": "web-0"}
 
 
 def test_no_hostname_for_other_services() -> None:
-    """A Service with a ClusterIP has none."""
+    """A Service with a ClusterIP has no hostnames."""
     it = Pipeline()
     it.run(view("eu", "a", hostnames={where("a"): "web-0"}))
     assert it.endpoint(where("a")).hostname is None
 
 
 def test_headless_is_stable() -> None:
-    """Equal views write nothing."""
+    """An equal view causes no writes for a headless Service."""
     it = Pipeline(service=build.service(headless=True))
     it.run(view("eu", "abc"))
     assert it.plan(view("eu", "abc")).writes == 0
@@ -732,7 +732,7 @@ def test_headless_is_stable() -> None:
 
 @pytest.mark.parametrize("lost", [{"unknown": "x"}, {"state": "frozen"}])
 def test_headless_keeps_what_must_not_be_touched(lost: dict[str, Any]) -> None:
-    """What is published for an unknown or frozen source stays as it is, also its hostnames, taken or not."""
+    """Endpoints of unknown and frozen sources keep their hostnames."""
     it = Pipeline(build.target("eu", "us"), build.service(headless=True))
     it.run(view("eu", "ab"), build.view("us"))
     eu = offer(build.view("eu", unknown=lost.get("unknown")), state=lost.get("state", "active"))
@@ -742,7 +742,7 @@ def test_headless_keeps_what_must_not_be_touched(lost: dict[str, Any]) -> None:
 
 
 def test_hostnames_of_endpoints_without_a_node() -> None:
-    """Names that a source brings are told apart by what they name: an address, or a node with two families."""
+    """Hostnames from a source are unique per address, or per node with two families."""
     pod = ObjectReference(kind="Pod", name="b")
     assert headless(build.endpoint("10.0.0.1"), Endpoint(("10.0.0.2",), PUBLISHED, target_ref=pod)) == {
         "10.0.0.1": None,
@@ -754,7 +754,7 @@ def test_hostnames_of_endpoints_without_a_node() -> None:
 
 
 def test_headless_shares_what_stays() -> None:
-    """A changed endpoint leaves the other ones the objects they are, and so does a view of equal ones."""
+    """Unchanged endpoints stay the same objects when another one changes."""
     it = Pipeline(service=build.service(headless=True))
     seen = []
     for offered in (view("eu", "ab"), view("eu", "ab"), build.view("eu", {**eps("a"), **eps("b", zone="z")})):
@@ -769,7 +769,7 @@ def test_headless_shares_what_stays() -> None:
 
 @pytest.mark.parametrize("publish_not_ready", [False, True])
 def test_headless_looks_at_what_changed_only(publish_not_ready: bool) -> None:
-    """Where the source hands out the same objects, so does the target; one more, or one other, is seen."""
+    """Results for unchanged endpoint objects are reused; added and changed ones are noticed."""
     it = Pipeline(service=build.service(headless=True, publish_not_ready=publish_not_ready))
     same = eps("a", "b", conditions=DRAINING)
 
@@ -788,7 +788,7 @@ def test_headless_looks_at_what_changed_only(publish_not_ready: bool) -> None:
 
 @pytest.mark.parametrize("headless", [False, True])
 def test_a_copys_hostnames_are_as_they_are(headless: bool) -> None:
-    """Published with every Service, also where two are the same; they take none from others."""
+    """Copied hostnames are published unchanged, even if they are not unique or equal a node's."""
     it = Pipeline(build.target("eu", "us"), build.service(headless=headless, publish_not_ready=True))
     copied = [build.endpoint("10.0.0.1", hostname="n"), build.endpoint("10.0.0.2", "m", hostname="n")]
     it.run(build.view("eu", copied, copied=True), build.view("us", [build.endpoint("10.0.0.3", "n")]))
@@ -797,7 +797,7 @@ def test_a_copys_hostnames_are_as_they_are(headless: bool) -> None:
 
 
 def test_headless_notices_every_change() -> None:
-    """One that joins, one that leaves, one whose hostname is taken, and the Service's own flags."""
+    """New, removed and conflicting hostnames and changed Service flags are noticed."""
     it = Pipeline(service=build.service(headless=True))
 
     def hostnames() -> dict[str, str | None]:
@@ -817,7 +817,7 @@ def test_headless_notices_every_change() -> None:
 
 
 def test_publish_not_ready_addresses() -> None:
-    """Ready is true whatever the endpoint's state; the other conditions tell the truth."""
+    """With publishNotReadyAddresses, ready is always true and the other conditions are unchanged."""
     it = Pipeline(service=build.service(publish_not_ready=True))
     it.run(build.view("eu", eps("a", conditions=DRAINING)))
     conditions = it.endpoint(where("a")).conditions
@@ -835,12 +835,12 @@ def failing(**policy: Any) -> Pipeline:
 
 
 def test_failover_publishes_the_first() -> None:
-    """And only that."""
+    """Only the first source is published."""
     assert names(failing().run(view("eu", "ab"), view("us", "cd"))) == {"eu": "ab"}
 
 
 def test_failover_switches() -> None:
-    """After ``after``: new published, five seconds both, then the old ones go, past the guard."""
+    """After ``after`` the new source is published; five seconds later the old one goes, past the guard."""
     it = failing()
     it.run(view("eu", "ab"), view("us", "cd"))
     drained = build.view("eu", eps("a", "b", conditions=DRAINING)), view("us", "cd")
@@ -853,7 +853,7 @@ def test_failover_switches() -> None:
 
 
 def test_a_switch_is_told_of_once() -> None:
-    """Also where what it comes to cannot be written for a while."""
+    """A switch is reported once, even if its writes fail for a while."""
     it = failing()
     it.run(view("eu", "ab"), view("us", "cd"))
     empty = view("eu"), view("us", "cd")
@@ -867,7 +867,7 @@ def test_a_switch_is_told_of_once() -> None:
 
 
 def test_failover_of_an_unknown_source() -> None:
-    """For an unknown source the published conditions count: it stays active."""
+    """An unknown source whose published endpoints are ready stays active."""
     it = failing()
     it.run(view("eu", "ab"), view("us", "cd"))
     lost = build.view("eu", unknown="x"), view("us", "cd")
@@ -875,7 +875,7 @@ def test_failover_of_an_unknown_source() -> None:
 
 
 def test_failover_waits_for_a_source_whose_nodes_are_not_resolved_yet() -> None:
-    """A provider that is slower than the next source's is no reason to start on that one."""
+    """A first source whose nodes are not resolved yet delays the first choice."""
     it = two(strategy="failover", failover=FailoverPolicy())
     assert names(it.run(view("eu", "", unknown_nodes={"a", "b"}), view("us", "c"))) == {}
     assert names(it.run(view("eu", "ab"), view("us", "c"))) == {"eu": "ab"}
@@ -883,7 +883,7 @@ def test_failover_waits_for_a_source_whose_nodes_are_not_resolved_yet() -> None:
 
 @pytest.mark.parametrize("policy", ["not-ready", "remove"])
 def test_failover_of_an_unreachable_source(policy: str) -> None:
-    """With an ``unreachable`` policy an outage fails over, and there is no moment without endpoints."""
+    """With an ``unreachable`` policy an outage causes a failover without a gap in published endpoints."""
     spec = build.source("eu", unreachable=UnreachablePolicy(600.0, policy))  # type: ignore[arg-type]
     it = Pipeline(build.target(sources=(spec, build.source("us")), strategy="failover"))
     us = view("us", "cd")
@@ -895,13 +895,13 @@ def test_failover_of_an_unreachable_source(policy: str) -> None:
 
 
 def test_failover_min_ready() -> None:
-    """Too few ready ones are as good as none."""
+    """A source with fewer than minReady ready endpoints is not ready."""
     it = failing(min_ready=2)
     assert names(it.run(view("eu", "a"), view("us", "cd"))) == {"us": "cd"}
 
 
 def test_failover_adopts_after_a_restart() -> None:
-    """The active source is the published one, also where the first is well again."""
+    """After a restart the published source stays active, even if the first one is ready."""
     it = failing()
     it.run(view("eu"), view("us", "cd"))
     it.restart()
@@ -909,7 +909,7 @@ def test_failover_adopts_after_a_restart() -> None:
 
 
 def test_failback() -> None:
-    """When the first has held, it is published again."""
+    """The first source is published again after it has been ready for ``failbackAfter``."""
     it = failing()
     it.run(view("eu"), view("us", "cd"))
     well = view("eu", "ab"), view("us", "cd")
@@ -919,7 +919,7 @@ def test_failback() -> None:
 
 
 def test_failover_between_sources_that_share_addresses() -> None:
-    """A shared address moves with the switch and is in one place in the end."""
+    """A shared address moves with the switch and is published once in the end."""
     it = failing()
     it.run(view("eu", "ab"), view("us", "bc"))
     down = build.view("eu", eps("a", "b", conditions=DRAINING)), view("us", "bc")
@@ -930,13 +930,13 @@ def test_failover_between_sources_that_share_addresses() -> None:
 
 
 def test_failover_publishes_what_there_is() -> None:
-    """Where nothing is ready, what is not is better than nothing."""
+    """If no source is ready, endpoints that are not ready are published."""
     drained = build.view("us", eps("a", conditions=DRAINING))
     assert names(failing().run(view("eu"), drained)) == {"us": "a"}
 
 
 def test_failover_leaves_a_source_on_standby_at_once() -> None:
-    """The registry says so: no time is given to it."""
+    """An active source that is set to standby is left at once."""
     it = failing()
     it.run(view("eu", "ab"), view("us", "cd"))
     it.run(offer(view("eu", "ab"), state="standby"), view("us", "cd"))
@@ -945,7 +945,7 @@ def test_failover_leaves_a_source_on_standby_at_once() -> None:
 
 @pytest.mark.parametrize("how", ["removed", "standby"])
 def test_failover_keeps_what_leaves_while_it_waits_for_an_unknown_source(how: str) -> None:
-    """The first choice waits ``after`` for an earlier source that says nothing; until then there is nothing else."""
+    """While the first choice waits for an unknown source, the endpoints of dropped sources stay."""
     it = Pipeline(build.target("eu", "asia", "us", strategy="failover"), guarded=True)
     eu, asia, us = view("eu", "ab"), build.view("asia", unknown="x"), view("us", "cd")
     it.run(eu, asia, us)
@@ -960,7 +960,7 @@ def test_failover_keeps_what_leaves_while_it_waits_for_an_unknown_source(how: st
 
 
 def test_failover_of_a_shared_address_before_anything_may_go() -> None:
-    """What the new source publishes and the old one has as well is in both places alike."""
+    """During a switch a shared address is published by both sources with equal conditions."""
     it = failing()
     it.run(view("eu", "ab"), view("us", "bc"))
     down = build.view("eu", eps("a", "b", conditions=DRAINING)), view("us", "bc")
@@ -971,7 +971,7 @@ def test_failover_of_a_shared_address_before_anything_may_go() -> None:
 
 
 def test_failover_standby_is_no_candidate() -> None:
-    """A standby cluster takes over nothing."""
+    """A standby cluster never becomes active."""
     it = failing()
     assert it.run(view("eu"), offer(view("us", "cd"), state="standby")) == {}
 
@@ -980,7 +980,7 @@ def test_failover_standby_is_no_candidate() -> None:
 
 
 def test_refused_addresses_are_not_published() -> None:
-    """Not anew, and not changed; what is published of them stays."""
+    """Addresses that the API server refuses are neither added nor changed; published ones stay."""
     it = Pipeline()
     it.run(view("eu", "a"))
     zoned = build.view("eu", eps("a", "b", "c", zone="z"))
@@ -995,7 +995,7 @@ def test_refused_addresses_are_not_published() -> None:
 
 
 def departures(published: SourceView, now: SourceView) -> tuple[set[str], frozenset[str]]:
-    """Removed, and of these filtered."""
+    """Removed addresses, and the filtered ones among them."""
     it = Pipeline()
     it.run(published)
     it.plan(now)
@@ -1005,7 +1005,7 @@ def departures(published: SourceView, now: SourceView) -> tuple[set[str], frozen
 
 
 def test_gone_and_filtered() -> None:
-    """A departure whose node is still in the list is filtered."""
+    """A removed endpoint whose node is still in the list is filtered."""
     assert departures(view("eu", "abc"), view("eu", "c", nodes=["a", "c"])) == (
         {where("a"), where("b")},
         frozenset({where("a")}),
@@ -1013,13 +1013,13 @@ def test_gone_and_filtered() -> None:
 
 
 def test_without_a_reference_it_is_filtered() -> None:
-    """What cannot be told to be gone is not."""
+    """A removed endpoint without a reference to a Node is filtered."""
     anonymous = build.view("eu", [build.endpoint("10.0.0.1"), build.endpoint("10.0.0.2")])
     assert departures(anonymous, build.view("eu"))[1] == {"10.0.0.1", "10.0.0.2"}
 
 
 def test_snapshots_tell_by_address() -> None:
-    """A source without Nodes says which addresses it still knows."""
+    """For a source without Nodes, a removed address that is still stated is filtered."""
     stated = frozenset({"10.0.0.1"})
     before = build.view("eu", [build.endpoint("10.0.0.1"), build.endpoint("10.0.0.2")], addresses_complete=stated)
     assert departures(before, build.view("eu", addresses_complete=stated))[1] == {"10.0.0.1"}
@@ -1029,7 +1029,7 @@ def test_snapshots_tell_by_address() -> None:
 
 
 def test_same_values_give_the_same_object() -> None:
-    """A decision about values that did not change makes no set of endpoints."""
+    """Deciding again about unchanged values creates no new endpoint sets."""
     it = Pipeline()
     offered = view("eu", "ab", kept_only=frozenset([where("b")]))
     found = []
@@ -1041,7 +1041,7 @@ def test_same_values_give_the_same_object() -> None:
 
 
 def test_an_echo_of_our_write_changes_nothing() -> None:
-    """What comes back from the API server, decoded anew, is equal and becomes identical."""
+    """Our own write, decoded from the API server, is equal and its endpoints become identical objects."""
     it = Pipeline()
     offered = build.view("eu", build.endpoints(250))
     it.run(offered)
@@ -1055,7 +1055,7 @@ def test_an_echo_of_our_write_changes_nothing() -> None:
 
 
 def test_groups_share_the_sources_mapping() -> None:
-    """Nothing is copied for a plain target."""
+    """A plain target uses the source's mapping without copying it."""
     it = two()
     eu, us = view("eu", "ab"), view("us", "cd")
     it.run(eu, us)
@@ -1081,7 +1081,7 @@ STEP = st.tuples(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(STEP, min_size=1, max_size=8), st.sampled_from(["merge", "failover"]))
 def test_an_address_that_stays_is_never_missing(steps: list[tuple[str, str, float, str, bool]], strategy: Any) -> None:
-    """Merge: what any source claims is published from then on; in the end once; and planning again is idle."""
+    """With merge, an address is published as long as any source claims it, once in the end, without idle writes."""
     it = two(strategy=strategy)
     eu, us = "", ""
     for nodes_eu, nodes_us, after, broken, restart in steps:
@@ -1116,7 +1116,7 @@ def test_an_address_that_stays_is_never_missing(steps: list[tuple[str, str, floa
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.sampled_from(["eu", "us", "ap"]), NODES, min_size=3), st.randoms(use_true_random=False))
 def test_order_of_endpoints_does_not_matter(nodes: dict[str, str], random: Any) -> None:
-    """The same views in another order of endpoints give the same writes."""
+    """Views with endpoints in another order give the same writes."""
 
     def made(shuffle: bool) -> tuple[Slice, ...]:
         it = Pipeline(build.target("ap", "eu", "us", endpoints_per_slice=2))

@@ -1,4 +1,4 @@
-"""One cluster's nodes and answers as a view."""
+"""Building a view from a cluster's nodes and the provider's answers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def report(node: str, *more: Any, eligible: bool = True, **fields: Any) -> NodeR
 
 
 def since(seconds: float) -> str:
-    """The timestamp of that many seconds before NOW (whole ones)."""
+    """The timestamp of that many whole seconds before NOW."""
     return rfc3339(NOW - seconds)
 
 
@@ -65,7 +65,7 @@ def since(seconds: float) -> str:
 
 
 def test_endpoint_of_a_node() -> None:
-    """Zone, a reference to the Node, all three conditions; neither nodeName nor hostname."""
+    """An endpoint has zone, a reference to the Node and all conditions, but no nodeName or hostname."""
     (endpoint,) = view_of(build.node("n1", "10.0.0.1", zone="a")).view.endpoints["IPv4"].values()
     assert endpoint == build.endpoint("10.0.0.1", "n1", PUBLISHED, zone="a")
     assert endpoint.target_ref == ObjectReference(kind="Node", name="n1")
@@ -73,24 +73,24 @@ def test_endpoint_of_a_node() -> None:
 
 
 def test_zone_of_the_resolution_wins() -> None:
-    """A provider knows the zone better than a label."""
+    """The provider's zone takes precedence over the node's label."""
     result = view_of(build.node("n1", zone="a"), n1=Found(("10.0.0.1",), "b"))
     assert result.view.endpoints["IPv4"]["10.0.0.1"].zone == "b"
 
 
 def test_no_zone_is_none() -> None:
-    """Without a zone the field is absent, not empty."""
+    """Without a zone the field is None, not ""."""
     assert view_of(build.node("n1", "10.0.0.1")).view.endpoints["IPv4"]["10.0.0.1"].zone is None
 
 
 def test_one_address_per_family() -> None:
-    """The first of each family, in the provider's order."""
+    """The first address of each family in the provider's order is published."""
     result = view_of(build.node("n1"), n1=Found(("10.0.0.2", "fd00::2", "10.0.0.1", "fd00::1")))
     assert [addresses(result), addresses(result, "IPv6")] == [["10.0.0.2"], ["fd00::2"]]
 
 
 def test_next_address_where_the_first_is_refused() -> None:
-    """The first address that the policy takes is the one."""
+    """The first address that the policy accepts is published."""
     result = view_of(build.node("n1"), n1=Found(("192.0.2.1", "127.0.0.1", "10.0.0.1")))
     assert addresses(result) == ["10.0.0.1"]
     assert result.rejected == (("n1", "192.0.2.1", "outside allowedCIDRs"), ("n1", "127.0.0.1", "loopback"))
@@ -98,32 +98,32 @@ def test_next_address_where_the_first_is_refused() -> None:
 
 
 def test_an_address_behind_the_published_one_is_not_looked_at() -> None:
-    """A node may have further addresses that the cluster does not allow: nothing is rejected or reported for it."""
+    """Addresses after the published one are neither checked nor reported as rejected."""
     result = view_of(build.node("n1"), n1=Found(("10.0.0.1", "192.0.2.1", "fd00::1", "2001:db8::1")))
     assert [addresses(result), addresses(result, "IPv6")] == [["10.0.0.1"], ["fd00::1"]]
     assert (result.rejected, reasons(result)) == ((), [])
 
 
 def test_addresses_are_normalised() -> None:
-    """What is published is the normal form."""
+    """Addresses are published in normal form."""
     assert addresses(view_of(build.node("n1"), n1=Found(("FD00:0::0001",))), "IPv6") == ["fd00::1"]
 
 
 def test_only_bad_addresses() -> None:
-    """A node without an acceptable address is reported, and is not unknown."""
+    """A node without an acceptable address is reported, but not unknown."""
     result = view_of(build.node("n1"), n1=Found(("127.0.0.1",)))
     assert (result.view.unknown_nodes, result.reports["n1"].reason) == (frozenset(), "address")
 
 
 def test_excluded_address_takes_its_family_with_it() -> None:
-    """Break-glass: no other address of the node jumps in; notation does not matter."""
+    """If an address is in nodes.exclude, in any notation, no other address of its family is published."""
     policy = NodePolicy(exclude_addresses=frozenset({"10.0.0.1", "FD00::0001"}))
     result = view_of(build.node("n1"), policy=policy, n1=Found(("10.0.0.1", "10.0.0.2", "fd00::1")))
     assert [addresses(result), addresses(result, "IPv6")] == [[], []]
 
 
 def test_cordoned_not_ready_is_draining() -> None:
-    """The node policy's conditions reach the endpoint."""
+    """A node that the policy publishes as draining has a draining endpoint."""
     result = view_of(build.node("n1", "10.0.0.1", unschedulable=True), policy=NodePolicy(cordoned="not-ready"))
     assert result.view.endpoints["IPv4"]["10.0.0.1"].conditions == DRAINING
 
@@ -138,20 +138,20 @@ def test_cordoned_not_ready_is_draining() -> None:
     ],
 )
 def test_answers_without_an_address(answer: Resolution | None, unknown: frozenset[str], reason: str) -> None:
-    """Absent excludes; no statement, and a node found without an address, are unknown."""
+    """Absent excludes a node; Unknown, no answer, and Found without an address make it unknown."""
     answers: dict[str, Any] = {"n1": answer} if answer is not None else {}
     result = view_of(build.node("n1"), **answers)
     assert (result.view.unknown_nodes, result.reports["n1"].reason) == (unknown, reason)
 
 
 def test_unknown_nodes_are_found() -> None:
-    """Nodes without a known address are named."""
+    """A finding names the nodes without a known address."""
     (finding,) = view_of(build.node("n2"), build.node("n1")).findings
     assert (finding.reason, finding.objects) == ("NodeUnresolved", ("n1", "n2"))
 
 
 def test_ambiguous_nodes_are_told_apart() -> None:
-    """Somebody has to tidy up: the provider's own words say what there is twice."""
+    """Nodes with several candidates have their own finding with the provider's text."""
     why = Unknown("ambiguous: servers a and b match")
     answers = {"n1": why, "n2": why, "n3": Unknown("asked too often")}
     first, second = view_of(*map(build.node, answers), **answers).findings
@@ -163,19 +163,19 @@ def test_ambiguous_nodes_are_told_apart() -> None:
 
 
 def test_excluded_nodes_are_not_unknown() -> None:
-    """Nobody waits for the address of a node that is not wanted."""
+    """An ineligible node without a known address does not count as unknown."""
     result = view_of(build.node("n1", deleting=True))
     assert (result.view.unknown_nodes, result.reports["n1"].eligible) == (frozenset(), False)
 
 
 def test_all_names_are_complete() -> None:
-    """Every node of the list counts as there, eligible or not."""
+    """All nodes of the list count as present, eligible or not."""
     result = view_of(build.node("n1", "10.0.0.1"), build.node("n2", deleting=True), build.node("n3"))
     assert result.view.gone_complete == {"n1", "n2", "n3"}
 
 
 def test_order_is_by_address() -> None:
-    """Endpoints are sorted, whatever order nodes come in, also when they come later."""
+    """Endpoints are sorted by address, in whatever order and whenever their nodes come."""
     nodes, answers = world(build.node("a", "10.0.0.3"), build.node("b", "10.0.0.1"))
     made = builder()
     made.build(nodes, answers, NOW)
@@ -185,7 +185,7 @@ def test_order_is_by_address() -> None:
 
 
 def test_too_many_endpoints_are_not_believed() -> None:
-    """More than maxEndpoints makes the view unknown; exactly as many do not."""
+    """More than maxEndpoints endpoints make the view unknown; exactly as many do not."""
     nodes, answers = world(*(build.node(f"n{i}", build.address(i)) for i in range(3)))
     too_many = builder(max_endpoints=2).build(nodes, answers, NOW).view
     assert too_many.unknown == "offers 3 endpoints, more than maxEndpoints (2)"
@@ -197,7 +197,7 @@ def test_too_many_endpoints_are_not_believed() -> None:
 
 
 def ready_nodes(count: int) -> list[Node]:
-    """So many Ready nodes, so that one that is not is no disruption."""
+    """Ready nodes, enough that a single node that is not Ready is no disruption."""
     return [build.node(f"r{i}", build.address(1000 + i)) for i in range(count)]
 
 
@@ -213,7 +213,7 @@ def ready_nodes(count: int) -> list[Node]:
     ],
 )
 def test_not_ready_grace(ready: str, age: float, published: bool) -> None:
-    """Anything but True leaves after the grace; a clock that runs ahead counts from its own time on."""
+    """A node that is not Ready leaves after the grace period; a future timestamp counts from its time."""
     node = build.node("n1", "10.0.0.1", ready=ready, ready_since=since(age))
     result = view_of(node, *ready_nodes(2))
     assert ("10.0.0.1" in result.view.endpoints["IPv4"]) is published
@@ -221,13 +221,13 @@ def test_not_ready_grace(ready: str, age: float, published: bool) -> None:
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-01-01", "2026-01-01T00:00:00", "9999999-01-01T00:00:00Z"])
 def test_unreadable_since_keeps_the_node(text: str) -> None:
-    """Without a readable timestamp a node stays in its grace, and nobody is woken for it."""
+    """A node without a valid timestamp is kept, and no timer runs for it."""
     result = view_of(build.node("n1", "10.0.0.1", ready=False, ready_since=text), *ready_nodes(2), now=4e9)
     assert ("10.0.0.1" in result.view.endpoints["IPv4"], result.wake_at) == (True, None)
 
 
 def test_wake_at_is_when_the_next_grace_ends() -> None:
-    """The earliest end of a grace period that still runs."""
+    """wake_at is the earliest end of a running grace period."""
     nodes = [
         build.node("n1", "10.0.0.1", ready=False, ready_since=since(10)),
         build.node("n2", "10.0.0.2", ready=False, ready_since=since(20)),
@@ -237,7 +237,7 @@ def test_wake_at_is_when_the_next_grace_ends() -> None:
 
 
 def test_a_node_leaves_when_its_grace_ends() -> None:
-    """The same values a moment later: exactly at wake_at the node goes, and nothing is left to wait for."""
+    """With unchanged values, a node leaves exactly at wake_at, and no timer remains."""
     values = world(build.node("n1", "10.0.0.1", ready=False, ready_since=since(10)), *ready_nodes(2))
     made = builder()
     first = made.build(*values, NOW)
@@ -248,7 +248,7 @@ def test_a_node_leaves_when_its_grace_ends() -> None:
 
 
 def test_a_clock_set_back_gives_the_same_as_ever() -> None:
-    """The view is a function of the time given, not of the times before."""
+    """The view depends only on the given time, not on earlier times."""
     values = world(build.node("n1", "10.0.0.1", ready=False, ready_since=since(10)), *ready_nodes(2))
     made = builder()
     made.build(*values, NOW + 3600)
@@ -256,7 +256,7 @@ def test_a_clock_set_back_gives_the_same_as_ever() -> None:
 
 
 def not_ready(count: int) -> list[Node]:
-    """So many nodes that have not been Ready for long."""
+    """Nodes that have not been Ready for a long time."""
     return [build.node(f"n{i}", build.address(i), ready=False, ready_since=since(1000)) for i in range(count)]
 
 
@@ -264,26 +264,26 @@ def not_ready(count: int) -> list[Node]:
     ("bad", "good", "kept"), [(1, 1, False), (2, 1, True), (1, 0, True), (5, 5, False), (6, 5, True)]
 )
 def test_max_not_ready(bad: int, good: int, kept: bool) -> None:
-    """While more than half are not Ready, none leaves for that."""
+    """While more than half of the nodes are not Ready, no node leaves for that reason."""
     result = view_of(*not_ready(bad), *ready_nodes(good))
     assert len(addresses(result)) == good + (bad if kept else 0)
     assert ("ClusterDisrupted" in reasons(result)) is kept
 
 
 def test_max_not_ready_counts_eligible_nodes_only() -> None:
-    """Control plane nodes say nothing about the workers."""
+    """Control plane nodes do not count towards maxNotReady."""
     planes = [build.node(f"c{i}", labels={"node-role.kubernetes.io/control-plane": ""}, ready=False) for i in range(5)]
     assert "ClusterDisrupted" not in reasons(view_of(*planes, *not_ready(1), *ready_nodes(1)))
 
 
 def test_disruption_keeps_nodes_in_grace_in_mind() -> None:
-    """Nodes that stopped being Ready a moment ago count as not Ready."""
+    """Nodes in their grace period count as not Ready for maxNotReady."""
     fresh = [build.node(f"f{i}", build.address(50 + i), ready=False, ready_since=since(1)) for i in range(2)]
     assert len(addresses(view_of(*not_ready(1), *fresh, *ready_nodes(2)))) == 5
 
 
 def test_end_of_a_disruption() -> None:
-    """Once enough are Ready again, those that are not leave; when too many fail, they come back."""
+    """When a disruption ends, nodes that are not Ready leave; when it begins again, they come back."""
     made = builder()
     bad, good = world(*not_ready(2), *ready_nodes(1)), world(*not_ready(2), *ready_nodes(2))
     counts = [len(addresses(made.build(*values, NOW))) for values in (bad, good, bad)]
@@ -292,14 +292,14 @@ def test_end_of_a_disruption() -> None:
 
 
 def test_disruption_keeps_unknown_nodes_unknown() -> None:
-    """A node that is kept although not Ready, and has no known address, holds what is published for it."""
+    """A node that is kept during a disruption and has no known address keeps its published endpoint."""
     nodes = [build.node("n1", ready=False, ready_since=since(1000)), build.node("n2", "10.0.0.2", ready=False)]
     result = view_of(*nodes)
     assert result.view.unknown_nodes == {"n1"}
 
 
 def test_not_ready_and_unknown_is_out() -> None:
-    """Without a disruption a node that is not Ready is out, known address or not."""
+    """Without a disruption, a node that is not Ready is excluded even if its address is not known."""
     result = view_of(build.node("n1", ready=False, ready_since=since(1000)), *ready_nodes(3))
     assert result.view.unknown_nodes == frozenset()
 
@@ -319,7 +319,7 @@ def test_not_ready_and_unknown_is_out() -> None:
 )
 @pytest.mark.parametrize("swap", [False, True])
 def test_conflicting_nodes(one: dict[str, Any], other: dict[str, Any], winner: str, swap: bool) -> None:
-    """Ready first, then the newest, then by name; in whatever order they come."""
+    """An address of several nodes goes to a Ready node first, then to the newest, then to the first by name."""
     nodes = [
         build.node("a", "10.0.0.1", **{"ready_since": since(1), **one}),
         build.node("b", "10.0.0.1", **{"ready_since": since(1), **other}),
@@ -334,7 +334,7 @@ def test_conflicting_nodes(one: dict[str, Any], other: dict[str, Any], winner: s
 
 
 def test_the_other_claimant_takes_over() -> None:
-    """When the one that had the address goes, the other has it, and no conflict is left."""
+    """When the node that has a shared address goes, the other node gets it and the conflict ends."""
     nodes, answers = world(build.node("a", "10.0.0.1"), build.node("b", "10.0.0.1"))
     made = builder()
     made.build(nodes, answers, NOW)
@@ -384,7 +384,7 @@ def test_the_other_claimant_takes_over() -> None:
     ],
 )
 def test_report_of_a_node(node: dict[str, Any], answer: Resolution | None, expected: NodeReport) -> None:
-    """Whether it is eligible, why it is not published, what is, and what of it was refused."""
+    """The report has eligibility, the reason why the node is not published, its addresses and the rejected ones."""
     answers: dict[str, Any] = {"n": answer} if answer is not None else {}
     policy = NodePolicy(exclude_addresses=frozenset({"10.0.0.66"}))
     result = view_of(build.node("n", **node), *ready_nodes(3), policy=policy, **answers)
@@ -402,7 +402,7 @@ def test_report_of_a_node(node: dict[str, Any], answer: Resolution | None, expec
     ],
 )
 def test_report_of_a_node_that_is_kept(answer: Resolution, expected: NodeReport) -> None:
-    """During a disruption: why it is still there; and as ever again once it is over."""
+    """The report says why a node is kept during a disruption, and no longer does afterwards."""
     node = build.node("n", ready=False)
     alone, among = world(node, n=answer), world(node, *ready_nodes(3), n=answer)
     made = builder()
@@ -412,7 +412,7 @@ def test_report_of_a_node_that_is_kept(answer: Resolution, expected: NodeReport)
 
 
 def test_report_of_a_conflict() -> None:
-    """Each names what it has; the loser names the holder."""
+    """Each node's report lists its own addresses; the loser's report names the holder."""
     reports = view_of(build.node("a", "10.0.0.1"), build.node("b", "10.0.0.1")).reports
     assert reports == {
         "a": report("a", addresses=("10.0.0.1",)),
@@ -421,7 +421,7 @@ def test_report_of_a_conflict() -> None:
 
 
 def test_findings_in_words() -> None:
-    """Cluster, objects and what it is about; what a cluster wrote is quoted."""
+    """A finding names the cluster and its objects; text from a cluster is quoted."""
     result = view_of(
         build.node("a", "10.0.0.1"),
         build.node("b", "10.0.0.1"),
@@ -444,7 +444,7 @@ def test_findings_in_words() -> None:
 
 @pytest.mark.parametrize(("count", "rest"), [(LISTED, ""), (LISTED + 3, " and 3 more")])
 def test_a_finding_lists_so_many_and_counts_the_rest(count: int, rest: str) -> None:
-    """All objects are there for programs; a sentence names twenty."""
+    """A finding has all objects, and its message names twenty of them."""
     nodes = [f"n{number:02}" for number in range(count)]
     (finding,) = view_of(*map(build.node, nodes)).findings
     assert finding.message == f"eu: address not known of {', '.join(nodes[:LISTED])}{rest}"
@@ -452,7 +452,7 @@ def test_a_finding_lists_so_many_and_counts_the_rest(count: int, rest: str) -> N
 
 
 def test_what_was_refused_is_forgotten_with_its_node() -> None:
-    """A node that goes, or gets a good address, takes its refused one along."""
+    """A rejected address is no longer reported when its node goes or gets a good address."""
     nodes, answers = world(build.node("a", "127.0.0.1"), build.node("b", "127.0.0.2"))
     made = builder()
     assert len(made.build(nodes, answers, NOW).rejected) == 2
@@ -461,13 +461,13 @@ def test_what_was_refused_is_forgotten_with_its_node() -> None:
 
 
 def test_a_long_refused_text_is_cut() -> None:
-    """What fits an Event is 64 characters of it."""
+    """A rejected text is cut to 64 characters in a finding."""
     (finding,) = view_of(build.node("n", "x" * 100)).findings
     assert f"such as {'x' * 64!r} of n" in finding.message
 
 
 def test_kept_nodes_are_published_as_they_would_be_ready() -> None:
-    """A cordoned node that is kept by a disruption drains as any cordoned one."""
+    """A cordoned node that is kept by a disruption is published as draining."""
     policy = NodePolicy(cordoned="not-ready")
     result = view_of(build.node("n", "10.0.0.1", ready=False, unschedulable=True), policy=policy)
     assert result.view.endpoints["IPv4"]["10.0.0.1"].conditions == DRAINING
@@ -477,7 +477,7 @@ def test_kept_nodes_are_published_as_they_would_be_ready() -> None:
 
 
 def test_nothing_new_is_the_same_object() -> None:
-    """The same values give the same result; equal copies of them the same view."""
+    """The same values give the same result object, and equal copies give the same view."""
     nodes, answers = world(*ready_nodes(3))
     made = builder()
     first = made.build(nodes, answers, NOW)
@@ -487,7 +487,7 @@ def test_nothing_new_is_the_same_object() -> None:
 
 
 def test_a_mapping_may_change_in_place() -> None:
-    """The builder keeps no caller's mapping, and a result given out does not change later."""
+    """The builder keeps copies of its arguments, and earlier results do not change later."""
     nodes, answers = world(*ready_nodes(2))
     made = builder()
     first = made.build(nodes, answers, NOW)
@@ -499,7 +499,7 @@ def test_a_mapping_may_change_in_place() -> None:
 
 
 def test_other_endpoints_stay_the_same_objects() -> None:
-    """A change of one node leaves every other endpoint object alone."""
+    """A change of one node leaves all other endpoint objects unchanged."""
     nodes, answers = world(*ready_nodes(3))
     made = builder()
     first = made.build(nodes, answers, NOW).view.endpoints["IPv4"]
@@ -510,7 +510,7 @@ def test_other_endpoints_stay_the_same_objects() -> None:
 
 
 def test_the_other_familys_mapping_stays() -> None:
-    """A change in one family leaves the mapping of the other one the same object."""
+    """A change in one family leaves the mapping of the other family the same object."""
     nodes, answers = world(build.node("a", "10.0.0.1"), build.node("b", "fd00::1"))
     made = builder()
     first = made.build(nodes, answers, NOW).view
@@ -521,7 +521,7 @@ def test_the_other_familys_mapping_stays() -> None:
 
 
 def test_a_node_that_offers_nothing_changes_names_only() -> None:
-    """A control plane node that joins makes a new view with the same endpoints."""
+    """A new control plane node gives a new view with the same endpoints."""
     nodes, answers = world(*ready_nodes(2))
     made = builder()
     first = made.build(nodes, answers, NOW).view
@@ -564,7 +564,7 @@ STEPS = st.lists(
 def test_history_does_not_matter(
     steps: list[tuple[Mapping[str, Node], Mapping[str, Resolution], float]], max_not_ready: float, cordoned: Any
 ) -> None:
-    """After any sequence of builds the result is that of a fresh builder: the memory only saves work."""
+    """After any sequence of builds, the result equals that of a fresh builder."""
     policy = NodePolicy(max_not_ready=max_not_ready, cordoned=cordoned)
     made = builder(policy)
     for nodes, answers, ahead in steps:
@@ -578,7 +578,7 @@ def test_history_does_not_matter(
 
 
 def test_a_view_says_in_what_it_differs_from_the_one_before() -> None:
-    """By address, in the family concerned; the other family's mapping stays the same object."""
+    """A new view lists the changed addresses per family; an unchanged family keeps its mapping."""
     made = builder()
     one, two = build.node("one", "10.0.0.1"), build.node("two", "10.0.0.2")
     first = made.build(*world(one, two), NOW).view.endpoints
@@ -594,7 +594,7 @@ def test_a_view_says_in_what_it_differs_from_the_one_before() -> None:
 
 
 def test_an_address_that_all_nodes_claim_costs_no_more_than_theirs() -> None:
-    """A wrong answer of a provider, or a hostile cluster: the event loop waits for each view."""
+    """An address that all nodes claim is handled fast enough not to block the event loop."""
     took = []
     for address in (None, "10.0.0.1"):
         under_test = builder()
