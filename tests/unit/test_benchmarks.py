@@ -1,4 +1,4 @@
-"""The benchmark's own logic: what it counts, how it compares, what it writes. Nothing is measured here."""
+"""The benchmark's own logic: counting, comparing and writing. Nothing is measured here."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def slice_event(kind: str, name: str, *addresses: str, service: str = "web", rea
 
 
 class TestPublished:
-    """What the harness reads from its watch."""
+    """The published addresses that the harness reads from its watch."""
 
     def test_address_in_two_slices_counts_once(self) -> None:
-        """While an address moves between slices it is there, once."""
+        """An address that moves between slices is published once."""
         published = measure.Published()
         published.take(slice_event("ADDED", "web-0", "10.1.0.1", "10.1.0.2"))
         published.take(slice_event("ADDED", "web-1", "10.1.0.2"))
@@ -61,7 +61,7 @@ class TestPublished:
         assert (published.count("web"), published.has("web", "10.1.0.2")) == (1, False)
 
     def test_endpoint_that_is_not_ready_does_not_count(self) -> None:
-        """ready: false is not published; no value is ready, as Kubernetes reads it."""
+        """An endpoint counts unless ready is false; a missing value means ready, as in Kubernetes."""
         published = measure.Published()
         published.take(slice_event("ADDED", "web-0", "10.1.0.1", ready=False))
         published.take(slice_event("ADDED", "web-1", "10.1.0.2", ready=None))
@@ -73,14 +73,14 @@ class TestPublished:
 
 
 class TestFigures:
-    """Single numbers."""
+    """Statistics and process figures."""
 
     def test_p99_is_the_hundredth_part_from_the_end(self) -> None:
-        """Of 200 values the 99th percentile is the 198th."""
+        """The 99th percentile of 200 values is the 198th."""
         assert measure.p99([float(value) for value in range(200, 0, -1)]) == 198.0
 
     def test_p99_of_few_values_is_one_of_them(self) -> None:
-        """Few values have one too, and none have zero."""
+        """A few values have a 99th percentile, and no values have zero."""
         assert (measure.p99([3.0]), measure.p99([])) == (3.0, 0.0)
 
     def test_usage_is_of_a_living_process(self) -> None:
@@ -90,7 +90,7 @@ class TestFigures:
         assert used.cpu > 0
 
     def test_only_writes_on_slices_are_counted(self) -> None:
-        """Reads and other resources do not count."""
+        """Reads and requests for other resources do not count."""
         line = 'apiserver_request_total{{code="200",resource="{}",verb="{}"}} {}'
         metrics = "\n".join(
             [
@@ -105,7 +105,7 @@ class TestFigures:
 
 
 def test_successors_are_other_nodes_at_other_addresses() -> None:
-    """Of the same cluster, and nobody else's."""
+    """Replacement nodes have new names and new addresses of the same cluster."""
     made = [measure.successor(number, random.Random(1)) for number in range(measure.ROLLED)]
     addresses = {each["status"]["addresses"][0]["address"] for each in made}
     known = {address(cluster, number) for cluster in range(20) for number in range(5000)}
@@ -114,10 +114,10 @@ def test_successors_are_other_nodes_at_other_addresses() -> None:
 
 
 class TestPacedChanges:
-    """Nodes that change without waiting for anybody."""
+    """Nodes that change at a fixed pace, without waiting for the subject."""
 
     def test_changes_are_seen_in_any_order(self) -> None:
-        """Each has its own time, also where one write shows several; what isn't shown is missing."""
+        """Each change has its own time, even if one write shows several; unseen changes are missing."""
         published = measure.Published()
         awaited = measure.Awaited(published, "web")
         for number in (1, 2, 3):
@@ -131,7 +131,7 @@ class TestPacedChanges:
 
     @pytest.mark.parametrize("nodes", [4, 100])
     def test_every_change_changes_something(self, nodes: int) -> None:
-        """No node is turned to what it is already, and only few are not Ready at a time."""
+        """Each change alters its node, and only few nodes are not Ready at a time."""
         down: set[int] = set()
         most = 0
         for number, ready in measure.ups_and_downs(1000, nodes):
@@ -142,10 +142,10 @@ class TestPacedChanges:
 
 
 class TestComparison:
-    """From runs to the table."""
+    """From runs to the table of results."""
 
     def test_medians_leave_out_what_failed(self) -> None:
-        """A run that did not converge or missed a change is not part of a median."""
+        """A run that did not converge or missed a change does not count towards a median."""
         runs = [
             run("hub", 0, converge_s=1.0),
             run("hub", 1, converge_s=2.0),
@@ -157,12 +157,12 @@ class TestComparison:
 
     @pytest.mark.parametrize(("hub", "verdict"), [(12.0, "✓"), (12.04, "✓"), (12.1, "✗")])
     def test_goal_is_judged_as_printed(self, hub: float, verdict: str) -> None:
-        """A ratio that prints as the goal reaches it."""
+        """A ratio that is printed as the goal reaches the goal."""
         line = report.table(ROW, [run("goref"), run("hub", converge_s=hub)])[2]
         assert f"≤ 1.2 {verdict}" in line
 
     def test_counts_must_be_exact(self) -> None:
-        """Writes per change equal the Services of a cluster, and heartbeats write nothing."""
+        """Writes per change equal the Services of a cluster, and heartbeats cause no writes."""
         lines = report.table(ROW, [run("hub", writes_per_flip=25.5, heartbeat_writes=1)])
         marks = {line.split(" | ")[0]: line for line in lines}
         assert "25 ✗" in marks["| writes per change"]
@@ -170,19 +170,19 @@ class TestComparison:
 
     @pytest.mark.parametrize(("hub", "verdict"), [(12.0, "✓"), (60.0, "✓"), (60.2, "✗")])
     def test_a_short_time_is_enough_at_a_pace(self, hub: float, verdict: str) -> None:
-        """Where the hub takes no more than 60 ms, the ratio to the reference doesn't matter."""
+        """At a pace, a time of at most 60 ms passes whatever the ratio to the reference is."""
         lines = report.table(report.ROWS[3], [run("goref"), run("hub", paced20_p99_ms=hub)])
         [line] = [line for line in lines if line.startswith("| 20 changes a second → slice, p99")]
         assert f"≤ 1.5 or hub ≤ 60 {verdict}" in line
 
     @pytest.mark.parametrize(("hub", "verdict"), [(0.15, "✓"), (0.16, "✗")])
     def test_last_change_has_a_limit_of_its_own(self, hub: float, verdict: str) -> None:
-        """The reference may be done at once, so that there is no ratio."""
+        """The last change has an absolute limit, because the reference may need no time."""
         lines = report.table(ROW, [run("goref", rolling_last_s=0.0), run("hub", rolling_last_s=hub)])
         assert f"hub ≤ 0.15 {verdict}" in lines[-1]
 
     def test_figures_that_are_not_taken_are_left_out(self) -> None:
-        """Paced changes are measured where there is one Service."""
+        """Figures of paced changes appear only in rows with one Service."""
         figures = {key: value for key, value in run("hub").items() if not key.startswith("paced")}
         assert not any("changes a second" in line for line in report.table(ROW, [figures]))
 
@@ -191,21 +191,21 @@ class TestComparison:
         assert report.table(ROW, [run("hub")])[2].count("–") == 4
 
     def test_order_alternates(self) -> None:
-        """Every other round goes the other way round."""
+        """Every other round runs the subjects in reverse order."""
         assert [bench.order(["goref", "hub"], number) for number in (0, 1)] == [["goref", "hub"], ["hub", "goref"]]
 
 
 class TestDocument:
-    """What goes into docs/performance.md."""
+    """The text that goes into docs/performance.md."""
 
     def document(self, *runs: dict[str, Any]) -> str:
-        """A document of some runs."""
+        """A document with some runs."""
         machine = dict.fromkeys(("cores", "memory_gb", "arch", "python", "go", "kubernetes", "etcd"), "1")
         commands = {"import hub.cli": 0.1, "hub check clusters.example.yaml": 0.7}
         return report.document({"date": "2026-01-01", "machine": machine, "commands": commands, "runs": list(runs)})
 
     def test_each_row_has_a_table(self) -> None:
-        """Rows keep their order, and say how often they were measured."""
+        """Rows keep their order and state how often they were measured."""
         text = self.document(run("hub"), run("hub", 1), run("hub", clusters=10, nodes=1000))
         assert text.index("**4 clusters × 500 nodes, 100 Services** (2 rounds") < text.index(
             "**10 clusters × 1,000 nodes, 100 Services** (1 round "
@@ -216,12 +216,12 @@ class TestDocument:
         assert "1 of 2 runs" in self.document(run("hub"), run("hub", 1, missed=2))
 
     def test_slow_command_is_marked(self) -> None:
-        """Commands have a goal too."""
+        """A command that misses its goal is marked."""
         text = self.document(run("hub"))
         assert ("0.10 | < 0.5 ✓" in text, "0.70 | < 0.5 ✗" in text) == (True, True)
 
     def test_block_is_replaced_and_nothing_else(self) -> None:
-        """Text around the marks stays, also where other marks are about."""
+        """Only the text between the marks of the block changes, even next to other marks."""
         page = "before, [end]\n[begin]\nold\n[end]\nafter, [other end]\n"
         expected = "before, [end]\n[begin]\n\nnew\n\n[end]\nafter, [other end]\n"
         assert expected == report.replace_block(page, "new", "[begin]", "[end]")
@@ -231,22 +231,22 @@ class TestDocument:
         [("text", "[begin]"), ("[end] text", "[begin]"), ("[begin] text", "[end]"), ("[end] [begin] text", "[end]")],
     )
     def test_page_without_a_mark_is_refused(self, page: str, missing: str) -> None:
-        """A page is not guessed at; the error names the mark that is missing."""
+        """A page without a mark is an error that names the mark."""
         with pytest.raises(ValueError, match=rf"^the page has no {re.escape(missing)}$"):
             report.replace_block(page, "new", "[begin]", "[end]")
 
 
 class TestCommandLine:
-    """What may be asked for."""
+    """The command line's arguments."""
 
     def test_default_is_the_rows_with_goals(self) -> None:
-        """Without arguments both rows are measured, three times, by everybody."""
+        """Without arguments both rows are measured three times for all subjects."""
         given = bench.parse([])
         assert (given.rows, given.rounds, given.flips) == (list(report.GOALS), 3, 100)
         assert given.subjects == ["goref", "hub", "floor"]
 
     def test_rows_are_parsed(self) -> None:
-        """Clusters, nodes of each, Services of each."""
+        """A row has clusters, nodes per cluster and Services per cluster."""
         assert bench.parse(["--rows", "4x500x25,1x1x1"]).rows == [Row(4, 500, 25), Row(1, 1, 1)]
 
     @pytest.mark.parametrize(
@@ -263,14 +263,14 @@ class TestCommandLine:
         ],
     )
     def test_nonsense_is_refused(self, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-        """What is malformed, beyond the bounds or misleading ends with a usage error."""
+        """Malformed, out-of-range and misleading arguments are usage errors."""
         with pytest.raises(SystemExit) as ended:
             bench.parse(arguments)
         assert (ended.value.code, "error:" in capsys.readouterr().err) == (2, True)
 
 
 class TestWork:
-    """The work that the subjects get."""
+    """The work that all subjects get."""
 
     @pytest.fixture
     def world(self, tmp_path: Path) -> World:
@@ -281,7 +281,7 @@ class TestWork:
         return World(Row(1, 10, 1), tmp_path, apis[0], (apis[1],), (Backend("c0", "edge", "svc-0-0", 30443),))
 
     def test_registry_of_the_hub_loads(self, world: World) -> None:
-        """The hub gets a registry without a problem, in which only the grace is not the default."""
+        """The hub's registry has no problems, and only the grace differs from the default."""
         file = world.folder / "clusters.yaml"
         file.write_text(yaml.safe_dump(subjects.registry(world)))
         registry = strict(load(file))
@@ -295,13 +295,13 @@ class TestWork:
         assert config["services"] == [{"cluster": "c0", "namespace": "edge", "service": "svc-0-0", "port": 30443}]
 
     def test_node_is_as_large_as_a_real_one(self) -> None:
-        """A Node of the benchmark has the 12 KB of a kubelet's, most of it images, and is the same every time."""
+        """A Node has the 12 KB of a kubelet's Node, mostly images, and is the same every time."""
         made = [msgspec.json.encode(node(3, 260, random.Random(1))) for _ in range(2)]
         assert 7_000 < len(made[0]) < 14_000
         assert made[0] == made[1]
 
     def test_floor_publishes_ready_nodes(self) -> None:
-        """The floor takes the same address from a Node as everybody, and none of one that is not Ready."""
+        """The floor publishes the same address of a Ready Node as the others, and no Node that is not Ready."""
         made = node(3, 260, random.Random(1))
         found = msgspec.convert(made, floor.Node).endpoint()
         assert found == Endpoint((address(3, 260),), PUBLISHED, zone="de-fra-2")

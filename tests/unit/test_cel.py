@@ -1,4 +1,4 @@
-"""CEL expressions over Services: what is refused at once, what gives no answer, and that none can go on for long."""
+"""CEL expressions over Services: refused expressions, missing answers, and the cost limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEN = "[0,1,2,3,4,5,6,7,8,9]"
 
 
 def test_an_expression_sees_the_service_as_the_api_has_it() -> None:
-    """Labels, annotations, ports and the cluster's name."""
+    """An expression sees labels, annotations, ports and the cluster's name."""
     service = build.service(name="web", labels={"expose": "yes"}, annotations={"a/b": "c"})
     text = (
         "service.metadata.labels.expose == 'yes' && service.metadata.annotations['a/b'] == 'c' && cluster == 'eu'"
@@ -43,7 +43,7 @@ def test_an_expression_sees_the_service_as_the_api_has_it() -> None:
     ],
 )
 def test_a_bad_expression_is_refused_when_it_is_read(text: str, message: str) -> None:
-    """What does not parse, returns no bool or costs too much whatever the Service never gets further."""
+    """An expression that does not parse, returns no bool or always costs too much is refused when it is read."""
     with pytest.raises(CelError) as caught:
         Expression(text)
     assert message in str(caught.value)
@@ -58,14 +58,14 @@ def test_a_bad_expression_is_refused_when_it_is_read(text: str, message: str) ->
     ],
 )
 def test_no_answer_for_one_service_says_why(text: str, message: str) -> None:
-    """A key that is missing, or no bool: known only when a Service is looked at."""
+    """A missing key or a result that is no bool is an error for that Service only."""
     with pytest.raises(CelError) as caught:
         Expression(text).matches(build.service(labels={}), "local")
     assert message in str(caught.value)
 
 
 def test_a_loop_over_everything_ends_within_its_budget() -> None:
-    """A million steps over one Service's hundred ports: stopped, long before anybody would notice."""
+    """An expression with a million steps is stopped quickly."""
     ports = tuple(ServicePort(number, f"p{number}") for number in range(1, 101))
     everything = Expression("service.spec.ports.all(a, service.spec.ports.all(b, service.spec.ports.all(c, true)))")
     started = time.monotonic()
@@ -75,7 +75,7 @@ def test_a_loop_over_everything_ends_within_its_budget() -> None:
 
 
 def test_nothing_is_imported_without_an_expression() -> None:
-    """Neither the hub nor the views pay for CEL that nobody wrote."""
+    """Without an expression, neither the hub nor the views import CEL."""
     code = (
         "import sys, hub.app.hub, hub.views.service, hub.views.selector; from hub.registry.spec import ViewsSpec;"
         "hub.views.selector.Selector(ViewsSpec()); print('cel_expr_python' in sys.modules)"
@@ -85,7 +85,7 @@ def test_nothing_is_imported_without_an_expression() -> None:
 
 
 def test_the_hub_without_views_imports_none_of_them() -> None:
-    """The room stays closed."""
+    """A hub without views does not import hub.views."""
     code = "import sys, hub.app.hub; print([name for name in sys.modules if name.startswith('hub.views')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""The documentation says what is so: examples load, links lead somewhere, lists are complete."""
+"""The documentation is correct: examples load, links lead to files, and lists are complete."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def blocks() -> Iterator[tuple[str, str]]:
 
 
 def is_manifest(text: str) -> bool:
-    """Whether a block is meant for kubectl; every other block is a registry."""
+    """Whether a block is a Kubernetes manifest; every other block is a registry."""
     return text.startswith("apiVersion:")
 
 
@@ -48,7 +48,7 @@ MANIFESTS = [pytest.param(text, id=name) for name, text in blocks() if is_manife
 
 @pytest.mark.parametrize("text", REGISTRIES)
 def test_registry_example_loads(tmp_path: Path, text: str) -> None:
-    """A registry in the documentation is whole and without a problem."""
+    """Every registry in the documentation is complete and loads without a problem."""
     file = tmp_path / "clusters.yaml"
     file.write_text(text)
     assert strict(load(file)).targets
@@ -56,14 +56,14 @@ def test_registry_example_loads(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("text", MANIFESTS)
 def test_manifest_example_parses(text: str) -> None:
-    """A manifest in the documentation consists of Kubernetes objects with names."""
+    """Every manifest in the documentation consists of Kubernetes objects with names."""
     for document in yaml.safe_load_all(text):
         assert document["kind"]
         assert document["metadata"]["name"]
 
 
 def test_readme_has_both_kinds_of_examples() -> None:
-    """The README shows a registry of ten lines, and what the hub must be allowed."""
+    """The README shows a registry of ten lines and the RBAC rules that the hub needs."""
     readme = [text for name, text in blocks() if name.startswith("README.md")]
     registries = [text for text in readme if not is_manifest(text)]
     assert [len(text.strip().splitlines()) for text in registries] == [10]
@@ -89,7 +89,7 @@ def test_readme_has_both_kinds_of_examples() -> None:
     ],
 )
 def test_readme_grants_what_errors_ask_for(role: str, rule: str) -> None:
-    """The roles of the README have exactly the rules that the hub names when one is missing."""
+    """The roles of the README have exactly the rules that the hub's errors name."""
     resource, _, verbs = rule.partition(": ")
     kind, _, name = resource.partition(" ")
     kind, _, group = kind.partition(".")
@@ -97,7 +97,7 @@ def test_readme_grants_what_errors_ask_for(role: str, rule: str) -> None:
 
 
 def granted(role: str) -> dict[tuple[str, str], list[list[str]]]:
-    """(API group, resource and its name) -> verbs of each rule of the roles of that name in the README."""
+    """(API group, resource and its name) -> verbs, from the rules of the README's roles of that name."""
     found: dict[tuple[str, str], list[list[str]]] = {}
     for _, text in (each for each in blocks() if each[0].startswith("README.md") and is_manifest(each[1])):
         for document in yaml.safe_load_all(text):
@@ -111,20 +111,20 @@ def granted(role: str) -> dict[tuple[str, str], list[list[str]]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files(page: Path) -> None:
-    """Every relative link of a page leads to something in the repository."""
+    """Every relative link of a page leads to a file in the repository."""
     broken = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
     assert broken == []
 
 
 def test_index_lists_every_page() -> None:
-    """docs/index.md leads to every page but decisions and runbooks, which have an index of their own."""
+    """docs/index.md links every page except decisions and runbooks, which have their own index."""
     listed = {(DOCS / link).resolve() for link in LINK.findall((DOCS / "index.md").read_text())}
     pages = {page for page in DOCS.rglob("*.md") if page not in {*ADRS, *RUNBOOKS, DOCS / "index.md"}}
     assert pages - listed == set()
 
 
 def test_bad_input_names_tests_there_are() -> None:
-    """Each test in the table of docs/bad-input.md exists."""
+    """Every test in the table of docs/bad-input.md exists."""
     defined = {
         name
         for folder in ("tests", "providers")
@@ -137,7 +137,7 @@ def test_bad_input_names_tests_there_are() -> None:
 
 
 def test_decisions_are_listed() -> None:
-    """The index of the decisions has each of them, with its number, and no other."""
+    """The index of decisions lists all of them with their numbers, and no others."""
     listed = [link for link in LINK.findall((DOCS / "adr" / "README.md").read_text()) if link[0].isdigit()]
     assert listed == [page.name for page in ADRS]
 
@@ -152,7 +152,7 @@ def test_decision_has_its_three_parts(page: Path) -> None:
 
 
 def test_every_dependency_has_its_reason() -> None:
-    """The decision on dependencies has one line for each of pyproject.toml, and none for others."""
+    """The decision on dependencies has one line for each dependency in pyproject.toml, and no others."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = names(project["project"]["dependencies"]) + names(project["dependency-groups"]["dev"])
     rows = re.findall(
@@ -167,14 +167,14 @@ def names(requirements: list[Any]) -> list[str]:
 
 
 def test_performance_has_a_place_for_results() -> None:
-    """bench.py --write-docs finds the marks it replaces the text between."""
+    """bench.py --write-docs finds the marks between which it replaces text."""
     page = (DOCS / "performance.md").read_text()
     once = report.replace_block(page, "one", report.BEGIN, report.END)
     assert report.replace_block(once, "two", report.BEGIN, report.END).count("two") == page.count("two") + 1
 
 
 def test_performance_states_the_goals_that_are_checked() -> None:
-    """The rows of the goals in docs/performance.md are the benchmark's."""
+    """The goals in docs/performance.md are those of the benchmark."""
     page = (DOCS / "performance.md").read_text()
     for row, goals in report.GOALS.items():
         [line] = [each for each in page.splitlines() if each.startswith(f"| {row} |")]

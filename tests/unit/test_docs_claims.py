@@ -1,4 +1,4 @@
-"""What the pages claim and a machine can check: commands there are, registries that load, tests that exist."""
+"""Claims of the documentation that can be checked: commands, registries and tests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LINES = [pytest.param(line, id=f"{page}: {line}") for page, line in commands()]
 
 @pytest.mark.parametrize("line", LINES)
 def test_command_of_a_page_exists(line: str) -> None:
-    """Its command and every option of it are the command line's."""
+    """Every command and option in a code block exists in the command line."""
     words = shlex.split(line)[1:]
     command: click.Command = cli
     while isinstance(command, click.Group):
@@ -51,12 +51,12 @@ def test_command_of_a_page_exists(line: str) -> None:
 
 
 def test_pages_have_commands() -> None:
-    """The test above finds them."""
+    """There are commands for the test above."""
     assert len(LINES) > 30
 
 
 def registries() -> Iterator[tuple[str, str]]:
-    """Page and text of each clusters.yaml, those inside ConfigMaps too."""
+    """Page and text of each clusters.yaml, including those in ConfigMaps."""
     for page in PAGES:
         for number, match in enumerate(YAML.finditer(page.read_text())):
             name, text = f"{page.relative_to(ROOT)}-{number}", textwrap.dedent(match[1])
@@ -68,7 +68,7 @@ def registries() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in registries()])
 def test_registry_of_a_page_passes_hub_check(tmp_path: Path, text: str) -> None:
-    """`hub check` finds no problem in it, in the configuration of its providers neither."""
+    """`hub check` finds no problem in any registry, including the providers' configurations."""
     file = tmp_path / "clusters.yaml"
     file.write_text(text)
     done = CliRunner().invoke(cli, ["check", str(file)])
@@ -76,12 +76,12 @@ def test_registry_of_a_page_passes_hub_check(tmp_path: Path, text: str) -> None:
 
 
 def test_a_config_map_is_among_them() -> None:
-    """docs/how-to/gitops.md has one."""
+    """The registry in the ConfigMap of docs/how-to/gitops.md is found."""
     assert "docs/how-to/gitops.md-0" in dict(registries())
 
 
 def test_security_names_tests_there_are() -> None:
-    """Each case of docs/security.md names at least one test, and each of these exists."""
+    """Each case of docs/security.md names at least one test, and all named tests exist."""
     defined = {
         name
         for folder in ("tests", "providers")
@@ -97,7 +97,7 @@ def test_security_names_tests_there_are() -> None:
 
 
 def test_release_names_what_there_is() -> None:
-    """The checklist's make targets are the Makefile's, and its modules and files exist."""
+    """All make targets, modules and files that docs/release.md names exist."""
     page = (ROOT / "docs" / "release.md").read_text()
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"`make ([a-z-]+)`", page)) <= targets

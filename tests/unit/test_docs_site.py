@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds, and what leads nowhere fails."""
+"""The documentation site builds, and broken links fail the build."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOOL = ROOT / "tools" / "docs_site.py"
 
 
 def test_site_builds_strictly(tmp_path: Path) -> None:
-    """Every link and every anchor of every page leads somewhere, and every page of docs/ is in the site."""
+    """Every link and anchor of every page is valid, and the site has all pages of docs/."""
     done = subprocess.run([sys.executable, str(TOOL), str(tmp_path / "out")], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     pages = {file.relative_to(ROOT).with_suffix("") for file in (ROOT / "docs").rglob("*.md")}
@@ -27,7 +27,7 @@ def test_site_builds_strictly(tmp_path: Path) -> None:
     [("docs/page.md", True), ("docs/page.md#a-part", True), ("docs/none.md", False), ("docs/page.md#none", False)],
 )
 def test_what_leads_nowhere_fails(tmp_path: Path, link: str, passes: bool) -> None:
-    """A page or an anchor that does not exist fails the build."""
+    """A link to a missing page or anchor fails the build."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "page.md").write_text("# A page\n\n## A part\n\nText.\n")
     (tmp_path / "README.md").write_text(f"# Start\n\nA [link]({link}).\n")

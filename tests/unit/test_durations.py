@@ -1,4 +1,4 @@
-"""The one grammar of durations, wherever a duration is written."""
+"""The grammar of durations, which is the same everywhere."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLACES = pytest.mark.parametrize(
     ],
 )
 def test_a_duration_is_seconds_in_every_place(parse: Callable[[str], float], written: str, seconds: float) -> None:
-    """As Go reads it; zero needs no unit."""
+    """Every place reads a duration as Go does; zero needs no unit."""
     assert parse(written) == pytest.approx(seconds)
 
 
@@ -43,7 +43,7 @@ def test_a_duration_is_seconds_in_every_place(parse: Callable[[str], float], wri
     ["", "5", "00", "0.0", "1.5", "s", "-1s", "-0", "+1s", "1d", "1 s", "1s ", "1e3s", "٣s", "999999999h", "1s" * 40],
 )
 def test_no_place_takes_anything_else(parse: Callable[[str], float], written: str) -> None:
-    """A number without a unit, a sign, a day, more than Go can hold."""
+    """No place accepts a number without a unit, a sign, a day, or more than Go can hold."""
     with pytest.raises(ValueError, match=r"duration|negative|text"):
         parse(written)
 
@@ -53,7 +53,7 @@ def test_no_place_takes_anything_else(parse: Callable[[str], float], written: st
     [("-1s", "must not be negative"), ("5", "is not a duration"), ("2562048h", "is too long a duration")],
 )
 def test_the_grammar_says_what_is_wrong_and_quotes_nothing(written: str, says: str) -> None:
-    """Callers add the words for their users."""
+    """Errors say what is wrong and do not quote the text."""
     with pytest.raises(ValueError, match=f"^{says}$"):
         durations.parse(written)
 
@@ -61,6 +61,6 @@ def test_the_grammar_says_what_is_wrong_and_quotes_nothing(written: str, says: s
 @pytest.mark.parametrize("number", [0, 0.0, 5, True, None])
 @pytest.mark.parametrize("parse", [values.duration, parse_duration], ids=["registry", "plugins"])
 def test_a_number_is_no_duration(parse: Callable[[object], float], number: object) -> None:
-    """Not even zero: YAML's 0 has no unit, and its text "0" is Go's zero."""
+    """A YAML number is not a duration, not even 0; the string "0" is one."""
     with pytest.raises(ValueError, match="must be"):
         parse(number)

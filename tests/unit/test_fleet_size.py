@@ -16,24 +16,24 @@ DEAD = 20
 
 
 def address(cluster: int, node: int) -> str:
-    """Of one node of one cluster."""
+    """The address of one node of one cluster."""
     return f"10.{cluster}.0.{node}"
 
 
 def published(hub: SimulatedCluster) -> set[str]:
-    """Every published address."""
+    """All published addresses."""
     return {endpoint["addresses"][0] for each in hub.slices.list() for endpoint in each.get("endpoints") or ()}
 
 
 async def until(hub: SimulatedCluster, wanted: set[str], seconds: float) -> None:
-    """Wait until exactly these are published."""
+    """Wait until exactly these addresses are published."""
     async with asyncio.timeout(seconds):
         while published(hub) != wanted:  # noqa: ASYNC110 - the world under test raises no event
             await asyncio.sleep(0.05)
 
 
 async def test_hundreds_of_clusters_and_some_of_them_dead(tmp_path: Path) -> None:
-    """All are published; when a tenth of them is gone nothing is lost and the others' changes still arrive."""
+    """All clusters are published; when a tenth is down, nothing is lost and other changes still arrive."""
     remotes = [SimulatedCluster(f"c{number}") for number in range(CLUSTERS)]
     hub = SimulatedCluster("hub")
     for number, sim in enumerate(remotes):

@@ -1,4 +1,4 @@
-"""What fuzzing (tests/fuzz) has found, each as a test of its own."""
+"""Bugs that fuzzing (tests/fuzz) found, each as a test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.fuzz.servers import SAID, reflected
 
 
 class Text(str):
-    """A string of a plugin's own class: what encodes JSON does not take it."""
+    """A string of a plugin's own class, which the JSON encoder does not accept."""
 
     __slots__ = ()
 
@@ -33,7 +33,7 @@ HALF = "\ud800"
 @pytest.mark.parametrize("key", ["name", "zone"])
 @pytest.mark.parametrize("text", [HALF, "a\nb", "\x1b[2J"])
 def test_a_record_that_cannot_be_written_is_rejected_alone(key: str, text: str) -> None:
-    """It stopped every slice of the Service: the encoder failed, for the good records and the other clusters too."""
+    """A record that cannot be encoded is rejected alone; it used to stop all slices of the Service."""
     record = {"name": "w1", "private_ip": "10.0.0.1", "ready": True, "worker": True, "zone": "a"}
     document = json.dumps([record | {key: text}, record | {"name": "w2", "private_ip": "10.0.0.2"}]).encode()
     offered = snapshot("legacy.json", parse("legacy.json", document))
@@ -43,7 +43,7 @@ def test_a_record_that_cannot_be_written_is_rejected_alone(key: str, text: str) 
 
 @pytest.mark.parametrize("text", [HALF, Text("a"), "x" * (MAX_TEXT + 1)])
 def test_an_answer_with_a_zone_that_cannot_be_written_is_an_error(text: str) -> None:
-    """The whole answer is unknown, as with any other wrong type."""
+    """A zone that cannot be encoded makes the whole answer unknown, like a wrong type."""
     with pytest.raises(TypeError, match="whose zone is not a string"):
         read_answer(["a"], {"a": Found(("10.0.0.1",), text)})
 
@@ -52,7 +52,7 @@ def test_an_answer_with_a_zone_that_cannot_be_written_is_an_error(text: str) -> 
     "answer", [Absent(HALF), Found((HALF,)), Found((Text("10.0.0.1"),)), Found(("10.0.0.1", HALF), "a")]
 )
 def test_an_answer_with_any_text_that_cannot_be_written_is_an_error(answer: Any) -> None:
-    """Reasons and refused addresses are shown on the page."""
+    """A reason or address that cannot be encoded makes the answer unknown."""
     with pytest.raises(TypeError):
         read_answer(["a"], {"a": answer})
 
@@ -76,7 +76,7 @@ def test_an_answer_with_any_text_that_cannot_be_written_is_an_error(answer: Any)
     ],
 )
 def test_an_endpoint_with_a_field_that_cannot_be_written_is_an_error(wrong: dict[str, Any]) -> None:
-    """Annotations do not hold what a plugin makes; the fields of its fields are looked at, too."""
+    """Text that cannot be encoded is also found in nested fields, whose types a plugin need not respect."""
     good: dict[str, Any] = {"name": "a", "addresses": ("10.0.0.1",)}
     read_snapshot(Snapshot((SnapshotEndpoint(**good),)))
     with pytest.raises(TypeError):
@@ -84,13 +84,13 @@ def test_an_endpoint_with_a_field_that_cannot_be_written_is_an_error(wrong: dict
 
 
 def test_problems_that_cannot_be_written_are_an_error() -> None:
-    """They are shown, too."""
+    """Problems that cannot be encoded are an error."""
     with pytest.raises(TypeError, match="problems"):
         read_snapshot(Snapshot((), problems=(HALF,)))
 
 
 def test_a_wish_to_wait_that_no_float_holds_is_an_error_like_any_other() -> None:
-    """``retryAfterSeconds`` of 400 digits ended the watch of the cluster that said it, with an OverflowError."""
+    """``retryAfterSeconds`` of 400 digits is an ordinary error; it used to end the cluster's watch."""
     body = json.dumps({"kind": "Status", "details": {"retryAfterSeconds": 10**400}}).encode()
     error = api_error(429, body, "GET /x")
     assert error.status == 429
@@ -99,13 +99,13 @@ def test_a_wish_to_wait_that_no_float_holds_is_an_error_like_any_other() -> None
 
 
 def test_a_version_of_thousands_of_digits_ends_no_watch() -> None:
-    """Python refuses to read such a number, with a ValueError that ended the watch."""
+    """A resourceVersion that Python refuses to parse does not end the watch."""
     bookmark = {"type": "BOOKMARK", "object": {"kind": "Node", "metadata": {"resourceVersion": "9" * 5_000}}}
     assert reflected([as_json(SAID[0]), as_json(bookmark), as_json(bookmark)])
 
 
 def test_what_a_server_says_is_one_short_line() -> None:
-    """Its reason was quoted at any length, and line breaks of its message began lines of the log."""
+    """A server's reason and message are cut and have no line breaks."""
     error = ApiError(403, "x" * 70_000, "no\n2026-01-01T00:00:00.000Z INFO hub: all is well\x1b[2J", what="GET /x")
     assert str(error).isprintable()
     assert len(str(error)) < 400
@@ -116,14 +116,14 @@ def test_what_a_server_says_is_one_short_line() -> None:
     "content", [b'"a\\nb": 1\nversion: 1\n', b"version: 1\nowner: !a%0Ab x\n", b'version: "1\\e[2J"\n']
 )
 def test_what_a_registry_s_problem_quotes_stays_on_its_line(content: bytes) -> None:
-    """Keys, tags and values may hold any character that YAML can spell."""
+    """Keys, tags and values of a registry are quoted on one line, whatever characters they have."""
     with pytest.raises(RegistryError) as caught:
         loads(content, "clusters.yaml")
     assert all(str(problem).isprintable() for problem in caught.value.problems)
 
 
 def test_a_log_message_begins_no_line_that_looks_like_another() -> None:
-    """Text for people: a line break is kept, indented; what would move a terminal's cursor is escaped."""
+    """Line breaks in a text log message are indented, and terminal codes are escaped."""
     record = logging.LogRecord(
         "hub.x", logging.INFO, "x.py", 1, "a\n2026-01-01T00:00:00.000Z ERROR b\x1b[2J", None, None
     )

@@ -1,4 +1,4 @@
-"""The import contracts: complete, as docs/architecture.md shows them, and refusing what they forbid."""
+"""The import contracts are complete, match docs/architecture.md, and refuse forbidden imports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROVIDERS = sorted(folder.name for folder in ROOT.glob("providers/*/src/*") if (
 
 
 class Sources:
-    """A copy of the sources, to plant imports in."""
+    """A copy of the sources, to add imports to."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -31,20 +31,20 @@ class Sources:
         shutil.copyfile(ROOT / "pyproject.toml", folder / "pyproject.toml")
 
     def module_of(self, room: str) -> str:
-        """The module itself, or the first one of a package."""
+        """The module itself, or the first module of a package."""
         path = self.folder.joinpath(*room.split("."))
         if path.with_suffix(".py").exists():
             return room
         return f"{room}.{min(file.stem for file in path.glob('*.py') if file.stem != '__init__')}"
 
     def plant(self, module: str, statement: str) -> None:
-        """Add an import to a module, which is made if there is none."""
+        """Add an import to a module, which is created if it does not exist."""
         path = self.folder.joinpath(*module.split(".")).with_suffix(".py")
         with path.open("a", encoding="utf-8") as file:
             file.write(f"\n{statement}\n")
 
     def lint(self) -> str:
-        """What lint-imports says of the copy, in one line per import."""
+        """The output of lint-imports on the copy, one line per import."""
         program = Path(sys.executable).with_name("lint-imports")
         done = subprocess.run(
             [str(program), "--no-logo", "--no-cache"],
@@ -58,19 +58,19 @@ class Sources:
 
 
 def section(report: str, contract: str) -> str:
-    """What the report says of one broken contract."""
+    """The report's section about one broken contract."""
     _, found, rest = report.partition(f"\n{contract}\n{'-' * len(contract)}\n")
     assert found, f"{contract}: kept\n{report}"
     return re.split(r"\n[^\n]+\n-{8,}\n", rest)[0]
 
 
 def imports(module: str, imported: str) -> str:
-    """The start of the line of an import that was refused."""
+    """The start of the line about a refused import."""
     return f"{module} -> {imported} (l."
 
 
 def test_every_pure_module_refuses_direct_and_indirect_imports(tmp_path: Path) -> None:
-    """A clock of Python's own, and the API client, which brings asyncio and more: refused wherever they are planted."""
+    """Every pure module refuses time and the API client, which imports asyncio."""
     sources = Sources(tmp_path)
     planted = [sources.module_of(room) for room in PURE]
     for module in planted:
@@ -84,19 +84,19 @@ def test_every_pure_module_refuses_direct_and_indirect_imports(tmp_path: Path) -
 
 @pytest.mark.parametrize("contract", sorted(set(CONTRACTS) - {"pure"}))
 def test_contract_refuses(contract: str, refusals: dict[str, str], planted: dict[str, tuple[str, str]]) -> None:
-    """Each contract refuses the import that it is there for."""
+    """Each contract refuses an import that it forbids."""
     module, imported = planted[contract]
     assert imports(module, imported) in refusals[contract]
 
 
 def test_rooms_without_a_layer_are_refused(refusals: dict[str, str]) -> None:
-    """A new module of hub needs a place among the layers."""
+    """A new module of hub must have a place among the layers."""
     assert "- hub.new_room" in refusals["rooms"]
 
 
 @pytest.fixture(scope="module")
 def planted() -> dict[str, tuple[str, str]]:
-    """Contract -> a module, and what it imports against that contract."""
+    """Contract -> a module, and an import in it that breaks the contract."""
     return {
         "rooms": ("hub.errors", "hub.cli.run"),
         "app": ("hub.app.settings", "hub.app.hub"),
@@ -116,7 +116,7 @@ def planted() -> dict[str, tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def refusals(planted: dict[str, tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Contract -> what lint-imports says of it where all of these are planted."""
+    """Contract -> the report of lint-imports when all these imports are added."""
     sources = Sources(tmp_path_factory.mktemp("sources"))
     for module, imported in planted.values():
         sources.plant(f"{module}.__init__" if module in PROVIDERS else module, f"import {imported}")
@@ -126,7 +126,7 @@ def refusals(planted: dict[str, tuple[str, str]], tmp_path_factory: pytest.TempP
 
 
 def test_all_providers_are_under_contract() -> None:
-    """Each package of providers/ is among the roots, and so is the test kit, in all contracts that are about them."""
+    """Each package of providers/ and the test kit are among the roots and in their contracts."""
     assert CONFIGURATION["root_packages"] == ["hub", *PROVIDERS, "hub_testkit"]
     assert CONTRACTS["providers"]["source_modules"] == PROVIDERS
     assert CONTRACTS["providers"]["forbidden_modules"] == ["hub", *PROVIDERS, "hub_testkit"]
@@ -137,7 +137,7 @@ def test_all_providers_are_under_contract() -> None:
 
 
 def test_table_of_architecture_is_that_of_the_contracts() -> None:
-    """docs/architecture.md: every room once, in the order of the layers, with the modules that are pure."""
+    """docs/architecture.md lists every room once, in the order of the layers, with the pure modules."""
     text = (ROOT / "docs" / "architecture.md").read_text()
     shown = re.findall(r"^\| (\d+) \| `hub\.(\S+)` \| [^|]+ \| ([^|]*?) ?\|$", text, re.MULTILINE)
     expected = []

@@ -1,4 +1,4 @@
-"""The tool behind `make mutants`: what it changes, and that it notices what no test notices."""
+"""The tool behind `make mutants`: the changes that it makes, and its verdicts."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     ],
 )
 def test_mutants_are_single_changes(tool: ModuleType, source: str, changed: list[str]) -> None:
-    """A comparison, a junction, a `not`, a constant or an early exit; nothing else is touched."""
+    """A mutant changes one comparison, junction, `not`, constant or early exit, and nothing else."""
     made = [each.apply(source.encode()).decode() for each in tool.mutants_of("hub/room/a.py", source.encode())]
     assert sorted(changed) == sorted(made)
 
 
 def test_every_mutant_of_a_real_file_compiles(tool: ModuleType) -> None:
-    """A mutant that is no Python would count as killed."""
+    """All mutants compile, because one that does not would count as killed."""
     source = (ROOT / "hub/registry/values.py").read_bytes()
     found = tool.mutants_of("hub/registry/values.py", source)
     assert len(found) > 50
@@ -68,12 +68,12 @@ def test_every_mutant_of_a_real_file_compiles(tool: ModuleType) -> None:
 
 
 def test_every_room_has_tests(tool: ModuleType) -> None:
-    """A room without tests of its own cannot be sampled."""
+    """Every room has tests to sample."""
     assert [room for room in {each.room for each in tool.candidates((), "")} if not tool.folders(room, ROOT)] == []
 
 
 def test_a_mutant_meets_the_tests_that_call_its_function(tool: ModuleType) -> None:
-    """Fastest first; where none does, those of its file, and at last all of the room."""
+    """A mutant meets the tests that call its function, else those of its file, else all of its room."""
     source = b"@cache\ndef a():\n    return not b\n\n\nLIMIT = 7\n"
     inside, outside = tool.mutants_of("hub/room/a.py", source)
     slow = tool.Test("slow", 2.0, frozenset({"room/a.py:1"}))
@@ -87,7 +87,7 @@ def test_a_mutant_meets_the_tests_that_call_its_function(tool: ModuleType) -> No
 
 
 def test_a_seed_draws_the_same_sample(tool: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    """Another seed draws another one."""
+    """The same seed draws the same sample, and another seed another one."""
     drawn = []
     for seed in ("1", "1", "2"):
         tool.main(["--rooms", "registry,kube", "--sample", "5", "--seed", seed, "--list"])
@@ -120,7 +120,7 @@ def tree(tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 def test_survivors_are_listed(tool: ModuleType, tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With place and diff; the tree itself stays as it is."""
+    """Survivors are printed with place and diff, and the tree itself does not change."""
     before = (tree / "hub/room/a.py").read_text()
     code = tool.main(["--jobs", "1", "--at", "hub/room/a.py"])
     assert code == 1
@@ -138,12 +138,12 @@ def test_survivors_are_listed(tool: ModuleType, tree: Path, capsys: pytest.Captu
 
 
 def test_a_sample_that_is_killed_passes(tool: ModuleType, tree: Path) -> None:
-    """The exit code is for those who run it in CI."""
+    """The exit code is 0 if all mutants of a sample are killed."""
     assert tool.main(["--jobs", "1", "--at", "hub/room/a.py:2"]) == 0
 
 
 def test_tests_that_fail_anyway_prove_nothing(tool: ModuleType, tree: Path) -> None:
-    """They must pass without a mutant first."""
+    """Tests must pass without a mutant first."""
     (tree / "tests/unit/room/test_a.py").write_text("def test_it() -> None:\n    raise AssertionError\n")
     with pytest.raises(SystemExit, match="without any mutant: exit code 1"):
         tool.main(["--jobs", "1", "--at", "hub/room/a.py:2"])
@@ -152,7 +152,7 @@ def test_tests_that_fail_anyway_prove_nothing(tool: ModuleType, tree: Path) -> N
 def test_a_mutant_that_hangs_is_ended(
     tool: ModuleType, tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Out of time counts as killed, and is told."""
+    """A mutant that exceeds its time counts as killed and is reported."""
     (tree / "hub/room/a.py").write_text("def no(a: bool) -> bool:\n    while a:\n        pass\n    return not a\n")
     monkeypatch.setattr(tool, "GRACE_SECONDS", 1.0)
     assert tool.main(["--jobs", "1", "--at", "hub/room/a.py:2"]) == 0

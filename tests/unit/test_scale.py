@@ -1,4 +1,4 @@
-"""The scale benchmark's own logic: what its remote clusters say, what it notes, how it judges. Nothing is measured."""
+"""The scale benchmark's own logic: simulated clusters, records and judgements. Nothing is measured here."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ ROOT = Path(__file__).parents[2]
 
 
 def cluster(nodes: int = 3, changes: list[Change] | None = None) -> Cluster:
-    """One that nobody watches."""
+    """A cluster without watches."""
     return Cluster(7, nodes, (changes if changes is not None else []).append)
 
 
 class TestCluster:
-    """A remote cluster, as the hub sees it."""
+    """A simulated remote cluster, as the hub sees it."""
 
     def test_nodes_are_as_large_as_real_ones(self) -> None:
-        """12 KB of JSON each, and what the hub decodes of them is a Ready node with an address of its own."""
+        """A node has 12 KB of JSON, and the hub decodes it as a Ready node with its own address."""
         body = cluster().list()
         assert 11_000 < len(body) / 3 < 13_000
         nodes, version, more = NODES.list_page(body)
@@ -48,7 +48,7 @@ class TestCluster:
         assert {each.addresses[0].address for each in nodes.values()} == {address(7, number) for number in range(3)}
 
     def test_a_report_changes_times_and_nothing_else(self) -> None:
-        """What the hub keeps of a Node is the same before and after a heartbeat; the bytes are not."""
+        """A heartbeat changes the bytes of a Node, but nothing that the hub keeps of it."""
         one = cluster(1)
         [node] = one.nodes.values()
         before, kept = one.render(node), NODES.list_page(one.list())[0]
@@ -61,7 +61,7 @@ class TestCluster:
         assert msgspec.json.encode(again) == msgspec.json.encode(kept)
 
     def test_a_replacement_comes_not_ready_and_uninitialized_first(self) -> None:
-        """So that the hub publishes it when it is Ready, and that is when the clock starts."""
+        """A replacement is published, and its time starts, when it becomes Ready."""
         changes: list[Change] = []
         one = cluster(1, changes)
         [old] = list(one.nodes.values())
@@ -77,18 +77,18 @@ class TestCluster:
         assert "taints" not in json.loads(one.render(new))["spec"]
 
     def test_addresses_are_of_one_cluster_only(self) -> None:
-        """A replaced node's address does not come again, not even in another cluster; there is an end to them."""
+        """The address of a replaced node is never used again in any cluster, and addresses can run out."""
         assert address(7, ADDRESSES - 1) < address(8, 0)
         with pytest.raises(ValueError, match="has had 4096 nodes"):
             address(7, ADDRESSES)
 
 
 class TestRemotes:
-    """The API servers, over HTTPS."""
+    """The simulated API servers, over HTTPS."""
 
     @asynccontextmanager
     async def serving(self, tmp_path: Path) -> AsyncIterator[tuple[Remotes, aiohttp.ClientSession, str]]:
-        """Two clusters, a client, and the URL of the second."""
+        """Two clusters, a client, and the URL of the second cluster."""
         remotes = Remotes(0, 2, 2)
         await remotes.serve()
         remotes.write_kubeconfigs(tmp_path)
@@ -101,7 +101,7 @@ class TestRemotes:
         remotes.refuse()
 
     async def test_a_watch_goes_on_where_the_list_ended(self, tmp_path: Path) -> None:
-        """What happened between list and watch is told first, then what happens, and then the watch ends in time."""
+        """A watch first sends the events since the list, then new ones, and then ends in time."""
         async with self.serving(tmp_path) as (remotes, session, url):
             one = remotes.clusters[1]
             version = (await (await session.get(f"{url}/api/v1/nodes")).json())["metadata"]["resourceVersion"]
@@ -126,14 +126,14 @@ class TestRemotes:
                 assert (answer.status, (await answer.json())["reason"]) == (410, "Expired")
 
     async def test_each_cluster_has_a_name_of_its_own(self, tmp_path: Path) -> None:
-        """The UID of kube-system tells clusters apart."""
+        """Each cluster has its own kube-system UID."""
         async with self.serving(tmp_path) as (_, session, url):
             found = await (await session.get(f"{url}/api/v1/namespaces/kube-system")).json()
             missing = await session.get(f"{url}/api/v1/pods")
             assert (found["metadata"]["uid"][-2:], missing.status) == ("01", 404)
 
     async def test_dead_clusters_refuse_and_come_back(self, tmp_path: Path) -> None:
-        """Open connections are cut, new ones refused; afterwards the port is the same."""
+        """A dead cluster cuts open connections and refuses new ones; later it is back on the same port."""
         async with self.serving(tmp_path) as (remotes, session, url):
             query = {"watch": "true", "resourceVersion": "1000"}
             async with session.get(f"{url}/api/v1/nodes", params=query) as answer:
@@ -146,7 +146,7 @@ class TestRemotes:
             assert (await session.get(f"{url}/api/v1/nodes")).status == 200
 
     async def test_orders_are_carried_out(self, tmp_path: Path) -> None:
-        """Nodes report and are replaced at the pace that was ordered."""
+        """Nodes report and are replaced at the ordered pace."""
         async with self.serving(tmp_path) as (remotes, _, _):
             running = asyncio.create_task(remotes.run())
             await remotes.obey({"beat": 0.1, "replace_now": 1})
@@ -161,14 +161,14 @@ class TestRemotes:
             assert ip in (await remotes.obey({"addresses": True}))[one]
 
     def test_pace_is_even_and_does_not_catch_up(self) -> None:
-        """Ten per second are ten in a second; what is more than a second late is left out."""
+        """Ten per second are ten in a second, and what is more than a second late is skipped."""
         pace = Pace(10.0, since=0.0)
         assert [pace.due(now) for now in (0.05, 0.1, 0.55, 1.0)] == [0, 1, 4, 5]
         assert (pace.due(100.0), pace.due(100.05), pace.due(100.1)) == (10, 0, 1)
 
 
 def event(kind: str, name: str, *addresses: str, port: int = 30443) -> Event:
-    """An event of a watch of the slices of Service ``web``."""
+    """A watch event for slices of Service ``web``."""
     found = {
         "metadata": {"name": name, "labels": {"kubernetes.io/service-name": "web"}},
         "endpoints": [{"addresses": [each], "conditions": {"ready": True}} for each in addresses] or None,
@@ -178,10 +178,10 @@ def event(kind: str, name: str, *addresses: str, port: int = 30443) -> Event:
 
 
 class TestLedger:
-    """What the harness notes of slices."""
+    """The harness's record of slices."""
 
     def test_coming_and_going_have_a_time(self) -> None:
-        """The first slice that has an address counts, and the last one that loses it."""
+        """An address comes with the first slice that has it and goes with the last one that loses it."""
         ledger, begin = Ledger(), time.monotonic()
         ledger.take(event("ADDED", "web-0", "10.1.0.1"))
         came = ledger.came["web", "10.1.0.1"]
@@ -193,7 +193,7 @@ class TestLedger:
         assert ledger.events == {"web": 4}
 
     def test_wrong_is_whatever_differs(self) -> None:
-        """One too many, one too few, or nothing at all."""
+        """A Service is wrong if it has an address too many, one too few, or none."""
         ledger = Ledger()
         ledger.take(event("ADDED", "web-0", "10.1.0.1", port=31000))
         wanted = [{"web": {"10.1.0.1"}}, {"web": {"10.1.0.1", "10.1.0.2"}}, {"web": set[str]()}, {"shop": {"10.1.0.1"}}]
@@ -201,7 +201,7 @@ class TestLedger:
         assert ledger.ports == {"web": 31000}
 
     def test_stalls_are_those_of_the_phase(self, tmp_path: Path) -> None:
-        """The longest within it, collections apart; a file that is not there yet has none."""
+        """The longest stall of a phase leaves out garbage collections; a missing file has no stalls."""
         file = tmp_path / "pulse"
         assert stalls(file, 0, 100)["stall_ms"] == 0
         file.write_text(
@@ -211,14 +211,14 @@ class TestLedger:
 
 
 def phase(**figures: Any) -> dict[str, Any]:
-    """What every phase has, and more."""
+    """A phase with the figures that all phases have, and more."""
     cpu = {"remotes": 5.0, "kube-apiserver": 3.0, "etcd": 1.0, "harness": 0.5}
     rest = {"seconds": 60.0, "hub_cpu": 5.0, "cpu": cpu, "writes": 0, "late_ms": 10.0}
     return {**rest, "stall_ms": 20.0, "stall_cpu_ms": 15.0, "stalls": 0, "gc_ms": 5.0, **figures}
 
 
 def phases(**changes: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """A run in which every goal is reached."""
+    """A run that reaches every goal."""
     good = {
         "start": phase(right_s=20.0, right=True, cpu_s=12.0, rss_mib=500.0, pss_mib=490.0, peak_mib=590.0),
         "idle": phase(hub_cpu=9.0),
@@ -232,16 +232,16 @@ def phases(**changes: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 class TestGoals:
-    """What is promised, and whether it was kept."""
+    """The goals, and whether a run reaches them."""
 
     def test_a_good_run_misses_nothing(self) -> None:
-        """Every line that has a goal says ok."""
+        """Every line with a goal says ok."""
         found = report.goals(phases())
         assert {line.name for line in found if line.met is False} == set()
         assert sum(line.met is True for line in found) == 9
 
     def test_dead_clusters_are_compared_with_before_and_after(self) -> None:
-        """What becomes slower in the meantime is not their doing."""
+        """Dead clusters are not blamed for what is also slower before and after."""
         again = {report.LIVE_AGAIN: phase(p50_s=0.07, p99_s=0.3, changes=100, missed=0)}
         name = f"change → slices, p50, {report.DEAD[0]}"
         for value, met in ((0.066, True), (0.067, False)):
@@ -266,24 +266,24 @@ class TestGoals:
         ],
     )
     def test_each_goal_can_be_missed(self, name: str, change: dict[str, Any], line: str) -> None:
-        """A figure beyond its goal is called missed, and no other is."""
+        """A figure beyond its goal misses this goal and no other."""
         missed = [each.name for each in report.goals(phases(**{name: change})) if each.met is False]
         assert missed == [line]
 
     def test_the_longest_stall_says_where(self) -> None:
-        """So that one knows what to look at."""
+        """The line about the longest stall says in which phase it was."""
         [line] = [each for each in report.goals(phases(restart={"stall_ms": 250.0})) if "stall" in each.name]
         assert line.measured == "250 ms (restart)"
 
     def test_a_start_that_never_was_right_is_a_failure(self) -> None:
-        """Whatever else was measured."""
+        """A start without a correct state is a failure, whatever else was measured."""
         assert report.good(phases())
         assert not report.good(phases(start={"right": False}))
         assert not report.good({})
 
 
 def grown(exponent: float) -> dict[str, Any]:
-    """A growth run in which every figure grows with this power of the clusters."""
+    """A growth run in which every figure grows with this power of the number of clusters."""
     runs = []
     for size in (50, 100, 200):
         value = size**exponent
@@ -297,20 +297,20 @@ def grown(exponent: float) -> dict[str, Any]:
 
 
 class TestGrowth:
-    """How figures grow with the fleet."""
+    """The growth of figures with the fleet."""
 
     @pytest.mark.parametrize(("exponent", "word"), [(0.9, "ok"), (1.1, "ok"), (1.2, "missed")])
     def test_slope_is_judged(self, exponent: float, word: str) -> None:
-        """Up to 1.1 is in proportion, within noise."""
+        """A slope up to 1.1 counts as proportional, within noise."""
         lines = [line for line in report.growth(grown(exponent)).splitlines() if line.startswith("| start-up")]
         assert lines[0].endswith(f"| {exponent:.2f} | ≤ 1.1 | {word} |")
 
     def test_one_size_has_no_slope(self) -> None:
-        """Nothing is fitted through a single point."""
+        """A single size has no slope."""
         assert (report.slope([(50, 1.0), (50, 2.0)]), report.slope([])) == (None, None)
 
     def test_picture_has_every_run(self) -> None:
-        """Well-formed SVG, with a panel for each figure, a point for each run, and the slope in words."""
+        """The SVG is well-formed and has a panel per figure, a point per run, and the slope as text."""
         picture = ET.fromstring(plot.svg(grown(0.5)))
         space = "{http://www.w3.org/2000/svg}"
         texts = [each.text for each in picture.iter(f"{space}text")]
@@ -318,17 +318,17 @@ class TestGrowth:
         assert sum("slope 0.50" in (text or "") for text in texts) == len(report.GROWING)
 
     def test_page_has_the_marks(self) -> None:
-        """--write-docs finds where to write, for both tables."""
+        """--write-docs finds the marks for both tables."""
         page = (ROOT / "docs" / "performance.md").read_text()
         for marks in ((report.BEGIN, report.END), (report.GROWTH_BEGIN, report.GROWTH_END)):
             assert "\n\nnew\n\n" in replace_block(page, "new", *marks)
 
 
 class TestCommandLine:
-    """What may be asked for."""
+    """The command line's arguments."""
 
     def test_default_is_the_fleet_with_goals(self) -> None:
-        """500 clusters of 100 nodes, 2,000 Services; growth in four sizes, three times."""
+        """The default is 500 clusters of 100 nodes with 2,000 Services, and growth in four sizes, three times."""
         given = command.parse([])
         assert (given.row, given.seconds, given.sizes, given.rounds) == (Row(500, 100, 4), 120, (50, 100, 200, 500), 3)
         assert command.parse(["--growth"]).seconds == 60
@@ -338,32 +338,32 @@ class TestCommandLine:
         [["--row", "20x10"], ["--row", "0x1x1"], ["--row", "1x501x1"], ["--sizes", "5000"], ["--rounds", "0"]],
     )
     def test_nonsense_is_refused(self, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-        """What is malformed or beyond the bounds ends with a usage error."""
+        """Malformed and out-of-range arguments are usage errors."""
         with pytest.raises(SystemExit) as ended:
             command.parse(arguments)
         assert (ended.value.code, "error:" in capsys.readouterr().err) == (2, True)
 
 
 def constants() -> dict[str, float]:
-    """Those of the repository."""
+    """The constants in the repository."""
     found: dict[str, float] = json.loads(capacity.FILE.read_text())
     return found
 
 
 class TestCapacity:
-    """What docs/fleet-size.md computes."""
+    """The numbers in docs/fleet-size.md."""
 
     def test_page_is_what_the_constants_give(self) -> None:
-        """Every number of its tables is computed anew; python -m benchmarks.scale.capacity --write mends it."""
+        """The tables of the page match the constants; benchmarks.scale.capacity --write updates them."""
         page = capacity.PAGE.read_text()
         assert capacity.page(page, constants()) == page
 
     def test_every_constant_is_known(self) -> None:
-        """None without a meaning, none without a value."""
+        """Every constant has a meaning and a value."""
         assert constants().keys() == capacity.CONSTANTS.keys()
 
     def test_needs_follow_from_the_constants(self) -> None:
-        """By hand, for 10 clusters of 100 nodes in 2 shards, where every constant is 1."""
+        """The needs of 10 clusters of 100 nodes in 2 shards match a calculation by hand with all constants 1."""
         fleet = capacity.Fleet(10, nodes=100, services=4, report=100.0, replaced=0.36, shards=2)
         found = {each.name: each.value for each in capacity.needs(fleet, dict.fromkeys(capacity.CONSTANTS, 1.0))}
         # A shard: 5 clusters, 500 nodes, 20 slices; 5 reports a second. All: 0.1 replacements a second, 8 writes each.
@@ -384,7 +384,7 @@ class TestCapacity:
         )
 
     def test_limits_are_where_the_needs_meet_them(self) -> None:
-        """One cluster more, and the limit is passed; one less, and it is not. The earliest comes first."""
+        """One cluster more exceeds the limit and one less does not; the earliest limit comes first."""
         found = capacity.breaks(constants(), memory_mib=4096, start_s=60)
         assert [clusters for _, clusters in found] == sorted(clusters for _, clusters in found)
         most = dict(found)["memory of 4 GiB"]
@@ -394,7 +394,7 @@ class TestCapacity:
 
     @pytest.mark.parametrize(("slice_", "at_least"), [(20.0, 20.0), (-0.2, 0.0)])
     def test_memory_is_divided_among_what_differs(self, slice_: float, at_least: float) -> None:
-        """From fleets that differ in one thing at a time, the cost of each is found again; none is less than 0."""
+        """The fit finds each memory cost from fleets that differ in one thing at a time; no cost is negative."""
         base, cluster, node = 50.0, 300.0, 4.0
         runs = []
         for row in command.CONSTANTS:
@@ -407,7 +407,7 @@ class TestCapacity:
         assert capacity.fit(runs[:1]) == {}
 
     def test_cpu_is_what_more_reports_and_writes_cost(self) -> None:
-        """The difference between two phases, divided by what differed."""
+        """A CPU cost is the difference between two phases, divided by what differed."""
         server = {"kube-apiserver": 20.0, "etcd": 4.0, "remotes": 1.0, "harness": 1.0}
         runs = []
         for size in (100, 500):
@@ -431,7 +431,7 @@ class TestCapacity:
     def test_writing_puts_constants_and_page_in_step(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """--fit and --write, on copies."""
+        """--fit and --write update copies of the constants and the page."""
         for name in ("FILE", "PAGE"):
             copy = tmp_path / getattr(capacity, name).name
             copy.write_text(getattr(capacity, name).read_text())

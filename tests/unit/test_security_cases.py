@@ -1,6 +1,6 @@
-"""Cases of docs/security.md that need a whole hub: a hostile remote cluster, hostile kubeconfigs, and what is logged.
+"""Cases of docs/security.md that need a whole hub: hostile remote clusters, hostile kubeconfigs, and the log.
 
-The hub is the real one, on simulated clusters; the log is taken at its lowest level.
+The hub is the real one, on simulated clusters; the log is recorded at its lowest level.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ API_SERVER, POD = "10.7.0.250", "10.7.0.251"
 
 
 class Log(logging.Handler):
-    """Everything that is logged, as both formats show it."""
+    """All log lines, in both formats."""
 
     def __init__(self) -> None:
         super().__init__(logging.NOTSET)
@@ -53,7 +53,7 @@ class Log(logging.Handler):
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """All logged text."""
         return "\n".join(self.lines)
 
 
@@ -84,7 +84,7 @@ class World:
 
     @asynccontextmanager
     async def running(self, **options: Any) -> AsyncIterator[Hub]:
-        """The hub at work; a kubeconfig that is in the folder already is left as it is."""
+        """Start the hub; an existing kubeconfig in the folder is kept."""
         async with AsyncExitStack() as stack:
             for each in (self.here, self.remote):
                 await stack.enter_async_context(each)
@@ -106,7 +106,7 @@ class World:
                 await task
 
     def published(self) -> set[str]:
-        """Every address that stands in a slice of the namespace ``edge``."""
+        """All addresses in slices of the namespace ``edge``."""
         return {
             address
             for each in self.here.slices.list()
@@ -121,7 +121,7 @@ class World:
         return self.folder / "clusters.yaml"
 
     def token(self) -> str:
-        """The remote cluster's."""
+        """The remote cluster's token."""
         return str(yaml.safe_load(self.remote.kubeconfig())["users"][0]["user"]["token"])
 
     def kubeconfig(self, user: Mapping[str, Any], **cluster: Any) -> str:
@@ -134,24 +134,24 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """Nothing runs yet."""
+    """A world in which nothing runs yet."""
     (tmp_path / "hub").mkdir()
     return World(tmp_path / "hub")
 
 
 def says(hub: Hub, words: str) -> Callable[[], bool]:
-    """Whether this is said of the cluster ``eu``."""
+    """Whether the hub reports this problem of the cluster ``eu``."""
     return lambda: words in said(hub)
 
 
 def said(hub: Hub) -> str:
-    """What is wrong with the cluster ``eu``; "" where nothing is, or nothing is known yet."""
+    """The problem of the cluster ``eu``; "" if there is none, or the cluster is not known yet."""
     unit = hub.fleet.clusters.get("eu")
     return unit.status.error if unit is not None else ""
 
 
 def problems(hub: Hub) -> str:
-    """What is wrong with the source ``legacy``."""
+    """The problems of the source ``legacy``."""
     return "".join(each.problem for key, each in hub.fleet.sources.items() if key.cluster == "legacy")
 
 
@@ -167,7 +167,7 @@ NEVER = (
 
 
 async def test_a_hostile_cluster_publishes_none_of_these(world: World) -> None:
-    """Each node reports one forbidden address, everything is allowed, and only the honest node is published."""
+    """Of nodes with one forbidden address each and an honest node, only the honest one is published."""
     for number, address in enumerate(NEVER):
         world.remote.nodes.add(make_node(f"bad{number}", address))
     world.remote.nodes.add(make_node("good", "10.0.0.1"))
@@ -181,7 +181,7 @@ async def test_a_hostile_cluster_publishes_none_of_these(world: World) -> None:
 async def test_a_hostile_cluster_publishes_nothing_of_the_hub_cluster_or_of_another(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither its ClusterIPs, API servers and Pod, nor an address of another cluster, nor one outside allowedCIDRs."""
+    """The hub cluster's own addresses, another cluster's and those outside allowedCIDRs are not published."""
     monkeypatch.setenv("POD_IP", POD)
     world.here.put(make_slice("default", "kubernetes", "kubernetes", [API_SERVER]))
     other = SimulatedCluster("us")
@@ -215,7 +215,7 @@ async def test_a_hostile_cluster_publishes_nothing_of_the_hub_cluster_or_of_anot
 
 
 def program(folder: Path) -> Path:
-    """A program that leaves a trace when it runs."""
+    """A program that creates a file when it runs."""
     made = folder / "login"
     made.write_text(f"#!/bin/sh\ntouch {folder}/it-ran\n")
     made.chmod(0o755)
@@ -231,9 +231,9 @@ READS = {
 
 @pytest.mark.parametrize("what", ["exec", "certificate-authority", *READS])
 async def test_a_kubeconfig_from_a_secret_runs_and_reads_nothing(world: World, what: str) -> None:
-    """Not even where --allow-exec would let one from a file: refused by key, and neither run nor opened.
+    """A kubeconfig from a Secret may not name programs or files, not even with --allow-exec.
 
-    What it would read is a pipe, and whoever opens it for reading is noticed.
+    The file that it names is a pipe, so the test notices if a process opens it for reading.
     """
     fifo, login = world.folder / "pipe", program(world.folder)
     os.mkfifo(fifo)
@@ -299,7 +299,7 @@ USERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", USERS)
 async def test_no_secret_is_logged_at_any_level(world: World, log: Log, case: str) -> None:
-    """What fails is named in the log, with everything that hangs on the record, and no credential is in it."""
+    """Failures are logged with all their details, but without credentials."""
     user, cluster = USERS[case]
     async with world.remote:
         (world.folder / "eu").write_text(world.kubeconfig(user, **cluster))
@@ -314,7 +314,7 @@ async def test_no_secret_is_logged_at_any_level(world: World, log: Log, case: st
 
 
 async def test_a_good_token_is_not_logged_either(world: World, log: Log) -> None:
-    """A hub that works, at its lowest level, libraries included: neither cluster's token is in its log."""
+    """The log of a working hub contains no cluster's token, at the lowest level and with libraries."""
     world.remote.nodes.add(make_node("n1", "10.0.0.1"))
     async with world.running():
         await until(lambda: world.published() == {"10.0.0.1"})
@@ -337,7 +337,7 @@ HOSTILE = (
 
 
 async def test_names_of_a_hostile_cluster_reach_no_label_and_forge_no_line(world: World, log: Log) -> None:
-    """Node names and zones of any kind: slices are taken, no label holds them, and the log has no line of theirs."""
+    """Hostile node names and zones are accepted by the API, but get into no label and forge no log line."""
     from hub.kube import wire
 
     world.remote.nodes.add(make_node("good", "10.0.0.1"))
@@ -365,7 +365,7 @@ async def test_names_of_a_hostile_cluster_reach_no_label_and_forge_no_line(world
 
 
 async def test_labels_of_a_service_cannot_make_slices_somebody_else_s(world: World) -> None:
-    """Reserved keys are not copied: neither the managed-by nor the source nor the owner of a slice can be chosen."""
+    """Labels of a Service cannot set the managed-by, source or owner label of its slices."""
     forged = {
         "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
         "kubernetes.io/service-name": "other",
@@ -393,7 +393,7 @@ async def test_labels_of_a_service_cannot_make_slices_somebody_else_s(world: Wor
 
 @pytest.mark.parametrize("path", ["../outside.json", "/etc/hostname", "sub/../../outside.json", "link.json"])
 async def test_an_inventory_outside_of_its_folders_is_not_read(world: World, path: str) -> None:
-    """By a path, or by a link that leads out: refused, and named, and nothing of it is published."""
+    """An inventory outside its folders, by path or by link, is refused with its name and not published."""
     records = [{"name": "x", "private_ip": "10.0.0.66", "ready": True, "worker": True}]
     (world.folder.parent / "outside.json").write_text(json.dumps(records))
     (world.folder / "link.json").symlink_to(world.folder.parent / "outside.json")
@@ -429,7 +429,7 @@ async def test_a_kubeconfig_outside_of_its_folders_is_not_read(world: World, pat
 
 @pytest.mark.parametrize("path", [path for path in KUBECONFIG_PATHS if "passwd" not in path])
 async def test_a_kubeconfig_in_the_credentials_dir_is_read(world: World, path: str) -> None:
-    """The folder of --credentials-dir is allowed beside the registry's own."""
+    """A kubeconfig may be in the folder of --credentials-dir as well as in the registry's folder."""
     folder = await kubeconfig_outside(world)
     world.cluster["kubeconfig"] = {"path": path}
     async with world.running(credentials_dir=str(folder)):
@@ -437,7 +437,7 @@ async def test_a_kubeconfig_in_the_credentials_dir_is_read(world: World, path: s
 
 
 async def kubeconfig_outside(world: World) -> Path:
-    """The folder of a working kubeconfig that is not in the registry's folder."""
+    """The folder of a working kubeconfig outside the registry's folder."""
     folder = world.folder.parent / "outside"
     folder.mkdir()
     async with world.remote:
@@ -451,7 +451,7 @@ async def kubeconfig_outside(world: World) -> Path:
 @pytest.mark.parametrize("key", ["tokenFile", "client-certificate", "client-key", "certificate-authority"])
 @pytest.mark.parametrize("path", ["../outside", "/etc/hostname", "link"])
 async def test_a_kubeconfig_reads_no_file_outside_of_its_folders(world: World, key: str, path: str) -> None:
-    """A file that a kubeconfig names must be in the registry's folder or --credentials-dir, too."""
+    """A file that a kubeconfig names must also be in the registry's folder or in --credentials-dir."""
     outside, inside = world.folder.parent / "outside", world.folder / "inside"
     for file in (outside, inside):
         file.write_text("content")
@@ -468,7 +468,7 @@ async def test_a_kubeconfig_reads_no_file_outside_of_its_folders(world: World, k
 
 
 async def test_a_token_file_that_becomes_a_link_to_elsewhere_is_not_read(world: World) -> None:
-    """Where a kubeconfig's files lead is checked whenever they are read, not only when the kubeconfig is."""
+    """The location of a kubeconfig's files is checked at every read, not only when the kubeconfig is read."""
     outside, inside = world.folder.parent / "outside", world.folder / "token"
     outside.write_text("another-token")
     async with world.remote:
@@ -484,7 +484,7 @@ async def test_a_token_file_that_becomes_a_link_to_elsewhere_is_not_read(world: 
 
 
 async def test_a_kubeconfig_in_a_mounted_config_map_is_read(world: World) -> None:
-    """Its links stay inside the folder: the kubeconfig and its token lead through ..data to their present version."""
+    """Links through ..data stay inside the folder, so a mounted kubeconfig and its token are read."""
     version = world.folder / "..2026_01_01"
     version.mkdir()
     async with world.remote:

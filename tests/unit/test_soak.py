@@ -1,4 +1,4 @@
-"""What a soak does and how it judges; nothing runs here. Every judge is shown a run that it must not pass."""
+"""The soak test's script and its judges. No soak runs here; every judge gets a run that it must not pass."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ FLEET = Fleet()
 
 
 def test_script_is_its_seeds() -> None:
-    """The same seed gives the same hour, another one another."""
+    """The same seed gives the same hour, and another seed another one."""
     assert script(1, HOUR, FLEET, 10) == script(1, HOUR, FLEET, 10)
     assert script(1, HOUR, FLEET, 10) != script(2, HOUR, FLEET, 10)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_script_replaces_a_tenth_of_the_nodes_per_hour(seed: int) -> None:
-    """Ten times production's 1 % per hour."""
+    """The script replaces ten times as many nodes as production does with 1 % per hour."""
     replaced = [each for each in script(seed, HOUR, FLEET, 10).steps if each.action == "replace"]
     assert len(replaced) == pytest.approx(0.1 * FLEET.clusters * FLEET.nodes, rel=0.1)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_script_breaks_everything_it_can(seed: int) -> None:
-    """In an hour there is every kind of fault and edit, and the hub's API server goes away four times."""
+    """An hour has every kind of fault and edit, and four failures of the hub's API server."""
     made = script(seed, HOUR, FLEET, 10)
     kinds = [each.what for each in made.faults]
     assert set(kinds) == {*FAULTS, "hub-api", "registry"}
@@ -56,7 +56,7 @@ def test_script_breaks_everything_it_can(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("seconds", [180.0, HOUR])
 def test_script_is_quiet_where_it_says_so(seed: int, seconds: float) -> None:
-    """Nothing is broken in the quiet stretches, and nothing changes any more in the last seconds."""
+    """There are no faults in quiet stretches, and no changes in the last seconds."""
     made = script(seed, seconds, FLEET, 10)
     for begin, end in made.quiet:
         assert not [each for each in made.faults if each.begin < end and each.end > begin]
@@ -66,7 +66,7 @@ def test_script_is_quiet_where_it_says_so(seed: int, seconds: float) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_script_breaks_a_cluster_once_at_a_time(seed: int) -> None:
-    """Healing ends all that is wrong with a simulated cluster: faults of one cluster must not overlap."""
+    """Faults of one cluster do not overlap, because healing a cluster ends all its faults."""
     made = script(seed, HOUR, FLEET, 10)
     for name in FLEET.names:
         mine = sorted((each for each in made.faults if each.cluster == name), key=lambda each: each.begin)
@@ -74,13 +74,13 @@ def test_script_breaks_a_cluster_once_at_a_time(seed: int) -> None:
 
 
 def test_script_ends_with_the_registry_as_it_was() -> None:
-    """The last edits undo what earlier ones did."""
+    """The last edits undo earlier ones."""
     edits = [each.what for each in script(1, HOUR, FLEET, 10).steps if each.action == "edit"]
     assert edits[-3:] == ["drop-source", "mend-file", "add-service"]
 
 
 def test_every_fault_can_be_carried_out() -> None:
-    """The remote clusters know how to break what the script asks for."""
+    """The simulated clusters support every fault of the script."""
     assert BREAKS.keys() | {"die", "provider"} == FAULTS.keys()
 
 
@@ -95,17 +95,17 @@ def small() -> Truth:
 
 
 def test_truth_wants_the_nodes_of_all_sources() -> None:
-    """And of no other cluster."""
+    """The truth of a Service is the nodes of all its sources and of no other cluster."""
     assert small().wanted("svc-0", 0) == {f"10.{c}.0.{n}" for c in (0, 2) for n in (1, 2, 3)}
 
 
 def test_node_that_stays_may_not_go() -> None:
-    """Whatever is wrong with its cluster."""
+    """A node that stays must remain published, whatever is wrong with its cluster."""
     assert not small().may_go("svc-0", "10.0.0.1", 100.0)
 
 
 def test_replaced_node_may_go() -> None:
-    """Its address never comes back; the new one's is wanted."""
+    """The address of a replaced node may go and never comes back; the new node's is wanted."""
     truth = small()
     old = truth.pick("c0", 0)
     new = truth.join("c0")
@@ -116,7 +116,7 @@ def test_replaced_node_may_go() -> None:
 
 
 def test_node_that_is_not_ready_may_go_after_the_grace_only() -> None:
-    """And for a while after it is Ready again, when the hub may still be at it."""
+    """A node that is not Ready may go after the grace, until shortly after it is Ready again."""
     truth = small()
     node = truth.pick("c0", 0)
     node.unready = 10.0
@@ -130,7 +130,7 @@ def test_node_that_is_not_ready_may_go_after_the_grace_only() -> None:
 
 
 def test_source_that_left_the_registry_may_go() -> None:
-    """Of that Service only."""
+    """The endpoints of a source that left the registry may go from that Service only."""
     truth = small()
     truth.sources["svc-1"] = ["c0"]
     truth.drop("svc-0", "c0", 1.0)
@@ -140,7 +140,7 @@ def test_source_that_left_the_registry_may_go() -> None:
 
 
 def test_registry_of_a_soak_is_accepted(tmp_path: Path) -> None:
-    """Every edit leaves a registry that loads without a word, but the one that breaks it."""
+    """Every edit leaves a valid registry without warnings, except the edit that breaks it."""
     fleet = Fleet(20, 3, 8)
     run = Run(tmp_path, fleet, script(1, 180, fleet, 10))
     run.parts["providers"] = {name: {"name": "node-addresses"} for name in fleet.names}
@@ -162,7 +162,7 @@ def test_registry_of_a_soak_is_accepted(tmp_path: Path) -> None:
 
 
 class Recorded:
-    """A recorder over a world of two Services, fed by hand."""
+    """A recorder over a world of two Services, whose slices the test sets."""
 
     def __init__(self) -> None:
         self.truth = small()
@@ -179,14 +179,14 @@ class Recorded:
 
 
 def test_recorder_is_content_with_what_ought_to_be() -> None:
-    """Nothing lost, nothing wrong."""
+    """With the expected slices, nothing is lost or wrong."""
     recorded = Recorded()
     assert (recorded.recorder.lost, recorded.recorder.wrong()) == ([], [])
 
 
 @pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
 def test_recorder_sees_an_endpoint_leave(kind: str) -> None:
-    """Without a reason it is lost, and missing from then on."""
+    """An endpoint that leaves without a reason is lost, and missing from then on."""
     recorded = Recorded()
     rest = sorted(recorded.truth.wanted("svc-0", 0))[1:]
     recorded.take(kind, "svc-0-1", "svc-0", *rest)
@@ -196,7 +196,7 @@ def test_recorder_sees_an_endpoint_leave(kind: str) -> None:
 
 
 def test_recorder_remembers_a_loss_that_was_made_good() -> None:
-    """An endpoint that was away for a moment was away."""
+    """An endpoint that was missing for a moment counts as lost."""
     recorded = Recorded()
     all_of_them = sorted(recorded.truth.wanted("svc-0", 0))
     recorded.take("MODIFIED", "svc-0-1", "svc-0", *all_of_them[1:])
@@ -206,7 +206,7 @@ def test_recorder_remembers_a_loss_that_was_made_good() -> None:
 
 
 def test_recorder_sees_an_endpoint_shown_as_not_ready() -> None:
-    """Consumers send nothing there: as good as lost."""
+    """An endpoint that is shown as not ready counts as lost, because consumers send nothing to it."""
     recorded = Recorded()
     recorded.take("MODIFIED", "svc-0-1", "svc-0", *sorted(recorded.truth.wanted("svc-0", 0)), ready=False)
     assert "10.0.0.1 is shown as not ready in svc-0" in recorded.recorder.lost[0]
@@ -214,7 +214,7 @@ def test_recorder_sees_an_endpoint_shown_as_not_ready() -> None:
 
 
 def test_recorder_lets_endpoints_move_between_slices() -> None:
-    """Into the new one first, then out of the old one; while in both, it is twice."""
+    """An endpoint may be in two slices while it moves from one to the other."""
     recorded = Recorded()
     first, *rest = sorted(recorded.truth.wanted("svc-0", 0))
     recorded.take("ADDED", "svc-0-2", "svc-0", first)
@@ -224,7 +224,7 @@ def test_recorder_lets_endpoints_move_between_slices() -> None:
 
 
 def test_recorder_lets_replaced_nodes_go() -> None:
-    """And misses the new one until it is there."""
+    """A replaced node may go, and the new one is missing until it is published."""
     recorded = Recorded()
     old = recorded.truth.pick("c0", 0)
     new = recorded.truth.join("c0")
@@ -236,7 +236,7 @@ def test_recorder_lets_replaced_nodes_go() -> None:
 
 
 def test_recorder_sees_slices_of_services_that_ought_to_have_none() -> None:
-    """What a Service that left the registry still has is wrong."""
+    """Slices of a Service that left the registry are wrong."""
     recorded = Recorded()
     recorded.truth.sources.pop("svc-1")
     assert "too much" in recorded.recorder.wrong()[0]
@@ -249,13 +249,13 @@ WARNED = Expected(re.compile(r"cluster (?P<cluster>\S+): Unreachable: "), frozen
 
 
 def sample(at: float, **changed: float) -> dict[str, float]:
-    """One, of a hub that does not grow."""
+    """One sample of a hub that does not grow."""
     steady = {"rss": 200.0, "pss": 190.0, "fds": 80.0, "tasks": 120.0, "threads": 8.0, "files": 0.0, "cpu": 8.0}
     return {"at": at, **steady, "behind": 0.0, **changed}
 
 
 def run_of(**changed: Any) -> Soak:
-    """An hour in which all was well, but for what is changed; a sample each 20 s."""
+    """An hour without problems, except for the given changes; one sample every 20 s."""
     well = Soak(
         seconds=HOUR,
         samples=[sample(at) for at in range(0, 3600, 20)],
@@ -275,7 +275,7 @@ def growing(key: str, per_hour: float) -> Soak:
 
 
 def missed(soak: Soak) -> list[str]:
-    """What the judges find fault with, by the first word."""
+    """The first word of every missed verdict."""
     return [each.what.partition(",")[0] for each in verdict.verdicts(soak, [WARNED]) if not each.met]
 
 
@@ -286,12 +286,12 @@ def entry(at: float, message: str, level: str = "warning", **more: str) -> str:
 
 
 def test_good_run_passes() -> None:
-    """All judges are content."""
+    """A good run passes all judges."""
     assert missed(run_of()) == []
 
 
 def test_theil_sen_is_the_median_slope() -> None:
-    """Exact on a line, and hardly moved by a burst on a fifth of it."""
+    """The slope is exact for a line, and a burst on a fifth of the line hardly changes it."""
     straight = [(float(x), 3.0 * x + 1) for x in range(50)]
     assert theil_sen(straight) == pytest.approx(3.0)
     burst = [(x, y + (1000 if 20 <= x < 30 else 0)) for x, y in straight]
@@ -300,39 +300,39 @@ def test_theil_sen_is_the_median_slope() -> None:
 
 
 def test_memory_that_grows_is_missed() -> None:
-    """2 MiB per hour is a leak; 0.5 is within the limit."""
+    """2 MiB per hour count as a leak, 0.5 MiB do not."""
     assert missed(growing("rss", 2.0)) == ["memory"]
     assert missed(growing("rss", 0.5)) == []
 
 
 def test_memory_that_settles_is_no_leak() -> None:
-    """What comes in the first third is the hub finding its size."""
+    """Growth in the first third of a run does not count as a leak."""
     samples = [sample(at, rss=150.0 + min(at, 1100) / 20) for at in range(0, 3600, 20)]
     assert missed(run_of(samples=samples)) == []
 
 
 @pytest.mark.parametrize("key", ["fds", "tasks"])
 def test_one_more_at_the_end_than_at_the_start_is_missed(key: str) -> None:
-    """A single leaked descriptor or task is seen, even where the slope is not."""
+    """A single leaked descriptor or task is found, even if the slope does not show it."""
     samples = [sample(at, **{key: sample(at)[key] + (at > 3300)}) for at in range(0, 3600, 20)]
     assert missed(run_of(samples=samples)) == [verdict.COUNTS[key]]
 
 
 @pytest.mark.parametrize("key", list(verdict.COUNTS))
 def test_counts_that_grow_are_missed(key: str) -> None:
-    """Ten more per hour."""
+    """Ten more per hour are a leak."""
     assert missed(growing(key, 10.0)) == [verdict.COUNTS[key]]
 
 
 def test_threads_of_the_pool_may_come_late() -> None:
-    """As many as the event loop's pool has on a small machine, and no more."""
+    """New threads are accepted up to the size of the event loop's pool on a small machine."""
     for more, found in ((4, []), (5, ["threads"])):
         samples = [sample(at, threads=8.0 + (more if at > 700 else 0)) for at in range(0, 3600, 20)]
         assert missed(run_of(samples=samples)) == found
 
 
 def test_run_that_was_not_watched_to_its_end_is_not_judged() -> None:
-    """Half an hour of samples says nothing of the other half."""
+    """A run with samples of only its first half is not judged."""
     with pytest.raises(ValueError, match="not watched"):
         verdict.memory(run_of(samples=run_of().samples[:90]))
     with pytest.raises(ValueError, match="quiet stretch"):
@@ -340,12 +340,12 @@ def test_run_that_was_not_watched_to_its_end_is_not_judged() -> None:
 
 
 def test_lost_endpoint_is_missed() -> None:
-    """One is too many."""
+    """One lost endpoint fails the run."""
     assert missed(run_of(lost=["5.0 s: 10.0.0.1 left in svc-0"])) == ["endpoints lost"]
 
 
 def test_wrong_slices_at_the_end_are_missed() -> None:
-    """One Service is too many."""
+    """One Service with wrong slices at the end fails the run."""
     assert missed(run_of(wrong=["svc-0: 1 missing: 10.0.0.1"])) == ["wrong at the end"]
 
 
@@ -365,7 +365,7 @@ def test_wrong_slices_at_the_end_are_missed() -> None:
     ids=["before", "long after", "another cluster", "another state", "traceback", "error", "info", "no JSON", "string"],
 )
 def test_line_that_no_fault_explains_is_missed(line: str) -> None:
-    """Expected is a warning only of the cluster that is broken, while it is, or just after."""
+    """A warning is only expected about a broken cluster, during its fault or just after it."""
     assert missed(run_of(log=[line])) == ["log lines outside the list written before"]
 
 
@@ -378,12 +378,12 @@ def test_line_that_no_fault_explains_is_missed(line: str) -> None:
     ],
 )
 def test_line_that_a_fault_explains_is_fine(line: str) -> None:
-    """And so is what only tells of a change."""
+    """A warning that a fault explains is accepted, and so is a line that only reports a change."""
     assert missed(run_of(log=[line])) == []
 
 
 def test_list_of_expected_lines_has_only_faults_there_are() -> None:
-    """A mistyped fault would expect nothing, and a line without one would always be fine."""
+    """Every expected line names at least one fault, and only faults that exist."""
     assert EXPECTED
     for each in EXPECTED:
         assert each.faults
@@ -391,14 +391,14 @@ def test_list_of_expected_lines_has_only_faults_there_are() -> None:
 
 
 def test_graph_shows_a_run() -> None:
-    """With the slope that was judged."""
+    """The graph shows the run with its judged slope."""
     text = verdict.graph(growing("rss", 2.0), "Soak")
     assert "Theil–Sen +2.00 MiB/h" in text
     assert text.count("<polyline") == 7
 
 
 def test_faults_that_nobody_made_are_told_apart() -> None:
-    """What the machine did to the hub is no part of the script, in words or in the graph."""
+    """Faults of the machine are shown separately from those of the script, in text and graph."""
     fleet = Fleet(6, 3, 2)
     plan = script(1, HOUR, fleet, 10)
     busy = [Fault("busy", "", at, at + 5) for at in (10.0, 20.0)]

@@ -1,4 +1,4 @@
-"""What the image is made of: the lock's closure, its hashes and wheels; the bill of materials; the Dockerfile."""
+"""The contents of the image: the lock's closure, hashes and wheels, the bill of materials, and the Dockerfile."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lock(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 def installed(*roots: str) -> set[str]:
-    """What distributions need at run time according to their own metadata, in this environment."""
+    """The dependencies of distributions, according to their metadata in this environment."""
     found: set[str] = set()
     todo = [(name, frozenset[str]()) for name in roots]
     while todo:
@@ -58,7 +58,7 @@ def installed(*roots: str) -> set[str]:
 
 
 def test_closure_is_what_distributions_ask_for(lock: ModuleType) -> None:
-    """The lock's closure is that of the metadata of what is installed here, no package more or less."""
+    """The lock has exactly the packages that the metadata of the installed distributions require."""
     locked = lock.packages()
     for members in (lock.members(locked), lock.shipped(locked)):
         needs = lock.closure(locked, members)
@@ -69,7 +69,7 @@ def test_closure_is_what_distributions_ask_for(lock: ModuleType) -> None:
 
 
 def test_members_are_the_packages_of_this_repository(lock: ModuleType) -> None:
-    """The hub, a provider for each folder of providers/, and the test kit, which is not shipped."""
+    """The members are the hub, one provider per folder of providers/, and the test kit, which is not shipped."""
     projects = [*sorted(ROOT.glob("providers/*/pyproject.toml")), ROOT / "testkit" / "pyproject.toml"]
     names = [HUB, *(tomllib.loads(project.read_text())["project"]["name"] for project in projects)]
     assert lock.members(lock.packages()) == names
@@ -77,7 +77,7 @@ def test_members_are_the_packages_of_this_repository(lock: ModuleType) -> None:
 
 
 def test_requirements_pin_version_and_hash(lock: ModuleType) -> None:
-    """Every line has one version and at least one hash; our own packages are not among them."""
+    """Every requirement has one version and at least one hash; our own packages are not among them."""
     locked = lock.packages()
     lines = lock.requirements(locked, lock.shipped(locked)).replace("\\\n", "").splitlines()
     assert len(lines) > 30
@@ -87,7 +87,7 @@ def test_requirements_pin_version_and_hash(lock: ModuleType) -> None:
 
 
 def test_markers_of_all_ways_to_a_package_count(lock: ModuleType) -> None:
-    """Needed under a marker by one way and always by another is needed always; two markers make an alternative."""
+    """A package is needed if any path to it applies: one path without markers suffices, several are alternatives."""
     old, win = "python_version < '3.13'", "sys_platform == 'win32'"
     locked = [
         {"name": "a", "version": "1", "source": {}, "dependencies": [{"name": "b", "marker": old}, {"name": "c"}]},
@@ -106,7 +106,7 @@ def test_markers_of_all_ways_to_a_package_count(lock: ModuleType) -> None:
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_every_package_has_a_wheel_for_the_image(lock: ModuleType, machine: str) -> None:
-    """Nothing has to be compiled for the Python of the Dockerfile, on Debian bookworm (glibc 2.36)."""
+    """Every package has a wheel for the Dockerfile's Python on Debian bookworm (glibc 2.36)."""
     [major, minor] = map(int, re.findall(r"python:(\d+)\.(\d+)-slim-bookworm", dockerfile())[0])
     platforms = [f"manylinux_2_{minor_}_{machine}" for minor_ in range(36, 16, -1)] + [f"manylinux2014_{machine}"]
     tags = {*cpython_tags((major, minor), platforms=platforms), *compatible_tags((major, minor), platforms=platforms)}
@@ -121,7 +121,7 @@ def test_every_package_has_a_wheel_for_the_image(lock: ModuleType, machine: str)
 
 
 def test_bill_of_materials_lists_the_closure(lock: ModuleType) -> None:
-    """A CycloneDX document about the hub, with each locked package, its hashes and its edges; the same every time."""
+    """The CycloneDX document has each locked package with hashes and edges, and is the same every time."""
     command = [sys.executable, str(ROOT / "tools" / "sbom.py")]
     runs = [subprocess.run(command, capture_output=True, text=True, check=True, cwd="/") for _ in range(2)]
     assert runs[0].stdout == runs[1].stdout
@@ -141,7 +141,7 @@ def test_bill_of_materials_lists_the_closure(lock: ModuleType) -> None:
 
 
 def test_dockerfile_runs_the_steps_of_ci() -> None:
-    """The build stage does what ``make image-steps`` does; the base is pinned; the hub runs without rights."""
+    """The build stage runs the steps of ``make image-steps``, the base is pinned, and the hub is unprivileged."""
     steps = re.findall(r"^RUN python (\S+) \S+$", dockerfile(), re.MULTILINE)
     makefile = (ROOT / "Makefile").read_text()
     assert steps == ["tools/image.py"] == re.findall(r"^\t@\$\(PYTHON\) (tools/image\.py) \S+$", makefile, re.MULTILINE)
@@ -152,7 +152,7 @@ def test_dockerfile_runs_the_steps_of_ci() -> None:
 
 
 def test_ci_checks_and_then_tests() -> None:
-    """.ci/run runs `make check`, which leaves the unit tests to the `make test` that follows."""
+    """.ci/run runs `make check` without the unit tests, then `make test`."""
     script = (ROOT / ".ci" / "run").read_text()
     assert re.findall(r"^(?:exec )?(make (?:check|test))$", script, re.MULTILINE) == ["make check", "make test"]
     for environment, unit_tests in ({"CI": "true"}, 0), ({"CI": ""}, 1):
@@ -166,13 +166,13 @@ def test_ci_checks_and_then_tests() -> None:
 
 
 def test_image_is_of_the_python_the_tests_run_on() -> None:
-    """The Python of the image is the oldest one that is supported, which is what make_venv asks for."""
+    """The image has the oldest supported Python, which make_venv also uses."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert re.findall(r"python:(\d+\.\d+)", dockerfile()) == [project["requires-python"].removeprefix(">=")]
 
 
 def test_versions_agree() -> None:
-    """Hub, providers, test kit, image and chart are of one version, and its slices are kept for later ones to adopt."""
+    """Hub, providers, test kit, image and chart have one version, whose slices are kept for later versions to adopt."""
     testkit = tomllib.loads((ROOT / "testkit" / "pyproject.toml").read_text())["project"]
     projects = [ROOT / "pyproject.toml", *sorted(ROOT.glob("providers/*/pyproject.toml"))]
     found = {tomllib.loads(project.read_text())["project"]["version"] for project in projects}
@@ -187,7 +187,7 @@ def test_versions_agree() -> None:
 
 
 def test_build_context_is_enough_and_no_more(tmp_path: Path) -> None:
-    """What .dockerignore lets through builds the hub's wheel with every module, and holds nobody's secrets."""
+    """The files that .dockerignore admits build a complete hub wheel and contain no secrets."""
     patterns = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
     assert patterns[0] == "*"
     allowed = [ROOT / line[1:] for line in patterns if line.startswith("!")]
@@ -218,7 +218,7 @@ def test_build_context_is_enough_and_no_more(tmp_path: Path) -> None:
     ],
 )
 def test_dependencies_are_what_is_imported(project: str, sources: str) -> None:
-    """Each distribution depends on the packages that its modules import, and on no others; lint-imports has our own."""
+    """Each distribution depends on exactly the third-party packages that its modules import."""
     imported = {
         name.partition(".")[0]
         for path in (ROOT / sources).rglob("*.py")
@@ -237,14 +237,14 @@ def test_dependencies_are_what_is_imported(project: str, sources: str) -> None:
 
 
 def imported_names(statement: ast.AST) -> list[str]:
-    """The modules that a statement imports; none where it imports nothing."""
+    """The modules that a statement imports; empty for other statements."""
     if isinstance(statement, ast.Import):
         return [alias.name for alias in statement.names]
     return [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
 
 
 def test_image_holds_no_test_kit(lock: ModuleType, tmp_path: Path) -> None:
-    """Its wheels have no simulator, no private key and no demo provider, and `hub demo` says what to install."""
+    """The image has no simulator, private key or demo provider, and `hub demo` says what to install."""
     import image
 
     installed_here = tmp_path / "installed"
@@ -277,7 +277,7 @@ def test_image_holds_no_test_kit(lock: ModuleType, tmp_path: Path) -> None:
 
 
 def test_bandit_finds_nothing() -> None:
-    """No call of medium severity or worse without a reason in its line."""
+    """Every finding of bandit of at least medium severity has a reason in its line."""
     sources = ["hub", *map(str, sorted(ROOT.glob("providers/*/src"))), "testkit/src", "tools"]
     command = [sys.executable, "-m", "bandit", "--quiet", "--recursive", "--severity-level", "medium", *sources]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -285,5 +285,5 @@ def test_bandit_finds_nothing() -> None:
 
 
 def dockerfile() -> str:
-    """Its text."""
+    """The text of the Dockerfile."""
     return (ROOT / "Dockerfile").read_text()

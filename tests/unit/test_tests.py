@@ -1,4 +1,4 @@
-"""What holds for the tests themselves."""
+"""Rules for the tests themselves."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @cache
 def tree(path: Path) -> ast.Module:
-    """A test file, parsed."""
+    """The syntax tree of a test file."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
@@ -67,7 +67,7 @@ def functions() -> dict[str, list[Function]]:
 
 @cache
 def asserts(function: ast.AST) -> bool:
-    """Whether there is an assertion in the function itself."""
+    """Whether a function itself has an assertion."""
     return any(
         isinstance(node, ast.Assert)
         or (isinstance(node, ast.Raise) and "AssertionError" in ast.unparse(node))
@@ -77,13 +77,13 @@ def asserts(function: ast.AST) -> bool:
 
 
 def called(call: ast.Call) -> str:
-    """The name of what is called, without the object it is called on."""
+    """The name of a called function, without the object it is called on."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 @cache
 def calls(function: ast.AST) -> set[str]:
-    """The names of everything a function calls."""
+    """The names of all functions that a function calls."""
     return {called(node) for node in ast.walk(function) if isinstance(node, ast.Call)}
 
 
@@ -91,7 +91,7 @@ def calls(function: ast.AST) -> set[str]:
 def asserting() -> frozenset[str]:
     """Names of helpers that assert something, themselves or in a helper that they call.
 
-    What the hub has a function of the same name for does not count: the test may call that one.
+    Names that a function of the hub also has do not count, because the test may call that function.
     """
     found: set[str] = set()
     while (
@@ -108,7 +108,7 @@ def asserting() -> frozenset[str]:
 
 @cache
 def of_the_hub() -> frozenset[str]:
-    """Names of all functions that are under test."""
+    """Names of all functions of the hub."""
     pattern = re.compile(r"^ *(?:async )?def (\w+)", re.MULTILINE)
     return frozenset(name for path in (ROOT / "hub").rglob("*.py") for name in pattern.findall(path.read_text()))
 
@@ -119,7 +119,7 @@ def can_fail(test: ast.AST) -> bool:
 
 
 def toothless(path: Path) -> Iterator[str]:
-    """The tests of a file that nothing can fail."""
+    """The tests of a file that cannot fail."""
     for node in ast.walk(tree(path)):
         test = isinstance(node, Function) and node.name.startswith("test_") and node.name not in EXCEPTIONS
         if test and not can_fail(node):
@@ -127,12 +127,12 @@ def toothless(path: Path) -> Iterator[str]:
 
 
 def test_every_test_can_fail() -> None:
-    """It asserts something, itself or in a helper, or waits for something until a time is over."""
+    """Every test asserts something, itself or in a helper, or waits for something with a timeout."""
     assert [test for path in SUITES for test in toothless(path)] == []
 
 
 def test_the_exceptions_exist() -> None:
-    """A test that is gone or renamed leaves the list."""
+    """Every exception names an existing test."""
     assert EXCEPTIONS - functions().keys() == set()
 
 
@@ -140,5 +140,5 @@ def test_the_exceptions_exist() -> None:
     "body", ["pass", "serving()", "hub.start()", "async with serving(None): pass", "raise ValueError", "x = 1 == 2"]
 )
 def test_a_test_without_a_claim_is_found(body: str) -> None:
-    """Calls of what is under test are no assertions."""
+    """Calls of the functions under test are not assertions."""
     assert not can_fail(ast.parse(f"async def test_it():\n    {body}"))
