@@ -42,7 +42,7 @@ def run(subject: str, number: int = 0, **changes: Any) -> dict[str, Any]:
 
 def slice_event(kind: str, name: str, *addresses: str, service: str = "web", ready: bool | None = True) -> Event:
     """An event of a watch of slices."""
-    endpoints = [{"addresses": [each], "conditions": {"ready": ready}} for each in addresses]
+    endpoints = [{"addresses": [address], "conditions": {"ready": ready}} for address in addresses]
     meta = {"name": name, "labels": {"kubernetes.io/service-name": service}}
     return decode_event(json.dumps({"type": kind, "object": {"metadata": meta, "endpoints": endpoints or None}}))
 

@@ -22,7 +22,7 @@ def address(cluster: int, node: int) -> str:
 
 def published(hub: SimulatedCluster) -> set[str]:
     """All published addresses."""
-    return {endpoint["addresses"][0] for each in hub.slices.list() for endpoint in each.get("endpoints") or ()}
+    return {endpoint["addresses"][0] for slice_ in hub.slices.list() for endpoint in slice_.get("endpoints") or ()}
 
 
 async def until(hub: SimulatedCluster, wanted: set[str], seconds: float) -> None:

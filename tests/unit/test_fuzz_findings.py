@@ -37,7 +37,7 @@ def test_a_record_that_cannot_be_written_is_rejected_alone(key: str, text: str) 
     record = {"name": "w1", "private_ip": "10.0.0.1", "ready": True, "worker": True, "zone": "a"}
     document = json.dumps([record | {key: text}, record | {"name": "w2", "private_ip": "10.0.0.2"}]).encode()
     offered = snapshot("legacy.json", parse("legacy.json", document))
-    assert [each.name for each in offered.endpoints] == ["w2"]
+    assert [endpoint.name for endpoint in offered.endpoints] == ["w2"]
     assert "must be a text of 1 to 253 printable characters" in offered.problems[0]
 
 

@@ -45,7 +45,7 @@ class TestCluster:
         assert 11_000 < len(body) / 3 < 13_000
         nodes, version, more = NODES.list_page(body)
         assert (sorted(nodes), version, more) == (["c7-worker-0", "c7-worker-1", "c7-worker-2"], "1000", "")
-        assert {each.addresses[0].address for each in nodes.values()} == {address(7, number) for number in range(3)}
+        assert {node.addresses[0].address for node in nodes.values()} == {address(7, number) for number in range(3)}
 
     def test_a_report_changes_times_and_nothing_else(self) -> None:
         """A heartbeat changes the bytes of a Node, but nothing that the hub keeps of it."""
@@ -171,7 +171,7 @@ def event(kind: str, name: str, *addresses: str, port: int = 30443) -> Event:
     """A watch event for slices of Service ``web``."""
     found = {
         "metadata": {"name": name, "labels": {"kubernetes.io/service-name": "web"}},
-        "endpoints": [{"addresses": [each], "conditions": {"ready": True}} for each in addresses] or None,
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}} for address in addresses] or None,
         "ports": [{"port": port}],
     }
     return decode_event(json.dumps({"type": kind, "object": found}))
@@ -267,12 +267,12 @@ class TestGoals:
     )
     def test_each_goal_can_be_missed(self, name: str, change: dict[str, Any], line: str) -> None:
         """A figure beyond its goal misses this goal and no other."""
-        missed = [each.name for each in report.goals(phases(**{name: change})) if each.met is False]
+        missed = [line.name for line in report.goals(phases(**{name: change})) if line.met is False]
         assert missed == [line]
 
     def test_the_longest_stall_says_where(self) -> None:
         """The line about the longest stall says in which phase it was."""
-        [line] = [each for each in report.goals(phases(restart={"stall_ms": 250.0})) if "stall" in each.name]
+        [line] = [line for line in report.goals(phases(restart={"stall_ms": 250.0})) if "stall" in line.name]
         assert line.measured == "250 ms (restart)"
 
     def test_a_start_that_never_was_right_is_a_failure(self) -> None:

@@ -109,9 +109,9 @@ class World:
         """All addresses in slices of the namespace ``edge``."""
         return {
             address
-            for each in self.here.slices.list()
-            if each["metadata"]["namespace"] == "edge"
-            for endpoint in each["endpoints"] or ()
+            for slice_ in self.here.slices.list()
+            if slice_["metadata"]["namespace"] == "edge"
+            for endpoint in slice_["endpoints"] or ()
             for address in endpoint["addresses"]
         }
 
@@ -204,9 +204,9 @@ async def test_a_hostile_cluster_publishes_nothing_of_the_hub_cluster_or_of_anot
             await until(lambda: "10.7.0.2" in world.published())
             assert world.published() == {"10.7.0.1", "10.7.0.2", "10.8.0.1"}
             holders = {
-                each["metadata"]["labels"]["multicluster.kubernetes.io/source-cluster"]
-                for each in world.here.slices.list()
-                if "10.8.0.1" in str(each["endpoints"])
+                slice_["metadata"]["labels"]["multicluster.kubernetes.io/source-cluster"]
+                for slice_ in world.here.slices.list()
+                if "10.8.0.1" in str(slice_["endpoints"])
             }
             assert holders == {"us"}
 

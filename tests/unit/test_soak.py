@@ -39,7 +39,7 @@ def test_script_is_its_seeds() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_script_replaces_a_tenth_of_the_nodes_per_hour(seed: int) -> None:
     """The script replaces ten times as many nodes as production does with 1 % per hour."""
-    replaced = [each for each in script(seed, HOUR, FLEET, 10).steps if each.action == "replace"]
+    replaced = [step for step in script(seed, HOUR, FLEET, 10).steps if step.action == "replace"]
     assert len(replaced) == pytest.approx(0.1 * FLEET.clusters * FLEET.nodes, rel=0.1)
 
 
@@ -47,10 +47,10 @@ def test_script_replaces_a_tenth_of_the_nodes_per_hour(seed: int) -> None:
 def test_script_breaks_everything_it_can(seed: int) -> None:
     """An hour has every kind of fault and edit, and four failures of the hub's API server."""
     made = script(seed, HOUR, FLEET, 10)
-    kinds = [each.what for each in made.faults]
+    kinds = [fault.what for fault in made.faults]
     assert set(kinds) == {*FAULTS, "hub-api", "registry"}
     assert kinds.count("hub-api") == 4
-    assert {each.what for each in made.steps if each.action == "edit"} == set(EDITS)
+    assert {step.what for step in made.steps if step.action == "edit"} == set(EDITS)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -59,7 +59,7 @@ def test_script_is_quiet_where_it_says_so(seed: int, seconds: float) -> None:
     """There are no faults in quiet stretches, and no changes in the last seconds."""
     made = script(seed, seconds, FLEET, 10)
     for begin, end in made.quiet:
-        assert not [each for each in made.faults if each.begin < end and each.end > begin]
+        assert not [fault for fault in made.faults if fault.begin < end and fault.end > begin]
     last = max(step.at + (step.seconds if step.action == "unready" else 0) for step in made.steps)
     assert last <= seconds - CALM
 
@@ -69,13 +69,13 @@ def test_script_breaks_a_cluster_once_at_a_time(seed: int) -> None:
     """Faults of one cluster do not overlap, because healing a cluster ends all its faults."""
     made = script(seed, HOUR, FLEET, 10)
     for name in FLEET.names:
-        mine = sorted((each for each in made.faults if each.cluster == name), key=lambda each: each.begin)
+        mine = sorted((fault for fault in made.faults if fault.cluster == name), key=lambda each: each.begin)
         assert all(one.end < other.begin for one, other in pairwise(mine))
 
 
 def test_script_ends_with_the_registry_as_it_was() -> None:
     """The last edits undo earlier ones."""
-    edits = [each.what for each in script(1, HOUR, FLEET, 10).steps if each.action == "edit"]
+    edits = [step.what for step in script(1, HOUR, FLEET, 10).steps if step.action == "edit"]
     assert edits[-3:] == ["drop-source", "mend-file", "add-service"]
 
 
@@ -174,7 +174,7 @@ class Recorded:
     def take(self, kind: str, name: str, service: str, *addresses: str, ready: bool = True) -> None:
         """A change of a slice."""
         labels = {"kubernetes.io/service-name": service, "endpointslice.kubernetes.io/managed-by": "endpointslice-hub"}
-        endpoints = [Endpoint([each], Conditions(ready)) for each in addresses]
+        endpoints = [Endpoint([address], Conditions(ready)) for address in addresses]
         self.recorder.take(kind, Slice(Meta(name, "1", labels), endpoints))
 
 

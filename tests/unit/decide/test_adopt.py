@@ -40,8 +40,8 @@ def theirs(name: str = "payments", *endpoints: Endpoint, version: str = "1", uid
 
 def wanted(*endpoints: Endpoint, published: Iterable[Slice] = (), **more: Any) -> EndpointGroup:
     """A group of ours that wants ``endpoints``, with the slices ``published``."""
-    slices = tuple(prepare(each) for each in published)
-    there = {address for each in slices for address in each.addresses}
+    slices = tuple(prepare(slice_) for slice_ in published)
+    there = {address for slice_ in slices for address in slice_.addresses}
     content = build.by_address(endpoints)
     more.setdefault("ports", (build.PORT,))
     added = tuple(sorted(set(content) - there))
@@ -74,7 +74,7 @@ def test_what_is_wanted_and_not_written_yet_covers_nothing() -> None:
     """A wanted endpoint that is not published yet covers nothing, because no consumer sees it."""
     found = adopt(OLD, (theirs("payments", build.endpoint()),), (), (wanted(build.endpoint()),), NEW, 100.0)
 
-    assert [each.reason for each in found.findings] == ["AdoptionWaiting"]
+    assert [finding.reason for finding in found.findings] == ["AdoptionWaiting"]
     assert found.memory.covered_since is None
 
 
@@ -111,7 +111,7 @@ def test_an_endpoint_is_covered_by(old: Slice, ours: Mapping[str, Any], goes: bo
     found = covered(old, ours=build.endpoint(**ours))
 
     assert (found.memory.covered_since is not None) == goes
-    assert [each.reason for each in found.findings] == ([] if goes else ["AdoptionWaiting"])
+    assert [finding.reason for finding in found.findings] == ([] if goes else ["AdoptionWaiting"])
 
 
 def test_each_endpoint_is_covered_with_the_ports_it_serves() -> None:
@@ -124,7 +124,7 @@ def test_each_endpoint_is_covered_with_the_ports_it_serves() -> None:
     wrong = adopt(OLD, (theirs("a", one, ports=(HTTP,)),), ours, (group,), NEW, 100.0)
 
     assert (right.findings, right.wake_at) == ((), 100.0 + SETTLE)
-    assert [each.objects for each in wrong.findings] == [("10.0.0.1",)]
+    assert [finding.objects for finding in wrong.findings] == [("10.0.0.1",)]
 
 
 def test_what_is_published_and_no_longer_wanted_covers_nothing() -> None:
@@ -182,9 +182,9 @@ def test_a_slice_that_changes_meanwhile_shows_that_its_writer_still_runs() -> No
     quiet = passes.run(theirs("t", build.endpoint(), version="2"), after=1.0)
     due = passes.run(theirs("t", build.endpoint(), version="2"), after=SETTLE)
 
-    assert [each.reason for each in changed.findings] == ["OldWriterActive"]
+    assert [finding.reason for finding in changed.findings] == ["OldWriterActive"]
     assert changed.wake_at == passes.now - SETTLE
-    assert ([each.reason for each in waiting.findings], waiting.deletes) == (["OldWriterActive"], ())
+    assert ([finding.reason for finding in waiting.findings], waiting.deletes) == (["OldWriterActive"], ())
     assert (quiet.findings, quiet.deletes) == ((), ())
     assert len(due.deletes) == 1
 
@@ -198,8 +198,8 @@ def test_a_slice_that_comes_back_is_never_deleted_again() -> None:
 
     outcomes = [passes.run(theirs("t", build.endpoint(), uid="again"), after=1000.0) for _ in range(5)]
 
-    assert {each.reason for one in outcomes for each in one.findings} == {"OldWriterActive"}
-    assert not any(one.deletes for one in outcomes)
+    assert {finding.reason for outcome in outcomes for finding in outcome.findings} == {"OldWriterActive"}
+    assert not any(outcome.deletes for outcome in outcomes)
 
 
 def test_an_old_writer_that_was_stopped_for_good_is_no_longer_reported() -> None:
@@ -285,7 +285,7 @@ def _made(content: Mapping[int, Conditions]) -> list[Endpoint]:
 
 
 def _ready(endpoints: Iterable[Endpoint]) -> set[str]:
-    return {each.address for each in endpoints if each.conditions.ready is not False}
+    return {endpoint.address for endpoint in endpoints if endpoint.conditions.ready is not False}
 
 
 @given(MOMENTS)
@@ -308,7 +308,7 @@ def test_a_consumer_never_has_fewer_ready_endpoints_for_a_deletion(moments: list
         found = adopt(OLD, (old,), (published,), (group,), memory, now)
         memory = found.memory
         (alike,) = found.groups
-        for address in alike.endpoints.keys() & {each.address for each in old.endpoints}:
+        for address in alike.endpoints.keys() & {endpoint.address for endpoint in old.endpoints}:
             assert (address in _ready(alike.endpoints.values())) == (address in _ready(old.endpoints))
         whole = _ready(old.endpoints) <= _ready(group.endpoints.values()) & _ready(published.endpoints)
         quiet = last_version in (None, str(version))

@@ -33,7 +33,7 @@ def hostnames(service: Service, *endpoints: SnapshotEndpoint) -> dict[str, str |
     """Address -> hostname, as published for a Service."""
     it = build.Pipeline(service=service)
     it.run(copied(*endpoints).view)
-    return {each.address: each.hostname for slice_ in it.slices for each in slice_.endpoints}
+    return {endpoint.address: endpoint.hostname for slice_ in it.slices for endpoint in slice_.endpoints}
 
 
 @pytest.mark.parametrize("headless", [False, True])

@@ -42,7 +42,7 @@ def test_slices_are_in_order_of_their_numbers() -> None:
     names = ["s-2", "s-10", "s-999999999", "s-9999999999", "s-x", "s-٣", "z"]
     observed = [build.slice(name) for name in reversed(names)]
     found = Index().groups(observed, {})[EU]
-    assert [each.slice.name for each in found.slices] == names
+    assert [slice_.slice.name for slice_ in found.slices] == names
 
 
 def test_the_other_groups_are_the_same_objects() -> None:

@@ -154,7 +154,7 @@ def test_steady_states_keep_their_memory() -> None:
             more = {"answer": 1, "approvals": (), "now": now, "wall": WALL + now}
             memory = guard(TARGET, steady, GuardPolicy(), NO_RECORD, memory, **more).memory  # type: ignore[arg-type]
             seen.append(memory)
-        assert all(each is seen[0] for each in seen)
+        assert all(memory is seen[0] for memory in seen)
 
 
 def test_exempt_removals_pass() -> None:
@@ -670,9 +670,13 @@ def test_empty_needs_so_many_answers() -> None:
     """The third complete answer without endpoints is published as empty."""
     scene = Scene(content("ab"), LAX)
     verdicts = [scene.say({}) for _ in range(3)]
-    assert [left(each) for each in verdicts] == ["ab", "ab", ""]
-    assert [each.record.empty for each in verdicts] == [1, 2, 0]
-    assert [reasons(each) for each in verdicts] == [["EmptyResultHeld"], ["EmptyResultHeld"], ["EmptyResultAccepted"]]
+    assert [left(verdict) for verdict in verdicts] == ["ab", "ab", ""]
+    assert [verdict.record.empty for verdict in verdicts] == [1, 2, 0]
+    assert [reasons(verdict) for verdict in verdicts] == [
+        ["EmptyResultHeld"],
+        ["EmptyResultHeld"],
+        ["EmptyResultAccepted"],
+    ]
 
 
 def test_the_same_answer_counts_once() -> None:
@@ -793,7 +797,7 @@ def test_filtered_empty_waits_for_approval() -> None:
     """If the nodes of the removed endpoints still exist, only an approval empties the source."""
     scene = Scene(content("ab"), LAX)
     verdicts = [scene.say({}, after=HOLD, filtered="a") for _ in range(10)]
-    assert {left(each) for each in verdicts} == {"ab"}
+    assert {left(verdict) for verdict in verdicts} == {"ab"}
     assert (reasons(verdicts[-1]), verdicts[-1].wake_at, verdicts[-1].record.empty) == (["FilteredEmpty"], None, 0)
 
 
@@ -941,8 +945,8 @@ def test_a_later_version_is_kept_and_not_used() -> None:
     text = json.dumps({"v": 9, "empty": 2})
     scene.record = decode(text)
     verdicts = [scene.say({}) for _ in range(3)]
-    assert [left(each) for each in verdicts] == ["ab", "ab", ""]
-    assert {encode(each.record) for each in verdicts} == {text}
+    assert [left(verdict) for verdict in verdicts] == ["ab", "ab", ""]
+    assert {encode(verdict.record) for verdict in verdicts} == {text}
 
 
 def test_a_later_version_is_kept_while_the_source_is_unknown() -> None:
@@ -1070,7 +1074,7 @@ def twice(conditions: Conditions = PUBLISHED) -> build.Pipeline:
     for _ in range(2):
         pipeline.run(build.view("eu", build.endpoints(100)))
     [first] = pipeline.slices
-    again = [msgspec.structs.replace(each, conditions=conditions) for each in first.endpoints]
+    again = [msgspec.structs.replace(endpoint, conditions=conditions) for endpoint in first.endpoints]
     pipeline.slices = (first, build.slice("payments-x-1", again))
     return pipeline
 

@@ -72,7 +72,7 @@ def kinds(guarded: Guarded) -> dict[str, str]:
 
 def sizes(groups: Iterable[EndpointGroup]) -> list[int]:
     """Number of endpoints that may be published, per group."""
-    return [len(each.endpoints) for each in groups]
+    return [len(group.endpoints) for group in groups]
 
 
 def test_each_group_is_judged_by_itself() -> None:
@@ -80,7 +80,7 @@ def test_each_group_is_judged_by_itself() -> None:
     stand = Stand()
     guarded = stand.check(group(EU, 10, 10), group(US, 4, 1))
     assert (sizes(guarded.groups), kinds(guarded)) == ([10, 4], {"us": "RemovalWithheld"})
-    assert [each.reason for each in guarded.findings] == ["RemovalWithheld"]
+    assert [finding.reason for finding in guarded.findings] == ["RemovalWithheld"]
     assert guarded.wakes == (HOLD,)
     assert guarded.list_again == ()
 
@@ -120,7 +120,7 @@ def test_the_hold_goes_on_from_the_slices_after_a_restart() -> None:
     assert stand.check(group(EU, 4, 1, state)).wakes == (100.0,)
     stand.time = 100.0
     guarded = stand.check(group(EU, 4, 1, state))
-    assert (sizes(guarded.groups), [each.reason for each in guarded.findings]) == ([1], ["PlanReleased"])
+    assert (sizes(guarded.groups), [finding.reason for finding in guarded.findings]) == ([1], ["PlanReleased"])
 
 
 def test_a_later_versions_record_is_kept_for_good() -> None:

@@ -39,7 +39,7 @@ class Checked(build.Pipeline):
 
     def conditions(self) -> dict[str, Conditions]:
         """Address -> conditions, of everything published."""
-        return {each.address: each.conditions for one in self.slices for each in one.endpoints}
+        return {endpoint.address: endpoint.conditions for slice_ in self.slices for endpoint in slice_.endpoints}
 
     def watched(self) -> dict[str, set[str]]:
         """Cluster -> addresses to probe."""
@@ -136,7 +136,7 @@ def test_removal_by_verdict_is_none_of_the_guards_business() -> None:
     assert pipeline.run(offer) == {"eu": {ONE, TWO, THREE}}
     pipeline.judge(one=True, two=False, three=False)
     assert pipeline.run(offer) == {"eu": {ONE}}
-    assert all(each.withheld is None for each in pipeline.verdicts.values())
+    assert all(verdict.withheld is None for verdict in pipeline.verdicts.values())
 
 
 def test_failing_does_not_exempt_what_is_gone() -> None:
@@ -225,7 +225,7 @@ def test_panic_keeps_hostnames() -> None:
     pipeline.run(OFFER)
     pipeline.judge(one=False, two=False)
     pipeline.run(OFFER)
-    assert {each.hostname for one in pipeline.slices for each in one.endpoints} == {"n1", "n2"}
+    assert {endpoint.hostname for slice_ in pipeline.slices for endpoint in slice_.endpoints} == {"n1", "n2"}
     assert set(pipeline.conditions().values()) == {PUBLISHED}
 
 
@@ -346,7 +346,7 @@ def test_the_first_tcp_port_is_probed() -> None:
     pipeline = Checked(target(), build.service(ports=(DNS, WEB)))
     pipeline.run(OFFER)
     assert pipeline.desired is not None
-    assert [each.check for each in pipeline.desired.watches] == [Check("tcp", 30080)]
+    assert [watch.check for watch in pipeline.desired.watches] == [Check("tcp", 30080)]
 
 
 def test_without_a_tcp_port_the_checks_rest() -> None:

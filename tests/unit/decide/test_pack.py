@@ -55,8 +55,8 @@ def shown(packed: Packed) -> tuple[list[list[str]], list[list[str]], list[str]]:
     """Addresses of kept and created slices, and names of deleted slices."""
     return (
         [[each.address for each in content(published, endpoints)] for published, endpoints in packed.kept],
-        [[each.address for each in endpoints] for endpoints in packed.created],
-        [each.slice.name for each in packed.deleted],
+        [[endpoint.address for endpoint in endpoints] for endpoints in packed.created],
+        [slice_.slice.name for slice_ in packed.deleted],
     )
 
 
@@ -264,9 +264,9 @@ def test_everything_wanted_is_somewhere_once(case: tuple[EndpointGroup, int]) ->
     it, limit = case
     packed = pack(it, limit)
     found = [each for kept in packed.kept for each in content(*kept)]
-    found += [each for endpoints in packed.created for each in endpoints]
+    found += [endpoint for endpoints in packed.created for endpoint in endpoints]
     assert sorted(found, key=lambda each: each.address) == [it.endpoints[address] for address in sorted(it.endpoints)]
-    before: dict[int, PublishedSlice] = {id(each): each for each in it.slices}
+    before: dict[int, PublishedSlice] = {id(slice_): slice_ for slice_ in it.slices}
     assert all(len(content(*kept)) <= max(limit, len(before[id(kept[0])].addresses)) for kept in packed.kept)
     assert all(0 < len(endpoints) <= limit for endpoints in packed.created)
     assert len(packed.kept) + len(packed.deleted) == len(it.slices)
@@ -303,6 +303,6 @@ def test_writes_are_few(case: tuple[EndpointGroup, int]) -> None:
     """At most one unchanged slice is written, however many endpoints are added."""
     it, limit = case
     packed = pack(it, limit)
-    unchanged = {id(each) for each in it.slices if each.addresses and each.content.holds(it.endpoints)}
+    unchanged = {id(slice_) for slice_ in it.slices if slice_.addresses and slice_.content.holds(it.endpoints)}
     written = [each for each, endpoints in packed.kept if endpoints is not None]
     assert sum(1 for each in written if id(each) in unchanged) <= 1

@@ -106,7 +106,7 @@ def test_headless_services_are_labelled() -> None:
 
 def test_equal_means_no_write() -> None:
     """A slice that is published as wanted is not written, even after decoding."""
-    observed = tuple(msgspec.json.decode(msgspec.json.encode(each), type=Slice) for each in published(250))
+    observed = tuple(msgspec.json.decode(msgspec.json.encode(slice_), type=Slice) for slice_ in published(250))
     found = planned(build.endpoints(250), observed)
     assert (found.writes, found.unchanged) == (0, 3)
 
@@ -114,7 +114,7 @@ def test_equal_means_no_write() -> None:
 def test_one_change_of_a_thousand_is_one_update() -> None:
     """One changed endpoint causes one update with the observed resourceVersion."""
     observed = published(1000)
-    observed = tuple(msgspec.structs.replace(each, uid="u", resource_version="7") for each in observed)
+    observed = tuple(msgspec.structs.replace(slice_, uid="u", resource_version="7") for slice_ in observed)
     wanted = build.endpoints(1000)
     wanted["10.0.1.1"] = msgspec.structs.replace(wanted["10.0.1.1"], conditions=DRAINING)
     found = planned(wanted, observed)
@@ -138,7 +138,7 @@ def test_drift_is_repaired_in_place(damage: dict[str, Any]) -> None:
     whole = published(150)
     observed = (msgspec.structs.replace(whole[0], **damage), whole[1])
     repaired = planned(build.endpoints(150), observed)
-    assert [each.name for each in repaired.updates] == [whole[0].name]
+    assert [slice_.name for slice_ in repaired.updates] == [whole[0].name]
     assert apply_plan(observed, repaired) == whole
 
 
@@ -178,7 +178,7 @@ def test_new_ports_keep_the_slices() -> None:
     """Changed ports are written to the same slices."""
     observed = published(150)
     found = planned(build.endpoints(150), observed, ports=(Port("https", 30444),))
-    assert [each.name for each in found.updates] == [each.name for each in observed]
+    assert [slice_.name for slice_ in found.updates] == [slice_.name for slice_ in observed]
     assert (found.creates, found.deletes) == ((), ())
 
 
@@ -186,13 +186,13 @@ def test_new_owner_keeps_the_slices() -> None:
     """Slices of a previous owner are adopted by an update."""
     observed = published(150)
     found = planned(build.endpoints(150), observed, identity=Identity("other", "hub/two"))
-    assert [each.name for each in found.updates] == [each.name for each in observed]
+    assert [slice_.name for slice_ in found.updates] == [slice_.name for slice_ in observed]
 
 
 def test_state_stands_on_the_lowest_slice() -> None:
     """The guard's record is on the lowest-numbered slice of the group and is read from there."""
     observed = published(250, states={KEY: "{}"})
-    assert [each.annotations.get("endpointslice-hub/state") for each in observed] == ["{}", None, None]
+    assert [slice_.annotations.get("endpointslice-hub/state") for slice_ in observed] == ["{}", None, None]
     (it,) = groups({}, observed)
     assert state_of(it) == "{}"
 
@@ -201,7 +201,7 @@ def test_a_changed_state_is_one_write() -> None:
     """A changed record causes one write, of the slice that carries it."""
     observed = published(250, states={KEY: "a"})
     found = planned(build.endpoints(250), observed, states={KEY: "b"})
-    assert [each.name for each in found.updates] == [observed[0].name]
+    assert [slice_.name for slice_ in found.updates] == [observed[0].name]
     assert planned(build.endpoints(250), observed, states={KEY: "a"}).writes == 0
 
 
@@ -219,16 +219,16 @@ def test_state_of_nothing() -> None:
 def test_state_moves_when_its_slice_goes() -> None:
     """If the slice with the record is deleted, the new lowest slice gets the record in the same plan."""
     observed = published(150, states={KEY: "a"})
-    keep = {each.address: each for each in observed[1].endpoints}
+    keep = {endpoint.address: endpoint for endpoint in observed[1].endpoints}
     after = apply_plan(observed, planned(keep, observed, states={KEY: "a"}))
     assert [each.annotations.get("endpointslice-hub/state") for each in after] == ["a"]
 
 
 def test_taken_names_are_skipped() -> None:
     """The name of a foreign slice is not used."""
-    names = [each.name for each in published(150)]
+    names = [slice_.name for slice_ in published(150)]
     found = planned(build.endpoints(150), taken=[names[0]])
-    assert [each.name for each in found.creates] == [names[1], names[0][:-1] + "2"]
+    assert [slice_.name for slice_ in found.creates] == [names[1], names[0][:-1] + "2"]
 
 
 def test_names_tell_whose_slice_it_is() -> None:
@@ -242,7 +242,7 @@ def test_names_tell_whose_slice_it_is() -> None:
         plan(build.service(), [msgspec.structs.replace(eu, ports=(Port("https", 30444),))], IDENTITY),
         plan(build.service("shop"), [eu], IDENTITY),
     ]
-    names = [each.name for found in several for each in found.creates]
+    names = [slice_.name for found in several for slice_ in found.creates]
     assert len(set(names)) == len(several)
     assert [re.fullmatch(r"(payments|shop)-[0-9a-f]{8}-0", each) is not None for each in names] == [True] * len(names)
     assert planned(build.endpoints(1), identity=Identity("default", "hub/two")).creates[0].name == names[0]
@@ -254,12 +254,12 @@ def test_new_endpoints_go_where_a_write_is_due_anyway() -> None:
     wrong = msgspec.structs.replace(one, endpoints=one.endpoints[:50], labels={**one.labels, "extra": "1"})
     wanted = {each.address: each for each in (*wrong.endpoints, *other.endpoints)} | build.endpoints(1, 500)
     found = planned(wanted, (wrong, other))
-    assert ([each.name for each in found.updates], found.writes) == ([one.name], 1)
+    assert ([slice_.name for slice_ in found.updates], found.writes) == ([one.name], 1)
 
 
 def test_a_hundred_is_the_limit_unless_told_otherwise() -> None:
     """The default limit is 100 endpoints per slice, as in Kubernetes."""
-    assert [len(each.endpoints) for each in planned(build.endpoints(101)).creates] == [100, 1]
+    assert [len(slice_.endpoints) for slice_ in planned(build.endpoints(101)).creates] == [100, 1]
 
 
 def test_dropped_groups_are_deleted() -> None:
@@ -272,12 +272,12 @@ def test_emptied_groups_keep_a_slice() -> None:
     """A source without endpoints keeps one empty slice."""
     observed = published(150)
     found = planned({}, observed)
-    assert ([each.endpoints for each in found.updates], found.deletes) == ([()], observed[1:])
+    assert ([slice_.endpoints for slice_ in found.updates], found.deletes) == ([()], observed[1:])
 
 
 def test_limit_is_honoured() -> None:
     """No slice gets more endpoints than the limit."""
-    assert [len(each.endpoints) for each in planned(build.endpoints(25), limit=10).creates] == [10, 10, 5]
+    assert [len(slice_.endpoints) for slice_ in planned(build.endpoints(25), limit=10).creates] == [10, 10, 5]
 
 
 def test_several_groups_in_order() -> None:
@@ -285,7 +285,7 @@ def test_several_groups_in_order() -> None:
     (eu,) = groups(build.endpoints(1))
     both = [msgspec.structs.replace(eu, key=GroupKey(cluster, "IPv4")) for cluster in "ba"]
     found = plan(build.service(), both, IDENTITY)
-    assert [each.cluster for each in found.creates] == ["b", "a"]
+    assert [slice_.cluster for slice_ in found.creates] == ["b", "a"]
 
 
 def test_endpoint_changes() -> None:
@@ -313,14 +313,14 @@ NUMBERS = st.sets(st.integers(0, 60))
 def test_a_plan_is_idempotent(before: set[int], after: set[int], drained: set[int], limit: int) -> None:
     """After a plan is carried out, the next plan has no writes and exactly the wanted endpoints are published."""
     wanted = {
-        address: msgspec.structs.replace(each, conditions=DRAINING) if i in drained else each
+        address: msgspec.structs.replace(endpoint, conditions=DRAINING) if i in drained else endpoint
         for i in sorted(after)
-        for address, each in build.endpoints(1, i).items()
+        for address, endpoint in build.endpoints(1, i).items()
     }
     observed = apply_plan((), planned({a: e for i in before for a, e in build.endpoints(1, i).items()}, limit=limit))
     result = apply_plan(observed, planned(wanted, observed, limit=limit))
     assert planned(wanted, result, limit=limit).writes == 0
-    assert {each.address: each for slice_ in result for each in slice_.endpoints} == wanted
+    assert {endpoint.address: endpoint for slice_ in result for endpoint in slice_.endpoints} == wanted
     assert sum(len(slice_.endpoints) for slice_ in result) == len(wanted)
 
 
@@ -341,7 +341,7 @@ UIDS = {"eu": "uid-1"}
 
 def uids(slices: tuple[Slice, ...]) -> list[str | None]:
     """The cluster UID on each slice."""
-    return [each.annotations.get("endpointslice-hub/cluster-uid") for each in slices]
+    return [slice_.annotations.get("endpointslice-hub/cluster-uid") for slice_ in slices]
 
 
 def test_new_slices_carry_the_clusters_uid() -> None:

@@ -69,13 +69,15 @@ def by_port(it: build.Pipeline) -> dict[int, list[str]]:
 
 def after_each_write(it: build.Pipeline, plan: Plan) -> list[set[tuple[str, int]]]:
     """(address, port) pairs that are published after each write of a plan, in its order."""
-    now = {each.name: each for each in it.slices}
+    now = {slice_.name: slice_ for slice_ in it.slices}
     seen = []
     for each in (*plan.creates, *plan.updates, *plan.deletes):
         now[each.name] = each
         if each in plan.deletes:
             del now[each.name]
-        seen.append({(one.address, each.ports[0].port or 0) for each in now.values() for one in each.endpoints})
+        seen.append(
+            {(endpoint.address, each.ports[0].port or 0) for each in now.values() for endpoint in each.endpoints}
+        )
     return seen
 
 
@@ -149,7 +151,7 @@ def test_no_slice_holds_more_than_the_api_takes() -> None:
     numbers = {build.address(number): 8080 if number < 600 else 9090 for number in range(1200)}
     it.run(offered(numbers))
     plan = it.plan(offered({address: 9090 if number == 8080 else 8080 for address, number in numbers.items()}))
-    assert [len(each.endpoints) for each in plan.updates] == [1000, 600]
+    assert [len(slice_.endpoints) for slice_ in plan.updates] == [1000, 600]
 
 
 def test_one_port_for_all_is_a_change_in_place() -> None:
@@ -179,8 +181,8 @@ def test_a_silent_source_keeps_every_port() -> None:
     assert it.plan(build.view("eu", unknown="no answer yet")).writes == 0
     it.service = build.service(ports=SERVICE.ports, labels={"team": "a"})
     it.run(build.view("eu", unknown="no answer yet"))
-    assert [(each.name, each.ports) for each in it.slices] == [(each.name, each.ports) for each in before]
-    assert {each.labels.get("team") for each in it.slices} == {"a"}
+    assert [(slice_.name, slice_.ports) for slice_ in it.slices] == [(each.name, each.ports) for each in before]
+    assert {slice_.labels.get("team") for slice_ in it.slices} == {"a"}
 
 
 def test_what_a_source_has_not_named_since_the_start_keeps_its_port() -> None:
@@ -205,7 +207,7 @@ def test_numbers_of_the_service_make_one_set() -> None:
     """With numeric targetPorts, the source's ports are ignored, as in endpoint-copier."""
     it = build.Pipeline()
     it.run(offer(8080, "10.0.0.1", others={"10.0.0.3": 9090}))
-    assert {each.ports for each in it.slices} == {(build.PORT,)}
+    assert {slice_.ports for slice_ in it.slices} == {(build.PORT,)}
 
 
 def test_splitting_what_has_one_set_does_nothing() -> None:
@@ -236,10 +238,10 @@ def test_splitting_loses_nothing(group: EndpointGroup) -> None:
     parts = split(group)
     spread = [address for part in parts for address in part.endpoints]
     assert sorted(spread) == sorted(group.endpoints)
-    names = [each.slice.name for part in parts for each in part.slices]
-    assert sorted(names) == sorted(each.slice.name for each in group.slices)
+    names = [slice_.slice.name for part in parts for slice_ in part.slices]
+    assert sorted(names) == sorted(slice_.slice.name for slice_ in group.slices)
     for part in parts if group.port_sets else ():
-        there = {address for each in part.slices for address in each.addresses}
+        there = {address for slice_ in part.slices for address in slice_.addresses}
         assert set(part.added) == part.endpoints.keys() - there
         assert part.removed.keys() == there - part.endpoints.keys()
         assert all(group.port_sets.get(address, group.ports) == part.ports for address in part.endpoints)
@@ -251,7 +253,7 @@ def test_the_limit_holds_in_every_set(limit: int) -> None:
     it = pipeline(target=build.target(endpoints_per_slice=limit))
     it.run(offer(8080, "10.0.0.1", "10.0.0.2", "10.0.0.5", others={"10.0.0.3": 9090, "10.0.0.4": 9090}))
     assert by_port(it) == {8080: ["10.0.0.1", "10.0.0.2", "10.0.0.5"], 9090: ["10.0.0.3", "10.0.0.4"]}
-    assert all(0 < len(each.endpoints) <= limit for each in it.slices)
+    assert all(0 < len(slice_.endpoints) <= limit for slice_ in it.slices)
 
 
 def test_as_many_sets_as_there_are_ports_take_no_time() -> None:
@@ -267,4 +269,4 @@ def test_as_many_sets_as_there_are_ports_take_no_time() -> None:
     parts = split(group)
     assert time.perf_counter() - began < 2.0
     assert len(parts) == 3000
-    assert not any(each.added or each.removed or each.changed for each in parts)
+    assert not any(part.added or part.removed or part.changed for part in parts)

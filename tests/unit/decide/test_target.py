@@ -114,7 +114,7 @@ def test_a_family_that_leaves_the_service_leaves_no_slice() -> None:
     it.run(both)
     it.service = build.service(families=("IPv4",))
     it.run(both)
-    assert [each.address_type for each in it.slices] == ["IPv4"]
+    assert [slice_.address_type for slice_ in it.slices] == ["IPv4"]
 
 
 def test_a_local_traffic_policy_is_reported_where_endpoints_are_on_no_node() -> None:
@@ -262,7 +262,7 @@ def test_duplicates_of_a_silent_source_stay_as_the_first_is() -> None:
     both = [build.endpoint(where("a"), "a"), build.endpoint(where("a"), "a", DRAINING)]
     it.slices = (build.slice("payments-00000000-0", both),)
     it.run(build.view("eu", unknown="list failed"))
-    assert [each for one in it.slices for each in one.endpoints] == both[:1]
+    assert [endpoint for slice_ in it.slices for endpoint in slice_.endpoints] == both[:1]
 
 
 def test_unknown_nodes_keep_what_is_published_for_them() -> None:
@@ -307,7 +307,7 @@ def unreachable(policy: str, seconds: float | None, *, after: float = 600.0) -> 
     it = Pipeline(build.target(sources=(spec,)), guarded=True)
     it.run(offer(view("eu", "ab"), spec))
     it.run(offer(build.view("eu", unknown="unreachable"), spec, unreachable_for=seconds))
-    return {each.address: each for slice_ in it.slices for each in slice_.endpoints}
+    return {endpoint.address: endpoint for slice_ in it.slices for endpoint in slice_.endpoints}
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_upsert_only_drains_what_an_unreachable_cluster_may_not_lose() -> None:
     it = Pipeline(build.target(sources=(spec,), policy="upsert-only"), guarded=True)
     it.run(offer(view("eu", "ab"), spec))
     it.run(offer(build.view("eu", unknown="unreachable"), spec, unreachable_for=600.0))
-    assert {each.address: each for slice_ in it.slices for each in slice_.endpoints} == eps(
+    assert {endpoint.address: endpoint for slice_ in it.slices for endpoint in slice_.endpoints} == eps(
         "a", "b", conditions=DRAINING
     )
 
@@ -397,7 +397,7 @@ def test_a_dropped_source_leaves() -> None:
     it.run(view("eu", "ab"), view("us", "c"))
     it.target = build.target("us")
     it.run(view("us", "c"))
-    assert [each.cluster for each in it.slices] == ["us"]
+    assert [slice_.cluster for slice_ in it.slices] == ["us"]
 
 
 def test_a_renamed_cluster_keeps_its_slices() -> None:
@@ -407,7 +407,7 @@ def test_a_renamed_cluster_keeps_its_slices() -> None:
     before = it.slices
     it.target = build.target("europe")
     planned = it.plan(offer(view("europe", "ab"), formerly=("eu",)))
-    assert ([each.name for each in planned.updates], planned.writes) == ([each.name for each in before], 1)
+    assert ([slice_.name for slice_ in planned.updates], planned.writes) == ([each.name for each in before], 1)
     assert planned.updates[0].cluster == "europe"
 
 
@@ -431,7 +431,7 @@ def test_slices_being_deleted_do_not_count() -> None:
     """Endpoints of slices that are being deleted are published again in other slices."""
     it = Pipeline()
     it.run(view("eu", "ab"))
-    it.slices = tuple(msgspec.structs.replace(each, deleting=True) for each in it.slices)
+    it.slices = tuple(msgspec.structs.replace(slice_, deleting=True) for slice_ in it.slices)
     assert len(it.plan(view("eu", "ab")).creates) == 1
 
 
@@ -472,7 +472,7 @@ def test_node_ports_are_read_per_source() -> None:
 
     def numbers(eu: PortReading, us: PortReading) -> dict[str, int | None]:
         it.run(offer(view("eu", "a"), node_ports={ref: eu}), offer(view("us", "b"), node_ports={ref: us}))
-        return {each.cluster: each.ports[0].port for each in it.slices}
+        return {slice_.cluster: slice_.ports[0].port for slice_ in it.slices}
 
     assert numbers(PortReading(30500), PortReading(30600)) == {"eu": 30500, "us": 30600}
     assert numbers(PortReading(30500), PortReading(None, "it does not exist")) == {"eu": 30500, "us": 30600}
@@ -594,7 +594,7 @@ def test_both_copies_of_a_move_have_equal_conditions() -> None:
     it = two()
     it.run(view("eu", "a"), view("us"))
     it.run(view("eu"), build.view("us", eps("a", conditions=DRAINING)))
-    found = [each.conditions for slice_ in it.slices for each in slice_.endpoints]
+    found = [endpoint.conditions for slice_ in it.slices for endpoint in slice_.endpoints]
     assert found == [DRAINING, DRAINING]
 
 
@@ -637,10 +637,10 @@ def test_addresses_of_a_dropped_source_move() -> None:
     it.run(view("eu", "ab"), view("us"))
     it.target = build.target("us")
     assert names(it.run(view("us", "a"))) == {"eu": "a", "us": "a"}
-    assert [each.ports for each in it.slices] == [(build.PORT,)] * 2
+    assert [slice_.ports for slice_ in it.slices] == [(build.PORT,)] * 2
     it.run(view("us", "a"))
     it.run(view("us", "a"), after=5)
-    assert [(each.cluster, len(each.endpoints)) for each in it.slices] == [("us", 1)]
+    assert [(slice_.cluster, len(slice_.endpoints)) for slice_ in it.slices] == [("us", 1)]
 
 
 def test_a_cluster_named_twice_is_reported() -> None:
@@ -668,7 +668,7 @@ def headless(*endpoints: Endpoint, **more: Any) -> dict[str, str | None]:
     """Address -> hostname, as published for a headless Service."""
     it = Pipeline(service=build.service(headless=True))
     it.run(build.view("eu", endpoints, **more))
-    return {each.address: each.hostname for slice_ in it.slices for each in slice_.endpoints}
+    return {endpoint.address: endpoint.hostname for slice_ in it.slices for endpoint in slice_.endpoints}
 
 
 @pytest.mark.parametrize(
@@ -737,7 +737,7 @@ def test_headless_keeps_what_must_not_be_touched(lost: dict[str, Any]) -> None:
     it.run(view("eu", "ab"), build.view("us"))
     eu = offer(build.view("eu", unknown=lost.get("unknown")), state=lost.get("state", "active"))
     it.run(eu, build.view("us", [build.endpoint("10.0.0.1", "b"), build.endpoint("10.0.0.2", "c")]))
-    found = {each.address: each.hostname for slice_ in it.slices for each in slice_.endpoints}
+    found = {endpoint.address: endpoint.hostname for slice_ in it.slices for endpoint in slice_.endpoints}
     assert found == {where("a"): "a", where("b"): "b", "10.0.0.1": None, "10.0.0.2": "c"}
 
 
@@ -792,7 +792,7 @@ def test_a_copys_hostnames_are_as_they_are(headless: bool) -> None:
     it = Pipeline(build.target("eu", "us"), build.service(headless=headless, publish_not_ready=True))
     copied = [build.endpoint("10.0.0.1", hostname="n"), build.endpoint("10.0.0.2", "m", hostname="n")]
     it.run(build.view("eu", copied, copied=True), build.view("us", [build.endpoint("10.0.0.3", "n")]))
-    found = {each.address: each.hostname for slice_ in it.slices for each in slice_.endpoints}
+    found = {endpoint.address: endpoint.hostname for slice_ in it.slices for endpoint in slice_.endpoints}
     assert found == {"10.0.0.1": "n", "10.0.0.2": "n", "10.0.0.3": "n" if headless else None}
 
 
@@ -801,7 +801,7 @@ def test_headless_notices_every_change() -> None:
     it = Pipeline(service=build.service(headless=True))
 
     def hostnames() -> dict[str, str | None]:
-        return {each.address: each.hostname for slice_ in it.slices for each in slice_.endpoints}
+        return {endpoint.address: endpoint.hostname for slice_ in it.slices for endpoint in slice_.endpoints}
 
     it.run(build.view("eu", [build.endpoint("10.0.0.1", "n.x")]))
     assert hostnames() == {"10.0.0.1": "n"}
@@ -966,7 +966,7 @@ def test_failover_of_a_shared_address_before_anything_may_go() -> None:
     down = build.view("eu", eps("a", "b", conditions=DRAINING)), view("us", "bc")
     it.run(*down)
     assert names(it.run(*down, after=30)) == {"eu": "ab", "us": "bc"}
-    twice = [each for slice_ in it.slices for each in slice_.endpoints if each.address == where("b")]
+    twice = [endpoint for slice_ in it.slices for endpoint in slice_.endpoints if endpoint.address == where("b")]
     assert [each.conditions for each in twice] == [PUBLISHED, PUBLISHED]
 
 
@@ -1045,12 +1045,14 @@ def test_an_echo_of_our_write_changes_nothing() -> None:
     it = Pipeline()
     offered = build.view("eu", build.endpoints(250))
     it.run(offered)
-    it.slices = tuple(msgspec.json.decode(msgspec.json.encode(each), type=Slice) for each in it.slices)
+    it.slices = tuple(msgspec.json.decode(msgspec.json.encode(slice_), type=Slice) for slice_ in it.slices)
     assert it.plan(offered).writes == 0
     assert it.desired is not None
     (group,) = it.desired.groups
     assert all(
-        endpoint is offered.endpoints["IPv4"][endpoint.address] for each in group.slices for endpoint in each.endpoints
+        endpoint is offered.endpoints["IPv4"][endpoint.address]
+        for slice_ in group.slices
+        for endpoint in slice_.endpoints
     )
 
 

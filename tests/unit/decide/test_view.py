@@ -31,7 +31,7 @@ def builder(policy: NodePolicy | None = None, max_endpoints: int = 5000) -> View
 def world(*nodes: Node, **answers: Resolution) -> tuple[dict[str, Node], dict[str, Resolution]]:
     """Nodes by name; each resolves to its own InternalIPs unless ``answers`` says otherwise."""
     resolutions: dict[str, Resolution] = {
-        node.name: Found(tuple(each.address for each in node.addresses)) for node in nodes if node.addresses
+        node.name: Found(tuple(address.address for address in node.addresses)) for node in nodes if node.addresses
     }
     return {node.name: node for node in nodes}, {**resolutions, **answers}
 
