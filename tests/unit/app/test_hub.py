@@ -1,4 +1,4 @@
-"""A hub as it is assembled: where it looks for the files that a registry names."""
+"""An assembled hub finds the files that a registry names only in the allowed folders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = ("clusters.yaml", "inventory.json", "token", "ca.pem")
 
 
 class Mount:
-    """A volume of a ConfigMap or a Secret, as the kubelet keeps it."""
+    """A volume of a ConfigMap or a Secret, laid out as by the kubelet."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -29,7 +29,7 @@ class Mount:
             (folder / name).symlink_to(f"..data/{name}")
 
     def hold(self, text: str) -> None:
-        """Flip ``..data`` to a folder with this in its files; the one before is removed."""
+        """Write a new version of all files, switch ``..data`` to it, and remove the previous version."""
         number = len(self._versions)
         version = self.folder / f"..2026_{number}"
         version.mkdir()
@@ -44,7 +44,7 @@ class Mount:
 
 @pytest.fixture
 def mount(tmp_path: Path) -> Mount:
-    """A volume, held by no version yet."""
+    """A volume with the first version of its files."""
     (tmp_path / "mount").mkdir()
     made = Mount(tmp_path / "mount")
     made.hold("one")
@@ -53,7 +53,7 @@ def mount(tmp_path: Path) -> Mount:
 
 @pytest.fixture
 async def hub(mount: Mount, tmp_path: Path) -> AsyncIterator[Hub]:
-    """A hub whose registry lies in the volume."""
+    """A hub whose registry file is in the volume."""
     async with SimulatedCluster("hub") as here:
         options = Options(str(mount.folder / "clusters.yaml"), str(here.write_kubeconfig(tmp_path / "hub")))
         async with assemble(options) as made:
@@ -62,12 +62,12 @@ async def hub(mount: Mount, tmp_path: Path) -> AsyncIterator[Hub]:
 
 
 async def prepared(hub: Hub) -> Prepared:
-    """What a provider of a cluster is given."""
+    """The access that a provider of a cluster gets."""
     return await hub.host.prepare(ProviderRef("node-addresses"), "eu", lambda: None)
 
 
 async def test_files_beside_the_registry_are_found_after_its_volume_was_edited(hub: Hub, mount: Mount) -> None:
-    """A provider's file, a token, a check's certificates: the kubelet flips ``..data`` and removes what it led to."""
+    """Providers, tokens and certificates read the new files after the kubelet has replaced the target of ``..data``."""
     given = await prepared(hub)
     token = given.cluster.hub.secret({"file": "token"})
     trust = Trust(str(mount.folder / "ca.pem"))
@@ -83,7 +83,7 @@ async def test_files_beside_the_registry_are_found_after_its_volume_was_edited(h
 
 
 async def test_no_link_leads_out_of_the_registrys_folder(hub: Hub, mount: Mount, tmp_path: Path) -> None:
-    """Neither in the volume nor in the folder that it shows now."""
+    """A symlink to a file outside is refused, be it in the volume or in the folder that ``..data`` points to."""
     (tmp_path / "secret").write_text("s3cret")
     (mount.folder / "beside").symlink_to(tmp_path / "secret")
     (mount.folder / "..data" / "within").symlink_to(tmp_path / "secret")

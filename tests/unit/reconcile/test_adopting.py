@@ -1,4 +1,4 @@
-"""What is observed of other controllers' slices, between the registry and the decision."""
+"""Slices of other controllers: from the registry that adopts them to their deletion."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ KEY = TargetKey("edge", "payments")
 
 
 def adopting(*targets: TargetSpec) -> Adopting:
-    """Of a registry with these targets; nothing was listed yet, and nobody is asked here."""
+    """The adoptions of a registry with these targets; nothing has been listed, and no API is called."""
     made = Adopting(cast("Client", None), SystemClock(), lambda _: None)
     made.follow(Registry("default", {}, {target.key: target for target in targets}))
     return made
 
 
 def test_nothing_follows_before_theirs_are_known() -> None:
-    """An unknown slice is not a slice that is not there."""
+    """Slices that have not been listed are unknown, not absent."""
     spec = build.target(adopt="old-controller")
     made = adopting(spec)
 
@@ -35,12 +35,12 @@ def test_nothing_follows_before_theirs_are_known() -> None:
 
 
 def test_a_registry_that_adopts_nothing_waits_for_nothing() -> None:
-    """There is nothing to be known."""
+    """A registry without ``adopt`` is synced at once."""
     assert adopting(build.target()).synced
 
 
 def test_what_stands_in_the_way_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Until it is over and comes again; other findings are not told here."""
+    """An obstacle is logged when it appears, not while it lasts; findings of other kinds are not logged here."""
     spec = build.target(adopt="old-controller")
     made = adopting(spec)
     for store in made._stores.values():
@@ -60,7 +60,7 @@ CHECKED = HealthPolicy("tcp", on_fail="remove")
 
 
 def hub_beside(*addresses: str, **target: Any) -> Hub:
-    """A hub whose target takes over one slice of endpoint-copier with these addresses."""
+    """A hub whose target adopts one slice of endpoint-copier with these addresses."""
     labels = {LABEL_SERVICE_NAME: KEY.name, LABEL_COPIER_SOURCE: "web-1"}
     endpoints = tuple(map(build.endpoint, addresses))
     theirs = Slice("edge", "theirs", "IPv4", endpoints, (build.PORT,), labels, uid="u", resource_version="1")
@@ -73,7 +73,7 @@ def hub_beside(*addresses: str, **target: Any) -> Hub:
 
 
 async def outcome(hub: Hub) -> tuple[bool, set[str]]:
-    """Whether theirs is gone after a few passes, and what was found in the last one."""
+    """Make a few passes; return whether their slice was deleted, and the reasons of the last findings."""
     for _ in range(4):
         await hub.reconciler.reconcile(KEY)
         hub.clock.time += SETTLE
@@ -83,7 +83,7 @@ async def outcome(hub: Hub) -> tuple[bool, set[str]]:
 
 
 async def test_what_the_source_has_let_go_of_goes_with_theirs() -> None:
-    """The rest stands in ours by then."""
+    """An address that the source no longer has does not keep their slice; ours has all other addresses."""
     hub = hub_beside("10.0.0.0", "10.0.0.1", "10.0.0.99")
     hub.offer(build.view("eu", build.endpoints(2)))
     assert await outcome(hub) == (True, set())
@@ -102,7 +102,7 @@ async def test_what_the_source_has_let_go_of_goes_with_theirs() -> None:
     ids=["no such port", "no verdict yet", "another name", "unresolved nodes", "parts are missing"],
 )
 async def test_theirs_stay_where_ours_lack_something(target: dict[str, Any], view: SourceView, reason: str) -> None:
-    """That ours does not have an address does not mean that it is gone."""
+    """Their slice stays while ours lacks an address that may still exist."""
     hub = hub_beside("10.0.0.0", "10.0.0.1", **target)
     hub.offer(view)
     gone, reasons = await outcome(hub)

@@ -1,4 +1,4 @@
-"""Slices that others wrote: which targets are looked at, and when."""
+"""Slices that other controllers wrote: which targets are checked, and when."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ONE = b'{"items":[{"metadata":{"name":"old","labels":{"endpointslice.kubernetes.
 
 
 def key(number: int) -> TargetKey:
-    """A target."""
+    """The key of a target."""
     return TargetKey("edge", f"s{number:03}")
 
 
 class World:
-    """An API server in which every Service has a slice of somebody else's."""
+    """An API server in which every Service has a slice of another controller."""
 
     def __init__(self, targets: int) -> None:
         self.targets = [key(number) for number in range(targets)]
@@ -44,7 +44,7 @@ class World:
         )
 
     async def request(self, method: str, path: str, *, params: dict[str, str], timeout: float) -> bytes:  # noqa: ASYNC109
-        """A list of slices."""
+        """Answer a list of slices."""
         name = params["labelSelector"].partition(",")[0].partition("=")[2]
         self.looks.append((asyncio.get_running_loop().time() - self.began, TargetKey("edge", name)))
         self.selectors.append(params["labelSelector"])
@@ -53,12 +53,12 @@ class World:
         return self.answer
 
     def report(self, target: TargetKey, findings: tuple[Finding, ...]) -> None:
-        """What was found."""
+        """Note the findings of a check."""
         self.found.extend([target] * len(findings))
         self.told.extend(findings)
 
     def run(self, *acts: tuple[float, Any]) -> None:
-        """Look for a while, and do something at certain times; the last is the end."""
+        """Run the checks in virtual time; call each act at its time, the last one at the end."""
 
         async def main() -> None:
             self.began = asyncio.get_running_loop().time()
@@ -75,11 +75,11 @@ class World:
 
 
 def nothing() -> None:
-    """Only wait."""
+    """Do nothing until the end."""
 
 
 def test_every_target_is_looked_at_once_in_ten_minutes() -> None:
-    """In turn, five a second at most."""
+    """Every target is checked once in ten minutes, at most five in a second."""
     world = World(3 * AT_ONCE)
 
     def once() -> None:
@@ -92,7 +92,7 @@ def test_every_target_is_looked_at_once_in_ten_minutes() -> None:
 
 
 def test_a_new_target_comes_before_those_that_were_looked_at() -> None:
-    """And does not wait for all others."""
+    """A new target is checked within one round, before those that were checked already."""
     world = World(100 * AT_ONCE)
     new = TargetKey("edge", "a-new-one")
     world.run((100.0, lambda: world.targets.append(new)), (100.0 + 2 * IDLE, nothing))
@@ -101,21 +101,21 @@ def test_a_new_target_comes_before_those_that_were_looked_at() -> None:
 
 
 def test_a_target_that_was_lost_meanwhile_is_not_looked_at() -> None:
-    """Nobody would ever take its finding back."""
+    """A target that another replica took over is not checked: its finding would never be withdrawn."""
     world = World(AT_ONCE)
     world.run((2.5 * PACE, lambda: world.lost.update(world.targets)), (2 * PERIOD, nothing))
     assert [target for _, target in world.looks] == world.targets[:3]
 
 
 def test_a_target_without_a_look_is_waited_for() -> None:
-    """Nothing is there at first."""
+    """Without any target, the next search comes after the idle time."""
     world = World(0)
     world.run((7.0, lambda: world.targets.append(key(1))), (20.0, nothing))
     assert [at for at, _ in world.looks] == [2 * IDLE]
 
 
 def test_the_finding_says_who_writes_them() -> None:
-    """With their names, sorted; a slice without the label is nobody's."""
+    """The finding has the sorted names of the slices and of their controllers, also of one without a label."""
     world = World(1)
     named = [{"metadata": {"name": f"old-{number:03}", "labels": {}}} for number in range(LISTED + 5)]
     named[3]["metadata"]["labels"] = {"endpointslice.kubernetes.io/managed-by": "somebody"}
@@ -130,7 +130,7 @@ def test_the_finding_says_who_writes_them() -> None:
 
 
 def test_without_slices_of_others_nothing_is_found() -> None:
-    """And the last finding is taken back: the report is empty."""
+    """A check without foreign slices reports no finding, which withdraws the last one."""
     world = World(1)
     world.answer = b'{"items":[]}'
     world.run((1.0, nothing))
@@ -138,7 +138,7 @@ def test_without_slices_of_others_nothing_is_found() -> None:
 
 
 def test_slices_that_the_target_replaces_are_told_of_elsewhere() -> None:
-    """Those of endpoint-copier have a label of their own, all others are known by who manages them."""
+    """Slices that the target adopts are not listed: endpoint-copier's by their own label, others by managed-by."""
     world = World(3)
     world.adopts = {key(1): "old-controller", key(2): "endpoint-copier"}
     world.run((3.0, nothing))
@@ -151,7 +151,7 @@ def test_slices_that_the_target_replaces_are_told_of_elsewhere() -> None:
 
 
 def test_a_look_that_fails_is_no_finding() -> None:
-    """Neither an API server that is away nor an answer that is none; the next look comes as always."""
+    """After a lost connection or an unreadable answer nothing is reported, and the next check comes as usual."""
     for answer in (ClusterUnreachable("gone"), b"<html>", b'{"items":[{}]}'):
         world = World(1)
         world.answer = answer

@@ -1,4 +1,4 @@
-"""What the log says of writes."""
+"""The log lines about written slices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hub.reconcile.journal import Journal
 
 
 def test_writes_of_a_while_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """Sums over Services, the first few by name."""
+    """One line sums up the writes of all Services and names the first few."""
     journal = Journal()
     with caplog.at_level(logging.INFO):
         for number in range(7):
@@ -24,7 +24,7 @@ def test_writes_of_a_while_are_one_line(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_silence_when_nothing_was_written(caplog: pytest.LogCaptureFixture) -> None:
-    """An idle hub says nothing."""
+    """Without writes, nothing is logged."""
     journal = Journal()
     journal.note(TargetKey("edge", "a"), 1)
     journal.flush()

@@ -1,4 +1,4 @@
-"""How long changes take until they are published."""
+"""The time from a change to its publication."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ONE, TWO = TargetKey("edge", "one"), TargetKey("edge", "two")
 
 
 def test_a_change_counts_from_its_arrival_to_the_end_of_its_write() -> None:
-    """Of several changes that one pass carries, the first counts."""
+    """Of several changes that one pass carries, the first one counts."""
     latency = Latency()
     latency.arrived(ONE, 10.0)
     latency.arrived(ONE, 11.0)
@@ -19,7 +19,7 @@ def test_a_change_counts_from_its_arrival_to_the_end_of_its_write() -> None:
 
 
 def test_a_change_of_a_pass_that_failed_waits_on() -> None:
-    """The next pass carries it, and what arrived meanwhile: the older of them counts."""
+    """The pass after a failed one carries the older change, even if another one arrived meanwhile."""
     latency = Latency()
     latency.arrived(ONE, 10.0)
     latency.begin(ONE)
@@ -30,7 +30,7 @@ def test_a_change_of_a_pass_that_failed_waits_on() -> None:
 
 
 def test_a_change_during_a_pass_belongs_to_the_next() -> None:
-    """The pass did not see it."""
+    """A change that arrives during a pass is carried by the next pass."""
     latency = Latency()
     latency.arrived(ONE, 10.0)
     latency.begin(ONE)
@@ -40,7 +40,7 @@ def test_a_change_during_a_pass_belongs_to_the_next() -> None:
 
 
 def test_a_change_that_means_no_write_is_not_counted() -> None:
-    """Nobody waits for it."""
+    """A change whose pass needs no write is not measured."""
     latency = Latency()
     latency.arrived(ONE, 10.0)
     latency.begin(ONE)
@@ -50,7 +50,7 @@ def test_a_change_that_means_no_write_is_not_counted() -> None:
 
 
 def test_the_oldest_change_is_known_whether_or_not_a_pass_has_it() -> None:
-    """A target that is gone waits for nothing, and nobody does after the lease is lost."""
+    """The oldest change counts whether or not a pass carries it, until its target or the Lease is lost."""
     latency = Latency()
     assert latency.oldest(1.0) == 0.0
     latency.arrived(ONE, 10.0)

@@ -1,4 +1,4 @@
-"""What a target remembers of its writes, and for how long."""
+"""What is remembered of a target's writes, and for how long."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PLAN = Plan(creates=(SLICE,))
 
 
 def reasons(memory: WriteMemory, now: float = 0.0) -> list[str]:
-    """Reasons of its findings."""
+    """Reasons of the memory's findings."""
     return [each.reason for each in memory.findings(now)]
 
 
 def test_a_refused_address_is_tried_again_later() -> None:
-    """It stays out and is reported for ten minutes, then counts as any other."""
+    """A refused address is left out and reported for ten minutes, then tried again."""
     memory = WriteMemory()
     news = memory.note(Outcome(refused_addresses={"10.0.0.1": "no"}), "u", 0.0)
     assert (memory.refused, reasons(memory), len(news)) == ({"10.0.0.1"}, ["InvalidAddressSkipped"], 1)
@@ -28,7 +28,7 @@ def test_a_refused_address_is_tried_again_later() -> None:
 
 
 def test_a_foreign_name_is_news_once() -> None:
-    """The second time nobody is told, but it stays taken."""
+    """A foreign slice's name is logged once, and stays taken."""
     memory = WriteMemory()
     assert len(memory.note(Outcome(foreign={"s-0"}), "u", 0.0)) == 1
     assert memory.note(Outcome(foreign={"s-0"}), "u", 1.0) == []
@@ -36,7 +36,7 @@ def test_a_foreign_name_is_news_once() -> None:
 
 
 def test_a_missing_namespace_is_waited_for() -> None:
-    """Attempts are held back, growing, and reported once."""
+    """Writes into a missing namespace wait for growing delays, and are logged once."""
     memory = WriteMemory()
     assert len(memory.note(Outcome(missing_namespace=True), "u", 0.0)) == 1
     held = memory.allow(PLAN, "u", 0.1)
@@ -47,14 +47,14 @@ def test_a_missing_namespace_is_waited_for() -> None:
 
 
 def test_a_new_service_ends_the_wait_for_a_namespace() -> None:
-    """A Service with another UID lives in a namespace that exists."""
+    """A Service with another UID does not wait: its namespace exists."""
     memory = WriteMemory()
     memory.note(Outcome(missing_namespace=True), "old", 0.0)
     assert memory.allow(PLAN, "new", 0.1).plan is PLAN
 
 
 def test_a_blocked_slice_is_a_problem_until_it_is_written() -> None:
-    """The message is the API server's; a success ends it."""
+    """A blocked slice is a problem, with the API server's message, until a write of it succeeds."""
     memory = WriteMemory()
     memory.note(Outcome(blocked=[(SLICE, "not here")]), "u", 0.0)
     assert (memory.problem, reasons(memory)) == ("slice s-0 is refused: not here", ["SliceRefused"])
@@ -63,7 +63,7 @@ def test_a_blocked_slice_is_a_problem_until_it_is_written() -> None:
 
 
 def test_a_blocked_slice_that_is_no_longer_wanted_is_no_problem() -> None:
-    """Nothing to write means nothing is wrong."""
+    """A plan without writes ends the problem of a blocked slice."""
     memory = WriteMemory()
     memory.note(Outcome(blocked=[(SLICE, "not here")]), "u", 0.0)
     memory.settled()
@@ -71,14 +71,14 @@ def test_a_blocked_slice_that_is_no_longer_wanted_is_no_problem() -> None:
 
 
 def test_a_failure_is_the_problem_in_the_servers_words() -> None:
-    """Status and message, nothing else."""
+    """The problem after a failure is the server's status and message."""
     memory = WriteMemory()
     memory.note(Outcome(failure=Forbidden(403, "Forbidden", "cannot create")), "u", 0.0)
     assert memory.problem == "403: cannot create"
 
 
 def test_the_next_look_is_when_the_first_refusal_ends() -> None:
-    """Without refusals there is none; a foreign name alone is looked at in passing, and forgotten like them."""
+    """The next pass is due when the first refusal of an address ends; a foreign name alone causes no pass."""
     memory = WriteMemory()
     assert memory.expire(0.0) is None
     memory.note(Outcome(foreign={"s-0"}), "u", 0.0)
@@ -92,7 +92,7 @@ def test_the_next_look_is_when_the_first_refusal_ends() -> None:
 
 
 def test_findings_name_the_first_of_what_is_refused() -> None:
-    """With the API server's words for it, and all names."""
+    """A finding has the first refused name with the API server's message, and all names as its objects."""
     memory = WriteMemory()
     memory.note(Outcome(refused_addresses={"10.0.0.2": "never", "10.0.0.1": "no"}), "u", 0.0)
     memory.note(Outcome(blocked=[(build.slice("s-1"), "later"), (SLICE, "not here")]), "u", 0.0)
@@ -103,14 +103,14 @@ def test_findings_name_the_first_of_what_is_refused() -> None:
 
 
 def test_a_refusal_is_news_when_its_message_is_new() -> None:
-    """The same words again are not logged again."""
+    """A refusal with the same message is not logged again."""
     memory = WriteMemory()
     said = [memory.note(Outcome(blocked=[(SLICE, why)]), "u", 0.0) for why in ("no", "no", "never")]
     assert said == [["slice s-0 is refused: no"], [], ["slice s-0 is refused: never"]]
 
 
 def test_deleting_what_was_refused_ends_the_problem() -> None:
-    """Whichever operation succeeds."""
+    """A successful delete ends the problem of a blocked slice, as any other write does."""
     memory = WriteMemory()
     memory.note(Outcome(blocked=[(SLICE, "not here")]), "u", 0.0)
     memory.note(Outcome(done=[("delete", SLICE)]), "u", 1.0)
@@ -120,7 +120,7 @@ def test_deleting_what_was_refused_ends_the_problem() -> None:
 
 
 def test_deletions_do_not_wait_for_a_namespace() -> None:
-    """Only what would be created or changed there is held back."""
+    """In a missing namespace creates and updates wait, deletes do not."""
     memory = WriteMemory()
     memory.note(Outcome(missing_namespace=True), "u", 0.0)
     assert memory.allow(Plan(deletes=(SLICE,)), "u", 0.1).plan.writes == 1
@@ -129,14 +129,14 @@ def test_deletions_do_not_wait_for_a_namespace() -> None:
 
 
 def test_a_failure_without_a_message_is_named_by_its_reason() -> None:
-    """Something is always said."""
+    """A failure without a message is described by its reason."""
     memory = WriteMemory()
     memory.note(Outcome(failure=Forbidden(403, "Forbidden", "")), "u", 0.0)
     assert memory.problem == "403: Forbidden"
 
 
 def test_a_lost_answer_is_a_problem_until_the_next_one() -> None:
-    """Or until nothing is to be written."""
+    """A write without an answer is a problem until a plan has no writes."""
     memory = WriteMemory()
     memory.unanswered("no answer")
     assert memory.problem == "no answer"

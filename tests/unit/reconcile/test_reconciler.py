@@ -1,4 +1,4 @@
-"""A pass over one target: which slices are ours, what stays for a while, and when to look again."""
+"""A pass over one target: which slices are ours, what stays for a while, and when the next pass comes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LEASE = "hub/one"
 
 
 class Clock:
-    """Time that the test moves."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.time = 1000.0
@@ -60,7 +60,7 @@ class Clock:
 
 
 class Unit:
-    """A source, or a cluster, that says what the test wants."""
+    """A source, or a cluster, with a view that the test sets."""
 
     def __init__(self, view: SourceView) -> None:
         self.now = view
@@ -74,7 +74,7 @@ class Unit:
 
 
 class Hub:
-    """A reconciler over snapshots that the test sets; its writes go nowhere but into the store."""
+    """A reconciler over a state that the test sets; its writes change only the store."""
 
     def __init__(self, take_over: frozenset[TargetKey] = frozenset()) -> None:
         self.clock = Clock()
@@ -106,7 +106,7 @@ class Hub:
         self.services.replace({KEY: build.service()}, "1")
 
     def registry_of(self, *targets: TargetSpec, **more: Any) -> Registry:
-        """A registry with the clusters these targets name."""
+        """A registry with the clusters that these targets name."""
         names = {source.cluster for target in targets for source in target.sources}
         clusters = {name: ClusterSpec(name, None, allowed_ports=((1, 65535),)) for name in names}
         return Registry(
@@ -114,16 +114,16 @@ class Hub:
         )
 
     def offer(self, view: SourceView) -> None:
-        """What a cluster's source says from now on."""
+        """Set the view of a cluster's source."""
         self.units[view.cluster] = Unit(view)
         self.fleet.sources[SourceKey(view.cluster, build.source(view.cluster).provider)] = self.units[view.cluster]
 
     def observe(self, *slices: Slice) -> None:
-        """What is published."""
+        """Set the published slices."""
         self.slices.replace({ObjectKey(each.namespace, each.name): each for each in slices}, str(self.version))
 
     def published(self) -> dict[str, list[str]]:
-        """Slice name -> addresses."""
+        """The addresses of each published slice, by name."""
         return {name: [e.address for e in each.endpoints] for name, each in sorted(self.slices.of(KEY).items())}
 
     async def create(self, value: Slice, timeout: float) -> None:  # noqa: ASYNC109
@@ -159,26 +159,26 @@ def hub(request: pytest.FixtureRequest) -> Hub:
 
 
 def ours(name: str = "s-0", **more: Any) -> Slice:
-    """A slice that is exactly what eu's two endpoints ask for."""
+    """A slice that has exactly eu's two endpoints."""
     return build.slice(name, more.pop("endpoints", build.endpoints(2)), lease=more.pop("lease", LEASE), **more)
 
 
 async def test_a_first_pass_publishes_and_a_second_writes_nothing(hub: Hub) -> None:
-    """Same input, same bytes."""
+    """A second pass with the same state writes nothing."""
     for _ in range(2):
         assert await hub.reconciler.reconcile(KEY) is None
     assert len(hub.sent) == 1
 
 
 async def test_slices_of_an_earlier_run_are_adopted_as_they_are(hub: Hub) -> None:
-    """Under whatever name."""
+    """A slice of ours is kept under any name if its content is right."""
     hub.observe(ours("any-name"))
     await hub.reconciler.reconcile(KEY)
     assert hub.sent == []
 
 
 async def test_a_previous_owners_slice_is_relabelled_whatever_its_lease(hub: Hub) -> None:
-    """The key previousOwners says that they are ours; their lease was another one by necessity."""
+    """A slice of an owner in previousOwners is relabelled, although it has another Lease."""
     hub.registry = hub.registry_of(build.target("eu"), previous_owners=("old",))
     hub.observe(ours(owner="old", lease="hub/old"))
     await hub.reconciler.reconcile(KEY)
@@ -187,7 +187,7 @@ async def test_a_previous_owners_slice_is_relabelled_whatever_its_lease(hub: Hub
 
 
 async def test_another_leases_slice_is_not_touched(hub: Hub) -> None:
-    """OwnerConflict; our own endpoints are published beside it."""
+    """A slice of another Lease causes OwnerConflict and stays; our endpoints go into another slice."""
     theirs = ours(lease="hub/two")
     hub.observe(theirs)
     await hub.reconciler.reconcile(KEY)
@@ -201,7 +201,7 @@ async def test_another_leases_slice_is_not_touched(hub: Hub) -> None:
 
 @pytest.mark.parametrize("hub", [frozenset({KEY})], indirect=True)
 async def test_another_leases_slice_is_taken_over_where_told(hub: Hub) -> None:
-    """Relabelled in place: one write, and no endpoint is published twice or missing meanwhile."""
+    """With --take-over the slice is relabelled by one write, and its endpoints are published all the time."""
     hub.observe(ours(lease="hub/two"))
     for _ in range(2):
         await hub.reconciler.reconcile(KEY)
@@ -213,7 +213,7 @@ async def test_another_leases_slice_is_taken_over_where_told(hub: Hub) -> None:
 
 @pytest.mark.parametrize("hub", [frozenset({TargetKey("edge", "another")})], indirect=True)
 async def test_what_is_taken_over_is_named(hub: Hub) -> None:
-    """Another target's name takes nothing over here."""
+    """--take-over of another Service does not take over this one."""
     theirs = ours(lease="hub/two")
     hub.observe(theirs)
     await hub.reconciler.reconcile(KEY)
@@ -226,7 +226,7 @@ def others(count: int) -> list[Slice]:
 
 
 async def test_a_mass_removal_waits_for_an_approval_and_not_for_the_grace(hub: Hub) -> None:
-    """Orphans stay as they are, without end; once approved, what has waited for the grace goes at once."""
+    """A withheld removal never happens without approval; once approved, it does not wait for the grace again."""
     hub.registry = hub.registry_of()
     hub.observe(ours(), *others(2))
     for _ in range(2):
@@ -244,7 +244,7 @@ async def test_a_mass_removal_waits_for_an_approval_and_not_for_the_grace(hub: H
 
 
 async def test_commands_that_are_shown_find_the_approvals_of_this_hub(hub: Hub) -> None:
-    """The guard's, and the registry's."""
+    """The commands in messages have the options that find the approvals of this hub."""
     hub.observe(ours(endpoints=build.endpoints(6)))
     await hub.reconciler.reconcile(KEY)
     last = hub.reconciler.last(KEY)
@@ -258,7 +258,7 @@ async def test_commands_that_are_shown_find_the_approvals_of_this_hub(hub: Hub) 
 
 
 async def test_a_cluster_that_goes_with_others_is_parked_without_end(hub: Hub) -> None:
-    """Its slices are not touched, while what the registry adds is published."""
+    """Slices of withheld clusters stay, while the endpoints that the registry adds are published."""
     gone = [
         ours(f"{cluster}-0", cluster=cluster, endpoints=build.endpoints(5, start))
         for cluster, start in (("us", 10), ("ap", 20))
@@ -275,7 +275,7 @@ async def test_a_cluster_that_goes_with_others_is_parked_without_end(hub: Hub) -
 
 
 async def test_slices_of_another_lease_are_none_that_go(hub: Hub) -> None:
-    """They are not ours to remove, and do not count."""
+    """Slices of another Lease are not removed and do not count for a mass removal."""
     hub.registry = hub.registry_of()
     hub.observe(ours(), *(msgspec.structs.replace(each, annotations={ANNOTATION_LEASE: "x"}) for each in others(3)))
     held = hub.reconciler.withheld()
@@ -284,7 +284,7 @@ async def test_slices_of_another_lease_are_none_that_go(hub: Hub) -> None:
 
 
 async def test_a_written_slice_carries_the_clusters_uid(hub: Hub) -> None:
-    """And one that is as it should be is not written for it."""
+    """A slice that is written gets the cluster's UID; no slice is written only for the UID."""
     hub.uids = {"eu": "uid-1"}
     hub.observe(ours())
     await hub.reconciler.reconcile(KEY)
@@ -295,7 +295,7 @@ async def test_a_written_slice_carries_the_clusters_uid(hub: Hub) -> None:
 
 
 async def test_an_orphan_goes_after_the_grace(hub: Hub) -> None:
-    """Not in the registry: waited for, then deleted, then forgotten."""
+    """Slices of a Service that is not in the registry are deleted after the grace, then it is forgotten."""
     hub.registry = hub.registry_of(clusters=hub.registry.clusters)
     hub.observe(ours())
     assert await hub.reconciler.reconcile(KEY) == 60.0
@@ -305,7 +305,7 @@ async def test_an_orphan_goes_after_the_grace(hub: Hub) -> None:
 
 
 async def test_an_orphan_that_returns_in_time_stays(hub: Hub) -> None:
-    """And its grace starts anew the next time."""
+    """The grace starts from the beginning after the Service was in the registry again."""
     full = hub.registry
     hub.observe(ours())
     for registry, after in (
@@ -322,7 +322,7 @@ async def test_an_orphan_that_returns_in_time_stays(hub: Hub) -> None:
 
 @pytest.mark.parametrize("how", ["broken", "paused"])
 async def test_an_orphans_grace_starts_anew_also_where_its_entry_was_not_acted_upon(hub: Hub, how: str) -> None:
-    """An entry that came back, and cannot be used or is paused, is one that came back."""
+    """The grace also starts from the beginning if the entry that came back is broken or paused."""
     full, gone = hub.registry, hub.registry_of(clusters=hub.registry.clusters)
     back = msgspec.structs.replace(gone, broken_targets={KEY: "no such key"}) if how == "broken" else full
     hub.observe(ours())
@@ -336,7 +336,7 @@ async def test_an_orphans_grace_starts_anew_also_where_its_entry_was_not_acted_u
 
 
 async def test_a_source_that_is_none_any_more_goes_after_the_grace(hub: Hub) -> None:
-    """Its slices are not even written meanwhile."""
+    """Slices of a dropped source are not written during the grace, and deleted after it."""
     hub.observe(ours(), ours("s-1", cluster="us", endpoints=build.endpoints(1, 7)))
     assert await hub.reconciler.reconcile(KEY) == pytest.approx(60.0, abs=0.1)
     assert hub.sent == []
@@ -346,7 +346,7 @@ async def test_a_source_that_is_none_any_more_goes_after_the_grace(hub: Hub) -> 
 
 
 async def test_a_broken_clusters_slices_are_never_touched(hub: Hub) -> None:
-    """Not as a source that is missing, and not as an orphan."""
+    """Slices of a broken cluster stay, whether or not the Service is in the registry."""
     hub.observe(ours(), ours("s-1", cluster="us", endpoints=build.endpoints(1, 7)))
     for registry in (
         hub.registry_of(build.target("eu"), frozen_names=frozenset({"us"})),
@@ -374,7 +374,7 @@ services:
 
 
 def renamed(line: str) -> Registry:
-    """Cluster eu is called europe now; ``line`` should say so."""
+    """A registry in which cluster eu is called europe; ``line`` should say so."""
     text = RENAMED.format(line=line, name=KEY.name, namespace=KEY.namespace)
     return loads(text.encode(), "clusters.yaml").registry
 
@@ -393,7 +393,7 @@ def renamed(line: str) -> Registry:
     ],
 )
 async def test_a_rename_with_a_slip_in_it_removes_nothing(hub: Hub, line: str) -> None:
-    """However long it takes to mend it; then the slices are relabelled in place."""
+    """Nothing is removed while the entry of a renamed cluster is broken; once fixed, slices are relabelled."""
     hub.observe(ours())
     hub.registry = renamed(line)
     assert list(hub.registry.broken_clusters) == ["europe"]
@@ -409,7 +409,7 @@ async def test_a_rename_with_a_slip_in_it_removes_nothing(hub: Hub, line: str) -
 
 @pytest.mark.parametrize("line", ["formerly: eu", "formely: [eu]"])
 async def test_who_mends_a_rename_wrongly_has_the_grace(hub: Hub, line: str) -> None:
-    """The time for which the entry was broken is no part of it."""
+    """The grace begins when the entry is valid again, not while it is broken."""
     hub.observe(ours())
     hub.registry = renamed(line)
     await hub.reconciler.reconcile(KEY)
@@ -427,7 +427,7 @@ async def test_who_mends_a_rename_wrongly_has_the_grace(hub: Hub, line: str) -> 
 
 
 async def test_what_waits_for_a_broken_entry_is_said(hub: Hub) -> None:
-    """With the entries to mend; not as something that goes by itself."""
+    """The finding names the broken entries that keep slices of an unknown cluster from being removed."""
     hub.observe(ours())
     hub.registry = renamed("formely: [eu]")
     await hub.reconciler.reconcile(KEY)
@@ -439,7 +439,7 @@ async def test_what_waits_for_a_broken_entry_is_said(hub: Hub) -> None:
 
 
 async def test_a_name_that_no_mended_entry_had_goes_after_the_grace(hub: Hub) -> None:
-    """Which begins when they are mended; a cluster that has an entry does not wait for those of others."""
+    """The grace of an unknown cluster begins when no entry is broken; that of a known one does not wait."""
     known, unknown = build.endpoints(1, 7), build.endpoints(1, 8)
     hub.observe(ours(), ours("s-1", cluster="us", endpoints=known), ours("s-2", cluster="asia", endpoints=unknown))
     us = ClusterSpec("us", None, allowed_ports=((1, 65535),))
@@ -459,7 +459,7 @@ async def test_a_name_that_no_mended_entry_had_goes_after_the_grace(hub: Hub) ->
 
 
 async def test_a_source_unknown_since_the_start_keeps_what_was_published(hub: Hub) -> None:
-    """Also when somebody deletes the slice before the source has ever answered."""
+    """Endpoints of an unknown source are kept, even if the slice is deleted before the first answer."""
     hub.offer(SourceView("eu", "Unreachable", {}))
     hub.observe(ours())
     await hub.reconciler.reconcile(KEY)
@@ -472,7 +472,7 @@ async def test_a_source_unknown_since_the_start_keeps_what_was_published(hub: Hu
 
 @pytest.mark.parametrize("how", ["removed", "standby"])
 async def test_a_source_that_comes_back_begins_with_nothing(hub: Hub, how: str) -> None:
-    """What was published of it before it was taken out is not, before it has said a word: it may be another by now."""
+    """A source that was taken out and comes back publishes nothing before its first answer."""
     hub.registry = both = hub.registry_of(build.target("eu", "us"))
     hub.offer(SourceView("eu", "Unreachable", {}))
     hub.offer(build.view("us", build.endpoints(1, 7)))
@@ -492,7 +492,7 @@ async def test_a_source_that_comes_back_begins_with_nothing(hub: Hub, how: str) 
 
 @pytest.mark.parametrize("how", ["paused", "broken", "frozen"])
 async def test_the_time_in_which_nobody_looks_is_none_that_an_answer_stood(hub: Hub, how: str) -> None:
-    """Whoever pauses a Service to look at a withheld removal does not let it happen by resuming."""
+    """Time in which a target is paused, broken or frozen does not count for a withheld removal."""
     few = build.view("eu", build.endpoints(3), nodes=["n0", "n1", "n2"])
     hub.offer(build.view("eu", build.endpoints(10)))
     await hub.reconciler.reconcile(KEY)
@@ -521,7 +521,7 @@ async def test_the_time_in_which_nobody_looks_is_none_that_an_answer_stood(hub: 
 
 
 async def test_a_failed_write_is_raised_and_remembered(hub: Hub) -> None:
-    """The queue retries with backoff; the problem can be shown."""
+    """A failed write is raised and remembered as a problem until a write succeeds."""
     hub.error = Forbidden(403, "Forbidden", "cannot create")
     with pytest.raises(Forbidden):
         await hub.reconciler.reconcile(KEY)
@@ -532,7 +532,7 @@ async def test_a_failed_write_is_raised_and_remembered(hub: Hub) -> None:
 
 
 async def test_a_write_without_an_answer_is_a_problem_that_can_be_shown(hub: Hub) -> None:
-    """The status names it until the next write succeeds."""
+    """A write without an answer is a problem until the next write succeeds."""
     hub.error = ClusterUnreachable("the hub cluster: connection lost", "reset")
     with pytest.raises(ClusterUnreachable):
         await hub.reconciler.reconcile(KEY)
@@ -543,7 +543,7 @@ async def test_a_write_without_an_answer_is_a_problem_that_can_be_shown(hub: Hub
 
 
 async def test_a_slice_that_somebody_keeps_editing_is_set_back_less_and_less_often(hub: Hub) -> None:
-    """At once, then after a second, then after two."""
+    """A slice that another client keeps editing is repaired at once, then after 1 s, then after 2 s."""
     await hub.reconciler.reconcile(KEY)
     (name,) = hub.published()
     waits = []
@@ -560,7 +560,7 @@ async def test_a_slice_that_somebody_keeps_editing_is_set_back_less_and_less_oft
 
 
 async def test_a_slice_that_is_held_while_it_is_being_deleted_keeps_its_name(hub: Hub) -> None:
-    """By somebody's finalizer, for ever perhaps: its endpoints go into one of another name, at once."""
+    """While a finalizer holds a slice that is being deleted, its endpoints go into a slice of another name."""
     await hub.reconciler.reconcile(KEY)
     [held] = hub.slices.of(KEY).values()
     hub.version += 1
@@ -573,7 +573,7 @@ async def test_a_slice_that_is_held_while_it_is_being_deleted_keeps_its_name(hub
 
 
 async def test_endpoints_that_exchange_their_ports_are_in_both_slices_until_the_next_pass(hub: Hub) -> None:
-    """Which comes by itself: own writes wake nobody."""
+    """An endpoint stays in its old slice until the next pass, which the first pass asks for."""
     hub.services.replace({KEY: build.service(ports=(ServicePort(80, "http", target_port="http"),))}, "2")
     published = []
     for one, other in ((8080, 9090), (9090, 8080)):
@@ -586,20 +586,20 @@ async def test_endpoints_that_exchange_their_ports_are_in_both_slices_until_the_
 
 
 def test_what_a_source_finds_is_said_of_the_target(hub: Hub) -> None:
-    """A node without an address, or with one that must not be published: each Service it belongs to says so."""
+    """Findings of a source, such as a node without an address, are findings of each target that uses it."""
     finding = Finding("NodeUnresolved", "eu: address not known of n2", ("n2",))
     hub.units["eu"].findings = (finding,)
     assert finding in hub.reconciler.decide(KEY).findings
 
 
 def test_a_note_is_news_once(hub: Hub) -> None:
-    """What is reported already is not reported again; that it ended is news."""
+    """Attaching findings reports a change only if they differ from the attached ones."""
     findings = (Finding("ForeignEndpoints", "x"),)
     assert [hub.reconciler.annotate(KEY, each) for each in (findings, findings, (), ())] == [True, False, True, False]
 
 
 def test_a_note_goes_with_its_target(hub: Hub) -> None:
-    """One that comes back has it once somebody has looked."""
+    """Attached findings are forgotten with their target, and can be attached again."""
     findings = (Finding("ForeignEndpoints", "x"),)
     hub.reconciler.annotate(KEY, findings)
     hub.reconciler.forget(KEY)
@@ -618,7 +618,7 @@ async def test_every_change_is_written_by_the_pass_that_sees_it(hub: Hub) -> Non
 
 
 class Followed:
-    """A board that remembers what is to be probed."""
+    """A board that remembers which addresses are to be probed."""
 
     def __init__(self) -> None:
         self.cluster: list[str] = []
@@ -634,7 +634,7 @@ class Followed:
 
 
 async def test_probes_go_on_while_a_service_is_paused_and_end_with_it(hub: Hub) -> None:
-    """Else an address that failed meanwhile would count as healthy once the pause ends."""
+    """Probes continue while a Service is paused, so that verdicts are current afterwards; they end with the Service."""
     board = hub.reconciler._gather.board = cast("Any", Followed())
     hub.registry = hub.registry_of(build.target(sources=(build.source("eu", health=HealthPolicy("tcp")),)))
     decision = hub.reconciler.decide(KEY)

@@ -1,4 +1,4 @@
-"""The same write again waits, another one never does."""
+"""A repeated write waits; a write with another content never does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OTHER = build.slice("s-0", build.endpoints(2))
 
 
 def delays(repeats: Repeats, value: Slice, rounds: int) -> list[float]:
-    """How long each of these repairs in a row has to wait."""
+    """Seconds that each of these repeated writes has to wait."""
     now, found = 1000.0, []
     for _ in range(rounds):
         held = repeats.allow(Plan(updates=(value,)), now)
@@ -27,25 +27,25 @@ def delays(repeats: Repeats, value: Slice, rounds: int) -> list[float]:
 
 
 def test_a_first_write_waits_for_nothing() -> None:
-    """What was never done before may be done, and the plan is handed on as it is."""
+    """A write that was never done before may be done at once, and the plan is returned unchanged."""
     plan = Plan(creates=(ONE,), unchanged=3)
     assert Repeats().allow(plan, 0.0).plan is plan
 
 
 def test_repairs_wait_longer_and_longer() -> None:
-    """The write, its first repair at once, then 1 s doubling to 60 s."""
+    """The first write and its first repair are done at once; then delays double from 1 s to 60 s."""
     assert delays(Repeats(), ONE, 10) == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60]
 
 
 def test_another_content_never_waits() -> None:
-    """A change of what is wanted goes through at once, however contended the slice is."""
+    """A write with new content is done at once, even if the slice is contended."""
     repeats = Repeats()
     delays(repeats, ONE, 5)
     assert repeats.allow(Plan(updates=(OTHER,)), 1008.0).plan.updates == (OTHER,)
 
 
 def test_what_others_annotate_makes_no_difference() -> None:
-    """Somebody who adds an annotation with each edit does not evade the delay."""
+    """A slice with an added annotation of another tool still counts as the same content."""
     repeats = Repeats()
     delays(repeats, ONE, 5)
     annotated = msgspec.structs.replace(ONE, annotations={**ONE.annotations, "tool.example/x": "1"})
@@ -53,14 +53,14 @@ def test_what_others_annotate_makes_no_difference() -> None:
 
 
 def test_a_slice_made_again_is_a_repetition() -> None:
-    """Create, update: what counts is the content."""
+    """A create after updates with the same content is a repetition."""
     repeats = Repeats()
     delays(repeats, ONE, 3)
     assert repeats.allow(Plan(creates=(ONE,)), 1001.5).plan.creates == ()
 
 
 def test_deleting_again_is_a_repetition() -> None:
-    """A slice that somebody keeps bringing back is deleted with growing delays."""
+    """Deletes of a slice that another client keeps creating wait for growing delays."""
     repeats = Repeats()
     repeats.done("s-0", None, 0.0)
     repeats.done("s-0", None, 1.0)
@@ -69,7 +69,7 @@ def test_deleting_again_is_a_repetition() -> None:
 
 
 def test_one_contended_slice_holds_up_no_other() -> None:
-    """Only the repetition is left out."""
+    """Only the repeated write waits; the other slices of the plan are written."""
     repeats = Repeats()
     delays(repeats, ONE, 5)
     fine = build.slice("s-1", build.endpoints(1, 5))
@@ -78,7 +78,7 @@ def test_one_contended_slice_holds_up_no_other() -> None:
 
 
 def test_nothing_is_deleted_while_another_write_waits() -> None:
-    """What the API server refuses may be where the endpoints of the slice that goes are to be."""
+    """No slice is deleted while a refused one waits: the endpoints may be on their way from one to the other."""
     repeats = Repeats()
     plan = Plan(creates=(ONE,), deletes=(build.slice("s-1", build.endpoints(1)),))
     repeats.done("s-0", ONE, 0.0, refused=True)
@@ -87,7 +87,7 @@ def test_nothing_is_deleted_while_another_write_waits() -> None:
 
 
 def test_an_endpoint_stays_while_the_slice_with_its_new_ports_waits() -> None:
-    """Slices of one source with other ports may exchange endpoints."""
+    """A slice keeps its endpoints while a slice with other ports waits that may be gaining them."""
     repeats = Repeats()
     repeats.done("s-0", ONE, 0.0, refused=True)
     gives = msgspec.structs.replace(build.slice("s-1", build.endpoints(1, 5)), ports=(Port("https", 30444),))
@@ -96,7 +96,7 @@ def test_an_endpoint_stays_while_the_slice_with_its_new_ports_waits() -> None:
 
 
 def test_a_refusal_delays_the_very_first_repetition() -> None:
-    """What the API server would not take is tried again after 1, 2, 4 s."""
+    """A refused write is repeated after 1 s, then 2 s: even its first repetition waits."""
     repeats = Repeats()
     repeats.done("s-0", ONE, 0.0, refused=True)
     assert repeats.allow(Plan(creates=(ONE,)), 0.5).wake_at == 1.0
@@ -105,7 +105,7 @@ def test_a_refusal_delays_the_very_first_repetition() -> None:
 
 
 def test_contention_is_reported_from_the_second_repair_on() -> None:
-    """Once may be a slip; twice is somebody else's opinion."""
+    """Contention is reported after the second repair, not after the first."""
     repeats = Repeats()
     repeats.done("s-0", ONE, 0.0)
     repeats.done("s-0", ONE, 1.0)
@@ -115,7 +115,7 @@ def test_contention_is_reported_from_the_second_repair_on() -> None:
 
 
 def test_a_quiet_time_ends_contention() -> None:
-    """Whoever stopped is forgotten: no report, and the next repair is at once."""
+    """After a quiet time contention is no longer reported, and the next repair is done at once."""
     repeats = Repeats()
     delays(repeats, ONE, 4)
     later = 1003.0 + CAP + QUIET + 1

@@ -1,4 +1,4 @@
-"""Workers leave room for whatever else there is on the loop."""
+"""Workers: they share the event loop, retry failed passes, and write changes in time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANY = 500
 
 
 class Quick:
-    """Finds nothing to write, and so waits for nothing."""
+    """A reconciler that finds nothing to write, so its passes never wait."""
 
     def __init__(self) -> None:
         self.passes = 0
@@ -33,7 +33,7 @@ class Quick:
 
 
 async def test_passes_that_write_nothing_do_not_stop_the_loop() -> None:
-    """An edit of the defaults concerns every Service; meanwhile events are handled and probes answered."""
+    """Other tasks run in between when hundreds of targets need a pass that writes nothing."""
     clock = SystemClock()
     queue: KeyedQueue[TargetKey] = KeyedQueue(clock, random.Random(0))
     reconciler: Any = Quick()
@@ -55,7 +55,7 @@ async def test_passes_that_write_nothing_do_not_stop_the_loop() -> None:
 
 
 class Cancelled:
-    """What the first pass waits for is cancelled, by whoever it belongs to."""
+    """A reconciler whose first pass awaits a future that is cancelled."""
 
     def __init__(self) -> None:
         self.passes = 0
@@ -72,7 +72,7 @@ class Cancelled:
 async def test_a_cancellation_that_is_not_the_workers_ends_neither_it_nor_its_target(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A worker that ended without a word would be missed by nobody but the targets."""
+    """When a future that a pass awaits is cancelled, the worker is restarted and the target is tried again."""
     clock = SystemClock()
     queue: KeyedQueue[TargetKey] = KeyedQueue(clock, random.Random(0))
     reconciler: Any = Cancelled()
@@ -88,7 +88,7 @@ async def test_a_cancellation_that_is_not_the_workers_ends_neither_it_nor_its_ta
 
 
 class Failing:
-    """The first pass fails."""
+    """A reconciler whose first pass fails."""
 
     def __init__(self, error: HubError) -> None:
         self.error = error
@@ -102,7 +102,7 @@ class Failing:
 
 
 def seconds_until_tried_again(error: HubError, every: float) -> float:
-    """Seconds from a pass that fails to the next one, while changes arrive all the time."""
+    """Seconds from a failed pass to the next one, while the target changes every so many seconds."""
 
     async def main() -> float:
         queue: KeyedQueue[TargetKey] = KeyedQueue(LoopClock(), random.Random(0))
@@ -123,7 +123,7 @@ def seconds_until_tried_again(error: HubError, every: float) -> float:
 
 @pytest.mark.parametrize(("asked", "waited"), [(30, 30), (1e9, LONGEST_RETRY_AFTER)])
 def test_the_hub_cluster_is_not_written_to_before_it_wants_to(asked: float, waited: float) -> None:
-    """Whatever changes meanwhile; a proxy that asks for years is not believed."""
+    """Retry-After is respected even if the target changes, up to a maximum."""
     found = seconds_until_tried_again(TooManyRequests(429, retry_after=asked), every=20)
     assert found == pytest.approx(waited, abs=0.002)
 
@@ -134,12 +134,12 @@ def test_the_hub_cluster_is_not_written_to_before_it_wants_to(asked: float, wait
     ids=str,
 )
 def test_changes_wait_a_second_while_the_hub_cluster_is_overloaded(error: HubError) -> None:
-    """An API server that answers 429, 5xx or nothing gets one attempt a second for each target, not one a change."""
+    """After 429, 5xx or no answer, a target is tried once a second, not once for each change."""
     assert seconds_until_tried_again(error, every=0.05) == pytest.approx(RETRY_BASE, abs=0.002)
 
 
 def test_a_change_is_tried_at_once_after_a_refusal() -> None:
-    """The next state of the target may be acceptable, and the API server isn't overloaded."""
+    """After a refusal the next change of the target is tried at once: it may be acceptable."""
     assert seconds_until_tried_again(Forbidden(403, "Forbidden", "cannot create"), every=0.05) == pytest.approx(0.05)
 
 
@@ -148,7 +148,7 @@ WRITE: Final = 0.02
 
 
 class Writing:
-    """Publishes what has changed when the pass begins, and notes how long each change has waited for it."""
+    """A reconciler that publishes the changes known when a pass begins, and notes how long each has waited."""
 
     def __init__(self) -> None:
         self.changes: dict[TargetKey, list[float]] = {}
@@ -165,12 +165,12 @@ class Writing:
 
 
 def target(number: int) -> TargetKey:
-    """One of many."""
+    """The key of a target."""
     return TargetKey("edge", f"svc-{number}")
 
 
 def published(keys: Sequence[TargetKey], moments: Sequence[float]) -> Writing:
-    """What becomes of changes of all these targets at these moments."""
+    """Change all these targets at these moments; return the reconciler after their passes."""
 
     async def main() -> Writing:
         queue: KeyedQueue[TargetKey] = KeyedQueue(LoopClock(), random.Random(0))
@@ -196,14 +196,14 @@ def published(keys: Sequence[TargetKey], moments: Sequence[float]) -> Writing:
 
 @pytest.mark.parametrize("per_second", [5, 20, 40])
 def test_changes_of_one_target_are_written_one_by_one_and_at_once(per_second: int) -> None:
-    """As long as the write of one has ended before the next arrives, none is merged with another or waits."""
+    """Changes that arrive after the write of the previous one has ended are not merged and do not wait."""
     found = published([target(0)], [number / per_second for number in range(30 * per_second)])
     assert max(found.waited) == pytest.approx(WRITE, abs=0.002)
     assert found.writes[target(0)] == 30 * per_second
 
 
 def test_changes_of_one_target_that_come_faster_than_writes_share_writes() -> None:
-    """One each 2 ms makes eight writes a second, and none waits long."""
+    """Changes that come every 2 ms share writes, and none waits long."""
     found = published([target(0)], [number / 500 for number in range(5000)])
     assert max(found.waited) < 0.15
     assert found.writes[target(0)] < 100
@@ -211,7 +211,7 @@ def test_changes_of_one_target_that_come_faster_than_writes_share_writes() -> No
 
 @pytest.mark.parametrize("services", [1, 10])
 def test_a_rolling_replacement_shares_writes(services: int) -> None:
-    """Ten nodes a second are replaced: two replacements share a write, and none waits long."""
+    """When ten nodes a second are replaced, changes share writes, and none waits long."""
     moments = [number / 10 + part for number in range(100) for part in (0.0, 0.006)]
     found = published([target(number) for number in range(services)], moments)
     assert max(found.writes.values()) < 75

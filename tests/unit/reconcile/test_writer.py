@@ -1,4 +1,4 @@
-"""How a plan is carried out, and what every kind of answer means."""
+"""How a plan is carried out, and how every kind of answer is handled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FULL = Plan((A,), (B,), (C,))
 
 
 class Api:
-    """Answers each write as it is told to, and notes what it was asked."""
+    """An API that gives prepared answers and notes the requests."""
 
     def __init__(self, *answers: Exception | None, found: Slice | None = None) -> None:
         self.answers = list(answers)
@@ -47,14 +47,14 @@ class Api:
 
 
 class Lease:
-    """A right to write that ends after some requests."""
+    """A fence that allows some requests, then none."""
 
     def __init__(self, left: int, seconds: float = 5.0) -> None:
         self.left = left
         self.seconds = seconds
 
     def check(self, target: TargetKey) -> float:
-        """As the elector's."""
+        """Seconds that a request may take."""
         if not self.left:
             raise NotLeader("somebody else leads")
         self.left -= 1
@@ -62,7 +62,7 @@ class Lease:
 
 
 async def test_creates_come_before_updates_before_deletes() -> None:
-    """An endpoint is never away before it is where it goes."""
+    """Slices are created first and deleted last, so no endpoint is missing while it moves."""
     api = Api()
     outcome = await Writer(api, Free()).apply(FULL)
     assert api.calls == ["create s-0", "update s-1", "delete s-2"]
@@ -70,7 +70,7 @@ async def test_creates_come_before_updates_before_deletes() -> None:
 
 
 async def test_a_conflict_is_read_again_and_nothing_deleted() -> None:
-    """No blind retry: the next plan decides."""
+    """After a conflict the slice is read again, for the next plan, and nothing is retried or deleted."""
     api = Api(None, Conflict(409))
     outcome = await Writer(api, Free()).apply(FULL)
     assert api.calls == ["create s-0", "update s-1", "reread s-1"]
@@ -78,7 +78,7 @@ async def test_a_conflict_is_read_again_and_nothing_deleted() -> None:
 
 
 async def test_updates_wait_where_a_create_did_not_work_out() -> None:
-    """The arrivals may be what let the guard allow departures: without them it decides anew."""
+    """After a failed create, no update is sent: the guard may have allowed its removals because of the create."""
     refused = Invalid(422, causes=(("endpoints[0].addresses[0]", "no"),))
     for answer in (AlreadyExists(409), refused):
         api = Api(answer)
@@ -89,7 +89,7 @@ async def test_updates_wait_where_a_create_did_not_work_out() -> None:
 
 @pytest.mark.parametrize("answer", [Conflict(409), Invalid(422, "Invalid", "a policy says no")])
 async def test_an_endpoint_stays_until_it_is_where_its_new_ports_are(answer: ApiError) -> None:
-    """Two port sets of a source: the slice that is to lose an endpoint waits for the one that gains it."""
+    """A slice does not lose an endpoint before the slice with the other ports has gained it."""
     other = msgspec.structs.replace(B, ports=(Port("https", 30444),))
     api = Api(answer)
     outcome = await Writer(api, Free()).apply(Plan(updates=(other, A)))
@@ -98,20 +98,20 @@ async def test_an_endpoint_stays_until_it_is_where_its_new_ports_are(answer: Api
 
 
 async def test_a_name_somebody_else_has_is_foreign() -> None:
-    """AlreadyExists by a slice that is not ours."""
+    """After AlreadyExists, a name is foreign if the existing slice is not ours."""
     api = Api(AlreadyExists(409), found=build.slice("s-0", labels={LABEL_OWNER: "other"}))
     outcome = await Writer(api, Free()).apply(Plan(creates=(A,)))
     assert (outcome.foreign, outcome.again) == ({"s-0"}, True)
 
 
 async def test_our_own_slice_of_that_name_is_just_read_again() -> None:
-    """A create whose answer was lost is found by the next plan."""
+    """After AlreadyExists, our own slice is read again: the answer to its create was lost."""
     outcome = await Writer(Api(AlreadyExists(409), found=A), Free()).apply(Plan(creates=(A,)))
     assert (outcome.foreign, outcome.again) == (set(), True)
 
 
 async def test_a_refusal_that_names_an_endpoint_blames_its_address() -> None:
-    """By the index in the field path; the message is kept."""
+    """A refusal blames the address of the endpoint whose index is in the field path, and keeps the message."""
     error = Invalid(422, "Invalid", "bad", causes=(("endpoints[1].addresses[0]", "no loopback"),))
     outcome = await Writer(Api(error), Free()).apply(Plan(creates=(A,)))
     assert outcome.refused_addresses == {A.endpoints[1].address: "no loopback"}
@@ -119,7 +119,7 @@ async def test_a_refusal_that_names_an_endpoint_blames_its_address() -> None:
 
 
 async def test_a_refused_address_that_has_to_stay_is_not_sent_again_at_once() -> None:
-    """A published address leaves only as the guard allows: the same slice waits, one without the address does not."""
+    """A slice with a refused address that must stay waits; the same slice without that address does not."""
     error = Invalid(422, "Invalid", "bad", causes=(("endpoints[1].addresses[0]", "no loopback"),))
     memory = WriteMemory()
     memory.note(await Writer(Api(error), Free()).apply(Plan(updates=(A,))), "u", 0.0)
@@ -135,7 +135,7 @@ async def test_a_refused_address_that_has_to_stay_is_not_sent_again_at_once() ->
     "field", ["", "ports[0].port", "endpoints[3].addresses[0]", "endpoints[99].addresses[0]", "endpoints"]
 )
 async def test_any_other_refusal_blocks_that_slice_only(field: str) -> None:
-    """The rest of the plan goes on, but for deletions."""
+    """A refusal that names no endpoint blocks that slice and all deletes; the other writes are done."""
     api = Api(Invalid(422, "Invalid", "bad", causes=((field, "why"),)))
     outcome = await Writer(api, Free()).apply(FULL)
     assert outcome.blocked == [(A, "bad")]
@@ -147,14 +147,14 @@ async def test_any_other_refusal_blocks_that_slice_only(field: str) -> None:
     [NotFound(404), Forbidden(403, "Forbidden", "s is forbidden: unable to create new content in namespace x because")],
 )
 async def test_a_namespace_that_ends_ends_the_pass(error: ApiError) -> None:
-    """Missing, or being deleted."""
+    """The pass ends if the namespace is missing or is being deleted."""
     api = Api(error)
     outcome = await Writer(api, Free()).apply(FULL)
     assert (outcome.missing_namespace, api.calls) == (True, ["create s-0"])
 
 
 async def test_any_other_answer_ends_the_pass() -> None:
-    """The error is handed on, with its Retry-After."""
+    """Another error ends the pass and is returned with its Retry-After."""
     error = ApiError(429, "TooManyRequests", "slow", retry_after=7.0)
     api = Api(error)
     outcome = await Writer(api, Free()).apply(FULL)
@@ -162,13 +162,13 @@ async def test_any_other_answer_ends_the_pass() -> None:
 
 
 async def test_an_api_that_is_away_is_the_callers_matter() -> None:
-    """No answer is no outcome."""
+    """A lost connection is raised, not returned in the outcome."""
     with pytest.raises(ClusterUnreachable):
         await Writer(Api(ClusterUnreachable("gone")), Free()).apply(FULL)
 
 
 async def test_every_request_is_fenced() -> None:
-    """The lease is asked before each one, and bounds its time."""
+    """The fence is asked before each request, and bounds its time."""
     api = Api()
     with pytest.raises(NotLeader):
         await Writer(api, Lease(2)).apply(FULL)
@@ -176,14 +176,14 @@ async def test_every_request_is_fenced() -> None:
 
 
 async def test_a_long_lease_allows_no_longer_request() -> None:
-    """Ten seconds are the most."""
+    """A request may take ten seconds at most, even if the fence allows more."""
     api = Api()
     await Writer(api, Lease(9, 60.0)).apply(Plan(creates=(A,)))
     assert api.timeouts == [REQUEST_TIMEOUT]
 
 
 async def test_a_stopped_writer_starts_nothing() -> None:
-    """Whatever the lease says."""
+    """After ``stop`` no request starts, even if the fence allows it."""
     api = Api()
     writer = Writer(api, Free())
     writer.stop()
@@ -193,7 +193,7 @@ async def test_a_stopped_writer_starts_nothing() -> None:
 
 
 async def test_requests_are_counted_by_what_became_of_them() -> None:
-    """By operation: those that succeeded, and those that did not."""
+    """Successful and failed requests are counted by operation."""
     writer = Writer(Api(None, Conflict(409), None), Free())
     await writer.apply(Plan((A,), (B,), ()))
     await writer.apply(Plan((), (), (C,)))
@@ -203,7 +203,7 @@ async def test_requests_are_counted_by_what_became_of_them() -> None:
 
 @pytest.mark.parametrize("label", ["name", "owner", "manager"])
 async def test_a_slice_of_another_service_owner_or_manager_is_foreign(label: str) -> None:
-    """Ours is what has all three."""
+    """An existing slice is ours only if Service, owner and managed-by are all ours."""
     found = {
         "name": build.slice("s-0", service="other"),
         "owner": build.slice("s-0", owner="other"),
@@ -214,13 +214,13 @@ async def test_a_slice_of_another_service_owner_or_manager_is_foreign(label: str
 
 
 async def test_a_slice_that_is_gone_by_then_is_nobodys() -> None:
-    """Somebody deleted it between the refused creation and the look at it."""
+    """A name is not foreign if the existing slice is deleted before it is read."""
     outcome = await Writer(Api(AlreadyExists(409), found=None), Free()).apply(Plan(creates=(A,)))
     assert (outcome.foreign, outcome.again) == (set(), True)
 
 
 async def test_a_refusal_ends_nothing_that_is_not_a_deletion() -> None:
-    """Another slice of the plan is written; a lost namespace ends it all."""
+    """An error of the server ends the pass: no other slice is written."""
     api = Api(ApiError(500, "InternalError", "no"))
     outcome = await Writer(api, Free()).apply(Plan((A, B), (C,)))
     assert (api.calls, outcome.ended) == (["create s-0"], True)
@@ -230,13 +230,13 @@ async def test_a_refusal_ends_nothing_that_is_not_a_deletion() -> None:
     "error", [Forbidden(403, "Forbidden", "quota"), ApiError(500, "x", "unable to create new content")]
 )
 async def test_only_a_namespace_that_ends_is_a_missing_namespace(error: ApiError) -> None:
-    """Another 403 is a failure, and so are those words with another status."""
+    """Another 403, or the same words with another status, is a failure and not a missing namespace."""
     outcome = await Writer(Api(error), Free()).apply(FULL)
     assert (outcome.missing_namespace, outcome.failure) == (False, error)
 
 
 async def test_an_update_that_finds_nothing_is_planned_anew() -> None:
-    """Somebody deleted the slice: that is no missing namespace."""
+    """An update of a deleted slice asks for a new plan; the namespace is not missing."""
     api = Api(None, NotFound(404))
     outcome = await Writer(api, Free()).apply(FULL)
     assert (outcome.missing_namespace, outcome.again, api.calls[-1]) == (False, True, "reread s-1")
