@@ -1,4 +1,4 @@
-"""The garbage collector, kept from stopping the loop."""
+"""The settings that keep the garbage collector from blocking the event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.waiting import until
 
 
 class Knot:
-    """Only a collection finds it."""
+    """A reference cycle, which only a collection can free."""
 
     dead = 0
 
@@ -27,7 +27,7 @@ class Knot:
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    """Other tests have a collector."""
+    """Checks that each test leaves the collector's settings as they were."""
     gc.collect()
     Knot.dead = 0
     yield
@@ -35,7 +35,7 @@ def _as_before() -> Iterator[None]:
 
 
 async def test_nothing_is_collected_until_everything_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what is known then is left out of every collection that follows, but nothing that comes later."""
+    """No collection runs during the start; objects that exist at its end are frozen, later ones are not."""
     monkeypatch.setattr(collector, "LOOK", 0.01)
     known = False
     async with sparing(lambda: known):
@@ -53,7 +53,7 @@ async def test_nothing_is_collected_until_everything_is_known(monkeypatch: pytes
 
 
 async def test_a_start_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the hub never knows everything, garbage is collected all the same."""
+    """If the start never ends, collections begin after a while all the same."""
     monkeypatch.setattr(collector, "LOOK", 0.01)
     async with sparing(lambda: False, patience=0.05):
         await until(gc.isenabled)
@@ -61,7 +61,7 @@ async def test_a_start_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(("long", "dead"), [(0.0, 0), (60.0, 1)])
 async def test_what_a_long_collection_left_is_left_out(monkeypatch: pytest.MonkeyPatch, long: float, dead: int) -> None:
-    """The next full collection looks only at what is new since; after a short one it looks at everything."""
+    """A full collection skips objects that survived a long one, but not those that survived a short one."""
     monkeypatch.setattr(collector, "LONG", long)
     async with sparing(lambda: True):
         await until(gc.isenabled)
@@ -73,7 +73,7 @@ async def test_what_a_long_collection_left_is_left_out(monkeypatch: pytest.Monke
 
 
 async def test_everything_is_looked_at_once_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What died among the things that are left out does not stay for ever."""
+    """The daily collection frees garbage among the frozen objects."""
     monkeypatch.setattr(collector, "DAY", 0.2)
     knot = Knot()
     async with sparing(lambda: True):
@@ -88,7 +88,7 @@ async def test_everything_is_looked_at_once_a_day(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_full_collections_are_frequent_after_the_daily_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python waits for a quarter of what the last one has seen; what was frozen does not count."""
+    """Frozen objects do not count towards the quarter of growth that Python waits for before a full collection."""
     monkeypatch.setattr(collector, "DAY", 0.2)
     known: list[list[int]] = [[] for _ in range(300_000)]
     full: list[int] = []
@@ -113,7 +113,7 @@ async def test_full_collections_are_frequent_after_the_daily_one(monkeypatch: py
 
 
 async def test_full_collections_are_frequent_while_the_context_is_open() -> None:
-    """Each has little to look at."""
+    """The thresholds are lower inside the context, and restored afterwards."""
     before = gc.get_threshold()
     async with sparing(lambda: True):
         assert gc.get_threshold() == collector.THRESHOLDS
@@ -121,7 +121,7 @@ async def test_full_collections_are_frequent_while_the_context_is_open() -> None
 
 
 async def test_everything_is_collected_again_afterwards() -> None:
-    """The context leaves no trace, as tests need it."""
+    """Objects that were frozen inside the context are collected after it."""
     async with sparing(lambda: True):
         await until(gc.isenabled)
         Knot()

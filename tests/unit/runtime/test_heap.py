@@ -1,4 +1,4 @@
-"""What is free is given back to the system."""
+"""Free memory is returned to the system."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ asyncio.run(main())
 
 
 def test_memory_that_was_needed_for_a_moment_is_given_back() -> None:
-    """Also what lies below something that stays; in a process of its own, whose memory is known."""
+    """Free memory below a block in use is returned too; tested in a process of its own, whose memory is known."""
     ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stderr
     grown, freed_by_itself, kept = map(int, ended.stdout.split())
@@ -72,7 +72,7 @@ def test_memory_that_was_needed_for_a_moment_is_given_back() -> None:
 
 
 def test_threads_share_their_arenas() -> None:
-    """Six at once; each would have one of its own."""
+    """Six concurrent threads share one malloc arena; by default each would have its own."""
     ended = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stderr
     before, after = map(int, ended.stdout.split())
@@ -84,10 +84,10 @@ def test_threads_share_their_arenas() -> None:
 
 
 async def test_it_ends_with_its_context() -> None:
-    """Nobody else's process is trimmed."""
+    """After the context is closed, memory is no longer trimmed."""
     async with trimming(0.01):
         await asyncio.sleep(0)
-        names = {each.get_name() for each in asyncio.all_tasks()}
+        names = {task.get_name() for task in asyncio.all_tasks()}
         assert "memory" in names
     await asyncio.sleep(0)
-    assert "memory" not in {each.get_name() for each in asyncio.all_tasks()}
+    assert "memory" not in {task.get_name() for task in asyncio.all_tasks()}

@@ -1,4 +1,4 @@
-"""Programs the hub runs, each trying to hurt it in its own way."""
+"""Running programs that misbehave in various ways."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _descriptors() -> int:
 
 
 async def gone(pid: int) -> bool:
-    """Whether a process ends within five seconds (a zombie counts as ended)."""
+    """Whether a process ends within five seconds; a zombie counts as ended."""
     for _ in range(500):
         try:
             if _read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0] == "Z":
@@ -53,7 +53,7 @@ async def gone(pid: int) -> bool:
 
 
 async def content(path: Path) -> str:
-    """What a program wrote into a file, as soon as it has."""
+    """The content of a file, once a program has written it."""
     for _ in range(1000):
         with contextlib.suppress(OSError):
             if text := _read(path).strip():
@@ -63,20 +63,20 @@ async def content(path: Path) -> str:
 
 
 async def test_run_program_returns_exit_code_and_both_outputs() -> None:
-    """A program that ends by itself is answered with everything it said."""
+    """A program that ends by itself returns its exit code, stdout and stderr."""
     done = await run("echo out; echo err >&2; exit 3")
     assert done == Completed(3, b"out\n", b"err\n")
 
 
 async def test_run_program_tells_a_signal_from_an_exit_code() -> None:
-    """A program killed by a signal has that signal's number, negative."""
+    """The exit code of a program killed by a signal is the negative signal number."""
     done = await run("kill -TERM $$")
     assert done.exit_code == -15
 
 
 @pytest.mark.parametrize("loop_factory", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
 def test_run_program_gives_stdin_to_the_program(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    """Bytes for stdin arrive whole and end with end-of-file; in production, too: uvloop's pipes are no subclasses."""
+    """Data for stdin arrives completely, followed by end-of-file; on uvloop too, whose pipes have other classes."""
     data = b"x" * 300_000
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         done = runner.run(run("cat", stdin=data, limit=1 << 20))
@@ -84,13 +84,13 @@ def test_run_program_gives_stdin_to_the_program(loop_factory: Callable[[], async
 
 
 async def test_run_program_without_stdin_reads_end_of_file() -> None:
-    """Where no stdin is given a program that reads does not wait for the terminal."""
+    """Without stdin, a program that reads gets end-of-file and does not wait for the terminal."""
     done = await run("cat; echo end")
     assert done.stdout == b"end\n"
 
 
 async def test_run_program_survives_a_program_that_ignores_stdin() -> None:
-    """A program that ends without reading its stdin is no error."""
+    """A program that ends without reading its stdin is not an error."""
     done = await run("exit 0", stdin=b"x" * 1_000_000)
     assert done.exit_code == 0
 
@@ -151,7 +151,7 @@ async def test_run_program_kills_the_whole_group_on_cancellation(tmp_path: Path)
 
 
 async def test_run_program_is_cancelled_while_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program may be at work before asyncio has its pipes: it goes with its children, and nobody waits for ever."""
+    """A cancellation during the start kills the program and its children, and returns promptly."""
     loop = asyncio.get_running_loop()
     connect, go_on = loop.connect_read_pipe, asyncio.Event()
 
@@ -172,7 +172,7 @@ async def test_run_program_is_cancelled_while_it_starts(tmp_path: Path, monkeypa
 
 
 async def test_run_program_ends_with_the_program_not_with_its_children(tmp_path: Path) -> None:
-    """A child left behind that holds the pipes does not keep the answer back, and is killed."""
+    """A child that still holds the pipes does not delay the result, and is killed."""
     started = time.monotonic()
     done = await run(f"sleep 1000 & echo $! > {tmp_path}/child; echo answer")
     assert (done.stdout, time.monotonic() - started < 10) == (b"answer\n", True)
@@ -180,7 +180,7 @@ async def test_run_program_ends_with_the_program_not_with_its_children(tmp_path:
 
 
 async def test_run_program_closes_its_pipes_when_a_child_leaves_the_group(tmp_path: Path) -> None:
-    """A child in a session of its own escapes the kill, but not with an open descriptor of ours."""
+    """A child in another session escapes the kill, but the hub's ends of the pipes are closed."""
     before = _descriptors()
     await run(f"setsid sleep 5 & echo $! > {tmp_path}/child; echo answer")
     await asyncio.sleep(0)
@@ -199,7 +199,7 @@ async def test_run_program_closes_its_pipes_when_a_child_leaves_the_group(tmp_pa
     ],
 )
 async def test_run_program_says_why_it_cannot_start(argv: list[str], reason: str) -> None:
-    """A program that cannot be started is an error of its own that names it."""
+    """A program that cannot be started raises an error that names it."""
     with pytest.raises(ProcessFailedToStart, match=reason):
         await run_program(argv, env=ENV, timeout=1, stdout_limit=1, stderr_limit=1)
 
@@ -227,12 +227,12 @@ def test_completed_hides_output_in_repr() -> None:
     ],
 )
 def test_redact_hides_what_looks_like_a_secret(line: str) -> None:
-    """Values after telling words, and long unbroken runs, disappear."""
+    """Values after words like "token", and long unbroken runs, are masked."""
     assert "hunter2" not in redact(line.encode())
 
 
 def test_redact_hides_known_values_wherever_they_are() -> None:
-    """What the caller knows to be secret disappears without any telling word."""
+    """Values that the caller knows to be secret are masked anywhere in the text."""
     assert redact(b"cannot use abc hunter2 here", ["hunter2", "", "a"]) == "cannot use abc *** here"
 
 
@@ -242,6 +242,6 @@ def test_redact_keeps_an_ordinary_message() -> None:
 
 
 def test_redact_cuts_after_hiding() -> None:
-    """A secret across the cut is hidden whole, and the line is short, printable and single."""
+    """A secret at the cut is masked as a whole, and the result is one short printable line."""
     text = redact(b"word " * 50 + b"abc\ndef\x00 " + b"s3cret" * 100)
     assert (len(text) <= 256, text.isprintable(), "s3cret" in text) == (True, True, False)

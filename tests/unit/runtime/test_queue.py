@@ -1,4 +1,4 @@
-"""The keyed queue in virtual time: what it promises about keys, delays, and whoever stops waiting."""
+"""The keyed queue in virtual time: keys, delays, storms, failures and cancelled workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def simulate(main: Coroutine[Any, Any, None]) -> None:
 
 
 def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """A test in virtual time."""
+    """Decorator that runs a test in virtual time."""
 
     @functools.wraps(test)
     def run() -> None:
@@ -33,17 +33,17 @@ def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
 
 
 def now() -> float:
-    """Virtual seconds."""
+    """The current virtual time in seconds."""
     return asyncio.get_running_loop().time()
 
 
 def queue() -> KeyedQueue[str]:
-    """A queue."""
+    """A queue whose clock is the virtual time."""
     return KeyedQueue(LoopClock(), random.Random(0))
 
 
 async def work(q: KeyedQueue[str]) -> list[str]:
-    """Work on the keys that are ready, in their order."""
+    """Process all keys that are ready and return them in their order."""
     keys = []
     while len(q):
         keys.append(await q.get())
@@ -52,7 +52,7 @@ async def work(q: KeyedQueue[str]) -> list[str]:
 
 
 async def arrival(q: KeyedQueue[str]) -> float:
-    """Seconds until the next key."""
+    """Wait for the next key; returns the seconds that it took."""
     started = now()
     q.done(await q.get())
     return now() - started
@@ -63,7 +63,7 @@ async def arrival(q: KeyedQueue[str]) -> float:
 
 @virtual
 async def test_keys_come_in_order_and_once() -> None:
-    """A key added many times is worked on once, where it was first."""
+    """A key that is added several times is processed once, at its first position."""
     q = queue()
     for key in "abcab":
         q.add(key)
@@ -72,7 +72,7 @@ async def test_keys_come_in_order_and_once() -> None:
 
 @virtual
 async def test_waiting_getter_gets_the_key() -> None:
-    """A key that arrives later wakes who waits."""
+    """A worker that waits gets a key that is added later."""
     q = queue()
     asyncio.get_running_loop().call_later(5, q.add, "a")
     assert await arrival(q) == 5
@@ -80,7 +80,7 @@ async def test_waiting_getter_gets_the_key() -> None:
 
 @virtual
 async def test_key_added_while_in_work_comes_again_afterwards() -> None:
-    """What changed during a pass gets a pass of its own, one however often it changed, and never two at a time."""
+    """A key that is added several times during its pass gets exactly one more pass, after the current one."""
     q = queue()
     q.add("a")
     key = await q.get()
@@ -95,7 +95,7 @@ async def test_key_added_while_in_work_comes_again_afterwards() -> None:
 
 @virtual
 async def test_key_in_work_does_not_hold_up_others() -> None:
-    """Other keys go past it."""
+    """Other keys can be processed while a key is being processed."""
     q = queue()
     q.add("a")
     await q.get()
@@ -115,7 +115,7 @@ async def test_done_without_news_leaves_nothing() -> None:
 
 @virtual
 async def test_queue_knows_what_it_does() -> None:
-    """Ready, working and idle are told apart; delayed keys are neither ready nor forgotten."""
+    """Its length, ``working`` and ``idle`` reflect ready, processed and delayed keys."""
     q = queue()
     states = [(len(q), q.working, q.idle)]
     q.add_after("a", 1)
@@ -131,7 +131,7 @@ async def test_queue_knows_what_it_does() -> None:
 
 
 async def begin_storm(q: KeyedQueue[str], key: str = "a") -> None:
-    """A key is requested while it is in work; the pass for that request has ended, too."""
+    """Request a key while it is being processed, and finish the pass for that request too."""
     q.add(key)
     await q.get()
     q.add(key)
@@ -140,7 +140,7 @@ async def begin_storm(q: KeyedQueue[str], key: str = "a") -> None:
 
 
 async def waited(q: KeyedQueue[str], *requests: float) -> float:
-    """Seconds until a key is worked on that is requested at these moments from now; all of them share that pass."""
+    """Request a key at these seconds from now; returns the seconds until the pass that all of them share."""
     for delay in requests:
         asyncio.get_running_loop().call_later(delay, q.add, "a")
     seconds = await arrival(q)
@@ -150,7 +150,7 @@ async def waited(q: KeyedQueue[str], *requests: float) -> float:
 
 @virtual
 async def test_requests_outside_a_storm_never_wait() -> None:
-    """However many keys are requested at once, and however soon again."""
+    """Many keys that are requested again and again, but never during a pass, do not wait."""
     q = queue()
     keys = "abcdefghijklmnopqrst"
     for _ in range(5):
@@ -162,7 +162,7 @@ async def test_requests_outside_a_storm_never_wait() -> None:
 
 @virtual
 async def test_request_after_one_that_overlapped_waits_a_moment_for_others() -> None:
-    """If none comes, it was no storm: none waits for a while, whatever overlaps."""
+    """If no other request arrives during that wait, no request waits for ``STORM_REST`` seconds."""
     q = queue()
     await begin_storm(q)
     assert await waited(q, 0) == pytest.approx(STORM_FIRST, abs=0.002)
@@ -177,7 +177,7 @@ async def test_request_after_one_that_overlapped_waits_a_moment_for_others() -> 
 
 @virtual
 async def test_request_that_comes_at_the_end_of_a_pass_does_not_wait() -> None:
-    """Whoever makes a change as soon as the last one is published is served as soon as its pass has ended."""
+    """A request shortly before the end of a pass is served as soon as that pass ends."""
     q = queue()
     q.add("a")
     for _ in range(5):
@@ -190,7 +190,7 @@ async def test_request_that_comes_at_the_end_of_a_pass_does_not_wait() -> None:
 
 @virtual
 async def test_wait_doubles_while_others_come_up_to_a_limit() -> None:
-    """It runs from the first request of a pass: those that come later don't put it off."""
+    """The wait starts with the first request for a pass; later ones do not extend it."""
     q = queue()
     await begin_storm(q)
     found = [await waited(q, 0, 0.005, 0.01) for _ in range(6)]
@@ -199,7 +199,7 @@ async def test_wait_doubles_while_others_come_up_to_a_limit() -> None:
 
 @virtual
 async def test_requests_that_are_not_close_together_end_a_storm() -> None:
-    """Those that share a long wait by chance, at 20 a second for example, aren't a storm."""
+    """Requests that share a long wait by chance, for example 20 a second, do not keep a storm going."""
     q = queue()
     await begin_storm(q)
     for _ in range(4):
@@ -210,7 +210,7 @@ async def test_requests_that_are_not_close_together_end_a_storm() -> None:
 
 @virtual
 async def test_request_during_a_pass_waits_as_long_as_any_in_a_storm() -> None:
-    """From its arrival, and at least until the pass ends."""
+    """Its wait starts with its arrival and lasts at least until the pass ends."""
     q = queue()
     await begin_storm(q)
     await waited(q, 0, 0.005)
@@ -226,7 +226,7 @@ async def test_request_during_a_pass_waits_as_long_as_any_in_a_storm() -> None:
 
 @virtual
 async def test_storm_ends_when_it_is_quiet() -> None:
-    """After a short while without a request the next one is served at once."""
+    """After ``STORM_END`` seconds without a request, the next one is served at once."""
     q = queue()
     await begin_storm(q)
     await asyncio.sleep(STORM_END - STORM_FIRST - 0.001)
@@ -237,7 +237,7 @@ async def test_storm_ends_when_it_is_quiet() -> None:
 
 @virtual
 async def test_storm_of_one_key_delays_no_other() -> None:
-    """Each has its own."""
+    """A storm of one key does not delay other keys."""
     q = queue()
     await begin_storm(q, "b")
     assert await waited(q, 0) == 0
@@ -245,7 +245,7 @@ async def test_storm_of_one_key_delays_no_other() -> None:
 
 @virtual
 async def test_discarded_key_leaves_its_storm() -> None:
-    """It begins anew, should it come back."""
+    """Discarding a key ends its storm."""
     q = queue()
     await begin_storm(q)
     q.discard("a")
@@ -257,7 +257,7 @@ async def test_discarded_key_leaves_its_storm() -> None:
 
 @virtual
 async def test_delayed_key_comes_when_it_is_due() -> None:
-    """And not before."""
+    """A delayed key becomes ready after its delay and not before."""
     q = queue()
     q.add_after("a", 7)
     assert await arrival(q) == pytest.approx(7, abs=0.002)
@@ -266,7 +266,7 @@ async def test_delayed_key_comes_when_it_is_due() -> None:
 
 @virtual
 async def test_delays_that_do_not_count_any_more_are_forgotten() -> None:
-    """A key that is worked on all the time, and each time wants to be again in five minutes, leaves nothing behind."""
+    """Outdated delays of a key that is processed again and again do not accumulate."""
     q = queue()
     q.add_after("b", 400)
     for _ in range(2000):
@@ -279,7 +279,7 @@ async def test_delays_that_do_not_count_any_more_are_forgotten() -> None:
 
 @pytest.mark.parametrize("delays", [(7, 3, 5), (3, 7, 5), (5, 7, 3)])
 def test_earliest_delay_wins_and_counts_once(delays: tuple[float, ...]) -> None:
-    """Several delays of one key are one request, at the earliest time."""
+    """Several delays of one key make one pass, at the earliest time."""
 
     async def main() -> None:
         q = queue()
@@ -294,7 +294,7 @@ def test_earliest_delay_wins_and_counts_once(delays: tuple[float, ...]) -> None:
 
 @virtual
 async def test_add_overtakes_a_delay() -> None:
-    """A key wanted now does not come a second time when its delay ends."""
+    """A delayed key that is added without a delay is processed once, at once."""
     q = queue()
     q.add_after("a", 5)
     q.add("a")
@@ -305,7 +305,7 @@ async def test_add_overtakes_a_delay() -> None:
 
 @virtual
 async def test_delay_of_a_ready_key_is_nothing_new() -> None:
-    """A key that will be worked on anyway is not delayed."""
+    """Delaying a key that is already ready has no effect."""
     q = queue()
     q.add("a")
     q.add_after("a", 5)
@@ -315,7 +315,7 @@ async def test_delay_of_a_ready_key_is_nothing_new() -> None:
 
 @pytest.mark.parametrize("delay", [0, -1])
 def test_delay_of_nothing_is_now(delay: float) -> None:
-    """A due time in the past is the present."""
+    """A delay of 0 or less makes the key ready at once."""
 
     async def main() -> None:
         q = queue()
@@ -327,7 +327,7 @@ def test_delay_of_nothing_is_now(delay: float) -> None:
 
 @virtual
 async def test_delay_that_ends_during_a_pass_makes_another() -> None:
-    """A key in work whose delay ends is dirty."""
+    """A key whose delay ends during its pass gets another pass."""
     q = queue()
     q.add("a")
     key = await q.get()
@@ -340,7 +340,7 @@ async def test_delay_that_ends_during_a_pass_makes_another() -> None:
 
 @virtual
 async def test_delays_of_many_keys_end_in_order_of_time() -> None:
-    """One timer serves them all."""
+    """Delayed keys become ready in the order of their due times."""
     q = queue()
     for key, delay in {"c": 3, "a": 1, "d": 4, "b": 2}.items():
         q.add_after(key, delay)
@@ -350,7 +350,7 @@ async def test_delays_of_many_keys_end_in_order_of_time() -> None:
 
 @virtual
 async def test_discarded_key_is_forgotten() -> None:
-    """A target that is gone is not worked on, whether it was ready, delayed or had failed."""
+    """A discarded key is not processed any more, whether it was ready, delayed or had failed."""
     q = queue()
     q.add("a")
     q.add_after("b", 1)
@@ -364,7 +364,7 @@ async def test_discarded_key_is_forgotten() -> None:
 
 @virtual
 async def test_discarded_key_in_work_does_not_come_again() -> None:
-    """What it was asked for meanwhile is dropped, too."""
+    """Discarding a key during its pass drops requests that arrived meanwhile."""
     q = queue()
     q.add("a")
     key = await q.get()
@@ -379,7 +379,7 @@ async def test_discarded_key_in_work_does_not_come_again() -> None:
 
 @virtual
 async def test_retries_grow_to_a_cap() -> None:
-    """1 s doubled up to a minute, stretched by a fifth at most."""
+    """The delay starts at 1 s, doubles up to 60 s, and has up to 20 % jitter."""
     q = queue()
     delays = [q.retry("a") for _ in range(9)]
     plain = [1, 2, 4, 8, 16, 32, RETRY_CAP, RETRY_CAP, RETRY_CAP]
@@ -388,7 +388,7 @@ async def test_retries_grow_to_a_cap() -> None:
 
 @virtual
 async def test_failed_key_comes_again_after_its_delay() -> None:
-    """The delay that is returned is the one that is waited."""
+    """``retry`` returns the delay after which the key is ready."""
     q = queue()
     delay = q.retry("a")
     assert await arrival(q) == pytest.approx(delay, abs=0.002)
@@ -396,7 +396,7 @@ async def test_failed_key_comes_again_after_its_delay() -> None:
 
 @virtual
 async def test_success_starts_the_growth_anew() -> None:
-    """Only failures in a row count."""
+    """``forget`` resets the delay: only failures in a row count."""
     q = queue()
     for _ in range(5):
         q.retry("a")
@@ -406,7 +406,7 @@ async def test_success_starts_the_growth_anew() -> None:
 
 @virtual
 async def test_failures_of_one_key_do_not_slow_down_another() -> None:
-    """Each key has a count of its own."""
+    """Failures are counted per key."""
     q = queue()
     for _ in range(5):
         q.retry("a")
@@ -415,7 +415,7 @@ async def test_failures_of_one_key_do_not_slow_down_another() -> None:
 
 @virtual
 async def test_servers_wish_is_a_minimum() -> None:
-    """Retry-After is honoured, our own growth too."""
+    """The delay is the longer one of Retry-After and the key's own backoff."""
     q = queue()
     assert q.retry("a", at_least=17) == 17
     q.retry("a", 0)
@@ -424,7 +424,7 @@ async def test_servers_wish_is_a_minimum() -> None:
 
 @virtual
 async def test_what_the_server_asked_for_is_waited_for_whatever_changes() -> None:
-    """Neither what changed during the pass that was refused, nor what changes later, comes before; then all at once."""
+    """Changes before and during the wait that a server asked for share one pass after it."""
     q = queue()
     q.add("a")
     key = await q.get()
@@ -442,7 +442,7 @@ async def test_what_the_server_asked_for_is_waited_for_whatever_changes() -> Non
 
 @virtual
 async def test_what_was_to_come_earlier_waits_for_the_server_too() -> None:
-    """A delay from before the refusal does not end the wait."""
+    """A delay from before the failure does not shorten the wait that the server asked for."""
     q = queue()
     q.add("a")
     key = await q.get()
@@ -454,7 +454,7 @@ async def test_what_was_to_come_earlier_waits_for_the_server_too() -> None:
 
 @virtual
 async def test_a_change_shortens_a_wait_of_our_own() -> None:
-    """Down to what the server asked for, where it did."""
+    """A change ends the backoff of a key, but not before the wait that the server asked for."""
     q = queue()
     for _ in range(6):
         q.retry("a")
@@ -467,7 +467,7 @@ async def test_a_change_shortens_a_wait_of_our_own() -> None:
 
 @virtual
 async def test_a_discarded_key_has_nothing_to_wait_for() -> None:
-    """It begins anew, should it come back."""
+    """Discarding a key also drops the wait that a server asked for."""
     q = queue()
     q.retry("a", at_least=30)
     q.discard("a")
@@ -480,7 +480,7 @@ async def test_a_discarded_key_has_nothing_to_wait_for() -> None:
 
 @virtual
 async def test_wake_up_of_a_cancelled_getter_goes_to_the_next() -> None:
-    """Woken and cancelled in the same moment, a getter passes the key on."""
+    """A worker that is woken and cancelled in the same moment passes the key on."""
     q = queue()
     first, second = asyncio.create_task(q.get()), asyncio.create_task(q.get())
     await asyncio.sleep(0)
@@ -492,7 +492,7 @@ async def test_wake_up_of_a_cancelled_getter_goes_to_the_next() -> None:
 
 @virtual
 async def test_key_of_a_cancelled_getter_stays_for_a_later_one() -> None:
-    """With nobody else waiting, the key waits."""
+    """The key of a cancelled worker stays in the queue until another worker asks."""
     q = queue()
     first = asyncio.create_task(q.get())
     await asyncio.sleep(0)
@@ -503,7 +503,7 @@ async def test_key_of_a_cancelled_getter_stays_for_a_later_one() -> None:
 
 
 class Model:
-    """What is asked for, what is in work, and workers that come and go."""
+    """A model of the queue: the requested keys, the keys in process, and workers that start and stop."""
 
     def __init__(self) -> None:
         self.queue = queue()
@@ -520,7 +520,7 @@ class Model:
         self.working.append(key)
 
     async def do(self, operation: str, key: str, number: int) -> None:
-        """One step."""
+        """Do one step."""
         if operation == "add":
             self.wanted.add(key)
             self.queue.add(key)
@@ -540,7 +540,7 @@ class Model:
             await asyncio.sleep(number / 20)
 
     async def finish(self) -> None:
-        """All workers leave; a new one takes what is left."""
+        """All workers stop; a new one processes the remaining keys."""
         for getter in self.getters:
             getter.cancel()
         for outcome in await asyncio.gather(*self.getters, return_exceptions=True):
@@ -563,7 +563,7 @@ STEPS = st.tuples(
 
 @given(st.lists(STEPS, max_size=60))
 def test_no_key_is_lost_or_doubled_whoever_is_cancelled(steps: list[tuple[str, str, int]]) -> None:
-    """Whatever is added, delayed, cancelled and finished: every wish is met, in one hand at a time."""
+    """Under any sequence of steps, every request is served, and no key is processed twice at a time."""
 
     async def main() -> None:
         model = Model()

@@ -1,4 +1,4 @@
-"""What was used lately is remembered, and no more than that."""
+"""The cache of recently used values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hub.runtime.recent import Recent
 
 
 def test_what_is_put_is_found() -> None:
-    """Nothing else is."""
+    """A stored value is found; other keys are not."""
     recent: Recent[str, int] = Recent(2)
     assert recent.put("a", 1) == 1
     assert (recent.get("a"), recent.get("b")) == (1, None)
@@ -15,7 +15,7 @@ def test_what_is_put_is_found() -> None:
 
 
 def test_the_last_ones_are_remembered_and_never_more_than_twice_as_many() -> None:
-    """However many come."""
+    """The last entries are kept, and never more than twice as many, however many are stored."""
     recent: Recent[int, int] = Recent(10)
     for number in range(1, 100):
         recent.put(number, number)
@@ -24,7 +24,7 @@ def test_the_last_ones_are_remembered_and_never_more_than_twice_as_many() -> Non
 
 
 def test_what_is_used_stays() -> None:
-    """A look-up is a use."""
+    """Getting a value counts as a use and keeps its entry."""
     recent: Recent[int, int] = Recent(10)
     recent.put(1, 1)
     for number in range(2, 100):

@@ -1,4 +1,4 @@
-"""Work that takes the processor for a while, spread over the loop's rounds."""
+"""CPU-bound work that is spread over rounds of the event loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hub.runtime.rounds import own_round
 
 
 async def test_everybody_has_a_round_of_his_own() -> None:
-    """Between two who waited together the loop served others."""
+    """Each of several concurrent callers continues in a separate round, in the order of their calls."""
     loop = asyncio.get_running_loop()
     seen: list[str] = []
     rounds = 0
@@ -27,13 +27,13 @@ async def test_everybody_has_a_round_of_his_own() -> None:
     async with asyncio.TaskGroup() as group:
         for name in "abc":
             group.create_task(work(name))
-    names, when = zip(*(each.split() for each in seen), strict=True)
+    names, when = zip(*(entry.split() for entry in seen), strict=True)
     assert names == ("a", "b", "c")  # first come, first served
     assert len(set(when)) == 3
 
 
 async def test_who_gives_up_keeps_nobody_waiting() -> None:
-    """A cancelled caller's round goes to the next."""
+    """Cancelled callers do not block those behind them."""
     first, second, third = (asyncio.create_task(own_round()) for _ in range(3))
     await asyncio.sleep(0)
     first.cancel()
@@ -43,7 +43,7 @@ async def test_who_gives_up_keeps_nobody_waiting() -> None:
 
 
 def test_each_loop_has_rounds_of_its_own() -> None:
-    """What a loop left undone when it ended holds up no other one."""
+    """Work that is left over in a closed event loop does not block another loop."""
 
     async def leave() -> None:
         task = asyncio.create_task(own_round())

@@ -1,4 +1,4 @@
-"""Supervised work: restarted whatever it does, and never silently gone."""
+"""Supervised tasks are restarted and never end silently."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def restarts(work: Callable[[int], Awaitable[object]], times: int = 3) -> 
 
 
 async def test_expected_failure_is_a_warning_and_a_restart(caplog: pytest.LogCaptureFixture) -> None:
-    """A HubError is told by its message, without a traceback."""
+    """A HubError is logged as a warning without a traceback, and the work is restarted."""
 
     async def work(_: int) -> None:
         raise ClusterUnreachable("eu: connection refused", "refused")
@@ -49,7 +49,7 @@ async def test_expected_failure_is_a_warning_and_a_restart(caplog: pytest.LogCap
 
 
 async def test_defect_is_an_error_with_its_traceback_and_a_restart(caplog: pytest.LogCaptureFixture) -> None:
-    """Anything else is a defect of ours: it is shown in full and does not end the work."""
+    """Any other exception is logged with its traceback, and the work is restarted."""
 
     async def work(_: int) -> None:
         raise ZeroDivisionError("oops")
@@ -61,7 +61,7 @@ async def test_defect_is_an_error_with_its_traceback_and_a_restart(caplog: pytes
 
 
 async def test_work_that_ends_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
-    """Work for ever that returns has failed, too."""
+    """Work that returns is restarted too."""
 
     async def work(_: int) -> None:
         return
@@ -80,7 +80,7 @@ async def test_restarts_wait_longer_and_longer() -> None:
 
 
 async def test_cancellation_of_something_it_waits_for_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """A CancelledError that nobody aimed at the task does not end it without a word."""
+    """A CancelledError that does not come from cancelling the task is logged, and the work is restarted."""
 
     async def work(_: int) -> None:
         inner = asyncio.create_task(asyncio.sleep(9))
@@ -93,7 +93,7 @@ async def test_cancellation_of_something_it_waits_for_is_a_failure(caplog: pytes
 
 
 async def test_cancellation_passes_while_waiting() -> None:
-    """Between two runs the work can be cancelled as well."""
+    """The task can also be cancelled between two runs."""
 
     async def work() -> None:
         raise ClusterUnreachable("no")
@@ -106,7 +106,7 @@ async def test_cancellation_passes_while_waiting() -> None:
 
 
 async def test_spawned_task_bears_the_name() -> None:
-    """A task dump says what and which cluster."""
+    """A spawned task has the given name, so that task dumps show it."""
     async with asyncio.TaskGroup() as group:
         task = spawn(group, "nodes of eu", asyncio.Event().wait, SystemClock())
         await asyncio.sleep(0)
@@ -115,7 +115,7 @@ async def test_spawned_task_bears_the_name() -> None:
 
 
 async def test_until_one_ends_cancels_the_others_and_raises() -> None:
-    """The error of the task that ends is raised after the others have ended too."""
+    """The error of the task that ended first is raised after all others have ended."""
     ended = []
 
     async def stay() -> None:
@@ -136,7 +136,7 @@ async def test_until_one_ends_cancels_the_others_and_raises() -> None:
 
 
 async def test_until_one_ends_passes_cancellation_on() -> None:
-    """No task outlives a waiter that is cancelled."""
+    """Cancelling the waiter cancels all tasks."""
     tasks = [asyncio.create_task(asyncio.Event().wait()) for _ in range(2)]
     waiter = asyncio.create_task(until_one_ends(tasks))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Calls that block: what hangs is given up, costs one thread, and holds up nobody else."""
+"""Blocking calls in threads: a call that hangs times out, takes one thread, and does not delay other calls."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tests.support.crowd import Crowd
 
 @pytest.fixture
 def hung() -> Iterator[threading.Event]:
-    """What calls wait for that never end; until the test does."""
+    """An event that stays unset until the test sets it or ends; calls that wait for it hang."""
     release = threading.Event()
     yield release
     release.set()
 
 
 def at_work() -> int:
-    """Threads that are there for calls, those that wait for the next one not counted."""
+    """The number of threads of this module that are busy."""
     return sum(thread.name == "files" for thread in threading.enumerate()) - len(threads._THREADS._idle)
 
 
 async def test_a_call_behaves_like_a_call() -> None:
-    """It returns, and it raises."""
+    """The result or error of the function is that of the call."""
     reader = Reader(5.0)
     assert await reader.call(max, 1, 2) == 2
     with pytest.raises(KeyError):
@@ -39,7 +39,7 @@ async def test_a_call_behaves_like_a_call() -> None:
 
 
 async def test_a_call_that_hangs_is_given_up(hung: threading.Event) -> None:
-    """In time; the next one at once, in no other thread, and once it has ended all is as before."""
+    """It times out; further calls fail at once without another thread, until the hanging call ends."""
     reader = Reader(0.3)
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -64,7 +64,7 @@ async def test_a_call_that_hangs_is_given_up(hung: threading.Event) -> None:
 
 
 async def test_who_gives_up_leaves_the_call_to_the_next(hung: threading.Event) -> None:
-    """Two calls about one source never run at the same time, and the time of the first is not counted anew."""
+    """After a cancelled call, the next one waits for its end, but only until the first one's timeout."""
     reader = Reader(1.0)
     began = asyncio.get_running_loop().time()
     with pytest.raises(TimeoutError):
@@ -76,7 +76,7 @@ async def test_who_gives_up_leaves_the_call_to_the_next(hung: threading.Event) -
 
 
 async def test_calls_that_hang_hold_up_no_other_ones(hung: threading.Event) -> None:
-    """However many they are, each counts as one of those that run for a moment only."""
+    """A call that hangs gives its slot to the next one after ``HANGS`` seconds."""
     hanging = [asyncio.create_task(Reader(30.0).call(hung.wait)) for _ in range(10 * AT_ONCE)]
     await asyncio.sleep(0)
     began = asyncio.get_running_loop().time()
@@ -88,7 +88,7 @@ async def test_calls_that_hang_hold_up_no_other_ones(hung: threading.Event) -> N
 
 
 async def test_calls_at_once_are_few() -> None:
-    """A start of hundreds of clusters does not start hundreds of threads, and those there are stay for the next."""
+    """100 concurrent calls run on few threads."""
     crowd = Crowd()
     await asyncio.gather(*(Reader(5.0).call(crowd.visit, 0.005) for _ in range(100)))
     assert crowd.most <= AT_ONCE
@@ -96,7 +96,7 @@ async def test_calls_at_once_are_few() -> None:
 
 
 async def test_an_error_that_comes_late_is_nobodys(hung: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
-    """A mount that comes back may say that its file is stale: nobody waits for that any more, and nobody reports it."""
+    """An error of a call that has timed out is not logged."""
 
     def stale() -> None:
         hung.wait()
@@ -113,7 +113,7 @@ async def test_an_error_that_comes_late_is_nobodys(hung: threading.Event, caplog
 
 
 async def test_without_a_thread_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system has reached its limit of them, that is said, and forgotten once there is room."""
+    """If no thread can be started, the call fails with a clear error, and later calls work again."""
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -129,14 +129,14 @@ async def test_without_a_thread_there_is_no_answer(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_glance_is_short(hung: threading.Event) -> None:
-    """Who cannot await waits a moment, and goes on without."""
+    """``glance`` returns None shortly after the start of a call that hangs."""
     began = time.monotonic()
     assert glance(hung.wait) is None
     assert time.monotonic() - began < 2.0
 
 
 def test_each_loop_has_its_own_turns() -> None:
-    """What a loop left undone when it ended holds up no other one."""
+    """Calls that are left over in a closed event loop do not block calls in another loop."""
     release = threading.Event()
 
     async def leave() -> None:
