@@ -20,7 +20,7 @@ class Backoff(msgspec.Struct):
         base: seconds of the first delay.
         cap: the longest delay before jitter, in seconds.
         jitter: the largest share by which a delay is stretched at random.
-        reset_after: seconds without a failure after which the count starts over.
+        reset_after: seconds without a failure, counted from the end of the last delay, after which the count starts over.
         rng: the source of the jitter.
     """
 
@@ -30,18 +30,18 @@ class Backoff(msgspec.Struct):
     reset_after: float = 120.0
     rng: random.Random = _RANDOM
     _failures: int = 0
-    _last: float | None = None
+    _until: float | None = None
 
     def next(self, now: float) -> float:
         """Count a failure at ``now`` and return the seconds to wait after it."""
-        if self._last is not None and now - self._last > self.reset_after:
+        if self._until is not None and now - self._until > self.reset_after:
             self._failures = 0
-        delay = min(self.cap, self.base * 2.0 ** min(self._failures, 32))
+        delay = min(self.cap, self.base * 2.0 ** min(self._failures, 32)) * (1.0 + self.rng.random() * self.jitter)
         self._failures += 1
-        self._last = now
-        return delay * (1.0 + self.rng.random() * self.jitter)
+        self._until = now + delay
+        return delay
 
     def reset(self) -> None:
         """Start over after a success."""
         self._failures = 0
-        self._last = None
+        self._until = None
