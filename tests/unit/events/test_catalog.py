@@ -52,7 +52,7 @@ def test_the_reference_is_current() -> None:
     assert (ROOT / "docs/reference/events.md").read_text() == catalog.text()
 
 
-@pytest.mark.parametrize("reason", REASONS.values(), ids=lambda each: each.name)
+@pytest.mark.parametrize("reason", REASONS.values(), ids=lambda reason: reason.name)
 def test_a_reason_is_what_the_api_takes(reason: Reason) -> None:
     """Names are CamelCase of at most 128 characters, a Warning has a remedy, and no text breaks the page's table."""
     assert re.fullmatch(r"[A-Z][A-Za-z]{1,127}", reason.name)
@@ -61,7 +61,7 @@ def test_a_reason_is_what_the_api_takes(reason: Reason) -> None:
     assert "|" not in reason.meaning + reason.remedy
 
 
-@pytest.mark.parametrize("reason", REASONS.values(), ids=lambda each: each.name)
+@pytest.mark.parametrize("reason", REASONS.values(), ids=lambda reason: reason.name)
 def test_a_reason_is_one_that_something_in_the_hub_gives(reason: Reason) -> None:
     """Every reason is the name of a finding in the hub, or is reported by hub/events/watch.py."""
     sources = [file for file in (ROOT / "hub").rglob("*.py") if "events" not in file.parts]
@@ -73,7 +73,7 @@ def test_a_reason_is_one_that_something_in_the_hub_gives(reason: Reason) -> None
 
 def test_what_concerns_a_source_has_an_event_for_each_cluster() -> None:
     """Only reasons that concern one source have an Event for each source cluster."""
-    assert {each.name for each in REASONS.values() if each.by_source} == {
+    assert {reason.name for reason in REASONS.values() if reason.by_source} == {
         "ClusterDegraded",
         "ClusterDisrupted",
         "ClusterUnreachable",

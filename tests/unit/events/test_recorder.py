@@ -42,7 +42,7 @@ class Api:
         if self.always is not None:
             raise self.always
         call = (method, path, json.loads(body))
-        if method == "POST" and call[2]["metadata"]["name"] in {each["metadata"]["name"] for each in self.posted()}:
+        if method == "POST" and call[2]["metadata"]["name"] in {event["metadata"]["name"] for event in self.posted()}:
             raise AlreadyExists(409, "AlreadyExists")
         self.calls.append(call)
         if self.unanswered:

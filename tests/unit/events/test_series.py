@@ -33,15 +33,15 @@ RELEASED = Held(REASONS["PlanReleased"], SERVICE, "", "eu: 3 endpoints may go")
 def sent(events: EventSeries) -> list[Series]:
     """Take all waiting Events as if they had been sent."""
     found = []
-    while (each := events.take()) is not None:
-        each.name = each.name or f"event-{id(each)}"
-        found.append(each)
+    while (series := events.take()) is not None:
+        series.name = series.name or f"event-{id(series)}"
+        found.append(series)
     return found
 
 
 def counts(events: EventSeries) -> list[int]:
     """Take all waiting Events, and return their counts."""
-    return [each.count for each in sent(events)]
+    return [series.count for series in sent(events)]
 
 
 def test_a_finding_that_appears_is_an_event_and_one_that_stays_is_not() -> None:
@@ -64,7 +64,7 @@ def test_a_finding_that_stays_is_said_again_every_half_hour() -> None:
     seen = []
     for second in range(0, int(2 * REFRESH) + 120, 5):
         events.tick(float(second))
-        seen += [(second, each.count) for each in sent(events) if each is first]
+        seen += [(second, series.count) for series in sent(events) if series is first]
     assert [count for _, count in seen] == [2, 3]
     assert all(abs(second - REFRESH * number) <= 70 * number for number, (second, _) in enumerate(seen, 1))
 
@@ -76,7 +76,7 @@ def test_a_finding_that_comes_back_soon_is_counted_and_one_that_comes_back_late_
     [first] = sent(events)
     events.standing("a", [], 20.0)
     events.standing("a", [HOLD], 40.0)
-    assert [(each is first, each.count) for each in sent(events)] == [(True, 2)]
+    assert [(series is first, series.count) for series in sent(events)] == [(True, 2)]
     events.standing("a", [], 50.0)
     events.standing("a", [HOLD], 50.0 + QUIET)
     [later] = sent(events)
@@ -105,7 +105,7 @@ def test_two_sources_of_a_service_are_two_findings() -> None:
     assert len(sent(events)) == 2
     events.standing("a", [HOLD], 20.0)
     events.standing("a", [HOLD, other], 40.0)
-    assert [each.note for each in sent(events)] == ["us: which port?"]
+    assert [series.note for series in sent(events)] == ["us: which port?"]
 
 
 def test_what_many_targets_report_of_one_object_is_one_event() -> None:
@@ -156,12 +156,12 @@ def test_publications_are_told_of_twice_a_minute() -> None:
     for second in range(61):
         events.happened(Held(PUBLISHED, SERVICE, "", f"endpoints: {second} of eu"), float(second))
         events.tick(float(second))
-        said += [each.note for each in sent(events)]
+        said += [series.note for series in sent(events)]
     assert said == ["endpoints: 0 of eu", "endpoints: 30 of eu", "endpoints: 60 of eu"]
     events.tick(200.0)
     events.tick(300.0)
     events.happened(Held(PUBLISHED, SERVICE, "", "endpoints: 7 of eu"), 300.0)
-    assert [each.note for each in sent(events)] == ["endpoints: 7 of eu"]
+    assert [series.note for series in sent(events)] == ["endpoints: 7 of eu"]
 
 
 def test_similar_events_are_combined() -> None:
@@ -173,7 +173,7 @@ def test_similar_events_are_combined() -> None:
     assert len(found) == SIMILAR + 1
     assert found[-1].note == f"{COMBINED}c{SIMILAR}: dead"
     events.tick(UPDATE)
-    [combined] = {id(each): each for each in [*found[-1:], *sent(events)]}.values()
+    [combined] = {id(series): series for series in [*found[-1:], *sent(events)]}.values()
     assert combined.count == 200 - SIMILAR
 
 
@@ -186,7 +186,7 @@ def test_an_object_has_a_budget() -> None:
     assert len(sent(events)) == BURST
     assert events.suppressed == 100 - BURST
     events.standing("a", [HOLD], 0.0)
-    assert [each.reason for each in sent(events)] == [PORTS]
+    assert [series.reason for series in sent(events)] == [PORTS]
     events.happened(RELEASED._replace(note="more"), 299.0)
     assert sent(events) == []
     events.happened(RELEASED._replace(note="more"), 301.0)
@@ -202,7 +202,7 @@ def test_a_finding_without_a_token_is_said_later() -> None:
     events.tick(100.0)
     assert sent(events) == []
     events.tick(310.0)
-    assert [each.reason for each in sent(events)] == [reasons[-1]]
+    assert [series.reason for series in sent(events)] == [reasons[-1]]
     assert events.suppressed == 0
 
 
@@ -282,7 +282,7 @@ def test_nothing_is_remembered_for_ever() -> None:
     sent(events)
     events.tick(100_000.0)
     held = [value for value in vars(events).values() if isinstance(value, dict | set)]
-    assert [len(each) for each in held if each is not events._queues] == [0] * (len(held) - 1)
+    assert [len(state) for state in held if state is not events._queues] == [0] * (len(held) - 1)
 
 
 def test_what_happened_is_not_remembered_as_long_as_what_stays() -> None:
@@ -295,7 +295,7 @@ def test_what_happened_is_not_remembered_as_long_as_what_stays() -> None:
     events.tick(QUIET)
     assert len(events._series) == 61
     events.tick(QUIET + 120.0)
-    assert [each.reason for each in events._series.values()] == [PORTS]
+    assert [series.reason for series in events._series.values()] == [PORTS]
     events.tick(REFRESH + 120.0)
     [again] = sent(events)
     assert (again.reason, again.count) == (PORTS, 2)

@@ -85,7 +85,7 @@ class Desk:
     def looks(self) -> list[tuple[str, str]]:
         """Check the hub, and return reason and message of its current findings."""
         self.watch.look()
-        return [(each.reason.name, each.note) for each in self.heard.now["hub"]]
+        return [(held.reason.name, held.note) for held in self.heard.now["hub"]]
 
 
 @pytest.mark.parametrize("name", FINDINGS)
@@ -118,7 +118,7 @@ def test_a_finding_of_one_source_is_told_apart_by_the_source() -> None:
     port = Finding("PortMismatch", "eu: which?", ("eu",))
     family = Finding("FamilyNotInService", "us has IPv6 addresses only, the Service has IPv4", ("us",))
     desk.watch.decided(Decision(KEY, findings=(port, family)))
-    assert [each.scope for each in desk.heard.now[KEY]] == ["eu", "us"]
+    assert [held.scope for held in desk.heard.now[KEY]] == ["eu", "us"]
 
 
 def test_a_service_that_does_not_exist_has_no_uid() -> None:
@@ -222,7 +222,7 @@ async def test_an_approval_that_another_replica_used_is_not_told_of() -> None:
     await asyncio.sleep(0)
     desk.hub.writing = True
     await asyncio.sleep(0)
-    assert [each.reason.name for each in desk.heard.now["hub"]] == []
+    assert [held.reason.name for held in desk.heard.now["hub"]] == []
     assert desk.heard.once == []
     task.cancel()
 

@@ -128,4 +128,4 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["plugin", "new", "acme", "--directory", str(tmp_path)])
     assert done.exit_code == 3
     assert f"{tmp_path} exists and is not empty" in done.stderr
-    assert [each.name for each in tmp_path.iterdir()] == ["mine"]
+    assert [file.name for file in tmp_path.iterdir()] == ["mine"]

@@ -59,12 +59,12 @@ def test_every_kind_of_defect_has_its_state(run: Callable[..., str], tmp_path: P
     """Each defect has its state and error text, and does not affect a good plugin."""
     listed = json.loads(run("-o", "json"))["providers"]
     for name, (state, error) in STATES.items():
-        mine = [each for each in listed if each["name"] == name]
-        assert {each["state"] for each in mine} == {state}
-        assert all(error in each["error"] for each in mine)
-        assert {each["version"] for each in mine} == {"1.2"}
-        assert all(each["file"].startswith(str(tmp_path)) for each in mine)
-    fine = next(each for each in listed if each["name"] == "fine")
+        mine = [provider for provider in listed if provider["name"] == name]
+        assert {provider["state"] for provider in mine} == {state}
+        assert all(error in provider["error"] for provider in mine)
+        assert {provider["version"] for provider in mine} == {"1.2"}
+        assert all(provider["file"].startswith(str(tmp_path)) for provider in mine)
+    fine = next(provider for provider in listed if provider["name"] == "fine")
     assert (fine["apiVersion"], fine["bringsEndpoints"], fine["distribution"]) == (1, False, "hub-fine")
 
 

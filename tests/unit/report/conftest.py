@@ -71,8 +71,8 @@ async def watching(folder: Path, listen: Listen | None = None, **options: Any) -
         remote.nodes.add(make_node(f"n{number}", f"10.0.0.{number}"))
     here.put(make_service("edge", "payments", ports=[{"port": 443}]))
     async with AsyncExitStack() as stack:
-        for each in (remote, here):
-            await stack.enter_async_context(each)
+        for simulated in (remote, here):
+            await stack.enter_async_context(simulated)
         eu = {
             "name": "eu",
             "kubeconfig": {"path": str(remote.write_kubeconfig(folder / "eu"))},
@@ -90,7 +90,7 @@ async def watching(folder: Path, listen: Listen | None = None, **options: Any) -
         stop = asyncio.Event()
         running = asyncio.create_task(hub.run(stop))
         try:
-            await until(lambda: sum(len(each.endpoints) for each in hub.local.slices.values()) == 3)
+            await until(lambda: sum(len(slice_.endpoints) for slice_ in hub.local.slices.values()) == 3)
             yield Watched(hub, here, remote, url, session)
         finally:
             stop.set()

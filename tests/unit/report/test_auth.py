@@ -243,7 +243,7 @@ async def test_strangers_open_few_connections_to_the_hub_cluster() -> None:
     """Concurrent reviews are limited however many unknown tokens arrive, and every caller is refused in the end."""
     api = Slow()
     found = await asked_together(api, *(f"bad{number}" for number in range(100)))
-    assert {type(each) for each in found} == {Unauthenticated}
+    assert {type(error) for error in found} == {Unauthenticated}
     assert (api.most, len(api.asked)) == (auth.AT_ONCE, 100)
 
 

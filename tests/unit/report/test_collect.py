@@ -50,7 +50,7 @@ slices = st.builds(
         "edge",
         f"s{number}",
         family,
-        tuple(Endpoint((f"10.0.0.{index}",), each) for index, each in enumerate(conditions)),
+        tuple(Endpoint((f"10.0.0.{index}",), condition) for index, condition in enumerate(conditions)),
         labels={LABEL_SERVICE_NAME: target, LABEL_SOURCE_CLUSTER: cluster},
     ),
     st.integers(0, 4),
@@ -66,8 +66,8 @@ slices = st.builds(
 def test_sums_are_those_of_the_slices_there_are(rounds: list[list[Slice]]) -> None:
     """After any additions, changes and removals, the sums equal a complete count of the present slices."""
     published = Published()
-    for each in rounds:
-        there = {ObjectKey(value.namespace, value.name): value for value in each}
+    for values in rounds:
+        there = {ObjectKey(value.namespace, value.name): value for value in values}
         for key, value in there.items():
             published.enter(key, value)
         published.leave(there)
@@ -79,7 +79,8 @@ def test_sums_are_those_of_the_slices_there_are(rounds: list[list[Slice]]) -> No
                 counted["slices"] += 1
                 counted.update(WORDS[endpoint.conditions] for endpoint in value.endpoints)
         expected = {
-            name: Sums(each["ready"], each["draining"], each["failed"], each["slices"]) for name, each in anew.items()
+            name: Sums(counted["ready"], counted["draining"], counted["failed"], counted["slices"])
+            for name, counted in anew.items()
         }
         assert {**published.targets, **published.clusters} == expected
 

@@ -89,7 +89,12 @@ async def test_a_request_is_taken_apart(port: int) -> None:
             await ask(
                 port, b"GET " + target + b" HTTP/1.1\r\nHost: a:1 \t\r\nX:\r\nAccept: \t text/plain ; q=1\r\n\r\n"
             )
-    assert [(each.path, each.query) for each in found] == [("/", ""), ("/a>b@c", ""), ("/a", ""), ("/a", "b=c?d")]
+    assert [(request.path, request.query) for request in found] == [
+        ("/", ""),
+        ("/a>b@c", ""),
+        ("/a", ""),
+        ("/a", "b=c?d"),
+    ]
     assert found[0].headers == {"host": "a:1", "x": "", "accept": "text/plain ; q=1"}
 
 

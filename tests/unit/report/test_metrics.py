@@ -41,10 +41,10 @@ KEY, OTHER = TargetKey("edge", "payments"), TargetKey("edge", "orders")
 def test_tally_counts_each_duration_once(seconds: list[float]) -> None:
     """Every duration is in the first bucket whose bound it does not exceed."""
     tally = Tally((0.1, 1.0, 10.0))
-    for each in seconds:
-        tally.note(each)
+    for duration in seconds:
+        tally.note(duration)
     cumulative = [sum(tally.counts[: number + 1]) for number in range(3)]
-    assert cumulative == [sum(each <= bound for each in seconds) for bound in tally.bounds]
+    assert cumulative == [sum(duration <= bound for duration in seconds) for bound in tally.bounds]
     assert sum(tally.counts) == len(seconds)
     assert tally.sum == pytest.approx(sum(seconds))
 
@@ -186,7 +186,7 @@ def test_measure_that_fails_hides_no_other() -> None:
 # --- the catalog and its reference ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=[each.name for each in METRICS])
+@pytest.mark.parametrize("metric", METRICS, ids=[metric.name for metric in METRICS])
 def test_metric_is_named_as_the_convention_asks(metric: Any) -> None:
     """Prefix, unit and suffix follow Prometheus' conventions; labels do not collide with those that a scrape adds."""
     assert re.fullmatch(rf"{PREFIX}[a-z][a-z_]*[a-z]", metric.name)
@@ -199,7 +199,7 @@ def test_metric_is_named_as_the_convention_asks(metric: Any) -> None:
 
 def test_metrics_are_distinct() -> None:
     """All metrics have different names."""
-    assert len({each.name for each in METRICS}) == len(METRICS)
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
 
 
 def test_reference_is_current() -> None:

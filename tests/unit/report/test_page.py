@@ -186,14 +186,14 @@ def test_what_waits_for_somebody_comes_with_its_command() -> None:
     )
     status = Status(registry=registry, services=(Service("a/b", problem="403", withheld=(HELD,)),))
     found = attention(status)
-    assert [each.title for each in found] == [
+    assert [needed.title for needed in found] == [
         "Registry rejected",
         "Registry entry frozen",
         "Not written",
         "Registry removal withheld",
         "RemovalWithheld in eu",
     ]
-    assert [each.command for each in found if each.command] == ["hub approve registry h", "hub approve x abc"]
+    assert [needed.command for needed in found if needed.command] == ["hub approve registry h", "hub approve x abc"]
     text = rendered_overview(Moment("v", status)).decode()
     assert "<code>hub approve registry h</code>" in text
     assert "<code>hub approve x abc</code>" in text
@@ -214,7 +214,9 @@ def test_clusters_that_wait_for_somebody_are_among_what_does() -> None:
         Cluster("g", "broken", error="shown as an entry"),
     )
     status = Status(clusters=clusters)
-    assert [(each.kind, each.title, each.cluster, each.text, each.command) for each in attention(status)] == [
+    assert [
+        (needed.kind, needed.title, needed.cluster, needed.text, needed.command) for needed in attention(status)
+    ] == [
         ("bad", "WrongCluster", "d", WRONG, "hub approve cluster/d abc -n x"),
         ("warn", "Ready, with an error", "b", "401: renew the token", ""),
         ("warn", "Degraded", "c", "403, or: hub approve cluster/c evil", ""),
@@ -318,7 +320,7 @@ def test_where_everything_changed_pages_are_read_anew() -> None:
     """If too many rows changed, the event makes pages reload instead of having megabytes."""
     many = tuple(Service(f"a/s{number}") for number in range(page.MANY + 1))
     assert told(event(Moment("1", Status()), Moment("2", Status(services=many)), set())) == ("reload", {"version": "2"})
-    touched = {each.name for each in many}
+    touched = {service.name for service in many}
     assert told(event(Moment("1", Status()), Moment("1", Status()), touched))[1]["touched"] is None
 
 
@@ -374,10 +376,10 @@ async def test_nothing_runs_while_nobody_reads_and_one_look_is_for_all() -> None
     readers = [live.join() for _ in range(200)]
     await asyncio.sleep(0)
     await script.once(b"news")
-    assert [each.events.get_nowait() for each in readers] == [b"news"] * 200
+    assert [reader.events.get_nowait() for reader in readers] == [b"news"] * 200
     assert (script.looks, script.slept[0]) == (2, stream.PACE)
-    for each in readers:
-        live.leave(each)
+    for reader in readers:
+        live.leave(reader)
     script.tick.set()
     await asyncio.sleep(0.01)
     looks = script.looks
@@ -437,14 +439,14 @@ async def test_two_hundred_open_pages_are_all_told(watched: Watched) -> None:
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
         pages = [await session.get(f"{watched.url}/events") for _ in range(200)]
-        hello = [await read(each, "hello") for each in pages]
-        assert len({each["version"] for each in hello}) == 1
+        hello = [await read(answer, "hello") for answer in pages]
+        assert len({event_["version"] for event_ in hello}) == 1
         assert pages[0].headers["Content-Security-Policy"].startswith("default-src 'none'")
         watched.remote.nodes.delete("n3")
-        for each in pages:
-            change = await read(each, "change")
+        for answer in pages:
+            change = await read(answer, "change")
             while "service:edge/payments" not in change["html"]:
-                change = await read(each, "change")
+                change = await read(answer, "change")
             assert "2 of 2 ready" in change["html"]["service:edge/payments"]
 
 

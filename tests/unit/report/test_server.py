@@ -40,7 +40,7 @@ def test_nothing_heavy_is_imported_before_somebody_knocks() -> None:
     """A hub without connections does not load aiohttp, jinja2 and prometheus_client."""
     code = (
         "import sys, hub.cli.run, hub.app.hub, hub.report.server\n"
-        "print([each for each in ('aiohttp', 'jinja2', 'prometheus_client') if each in sys.modules])"
+        "print([name for name in ('aiohttp', 'jinja2', 'prometheus_client') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
@@ -243,7 +243,7 @@ async def test_a_malformed_request_is_refused_and_hurts_nobody(
         assert b"aiohttp" not in head
         assert b"Traceback" not in body
         assert (await watched.get("/api/v1/status"))[0] == 200
-        assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+        assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 async def test_a_request_that_never_ends_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,8 +265,8 @@ async def test_a_crowd_is_refused_and_the_next_one_is_served(tmp_path: Path, mon
         assert (await first[0][0].readline()).startswith(b"HTTP/1.1 200")
         reader, writer = await asyncio.open_connection(*watched.place)
         assert await nothing(reader)
-        for _, each in (*first, (reader, writer)):
-            each.close()
+        for _, opened in (*first, (reader, writer)):
+            opened.close()
         await asyncio.sleep(0.1)
         assert (await watched.get("/api/v1/status"))[0] == 200
 
@@ -407,8 +407,8 @@ async def test_the_status_is_the_whole_hub(watched: Watched) -> None:
 async def test_a_standby_names_the_leader(tmp_path: Path) -> None:
     """A standby reports the clusters and slices that it follows, and the leader."""
     folders = [tmp_path / name for name in ("one", "two")]
-    for each in folders:
-        each.mkdir()
+    for folder in folders:
+        folder.mkdir()
     async with watching(folders[0], leader_elect=True) as leader:
         other = json.loads((folders[0] / "clusters.yaml").read_text())
         assert other["services"]
@@ -433,12 +433,16 @@ async def test_a_standby_names_the_leader(tmp_path: Path) -> None:
 async def test_a_service_has_the_decisions_behind_each_address(watched: Watched) -> None:
     """Each address has the steps of hub why; ``offset`` and ``limit`` select a part of the addresses."""
     found = await watched.json("/api/v1/services/edge/payments")
-    assert [each["address"] for each in found["addresses"]] == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    assert [address["address"] for address in found["addresses"]] == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
     stages = [step["stage"] for step in found["addresses"][0]["steps"]]
     assert stages[:5] == ["node", "eligibility", "resolution", "address", "published"]
     assert found["steps"][0]["outcome"] == "followed"
     part = await watched.json("/api/v1/services/edge/payments?offset=1&limit=1")
-    assert ([each["address"] for each in part["addresses"]], part["offset"], part["number"]) == (["10.0.0.2"], 1, 3)
+    assert ([address["address"] for address in part["addresses"]], part["offset"], part["number"]) == (
+        ["10.0.0.2"],
+        1,
+        3,
+    )
 
 
 async def test_a_subject_that_can_be_none_is_a_bad_request(watched: Watched) -> None:
@@ -450,7 +454,7 @@ async def test_a_subject_that_can_be_none_is_a_bad_request(watched: Watched) -> 
 async def test_a_cluster_has_its_nodes(watched: Watched) -> None:
     """A cluster's document has its nodes with their addresses."""
     found = await watched.json("/api/v1/clusters/eu")
-    assert [(each["name"], each["addresses"]) for each in found["sources"][0]["nodes"]] == [
+    assert [(node["name"], node["addresses"]) for node in found["sources"][0]["nodes"]] == [
         (f"n{number}", [f"10.0.0.{number}"]) for number in (1, 2, 3)
     ]
 
@@ -492,22 +496,22 @@ def conforms(value: Any, schema: dict[str, Any], schemas: dict[str, Any]) -> Non
     if "$ref" in schema:
         schema = schemas[schema["$ref"].rpartition("/")[2]]
     if "anyOf" in schema:
-        chosen = [each for each in schema["anyOf"] if (each.get("type") == "null") is (value is None)]
+        chosen = [option for option in schema["anyOf"] if (option.get("type") == "null") is (value is None)]
         conforms(value, chosen[0], schemas)
     elif schema.get("type") == "object":
         assert value.keys() <= schema["properties"].keys()
         assert set(schema["required"]) <= value.keys()
-        for key, each in value.items():
-            conforms(each, schema["properties"][key], schemas)
+        for key, item in value.items():
+            conforms(item, schema["properties"][key], schemas)
     elif schema.get("type") == "array":
-        for each in value:
-            conforms(each, schema["items"], schemas)
+        for item in value:
+            conforms(item, schema["items"], schemas)
     else:
         kinds: dict[str, Callable[[Any], bool]] = {
-            "string": lambda each: isinstance(each, str),
-            "integer": lambda each: isinstance(each, int),
-            "boolean": lambda each: isinstance(each, bool),
-            "null": lambda each: each is None,
+            "string": lambda found: isinstance(found, str),
+            "integer": lambda found: isinstance(found, int),
+            "boolean": lambda found: isinstance(found, bool),
+            "null": lambda found: found is None,
         }
         assert "enum" in schema or kinds[schema["type"]](value), (value, schema)
 

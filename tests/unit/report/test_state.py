@@ -35,7 +35,7 @@ def test_endpoints_are_counted_by_source_in_order() -> None:
         build.slice("a", [build.endpoint("10.0.0.1"), build.endpoint("10.0.0.2", None, DRAINING)]),
         build.slice("b", [build.endpoint("10.0.0.3")], cluster="old"),
     )
-    assert list(sources(["us", "eu"], [counts(each) for each in slices], {"us": "timeout"})) == [
+    assert list(sources(["us", "eu"], [counts(slice_) for slice_ in slices], {"us": "timeout"})) == [
         Source("us", 0, 0, "timeout"),
         Source("eu", 1, 2),
         Source("old", 1, 1),
@@ -45,7 +45,7 @@ def test_endpoints_are_counted_by_source_in_order() -> None:
 def test_a_service_is_described_by_its_endpoints_conditions() -> None:
     """Ready, unhealthy and draining endpoints are counted separately."""
     conditions = (PUBLISHED, PUBLISHED, FAILED, DRAINING)
-    endpoints = [build.endpoint(f"10.0.0.{number}", None, each) for number, each in enumerate(conditions)]
+    endpoints = [build.endpoint(f"10.0.0.{number}", None, condition) for number, condition in enumerate(conditions)]
     found = described(Decision(KEY), [counts(build.slice("a", endpoints))], ["eu"], {}, changed=1_800_000_000.0)
     assert found == Shown(
         "edge/payments",
@@ -98,9 +98,9 @@ async def test_the_verdicts_of_probes_are_steps_of_an_explanation(watched: Watch
     target = TargetFacts(decision, ("eu",), published, probed)
     found = {
         address: [
-            (each.outcome, each.why)
-            for each in explain_address(address, Facts((), (target,)))
-            if each.stage == "health"
+            (step.outcome, step.why)
+            for step in explain_address(address, Facts((), (target,)))
+            if step.stage == "health"
         ]
         for address in ("10.0.0.1", "10.0.0.2")
     }
@@ -161,9 +161,11 @@ def test_an_explanation_by_address_is_the_one_of_hub_why() -> None:
     everything = facts(300)
     detail = service_detail(Shown(str(KEY)), KEY, everything, 0, 1000)
     assert detail.number == len(detail.addresses) > 100
-    for each in detail.addresses:
-        whole = [(step.stage, step.where, step.outcome, step.why) for step in explain_address(each.address, everything)]
-        assert [(step.stage, step.where, step.outcome, step.why) for step in each.steps] == whole, each.address
+    for address in detail.addresses:
+        whole = [
+            (step.stage, step.where, step.outcome, step.why) for step in explain_address(address.address, everything)
+        ]
+        assert [(step.stage, step.where, step.outcome, step.why) for step in address.steps] == whole, address.address
     assert [step.why for step in detail.steps] == [step.why for step in explain_service(KEY, everything)]
 
 
@@ -176,12 +178,12 @@ def test_those_that_need_somebody_come_first() -> None:
     ]
     target = TargetFacts(build.decision(), ("eu",), (build.slice("s0", endpoints),))
     detail = service_detail(Shown(str(KEY)), KEY, Facts((), (target,)), 0, 2)
-    assert [(each.address, each.state) for each in detail.addresses] == [
+    assert [(address.address, address.state) for address in detail.addresses] == [
         ("10.0.0.2", "unhealthy"),
         ("10.0.0.3", "draining"),
     ]
     rest = service_detail(Shown(str(KEY)), KEY, Facts((), (target,)), 2, 2)
-    assert [each.address for each in rest.addresses] == ["10.0.0.1"]
+    assert [address.address for address in rest.addresses] == ["10.0.0.1"]
     assert (rest.offset, rest.number) == (2, 3)
 
 
@@ -196,7 +198,7 @@ async def test_a_big_fleet_is_looked_at_in_a_blink(watched: Watched) -> None:
     store = SimpleNamespace(
         of=lambda key: slices.get(key, {}),
         targets=slices.keys,
-        values=lambda: [each for one in slices.values() for each in one.values()],
+        values=lambda: [slice_ for one in slices.values() for slice_ in one.values()],
     )
     big = cast("Any", Hub(hub, store, passes))
     snapshots = Snapshots(big)

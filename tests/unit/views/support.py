@@ -28,9 +28,9 @@ class World:
         """Add or replace a Service with one slice."""
         content, key = self.content(cluster), ObjectKey("edge", name)
         content.services[ALL].upsert(key, Service("edge", name, ports=ports), "2")
-        slice_ports = tuple(Port(each.name, 8080) for each in ports)
+        slice_ports = tuple(Port(port.name, 8080) for port in ports)
         labels = {"kubernetes.io/service-name": name}
-        endpoints = tuple(Endpoint((each,)) for each in addresses)
+        endpoints = tuple(Endpoint((address,)) for address in addresses)
         content.slices[ALL].upsert(key, Slice("edge", name, "IPv4", endpoints, slice_ports, labels), "2")
 
     def drop(self, name: str, cluster: str = "local") -> None:

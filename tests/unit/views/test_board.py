@@ -19,7 +19,7 @@ class Heard(dict[Owner, Views]):
 
     def addresses(self, name: str, cluster: str = "local") -> list[str]:
         """The addresses of one Service."""
-        return sorted(each.addresses[0] for each in self.get(Owner(cluster, "edge", name), {}).values())
+        return sorted(view.addresses[0] for view in self.get(Owner(cluster, "edge", name), {}).values())
 
 
 async def test_a_change_is_told_once_and_only_of_its_service() -> None:
@@ -104,7 +104,7 @@ async def test_a_stale_cluster_keeps_and_marks_what_it_said() -> None:
     await world.settle()
 
     assert heard.calls == 1
-    assert [each.stale for each in heard[Owner("eu", "edge", "a")].values()] == [True]
+    assert [view.stale for view in heard[Owner("eu", "edge", "a")].values()] == [True]
     assert heard.addresses("a", "eu") == ["10.1.0.1"]
 
 

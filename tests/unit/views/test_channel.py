@@ -29,7 +29,7 @@ def events(text: bytes) -> list[Any]:
 
 def said(text: bytes) -> list[tuple[str, str]]:
     """The type and the address of each event."""
-    return [(each["type"], each["object"].get("spec", {}).get("address", "")) for each in events(text)]
+    return [(event["type"], event["object"].get("spec", {}).get("address", "")) for event in events(text)]
 
 
 async def test_a_snapshot_ends_with_a_bookmark_to_go_on_from() -> None:
@@ -48,7 +48,7 @@ async def test_a_snapshot_ends_with_a_bookmark_to_go_on_from() -> None:
     assert bookmark["object"]["status"] == {"unknownClusters": ["eu"]}
     assert bookmark["resourceVersion"] == channel.token(position)
     assert said(delta) == [("Added", "10.0.0.3"), ("Deleted", "10.0.0.2")]
-    assert [channel.resume(each["resourceVersion"]) for each in events(delta)] == [position + 1, position + 2]
+    assert [channel.resume(event["resourceVersion"]) for event in events(delta)] == [position + 1, position + 2]
     assert last == position + 2
 
 

@@ -44,7 +44,7 @@ class Consumer:
 
     def of(self, name: str) -> list[Call]:
         """The calls for one view or cluster."""
-        return [each for each in self.calls if each[1] == name]
+        return [call for call in self.calls if call[1] == name]
 
 
 def view(name: str, port: int = 80, cluster: str = "local") -> EndpointView:
@@ -54,7 +54,7 @@ def view(name: str, port: int = 80, cluster: str = "local") -> EndpointView:
 
 def views(*found: EndpointView) -> Views:
     """The views of one Service."""
-    return {each.name: each for each in found}
+    return {view.name: view for view in found}
 
 
 OWNER = Owner("local", "edge", "web")
@@ -73,8 +73,8 @@ def start() -> Iterator[Start]:
         return made[-1]
 
     yield begin
-    for each in made:
-        each.close()
+    for delivery in made:
+        delivery.close()
 
 
 def test_every_change_is_told_in_order(start: Start) -> None:
@@ -193,8 +193,8 @@ def test_a_slow_consumer_gets_the_last_state_and_holds_nothing_up(start: Start) 
     slow, quick = Consumer(lambda *_: gate.wait(10) and None), Consumer()
     behind, beside = start(slow, "slow"), start(quick, "quick")
     for port in range(1, 1001):
-        for each in (behind, beside):
-            each.changed(OWNER, views(view("a", port)))
+        for called in (behind, beside):
+            called.changed(OWNER, views(view("a", port)))
     eventually(lambda: quick.calls[-1:] == [("upserted", "a", 1000)])
     assert behind.waiting <= 1
     gate.set()
@@ -211,8 +211,8 @@ def test_a_call_that_hangs_is_named_once(
     consumer, other = Consumer(lambda *_: gate.wait(10) and None), Consumer()
     delivery, beside = start(consumer), start(other)
     with caplog.at_level(logging.WARNING):
-        for each in (delivery, beside):
-            each.changed(OWNER, views(view("a"), view("b")))
+        for called in (delivery, beside):
+            called.changed(OWNER, views(view("a"), view("b")))
         eventually(lambda: delivery.waiting == 1)
         eventually(lambda: len(other.calls) == 2)
         delivery.look()

@@ -23,7 +23,7 @@ def slice_(
     *endpoints: str | Endpoint, ports: tuple[Port, ...] | None = None, name: str = "web-1", **more: Any
 ) -> Slice:
     """A slice of that Service; plain addresses become endpoints without conditions."""
-    made = tuple(Endpoint((each,)) if isinstance(each, str) else each for each in endpoints)
+    made = tuple(Endpoint((endpoint,)) if isinstance(endpoint, str) else endpoint for endpoint in endpoints)
     return Slice(
         "edge", name, "IPv4", made, (Port("http", 8080), Port("https", 8443)) if ports is None else ports, **more
     )
@@ -31,7 +31,7 @@ def slice_(
 
 def seen(views: Any) -> list[tuple[int, str, int | None]]:
     """The port, the addresses and the resolved port of each view."""
-    return sorted((each.port, ",".join(each.addresses), each.resolved_port) for each in views.values())
+    return sorted((view.port, ",".join(view.addresses), view.resolved_port) for view in views.values())
 
 
 def test_one_view_for_each_port_and_address() -> None:
@@ -43,7 +43,7 @@ def test_one_view_for_each_port_and_address() -> None:
         (443, "10.0.0.1", 8443),
         (443, "10.0.0.2", 8443),
     ]
-    assert {each.target_port for each in views.values()} == {"web", 8443}
+    assert {view.target_port for view in views.values()} == {"web", 8443}
     assert all(name == view.name and view.cluster == "eu" for name, view in views.items())
 
 
@@ -64,7 +64,7 @@ def test_a_port_of_another_protocol_is_another_port() -> None:
     """Ports match by name and protocol, as for DNS over UDP and TCP."""
     dns = service(ServicePort(53, "udp", "UDP"), ServicePort(53, "tcp", "TCP"))
     views = views_of("eu", dns, [slice_("10.0.0.1", ports=(Port("udp", 5353, "UDP"),))])
-    assert [(each.protocol, each.resolved_port) for each in views.values()] == [("UDP", 5353)]
+    assert [(view.protocol, view.resolved_port) for view in views.values()] == [("UDP", 5353)]
 
 
 def test_a_slice_without_ports_serves_all_of_them() -> None:
@@ -79,7 +79,7 @@ def test_an_endpoint_is_ready_unless_it_says_no(ready: bool | None, shown: bool)
         ("10.0.0.1",), Conditions(ready=ready, serving=True, terminating=True), node_name="n1", zone="a"
     )
     views = list(views_of("eu", service(HTTP), [slice_(endpoint)]).values())
-    assert [(each.node_name, each.zone, each.terminating) for each in views] == [("n1", "a", True)] * shown
+    assert [(view.node_name, view.zone, view.terminating) for view in views] == [("n1", "a", True)] * shown
 
 
 def test_an_address_in_several_slices_is_one_endpoint() -> None:
@@ -87,7 +87,7 @@ def test_an_address_in_several_slices_is_one_endpoint() -> None:
     first = slice_(Endpoint(("10.0.0.1",), zone="a"), name="web-1")
     second = slice_(Endpoint(("10.0.0.1",), zone="b"), name="web-2")
     for slices in ([first, second], [second, first]):
-        assert [each.zone for each in views_of("eu", service(HTTP), slices).values()] == ["a"]
+        assert [view.zone for view in views_of("eu", service(HTTP), slices).values()] == ["a"]
 
 
 def test_a_slice_that_is_being_deleted_has_nothing_to_say() -> None:
@@ -131,7 +131,7 @@ def test_changes_lead_from_the_old_to_the_new(old: dict[int, int], new: dict[int
         else:
             known[key] = after
     assert known == new
-    assert len({each.key for each in changes}) == len(changes)
+    assert len({change.key for change in changes}) == len(changes)
 
 
 ADDRESSES = st.sampled_from([f"10.0.0.{number}" for number in range(1, 6)])
@@ -153,7 +153,7 @@ def test_the_order_of_slices_does_not_matter(slices: list[Slice], random: Any) -
     assert list(views_of("eu", service(), shuffled).items()) == list(views.items())
 
     def pairs(found: Any) -> set[tuple[int, str]]:
-        return {(each.port, address) for each in found.values() for address in each.addresses}
+        return {(view.port, address) for view in found.values() for address in view.addresses}
 
     assert pairs(gathered(views)) == pairs(views)
-    assert all(isinstance(each, EndpointView) for each in views.values())
+    assert all(isinstance(view, EndpointView) for view in views.values())

@@ -97,8 +97,8 @@ async def views(sims: dict[str, SimulatedCluster]) -> AsyncIterator[EndpointView
 
 def seen(views: EndpointViews) -> list[str]:
     """The addresses of all views; stale ones end in a star."""
-    found = [view for each in views.board.views.values() for view in each.values()]
-    return sorted(each.addresses[0] + "*" * each.stale for each in found)
+    found = [view for owned in views.board.views.values() for view in owned.values()]
+    return sorted(view.addresses[0] + "*" * view.stale for view in found)
 
 
 async def test_a_registry_may_ask_for_more_and_for_less(

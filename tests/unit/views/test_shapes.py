@@ -28,9 +28,9 @@ SLICE = Slice(
 def objects(shape: Shape, cluster: str = "local") -> dict[str, dict[str, object]]:
     """The specs of the encoded objects, by name."""
     found = shaped(views_of(cluster, SERVICE, [SLICE]), shape)
-    decoded = [json.loads(each) for each in found.values()]
-    assert [each["metadata"]["name"] for each in decoded] == [name.name for name in found]
-    return {each["metadata"]["name"]: each["spec"] for each in decoded}
+    decoded = [json.loads(body) for body in found.values()]
+    assert [object_["metadata"]["name"] for object_ in decoded] == [name.name for name in found]
+    return {object_["metadata"]["name"]: object_["spec"] for object_ in decoded}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_compatible_objects_are_of_the_hub_cluster() -> None:
 def test_our_objects_have_the_six_keys_and_what_is_missing_there() -> None:
     """The hub's objects also have cluster, node, zone, resolved port and conditions."""
     [spec] = [
-        each for each in objects(Shape(), "eu").values() if each["address"] == "10.244.1.90" and each["port"] == 80
+        spec for spec in objects(Shape(), "eu").values() if spec["address"] == "10.244.1.90" and spec["port"] == 80
     ]
     assert spec["cluster"] == "eu"
     assert (spec["nodeName"], spec["zone"], spec["resolvedPort"], spec["portName"]) == ("n1", "a", 80, "http")

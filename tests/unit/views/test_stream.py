@@ -42,7 +42,7 @@ class Source:
     @property
     def readers(self) -> int:
         """The number of readers of all channels."""
-        return sum(each.readers for each in self.channels.values())
+        return sum(channel.readers for channel in self.channels.values())
 
 
 async def asked(source: Source | None, headers: Mapping[str, str] | None = None, **query: str) -> Any:
@@ -88,7 +88,7 @@ async def test_a_list_is_one_document_to_go_on_from() -> None:
     found = await asked(source, watch="false", gather="")
     assert isinstance(found, Listing)
     body = json.loads(found.body)
-    assert [each["spec"]["addresses"] for each in body["items"]] == [["10.0.0.1"]]
+    assert [item["spec"]["addresses"] for item in body["items"]] == [["10.0.0.1"]]
     resumed = await asked(source, resume=body["metadata"]["resourceVersion"], gather="1")
     assert isinstance(resumed, Subscription)
 
@@ -193,7 +193,7 @@ async def test_a_thousand_readers_get_the_same(monkeypatch: pytest.MonkeyPatch) 
         found = await asyncio.wait_for(asyncio.gather(*readers), 60)
 
     expected = ["Added10.0.0.1", "Bookmark", "Added10.0.0.2", "Deleted10.0.0.1", "Added10.0.0.3"]
-    assert [each for each in found if each != expected] == []
+    assert [events for events in found if events != expected] == []
     assert len(framed) <= 6
 
 
