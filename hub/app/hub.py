@@ -109,14 +109,72 @@ class Hub:
         self.problems = loaded.problems
         self.rejected: RegistryError | None = None
         self.stand_in = ""
+        self.reloads = {"accepted": 1, "rejected": 0}
+        self.reloaded_at = clock.wall()
         self.clock = clock
         self.client = client
         self.health = Health(clock.now())
         self.queue: KeyedQueue[TargetKey] = KeyedQueue(clock)
-        self.catalog = Catalog()
-        self.secrets = Secrets(client, clock, options.secrets_namespace or options.namespace)
+        self.views: EndpointViews | None = None
+        self._concerns = Concerns(self.registry)
+        self._held: frozenset[int] = frozenset()
+        """The shards that this process held at the last change."""
+        self._refreshing = False
+        """Whether a call of _refresh is scheduled."""
+        owner, namespace, writes_api = self.registry.owner, options.namespace, not options.dry_run
         # Not resolved: the symlinks of a mounted ConfigMap change while the hub runs.
         folder = str(Path(options.registry).absolute().parent)
+        credentials_dir = options.credentials_dir or folder
+
+        # The right to write.
+        name = options.lease or lease_name(owner)
+        self.lease = f"{namespace}/{name}"
+        self.leading = Leading(
+            lambda number: KubeLease(client, namespace, lease_of(name, number)),
+            _identity(),
+            clock,
+            self.registry,
+            self.queue.under_way,
+            self._rights_changed,
+            elects=options.leader_elect,
+            count=options.shards,
+            timing=options.timing,
+            withheld=self._withheld,
+        )
+
+        # The hub cluster.
+        self.local = LocalCluster(
+            client,
+            clock,
+            self._owners(),
+            self._target_changed,
+            self.leading.check,
+            options.target_namespaces,
+            self.leading.writes if self.leading.count > 1 else None,
+        )
+        self.copying = Copying(self.local.slices.targets)
+        self.secrets = Secrets(client, clock, options.secrets_namespace or namespace)
+        self.approvals = Approvals(client, clock, namespace, owner, self._approvals_changed)
+        self.keeper = Keeper(client, clock, namespace, owner, lambda: self.leads)
+        if options.content is None and writes_api:
+            self.keeper.accepted(loaded.content)
+        self.adopting = Adopting(client, clock, self._target_changed, options.target_namespaces)
+        self.adopting.follow(self.registry)
+        self.own_networks = OwnNetworks(
+            client, clock, self._own_networks_changed, os.environ.get("POD_IP", ""), options.target_namespaces
+        )
+        self.foreign = ForeignSlices(
+            client,
+            clock,
+            self._owners,
+            self.local.slices.targets,
+            self._publishes,
+            self._foreign_found,
+            self._adopted_by,
+        )
+
+        # The remote clusters, their providers and the health checks.
+        self.catalog = Catalog()
         self.host = ProviderHost(
             self.catalog,
             clock=clock,
@@ -124,7 +182,7 @@ class Hub:
             limits=Limits(
                 allow_exec=options.allow_exec,
                 allow_api_hosts=options.allow_api_hosts,
-                credentials_dir=options.credentials_dir or folder,
+                credentials_dir=credentials_dir,
             ),
             read_secret=self._read_secret_text,
             secret_version=self.secrets.version,
@@ -140,56 +198,22 @@ class Hub:
             self.secrets.version,
             options.kubeconfig_folders(),
         )
-        approving = flags(self.registry.owner, options.namespace)
-        self.identities = Identities(
-            lambda: self.registry,
-            lambda: self.local.slices.values() if self.local.slices.lists else None,
-            lambda: self.approvals.valid(),
-            approving,
-        )
+        approving = flags(owner, namespace)
+        self.identities = Identities(lambda: self.registry, self.local.all_slices, self.approvals.valid, approving)
         self.fleet = Fleet(
             connector, self.host, clock, self._cluster_changed, client, self.identities.check, self._copy_changed
         )
-        name = options.lease or lease_name(self.registry.owner)
-        self.lease = f"{options.namespace}/{name}"
-        self.leading = Leading(
-            lambda number: KubeLease(client, options.namespace, lease_of(name, number)),
-            _identity(),
-            clock,
-            self.registry,
-            self.queue.under_way,
-            self._rights_changed,
-            elects=options.leader_elect,
-            count=options.shards,
-            timing=options.timing,
-            withheld=self._withheld,
+        self.board = Board(clock, self._wake, credentials_dir)
+        self.renewal = Renewal(
+            self.secrets, client, self._clusters_to_renew, clock, lambda: self.writing and writes_api
         )
-        self.local = LocalCluster(
-            client,
-            clock,
-            self._owners(),
-            self._target_changed,
-            self.leading.check,
-            options.target_namespaces,
-            self.leading.writes if self.leading.count > 1 else None,
-        )
-        self.writer = Writer(self.local, self.leading)
-        self.approvals = Approvals(client, clock, options.namespace, self.registry.owner, self._approvals_changed)
-        self.keeper = Keeper(client, clock, options.namespace, self.registry.owner, lambda: self.leads)
-        if options.content is None and not options.dry_run:
-            self.keeper.accepted(loaded.content)
-        self.copying = Copying(lambda: self.local.slices.targets())
-        self.board = Board(clock, self._wake, options.credentials_dir or folder)
-        self.adopting = Adopting(client, clock, self._target_changed, options.target_namespaces)
-        self.adopting.follow(self.registry)
+
+        # The passes, and the Events about them.
         self.recorder = Recorder(
-            client,
-            clock,
-            lambda: self.writing,
-            self.elector.identity,
-            enabled=options.events and not options.dry_run,
+            client, clock, lambda: self.writing, self.elector.identity, enabled=options.events and writes_api
         )
         self.events = EventWatch(self, self.recorder, hub_object(self.lease))
+        self.writer = Writer(self.local, self.leading)
         gather = Gather(
             HubIdentity(self.lease, options.removal_grace, approving, options.take_over),
             lambda: self.registry,
@@ -203,30 +227,7 @@ class Hub:
             uid=self.identities.uid,
         )
         self.reconciler = Reconciler(gather, self.writer, clock, self.events)
-        self.renewal = Renewal(
-            self.secrets, client, self._clusters_to_renew, clock, lambda: self.writing and not options.dry_run
-        )
-        self.own_networks = OwnNetworks(
-            client, clock, self._own_networks_changed, os.environ.get("POD_IP", ""), options.target_namespaces
-        )
-        self.foreign = ForeignSlices(
-            client,
-            clock,
-            self._owners,
-            self.local.slices.targets,
-            self._publishes,
-            self._foreign_found,
-            self._adopted_by,
-        )
         self.passes = Passes(self.reconciler, self.queue, clock, self.leading.writes, dry_run=options.dry_run)
-        self.reloads = {"accepted": 1, "rejected": 0}
-        self.reloaded_at = clock.wall()
-        self.views: EndpointViews | None = None
-        self._held: frozenset[int] = frozenset()
-        """The shards that this process held at the last change."""
-        self._refreshing = False
-        """Whether a call of _refresh is scheduled."""
-        self._concerns = Concerns(self.registry)
 
     @property
     def writing(self) -> bool:

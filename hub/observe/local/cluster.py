@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -125,6 +125,10 @@ class LocalCluster:
     def synced(self) -> bool:
         """Whether Services and slices have been listed completely; stays True while the API is unreachable."""
         return self.services.lists > 0 and self.slices.lists > 0
+
+    def all_slices(self) -> Iterable[Slice] | None:
+        """All of our slices; None if they have not been listed completely yet."""
+        return self.slices.values() if self.slices.lists else None
 
     @property
     def heard(self) -> bool:
