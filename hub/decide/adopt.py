@@ -196,7 +196,7 @@ def _uncovered(
         for slice_ in theirs
         for spot, endpoint in _spots(slice_)
         if (asked := _asked(spot, (endpoint, slice_.ports), sources))
-        and not any(all(_stands_in(*one, ours.get(spot, ())) for ours in (wanted, there)) for one in asked)
+        and not any(all(_stands_in(*served, ours.get(spot, ())) for ours in (wanted, there)) for served in asked)
     }
     return sorted(missing)
 
@@ -261,23 +261,23 @@ def _alike(groups: tuple[EndpointGroup, ...], theirs: Sequence[Slice]) -> tuple[
 
 
 def _with_conditions(group: EndpointGroup, known: Mapping[Spot, Conditions]) -> EndpointGroup:
-    other = {
+    adjusted = {
         address: msgspec.structs.replace(endpoint, conditions=known[group.key.family, address])
         for address, endpoint in group.endpoints.items()
         if known.get((group.key.family, address), endpoint.conditions) != endpoint.conditions
     }
-    if not other:
+    if not adjusted:
         return group
     published = {
         address: endpoint
         for slice_ in group.slices
         for address, endpoint in zip(slice_.addresses, slice_.endpoints, strict=True)
-        if address in other
+        if address in adjusted
     }
-    changed = {address: change for address, change in group.changed.items() if address not in other}
-    changed |= {address: (published[address], other[address]) for address in other if address in published}
+    changed = {address: change for address, change in group.changed.items() if address not in adjusted}
+    changed |= {address: (published[address], adjusted[address]) for address in adjusted if address in published}
     changed = {address: change for address, change in changed.items() if change[0] != change[1]}
-    return msgspec.structs.replace(group, endpoints={**group.endpoints, **other}, changed=changed)
+    return msgspec.structs.replace(group, endpoints={**group.endpoints, **adjusted}, changed=changed)
 
 
 def is_theirs(slice_: Slice, managed_by: str) -> bool:

@@ -333,9 +333,9 @@ def _source_steps(target: TargetFacts, cluster: str, facts: Facts) -> Iterable[S
     source = next(
         (candidate for candidate in facts.sources if candidate.cluster == cluster and where in candidate.services), None
     )
-    mine = [endpoint for slice_ in target.slices if slice_.cluster == cluster for endpoint in slice_.endpoints]
-    ready = sum(condition(endpoint) == "ready" for endpoint in mine)
-    numbers = f"{len(mine)} published, {ready} ready"
+    published = [endpoint for slice_ in target.slices if slice_.cluster == cluster for endpoint in slice_.endpoints]
+    ready = sum(condition(endpoint) == "ready" for endpoint in published)
+    numbers = f"{len(published)} published, {ready} ready"
     unknown = decision.unknown.get(cluster) or (source.unknown if source is not None else None)
     if cluster not in target.sources:
         yield Step("source", cluster, "no source", f"{numbers}; no longer a source of the Service")

@@ -390,8 +390,8 @@ class _Pass:
         return f"{what}; withheld until the answer has stood for {hold:g} s, or: {approve}"
 
     def _finding(self, reason: str, addresses: Iterable[str], why: str) -> Finding:
-        every = tuple(sorted(addresses))
-        return Finding(reason, f"{self._who()}: {len(every)} endpoints may go: {why}", every)
+        affected = tuple(sorted(addresses))
+        return Finding(reason, f"{self._who()}: {len(affected)} endpoints may go: {why}", affected)
 
     def _who(self) -> str:
         return f"{self.group.key.cluster} ({self.group.key.family})"

@@ -101,12 +101,12 @@ def inputs_of(
         (*inputs, *parked),
         unknown,
         tuple(wakes),
-        (*seen, *_strange(snapshot.sources), *_leaving(parked, registry, held)),
+        (*seen, *_wrong_clusters(snapshot.sources), *_leaving(parked, registry, held)),
         SourceMemory(adopted, since, frozenset(given_up)),
     )
 
 
-def _strange(sources: Iterable[SourceReading]) -> Iterable[Finding]:
+def _wrong_clusters(sources: Iterable[SourceReading]) -> Iterable[Finding]:
     """Findings about kubeconfigs that lead to a wrong cluster, or to the same cluster as another one."""
     for reading in sources:
         name = reading.spec.cluster
@@ -132,11 +132,11 @@ def _parked(
     """
     registry, now = snapshot.registry, snapshot.now
     former = {old for name in today if name in registry.clusters for old in registry.clusters[name].formerly}
-    strange = {slice_.labels.get(LABEL_SOURCE_CLUSTER, "") for slice_ in ours} - today - former
+    unlisted = {slice_.labels.get(LABEL_SOURCE_CLUSTER, "") for slice_ in ours} - today - former
     found: list[SourceInput] = []
     times: dict[str, float] = {}
     withheld: dict[str, RegistryHeld] = {}
-    for name in sorted(strange):
+    for name in sorted(unlisted):
         since = memory.get(name, now)
         left = since + snapshot.hub.removal_grace - now
         held = snapshot.held.get(cluster_entry(name)) if name not in registry.clusters else None
@@ -189,12 +189,12 @@ def stand_in(
         return msgspec.structs.replace(view, endpoints={}, adopted=True) if view.endpoints else view
     if any(view.endpoints.values()):
         return view  # the source's own last answer
-    mine = tuple([slice_ for slice_ in ours if slice_.labels.get(LABEL_SOURCE_CLUSTER) == view.cluster])
-    if mine:
-        adopted.setdefault(view.cluster, mine)
-    kept = adopted.get(view.cluster, mine)
+    published = tuple([slice_ for slice_ in ours if slice_.labels.get(LABEL_SOURCE_CLUSTER) == view.cluster])
+    if published:
+        adopted.setdefault(view.cluster, published)
+    kept = adopted.get(view.cluster, published)
     # If they are equal, the adopted endpoints are all published and the view need not contain them.
-    return view if mine == kept else msgspec.structs.replace(view, endpoints=_endpoints(kept), adopted=True)
+    return view if published == kept else msgspec.structs.replace(view, endpoints=_endpoints(kept), adopted=True)
 
 
 def _endpoints(slices: tuple[Slice, ...]) -> Mapping[str, Mapping[str, Endpoint]]:

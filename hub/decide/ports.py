@@ -171,7 +171,9 @@ def _of_entry(
         if entry.node_port is not None:
             number, problem = readings.get(entry.node_port, NOT_READ)
             if number is None:
-                number = next((p.port for p in last if (p.name, p.protocol) == (name, entry.protocol)), None)
+                number = next(
+                    (port.port for port in last if (port.name, port.protocol) == (name, entry.protocol)), None
+                )
                 what = f"the node port {entry.node_port.port} of Service {entry.node_port.service}: {problem}"
                 if number is None:
                     return PortProblem("NodePortUnknown", what)

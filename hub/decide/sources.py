@@ -105,15 +105,15 @@ def claims_of(source: SourceInput, asking: Asking, verdicts: Verdicts, last: Cla
         and last.target == asking.target
         and last.service == asking.service
         and last.refused == asking.refused
-        and last.verdicts == looked_at(last.outcome.watches, verdicts)
+        and last.verdicts == verdicts_used(last.outcome.watches, verdicts)
     ):
         return last
     made = _Source(source, asking, verdicts, dict(published)).outcome()
-    seen = looked_at(made.watches, verdicts)
+    seen = verdicts_used(made.watches, verdicts)
     return Claimed(source, asking.target, asking.service, published, asking.refused, seen, made)
 
 
-def looked_at(watches: tuple[Watch, ...], verdicts: Verdicts) -> tuple[Mapping[str, Verdict] | None, ...]:
+def verdicts_used(watches: tuple[Watch, ...], verdicts: Verdicts) -> tuple[Mapping[str, Verdict] | None, ...]:
     """The verdicts that a decision with these watches uses; None for a check without verdicts."""
     return tuple([verdicts.get(watch.check) for watch in watches])
 

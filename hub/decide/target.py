@@ -227,19 +227,21 @@ def _fail_over(
     wakes: list[float],
 ) -> tuple[tuple[Claim, ...], FailoverMemory]:
     """Choose the active source and make the claims of all other sources step aside. Adds to ``found`` and ``wakes``."""
-    of: dict[str, list[Claim]] = {cluster: [] for cluster in candidates}
+    claims_by_cluster: dict[str, list[Claim]] = {cluster: [] for cluster in candidates}
     for claim in claims:
-        if not claim.yielding and claim.key.cluster in of:
-            of[claim.key.cluster].append(claim)
+        if not claim.yielding and claim.key.cluster in claims_by_cluster:
+            claims_by_cluster[claim.key.cluster].append(claim)
     policy = target.failover
-    standings = [standing(cluster, mine, policy.min_ready) for cluster, mine in of.items()]
+    standings = [
+        standing(cluster, source_claims, policy.min_ready) for cluster, source_claims in claims_by_cluster.items()
+    ]
     choice = choose(policy, standings, memory, now)
     found += choice.findings
     if choice.wake_at is not None:
         wakes.append(choice.wake_at)
     settled = []
     for claim in claims:
-        if not claim.yielding and claim.key.cluster in of and claim.key.cluster != choice.active:
+        if not claim.yielding and claim.key.cluster in claims_by_cluster and claim.key.cluster != choice.active:
             claim = step_aside(claim, healthy=choice.healthy, remove=choice.remove_others)
         elif claim.role == "dropped" and choice.memory.waiting_since is not None:
             # No source is active yet: keep the endpoints of dropped sources, as they are the only ones.

@@ -379,9 +379,11 @@ class ViewBuilder:
                 self._kept_only.discard(address)
         for family in FAMILIES:
             old = self._endpoints[family]
-            mine = [address for address in concerned if (":" in address) == (family == "IPv6")]
+            of_family = [address for address in concerned if (":" in address) == (family == "IPv6")]
             changed = {
-                address: endpoint for address in mine if (endpoint := self._endpoint(address)) is not old.get(address)
+                address: endpoint
+                for address in of_family
+                if (endpoint := self._endpoint(address)) is not old.get(address)
             }
             if not changed:
                 continue
