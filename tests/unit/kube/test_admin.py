@@ -1,4 +1,4 @@
-"""Objects created and deleted by hand, through the official client, against a simulated API server."""
+"""The admin client against a simulated API server."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ EDGE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "edge", "l
 
 @pytest.fixture
 async def sim() -> AsyncIterator[SimulatedCluster]:
-    """An API server."""
+    """A simulated API server."""
     async with SimulatedCluster("eu") as made:
         yield made
 
 
 @asynccontextmanager
 async def admin_of(sim: SimulatedCluster, token: str | None = None) -> AsyncIterator[Admin]:
-    """Somebody at work on it."""
+    """An admin client of the simulated server."""
     content = sim.kubeconfig(token).encode()
     access = parse_kubeconfig(content, origin="a test", policy=KubeconfigPolicy(), context=None)
     async with administer(Credentials(access, SystemClock())) as made:
@@ -34,7 +34,7 @@ async def admin_of(sim: SimulatedCluster, token: str | None = None) -> AsyncIter
 
 
 async def test_an_object_is_created_found_replaced_and_deleted(sim: SimulatedCluster) -> None:
-    """What is not there is found as None, and deleting it is no failure."""
+    """A missing object is found as None, and deleting it returns False."""
     async with admin_of(sim) as admin:
         assert admin.server == sim.url
         assert await admin.find("Namespace", "edge") is None
@@ -55,7 +55,7 @@ async def test_an_object_is_created_found_replaced_and_deleted(sim: SimulatedClu
 
 
 async def test_objects_of_a_namespace_are_listed_by_label_and_by_name(sim: SimulatedCluster) -> None:
-    """By label in all namespaces; by name only a few, of one namespace."""
+    """``labelled`` lists all namespaces; ``some`` lists a few names of one namespace."""
     for namespace in ("edge", "other"):
         sim.namespaces.add({"metadata": {"name": namespace}})
     async with admin_of(sim) as admin:
@@ -64,8 +64,8 @@ async def test_objects_of_a_namespace_are_listed_by_label_and_by_name(sim: Simul
         await admin.create(secret("t", "other", team="a"))
         await admin.create(secret("u", "other", team="b"))
         found = await admin.labelled("Secret", "team=a")
-        assert {each["kind"] for each in found} == {"Secret"}
-        names = sorted((each["metadata"]["namespace"], each["metadata"]["name"]) for each in found)
+        assert {item["kind"] for item in found} == {"Secret"}
+        names = sorted((item["metadata"]["namespace"], item["metadata"]["name"]) for item in found)
         assert names == [*(("edge", f"s{number:02}") for number in range(FEW + 2)), ("other", "t")]
         assert await admin.some("Secret", "edge") == [f"s{number:02}" for number in range(FEW)]
         assert await admin.some("Secret", "other") == ["t", "u"]
@@ -83,7 +83,7 @@ def secret(name: str, namespace: str, **labels: str) -> Manifest:
 
 
 async def test_what_the_server_refuses_names_the_call(sim: SimulatedCluster) -> None:
-    """With its status, for every kind of call."""
+    """The error of a refused call names the call and the status."""
     sim.forbid("*", "namespaces")
     async with admin_of(sim) as admin:
         with pytest.raises(Forbidden, match=r"^read Namespace edge: 403"):
@@ -100,14 +100,14 @@ async def test_what_the_server_refuses_names_the_call(sim: SimulatedCluster) -> 
 
 
 async def test_a_token_that_is_none_is_refused(sim: SimulatedCluster) -> None:
-    """The credentials are our own, and nothing goes on anonymously."""
+    """A refused token is an error; the client does not continue anonymously."""
     async with admin_of(sim, "wrong") as admin:
         with pytest.raises(Unauthorized):
             await admin.find("Namespace", "edge")
 
 
 async def test_a_server_that_is_away_is_unreachable(sim: SimulatedCluster) -> None:
-    """In the words of the hub's own client."""
+    """A refused connection gives the same error as in the hub's own client."""
     async with admin_of(sim) as admin:
         url = sim.url
         await sim.stop()
@@ -117,7 +117,7 @@ async def test_a_server_that_is_away_is_unreachable(sim: SimulatedCluster) -> No
 
 
 async def test_an_answer_that_is_no_object_is_an_error(sim: SimulatedCluster) -> None:
-    """A proxy's page is not taken for one."""
+    """An answer that is not an object, such as a proxy's page, is a HubError."""
     async with admin_of(sim) as admin:
         sim.garbage(resource="namespaces")
         with pytest.raises(HubError):
@@ -125,7 +125,7 @@ async def test_an_answer_that_is_no_object_is_an_error(sim: SimulatedCluster) ->
 
 
 async def test_no_proxy_of_the_environment_is_asked(sim: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kubeconfig says where the API server is."""
+    """Proxies from the environment are ignored."""
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     async with admin_of(sim) as admin:

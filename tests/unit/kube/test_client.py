@@ -1,4 +1,4 @@
-"""The client against a TLS server that sends exactly the bytes a test wants, at the worst moment it wants."""
+"""The client against a TLS server that sends exactly the bytes that a test gives it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Answer = bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 def ok(body: bytes = b"{}") -> bytes:
-    """A whole answer."""
+    """A complete successful answer."""
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
@@ -57,7 +57,7 @@ STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def status(code: int, message: str = "no", *, reason: str = "", header: str = "", **details: Any) -> bytes:
-    """A refusal as an API server words it."""
+    """An error with a Status, as the API server sends it."""
     parts = {"kind": "Status", "metadata": {}, "message": message, "reason": reason, "code": code, "details": details}
     body = json.dumps(parts).encode() + b"\n"
     head = f"HTTP/1.1 {code} Refused\r\n{header}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -65,7 +65,7 @@ def status(code: int, message: str = "no", *, reason: str = "", header: str = ""
 
 
 async def close(writer: asyncio.StreamWriter) -> None:
-    """Hang up instead of answering."""
+    """Close the connection instead of answering."""
     writer.transport.abort()
 
 
@@ -88,7 +88,7 @@ def reset(first: bytes = b"") -> Callable[[asyncio.StreamWriter], Awaitable[None
 
 
 def then_hang(*pieces: bytes, pause: float = 0.0) -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
-    """Send something, then nothing for ever."""
+    """Send some bytes, then nothing more."""
 
     async def act(writer: asyncio.StreamWriter) -> None:
         for piece in pieces:
@@ -101,7 +101,7 @@ def then_hang(*pieces: bytes, pause: float = 0.0) -> Callable[[asyncio.StreamWri
 
 
 def server_context(certificate: Certificate, trusts: Authority | None = None) -> ssl.SSLContext:
-    """A server that shows ``certificate`` and, with ``trusts``, wants one of that authority."""
+    """A server's context with ``certificate``; with ``trusts``, it requires a client certificate of that authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.NamedTemporaryFile("w") as file:
         file.write(certificate.pem + certificate.key_pem)
@@ -114,11 +114,11 @@ def server_context(certificate: Certificate, trusts: Authority | None = None) ->
 
 
 class RawServer:
-    """Gives the n-th request the n-th answer, whatever was asked; then ``{}`` for ever.
+    """A server that answers the n-th request with the n-th answer of its script, and all later requests with ``{}``.
 
     Attributes:
         requests: head and body of each request.
-        peers: common names of the client certificates, one per connection.
+        peers: the common names of the client certificates, one per connection.
     """
 
     def __init__(self, certificate: Certificate = SERVER, *, trusts: Authority | None = None) -> None:
@@ -132,17 +132,17 @@ class RawServer:
 
     @property
     def open(self) -> int:
-        """Connections that neither side has closed."""
+        """The number of connections that are still open."""
         return sum(not (reader.at_eof() or writer.transport.is_closing()) for reader, writer in self._streams)
 
     @property
     def connections(self) -> int:
-        """Handshakes so far."""
+        """The number of handshakes so far."""
         return len(self.peers)
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address of the server."""
         return f"https://127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> Self:
@@ -193,7 +193,7 @@ async def server() -> AsyncIterator[RawServer]:
 
 @pytest.fixture
 def pool() -> Iterator[LookupPool]:
-    """Threads for names."""
+    """Threads for name look-ups."""
     lookups = LookupPool(4)
     yield lookups
     lookups.close()
@@ -224,7 +224,7 @@ async def client(server: RawServer, pool: LookupPool) -> AsyncIterator[Client]:
 
 @contextmanager
 def unreachable(kind: str, *words: str) -> Iterator[None]:
-    """Expect ClusterUnreachable of a kind, in these words."""
+    """Expect ClusterUnreachable of this kind, with these words in the message."""
     with pytest.raises(errors.ClusterUnreachable) as caught:
         yield
     assert caught.value.kind == kind
@@ -233,7 +233,7 @@ def unreachable(kind: str, *words: str) -> Iterator[None]:
 
 @asynccontextmanager
 async def silent_listener() -> AsyncIterator[int]:
-    """A port that accepts (the kernel does) and never says a word."""
+    """A port on which the kernel accepts connections and nothing is ever sent."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
 
@@ -242,7 +242,7 @@ async def silent_listener() -> AsyncIterator[int]:
 
 
 async def test_get_is_a_plain_request(server: RawServer, client: Client) -> None:
-    """A GET names host, agent, answer and credentials, and asks for no compression and no other treatment."""
+    """A GET has Host, User-Agent, Accept and credentials, and does not ask for compression."""
     assert await client.request("GET", NODES, params={"limit": "5", "continue": "a/b+c=="}) == b"{}"
     line, *headers = server.requests[0].decode().split("\r\n")
     assert line == "GET /api/v1/nodes?limit=5&continue=a%2Fb%2Bc%3D%3D HTTP/1.1"
@@ -257,7 +257,7 @@ async def test_get_is_a_plain_request(server: RawServer, client: Client) -> None
 
 
 async def test_body_is_sent_with_its_length_and_type(server: RawServer, client: Client) -> None:
-    """A POST carries its body."""
+    """A POST sends its body with Content-Length and Content-Type."""
     await client.request("POST", NODES, body=b'{"kind":"Node"}')
     head, _, body = server.requests[0].partition(b"\r\n\r\n")
     assert body == b'{"kind":"Node"}'
@@ -265,7 +265,7 @@ async def test_body_is_sent_with_its_length_and_type(server: RawServer, client: 
 
 
 async def test_the_port_of_https_is_443(pool: LookupPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server's address need not say it."""
+    """A server address without a port means port 443."""
     asked: list[int] = []
 
     async def connect(_: socket.socket, address: tuple[str, int]) -> None:
@@ -280,7 +280,7 @@ async def test_the_port_of_https_is_443(pool: LookupPool, monkeypatch: pytest.Mo
 
 
 async def test_an_error_without_a_status_says_the_reason_phrase(server: RawServer, client: Client) -> None:
-    """Cut to 64 characters: a proxy may write a page into it."""
+    """The message is the reason phrase, cut to 64 characters: a proxy may write a page into it."""
     server.script = [f"HTTP/1.1 502 {'x' * 200}\r\nContent-Length: 0\r\n\r\n".encode()]
     with pytest.raises(errors.ServerFault) as caught:
         await client.request("GET", NODES)
@@ -288,7 +288,7 @@ async def test_an_error_without_a_status_says_the_reason_phrase(server: RawServe
 
 
 async def test_path_of_the_server_comes_first(server: RawServer, pool: LookupPool) -> None:
-    """A server behind a path (a proxy of many clusters) gets it in every request."""
+    """The path of a server address, such as that of a proxy for many clusters, precedes every request path."""
     async with made(f"{server.url}/k8s/clusters/c-1", pool) as client:
         await client.request("GET", NODES)
     assert server.requests[0].startswith(b"GET /k8s/clusters/c-1/api/v1/nodes HTTP/1.1\r\n")
@@ -298,14 +298,14 @@ async def test_path_of_the_server_comes_first(server: RawServer, pool: LookupPoo
 
 
 async def test_connection_is_kept(server: RawServer, client: Client) -> None:
-    """One request after the other needs one handshake."""
+    """Consecutive requests share one connection."""
     for method in ("GET", "POST", "PUT", "DELETE", "GET"):
         await client.request(method, NODES, body=b"{}" if method in ("POST", "PUT") else None)
     assert (len(server.requests), server.connections) == (5, 1)
 
 
 async def test_requests_at_once_have_connections_of_their_own(server: RawServer, client: Client) -> None:
-    """Nothing waits behind somebody else's answer, and all connections are kept."""
+    """Concurrent requests have separate connections, and all of them are kept."""
     for _ in range(2):
         await asyncio.gather(*(client.request("GET", NODES) for _ in range(3)))
     assert (len(server.requests), server.connections) == (6, 3)
@@ -314,7 +314,7 @@ async def test_requests_at_once_have_connections_of_their_own(server: RawServer,
 async def test_connection_idle_for_too_long_is_not_used(
     server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection the server may be about to close is closed by us first."""
+    """A connection that the server may be about to close is closed and replaced."""
     monkeypatch.setattr(client_module, "KEEP_IDLE", 0.0)
     await client.request("GET", NODES)
     await client.request("POST", NODES, body=b"{}")
@@ -324,7 +324,7 @@ async def test_connection_idle_for_too_long_is_not_used(
 async def test_connections_that_nobody_needs_are_closed(
     server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a fleet's lists no connections are left: each would hold its buffers until the server closes it."""
+    """Idle connections are closed after a while, which frees their buffers."""
     monkeypatch.setattr(client_module, "KEEP_IDLE", 0.2)
     for _ in range(2):
         await asyncio.gather(*(client.request("GET", NODES) for _ in range(3)))
@@ -335,7 +335,7 @@ async def test_connections_that_nobody_needs_are_closed(
 
 
 async def test_connection_closed_while_idle_is_replaced(server: RawServer, client: Client) -> None:
-    """A close that has arrived costs a write nothing."""
+    """A write does not fail if the server closed the kept connection before."""
 
     async def answer_and_close(writer: asyncio.StreamWriter) -> None:
         writer.write(ok())
@@ -353,7 +353,7 @@ async def test_connection_closed_while_idle_is_replaced(server: RawServer, clien
 async def test_read_on_a_connection_just_closed_is_sent_once_more(
     server: RawServer, client: Client, gone: Answer
 ) -> None:
-    """The close and the question crossed: a GET is asked again, on a new connection."""
+    """If the server closes a kept connection during a GET, the GET is sent again on a new one."""
     server.script = [ok(), gone, ok(b"second")]
     await client.request("GET", NODES)
     assert await client.request("GET", NODES) == b"second"
@@ -361,7 +361,7 @@ async def test_read_on_a_connection_just_closed_is_sent_once_more(
 
 
 async def test_read_is_sent_once_more_only_once(server: RawServer, client: Client) -> None:
-    """A server that hangs up twice is not asked a third time."""
+    """If the server closes the second connection too, the GET fails."""
     server.script = [ok(), close, close]
     await client.request("GET", NODES)
     with unreachable("reset", "connection lost"):
@@ -373,7 +373,7 @@ async def test_read_is_sent_once_more_only_once(server: RawServer, client: Clien
 async def test_write_on_a_connection_just_closed_is_never_sent_again(
     server: RawServer, client: Client, method: str
 ) -> None:
-    """It may have been done: what became of a write is the caller's to find out."""
+    """A write may have been carried out, so it is not sent again; the caller has to check."""
     server.script = [ok(), close]
     await client.request("GET", NODES)
     with unreachable("reset"):
@@ -382,7 +382,7 @@ async def test_write_on_a_connection_just_closed_is_never_sent_again(
 
 
 async def test_request_that_is_not_admitted_is_not_sent(server: RawServer, client: Client) -> None:
-    """Who sends is asked at the last moment, connections included, and a refusal costs nothing but the connection."""
+    """``admit`` is called after the connection is made; if it raises, nothing is sent."""
 
     def refuse() -> None:
         raise errors.NotLeader("too late")
@@ -396,7 +396,7 @@ async def test_request_that_is_not_admitted_is_not_sent(server: RawServer, clien
 
 
 async def test_read_that_is_sent_again_is_admitted_again(server: RawServer, client: Client) -> None:
-    """Each sending is a sending."""
+    """``admit`` is called before every sending."""
     asked: list[str] = []
     server.script = [ok(), close]
     await client.request("GET", NODES)
@@ -406,7 +406,7 @@ async def test_read_that_is_sent_again_is_admitted_again(server: RawServer, clie
 
 
 async def test_read_on_a_new_connection_is_not_sent_again(server: RawServer, client: Client) -> None:
-    """A server that hangs up on a fresh connection has said something."""
+    """A GET is not sent again if the server closes a new connection."""
     server.script = [close]
     with unreachable("reset"):
         await client.request("GET", NODES)
@@ -414,7 +414,7 @@ async def test_read_on_a_new_connection_is_not_sent_again(server: RawServer, cli
 
 
 async def test_bytes_on_an_idle_connection_are_never_an_answer(server: RawServer, client: Client) -> None:
-    """What a server pushes unasked ends the connection and reaches nobody."""
+    """Unrequested bytes close the connection and are not taken for the next answer."""
 
     async def push(writer: asyncio.StreamWriter) -> None:
         writer.write(ok(b"asked"))
@@ -433,7 +433,7 @@ async def test_bytes_on_an_idle_connection_are_never_an_answer(server: RawServer
 async def test_connection_of_a_cancelled_request_is_not_used_again(
     server: RawServer, client: Client, sent: bytes
 ) -> None:
-    """The answer to a request that was given up is never taken for the next one's."""
+    """The late answer to a cancelled request is not taken for the next one's answer."""
     server.script = [then_hang(sent), ok(b"mine")]
     task = asyncio.create_task(client.request("GET", NODES))
     await until(lambda: len(server.requests) == 1)
@@ -449,7 +449,7 @@ async def test_connection_of_a_cancelled_request_is_not_used_again(
 async def test_connection_of_a_timed_out_request_is_not_used_again(
     server: RawServer, client: Client, sent: bytes
 ) -> None:
-    """A timeout is plain words for the caller, and the connection is gone."""
+    """A timeout is a clear error, and the connection is closed."""
     server.script = [then_hang(sent), ok(b"mine")]
     with unreachable("timeout", server.url, "no answer in time"):
         await client.request("GET", NODES, timeout=0.05)
@@ -458,7 +458,7 @@ async def test_connection_of_a_timed_out_request_is_not_used_again(
 
 
 async def test_connections_kept_before_a_timeout_are_not_used_after_it(server: RawServer, client: Client) -> None:
-    """Where the network has gone without a word, each of them would cost the Lease the time that a call has."""
+    """After a timeout all kept connections are dropped: on a dead network, each would cost another timeout."""
     await asyncio.gather(*(client.request("GET", NODES) for _ in range(3)))
     server.script = [hang]
     with unreachable("timeout"):
@@ -468,14 +468,14 @@ async def test_connections_kept_before_a_timeout_are_not_used_after_it(server: R
 
 
 async def test_timeout_covers_a_dripping_answer(server: RawServer, client: Client) -> None:
-    """A server that sends a byte now and then does not prolong anything."""
+    """The timeout holds even if the server sends a byte now and then."""
     server.script = [then_hang(*[b"%c" % byte for byte in ok(b"x" * 99)], pause=0.01)]
     with unreachable("timeout"):
         await client.request("GET", NODES, timeout=0.1)
 
 
 async def test_close_ends_requests_under_way(server: RawServer, client: Client) -> None:
-    """A closed client leaves nobody waiting, and does not open another connection to try again."""
+    """Closing the client fails current requests, and they are not sent again."""
     server.script = [ok(), hang]
     await client.request("GET", NODES)
     task = asyncio.create_task(client.request("GET", NODES))
@@ -487,7 +487,7 @@ async def test_close_ends_requests_under_way(server: RawServer, client: Client) 
 
 
 async def test_closed_client_asks_nothing(server: RawServer, client: Client) -> None:
-    """After close there is no way back."""
+    """A closed client sends no requests."""
     await client.close()
     with unreachable("reset"):
         await client.request("GET", NODES)
@@ -495,7 +495,7 @@ async def test_closed_client_asks_nothing(server: RawServer, client: Client) -> 
 
 
 async def test_client_closed_while_connecting_leaves_no_connection(server: RawServer, client: Client) -> None:
-    """A handshake that ends after close is dropped."""
+    """A connection whose handshake ends after the close is closed."""
     task = asyncio.create_task(client.request("GET", NODES))
     await asyncio.sleep(0)
     await client.close()
@@ -520,7 +520,7 @@ async def test_client_closed_while_connecting_leaves_no_connection(server: RawSe
     ids=["ssh", "two lengths", "gzip", "chunk size", "more", "headers"],
 )
 async def test_answer_that_is_none_is_a_bad_answer(server: RawServer, client: Client, answer: bytes) -> None:
-    """What is not the HTTP we accept is told apart from no answer, names the server, and costs the connection."""
+    """Invalid HTTP is a BadAnswer that names the server, and the connection is closed."""
     server.script = [answer]
     with pytest.raises(errors.BadAnswer, match="not an acceptable answer") as caught:
         await client.request("GET", NODES)
@@ -533,7 +533,7 @@ async def test_answer_that_is_none_is_a_bad_answer(server: RawServer, client: Cl
 async def test_error_is_read_no_further_than_anybody_reads_it(
     server: RawServer, client: Client, *, chunked: bool
 ) -> None:
-    """A proxy's endless error page is still a 503 with its Retry-After, and costs no memory."""
+    """Of an endless error page only the beginning is read; status and Retry-After are kept."""
     sent = 0
 
     async def page(writer: asyncio.StreamWriter) -> None:
@@ -557,7 +557,7 @@ async def test_error_is_read_no_further_than_anybody_reads_it(
 
 
 async def test_body_above_the_limit_is_a_bad_answer(server: RawServer, client: Client) -> None:
-    """The caller's limit holds."""
+    """A body above the caller's limit is refused."""
     server.script = [ok(b"x" * 101), ok(b"x" * 100)]
     with pytest.raises(errors.BadAnswer, match="a body above 100 bytes"):
         await client.request("GET", NODES, limit=100)
@@ -566,7 +566,7 @@ async def test_body_above_the_limit_is_a_bad_answer(server: RawServer, client: C
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 async def test_redirect_is_not_followed(server: RawServer, client: Client, code: int) -> None:
-    """A redirect is an error: credentials go to the server of the kubeconfig and to nobody else."""
+    """A redirect is an error, so that credentials are sent to the kubeconfig's server only."""
     async with RawServer() as elsewhere:
         where = f"HTTP/1.1 {code} Moved\r\nLocation: {elsewhere.url}/steal\r\nContent-Length: 0\r\n\r\n"
         server.script = [where.encode()]
@@ -600,7 +600,7 @@ async def test_no_content_is_an_empty_body(server: RawServer, client: Client) ->
 async def test_refusal_is_typed(
     server: RawServer, client: Client, code: int, reason: str, kind: type[errors.ApiError]
 ) -> None:
-    """Status code and reason choose the error; its message names what was asked and what the server said."""
+    """Status code and reason determine the error class; the message has the request and the server's words."""
     server.script = [status(code, "no because", reason=reason)]
     with pytest.raises(errors.ApiError) as caught:
         await client.request("GET", NODES)
@@ -609,7 +609,7 @@ async def test_refusal_is_typed(
 
 
 async def test_refusal_keeps_the_connection(server: RawServer, client: Client) -> None:
-    """A 404 is an answer like any other."""
+    """A connection is kept after a 404."""
     server.script = [status(404)]
     with pytest.raises(errors.NotFound):
         await client.request("GET", NODES)
@@ -618,7 +618,7 @@ async def test_refusal_keeps_the_connection(server: RawServer, client: Client) -
 
 
 async def test_causes_of_a_422_are_kept(server: RawServer, client: Client) -> None:
-    """Field paths and messages of an invalid object come through."""
+    """The error has the field paths and messages of an invalid object."""
     causes = [{"field": "endpoints[0].addresses[0]", "message": "must be a valid IP", "reason": "FieldValueInvalid"}]
     server.script = [status(422, causes=causes)]
     with pytest.raises(errors.Invalid) as caught:
@@ -627,7 +627,7 @@ async def test_causes_of_a_422_are_kept(server: RawServer, client: Client) -> No
 
 
 async def test_429_in_plain_text_has_its_retry_after(server: RawServer, client: Client) -> None:
-    """The API server's own 429 is text; its wait is in the header."""
+    """The API server's own 429 is plain text; its wait is in the header."""
     text = b"Too many requests, please try again later.\n"
     head = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: %d\r\n\r\n" % len(text)
     server.script = [head + text]
@@ -637,7 +637,7 @@ async def test_429_in_plain_text_has_its_retry_after(server: RawServer, client: 
 
 
 async def test_retry_after_of_a_status_counts_without_the_header(server: RawServer, client: Client) -> None:
-    """504s of the API server say in their details how long to wait."""
+    """Without the header, the wait is taken from the details of the Status, as in the API server's 504."""
     server.script = [status(504, retryAfterSeconds=1)]
     with pytest.raises(errors.ServerFault) as caught:
         await client.request("GET", NODES)
@@ -646,7 +646,7 @@ async def test_retry_after_of_a_status_counts_without_the_header(server: RawServ
 
 @pytest.mark.parametrize("value", ["Fri, 31 Dec 1999 23:59:59 GMT", "-1", "1.5", "\xb2", "1_0", ""])
 async def test_retry_after_that_is_no_number_is_ignored(server: RawServer, client: Client, value: str) -> None:
-    """Dates and nonsense do not get in the way of the error itself."""
+    """A Retry-After that is a date or invalid is ignored."""
     server.script = [f"HTTP/1.1 503 Busy\r\nRetry-After: {value}\r\nContent-Length: 0\r\n\r\n".encode("latin-1")]
     with pytest.raises(errors.ServerFault) as caught:
         await client.request("GET", NODES)
@@ -665,14 +665,14 @@ async def test_retry_after_that_is_no_number_is_ignored(server: RawServer, clien
     ids=["html", "other kind", "no utf-8", "brackets", "empty"],
 )
 async def test_body_that_is_no_status_is_not_quoted(server: RawServer, client: Client, body: bytes) -> None:
-    """Only the API server's own words get into messages; whatever else a 502 carries breaks nothing."""
+    """Only a Status is quoted in messages; any other body is ignored."""
     server.script = [b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)]
     with pytest.raises(errors.ServerFault, match=r"502 : Bad Gateway$"):
         await client.request("GET", NODES)
 
 
 async def test_message_of_a_status_is_cut(server: RawServer, client: Client) -> None:
-    """A Status may quote a whole object: 256 characters of it are enough."""
+    """The message of a Status is cut to 256 characters, since it may quote a whole object."""
     server.script = [status(500, "x" * 9999)]
     with pytest.raises(errors.ServerFault) as caught:
         await client.request("GET", NODES)
@@ -683,7 +683,7 @@ async def test_message_of_a_status_is_cut(server: RawServer, client: Client) -> 
 
 
 async def test_401_reloads_the_credentials_once(server: RawServer, pool: LookupPool, tmp_path: Path) -> None:
-    """A token rotated on disk is in use with the second try of the same request."""
+    """After a 401, the second try of the same request uses the token that was rotated on disk."""
     file = tmp_path / "token"
     file.write_text("old")
     async with made(server.url, pool, TokenFile(file)) as client:
@@ -696,7 +696,7 @@ async def test_401_reloads_the_credentials_once(server: RawServer, pool: LookupP
 
 
 async def test_401_again_is_the_callers(server: RawServer, pool: LookupPool, tmp_path: Path) -> None:
-    """A new token that is refused, too, is not followed by a third try."""
+    """If the new token is refused too, there is no third try."""
     file = tmp_path / "token"
     file.write_text("old")
     async with made(server.url, pool, TokenFile(file)) as client:
@@ -709,7 +709,7 @@ async def test_401_again_is_the_callers(server: RawServer, pool: LookupPool, tmp
 
 
 async def test_401_without_other_credentials_is_not_tried_again(server: RawServer, client: Client) -> None:
-    """The same token would get the same answer."""
+    """If the credentials have not changed, there is no second try."""
     server.script = [status(401)]
     with pytest.raises(errors.Unauthorized):
         await client.request("GET", NODES)
@@ -717,7 +717,7 @@ async def test_401_without_other_credentials_is_not_tried_again(server: RawServe
 
 
 async def test_401_of_a_watch_reloads_the_credentials_once(server: RawServer, pool: LookupPool, tmp_path: Path) -> None:
-    """Watches do as requests do, and leave no connection behind."""
+    """A watch also reloads the credentials after a 401, and closes the refused connection."""
     file = tmp_path / "token"
     file.write_text("old")
     async with made(server.url, pool, TokenFile(file)) as client:
@@ -739,7 +739,7 @@ def write_pair(folder: Path, pair: Certificate) -> ClientCertificate:
 
 
 async def test_rotated_certificate_opens_new_connections(pool: LookupPool, tmp_path: Path) -> None:
-    """Nothing is sent on a connection that was opened with an earlier certificate, not even one that was busy."""
+    """After a rotation, no request uses a connection with the old certificate, even one that was busy."""
     clock = AheadClock()
     async with RawServer(trusts=AUTHORITY) as server:
         auth = write_pair(tmp_path, CLIENTS["one"])
@@ -765,7 +765,7 @@ async def test_rotated_certificate_opens_new_connections(pool: LookupPool, tmp_p
 
 
 async def test_client_certificate_that_is_not_accepted_is_said_so(pool: LookupPool, tmp_path: Path) -> None:
-    """TLS 1.3 tells only after the handshake; it is still a certificate, not a lost connection."""
+    """A refused client certificate is CertificateRejected, although TLS 1.3 tells only after the handshake."""
     tls = server_context(SERVER, trusts=OTHER)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -797,7 +797,7 @@ async def test_client_certificate_that_is_not_accepted_is_said_so(pool: LookupPo
 async def test_server_certificate_that_is_not_accepted_is_said_so(
     pool: LookupPool, certificate: Certificate, ca: Authority, name: str | None, words: str
 ) -> None:
-    """Wrong authority, date or name: CertificateRejected, with the reason, and nothing is sent."""
+    """A wrong authority, date or name is CertificateRejected with the reason, and no request is sent."""
     async with RawServer(certificate) as server, made(server.url, pool, ca=ca, name=name) as client:
         with pytest.raises(errors.CertificateRejected, match=words) as caught:
             await client.request("GET", NODES)
@@ -806,13 +806,13 @@ async def test_server_certificate_that_is_not_accepted_is_said_so(
 
 
 async def test_server_name_of_the_kubeconfig_is_what_is_verified(server: RawServer, pool: LookupPool) -> None:
-    """``tls-server-name`` replaces the host in verification."""
+    """``tls-server-name`` is verified instead of the host."""
     async with made(server.url, pool, name="api.test") as client:
         assert await client.request("GET", NODES) == b"{}"
 
 
 async def test_server_without_tls_is_said_so(pool: LookupPool) -> None:
-    """A plain HTTP port is a TLS failure, in words."""
+    """A plain HTTP port gives a clear TLS error."""
 
     async def plain(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -826,7 +826,7 @@ async def test_server_without_tls_is_said_so(pool: LookupPool) -> None:
 
 
 async def test_refused_connection_is_said_so(pool: LookupPool) -> None:
-    """Nobody listens."""
+    """A port without a listener gives kind ``refused``."""
     async with silent_listener() as port:
         pass
     async with made(f"https://127.0.0.1:{port}", pool) as client:
@@ -836,14 +836,14 @@ async def test_refused_connection_is_said_so(pool: LookupPool) -> None:
 
 @pytest.mark.parametrize("sent", [b"", ok(b"long")[:-1], STREAM + chunk(b"{")])
 async def test_reset_connection_is_said_so(server: RawServer, client: Client, sent: bytes) -> None:
-    """Wherever in an answer the connection breaks, it is a lost connection and no answer."""
+    """A connection that breaks anywhere in an answer gives kind ``reset``."""
     server.script = [reset(sent)]
     with unreachable("reset", f"{server.url}: connection lost"):
         await client.request("GET", NODES)
 
 
 async def test_server_that_hangs_up_in_the_handshake_is_said_so(pool: LookupPool) -> None:
-    """A port that closes at once is a lost connection."""
+    """A server that closes the connection during the handshake gives kind ``reset``."""
 
     async def gone(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
@@ -858,7 +858,7 @@ async def test_server_that_hangs_up_in_the_handshake_is_said_so(pool: LookupPool
 async def test_server_that_never_shakes_hands_is_a_timeout(
     pool: LookupPool, monkeypatch: pytest.MonkeyPatch, watch: bool
 ) -> None:
-    """A frozen server accepts and says nothing: noticed after the connect timeout, by requests and watches."""
+    """A server that accepts and sends nothing fails requests and watches after the connect timeout."""
     monkeypatch.setattr(client_module, "CONNECT_TIMEOUT", 0.05)
     async with silent_listener() as port, made(f"https://127.0.0.1:{port}", pool) as client:
         with unreachable("timeout", "no answer in time"):
@@ -873,7 +873,7 @@ async def test_server_that_never_shakes_hands_is_a_timeout(
 
 
 class Names:
-    """What names resolve to; a name without addresses does not exist."""
+    """Replaces name resolution; a name without addresses does not exist."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.addresses: dict[str, list[str]] = {}
@@ -896,12 +896,12 @@ class Names:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> Names:
-    """Names of a test's own."""
+    """Names for one test."""
     return Names(monkeypatch)
 
 
 async def test_name_that_does_not_resolve_is_said_so(pool: LookupPool, names: Names) -> None:
-    """DNS failures name the server and are of a kind of their own."""
+    """A failed look-up names the server and has kind ``dns``."""
     names.addresses["api.test"] = []
     async with made("https://api.test", pool) as client:
         with unreachable("dns", "https://api.test: the name does not resolve (Name or service not known)"):
@@ -909,7 +909,7 @@ async def test_name_that_does_not_resolve_is_said_so(pool: LookupPool, names: Na
 
 
 async def test_name_is_verified_as_it_is_written(server: RawServer, pool: LookupPool, names: Names) -> None:
-    """A server given by name is connected to by address and verified by name."""
+    """For a server given by name, the certificate must have that name."""
     names.addresses["api.test"] = ["127.0.0.1"]
     async with made(f"https://api.test:{server.port}", pool) as client:
         await client.request("GET", NODES)
@@ -920,7 +920,7 @@ async def test_name_is_verified_as_it_is_written(server: RawServer, pool: Lookup
 async def test_next_address_is_tried_where_one_refuses(
     server: RawServer, pool: LookupPool, names: Names, first: str
 ) -> None:
-    """A name with a dead address works while another one lives."""
+    """If one address of a name refuses, the next one is tried."""
     names.addresses["api.test"] = [first, "127.0.0.1"]
     async with made(f"https://api.test:{server.port}", pool) as client:
         assert await client.request("GET", NODES) == b"{}"
@@ -929,7 +929,7 @@ async def test_next_address_is_tried_where_one_refuses(
 async def test_next_address_is_tried_where_one_is_silent(
     server: RawServer, pool: LookupPool, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An address that swallows everything does not use up the time of the one behind it."""
+    """An address that does not answer leaves time for the next one."""
     monkeypatch.setattr(dial, "ADDRESS_TIMEOUT", 0.05)
     names.addresses["api.test"] = ["127.0.0.2", "127.0.0.1"]
     with socket.create_server(("127.0.0.2", server.port)):
@@ -948,7 +948,7 @@ async def test_refused_certificate_is_said_whatever_the_other_addresses_do(
     *,
     silent: bool,
 ) -> None:
-    """It is no outage: as one it would count towards ``unreachable``, which may take the endpoints away."""
+    """A refused certificate is reported as such, not as unreachable, which might remove endpoints."""
     monkeypatch.setattr(client_module, "CONNECT_TIMEOUT", 1.0)
     names.addresses["other.test"] = addresses
     with ExitStack() as listening:
@@ -962,14 +962,14 @@ async def test_refused_certificate_is_said_whatever_the_other_addresses_do(
 async def test_the_last_of_many_addresses_is_tried_where_all_others_are_silent(
     server: RawServer, pool: LookupPool, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each has its share of the time, so that half a dozen dead ones leave some for the one that lives."""
+    """Each address gets a share of the time, so that the last of many is tried too."""
     monkeypatch.setattr(client_module, "CONNECT_TIMEOUT", 2.0)
     monkeypatch.setattr(dial, "ADDRESS_TIMEOUT", 0.6)
     silent = [f"127.0.0.{number}" for number in range(2, 8)]
     names.addresses["api.test"] = [*silent, "127.0.0.1"]
     with ExitStack() as listening:
-        for each in silent:
-            listening.enter_context(socket.create_server((each, server.port)))
+        for address in silent:
+            listening.enter_context(socket.create_server((address, server.port)))
         async with made(f"https://api.test:{server.port}", pool) as client:
             assert await client.request("GET", NODES) == b"{}"
 
@@ -977,7 +977,7 @@ async def test_the_last_of_many_addresses_is_tried_where_all_others_are_silent(
 async def test_the_address_that_answered_last_is_tried_first(
     server: RawServer, pool: LookupPool, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A call with little time, a Lease's say, never gets past a silent address; a list does, and then both know."""
+    """A call with a short timeout, such as a Lease's, benefits from an earlier one that found the right address."""
     monkeypatch.setattr(dial, "ADDRESS_TIMEOUT", 0.5)
     monkeypatch.setattr(client_module, "KEEP_IDLE", 0.0)
     names.addresses["api.test"] = ["127.0.0.2", "127.0.0.1"]
@@ -992,7 +992,7 @@ async def test_the_address_that_answered_last_is_tried_first(
 
 
 async def test_address_of_a_family_without_sockets_is_passed_over(server: RawServer) -> None:
-    """A host without IPv6 skips the addresses it cannot use."""
+    """A host without IPv6 skips IPv6 addresses."""
     context = ssl.create_default_context(cadata=AUTHORITY.pem)
     strange = (socket.AF_ASH, "127.0.0.1", server.port)
     living = (socket.AF_INET, "127.0.0.1", server.port)
@@ -1003,7 +1003,7 @@ async def test_address_of_a_family_without_sockets_is_passed_over(server: RawSer
 
 @pytest.mark.parametrize("address", ["169.254.169.254", "fe80::1", "0.0.0.0"])
 async def test_name_that_leads_to_a_forbidden_address_is_refused(pool: LookupPool, names: Names, address: str) -> None:
-    """DNS does not open what a kubeconfig may not name: metadata services and link-local addresses."""
+    """A name that resolves to a metadata service or link-local address is refused."""
     names.addresses["api.test"] = ["127.0.0.1", address]
     async with made("https://api.test", pool) as client:
         with pytest.raises(errors.KubeconfigError, match=f"leads to {address}"):
@@ -1014,7 +1014,7 @@ async def test_name_that_leads_to_a_forbidden_address_is_refused(pool: LookupPoo
 
 
 async def test_watch_gives_lines_until_the_end(server: RawServer, client: Client) -> None:
-    """Lines come one by one, b"" is the end."""
+    """A watch returns its lines one by one, and b"" at the end."""
     server.script = [STREAM + chunk(b"one\ntwo\nth") + chunk(b"ree\n") + b"0\r\n\r\n"]
     async with client.watch(NODES, {"watch": "true", "resourceVersion": "5"}) as stream:
         assert [await stream.line() for _ in range(4)] == [b"one", b"two", b"three", b""]
@@ -1022,7 +1022,7 @@ async def test_watch_gives_lines_until_the_end(server: RawServer, client: Client
 
 
 async def test_watch_has_a_connection_of_its_own(server: RawServer, client: Client) -> None:
-    """A watch takes no kept connection, leaves none, and ends with its block."""
+    """A watch opens a new connection and closes it at the end of its context."""
     server.script = [ok(), then_hang(STREAM, chunk(b"one\n"))]
     await client.request("GET", NODES)
     async with client.watch(NODES, {}) as stream:
@@ -1036,7 +1036,7 @@ async def test_watch_has_a_connection_of_its_own(server: RawServer, client: Clie
 @pytest.mark.parametrize("end", ["\n", ""])
 @pytest.mark.parametrize("indent", [None, 2])
 async def test_refused_watch_is_a_typed_error(server: RawServer, client: Client, indent: int | None, end: str) -> None:
-    """The Status of a refused watch is read however it is laid out."""
+    """The Status of a refused watch is read in any JSON layout."""
     body = json.dumps({"kind": "Status", "message": "too old", "reason": "Expired"}, indent=indent) + end
     server.script = [f"HTTP/1.1 410 Gone\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()]
     with pytest.raises(errors.Expired, match="410 Expired: too old"):
@@ -1046,7 +1046,7 @@ async def test_refused_watch_is_a_typed_error(server: RawServer, client: Client,
 
 
 async def test_refused_watch_in_plain_text_has_its_retry_after(server: RawServer, client: Client) -> None:
-    """429 of a watch: the wait is known, the text is not quoted."""
+    """The error of a 429 in plain text has the wait but does not quote the text."""
     server.script = [b"HTTP/1.1 429 Slow\r\nRetry-After: 3\r\nContent-Length: 5\r\n\r\nwait\n"]
     with pytest.raises(errors.TooManyRequests, match=r": Slow$") as caught:
         async with client.watch(NODES, {}):
@@ -1055,7 +1055,7 @@ async def test_refused_watch_in_plain_text_has_its_retry_after(server: RawServer
 
 
 async def test_refused_watch_whose_body_never_ends_is_still_an_error(server: RawServer, client: Client) -> None:
-    """An endless page instead of a Status is read no further than a Status would be long."""
+    """Of an endless body of a refused watch, only the beginning is read."""
     page = STREAM.replace(b"200 OK", b"503 Busy") + chunk(b"x\n" * 40_000)
     server.script = [then_hang(page)]
     with pytest.raises(errors.ServerFault):
@@ -1067,7 +1067,7 @@ async def test_refused_watch_whose_body_never_ends_is_still_an_error(server: Raw
 async def test_silence_is_a_timeout(
     server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    """A watch that says nothing for too long has ended, before its head, after it, and in mid-line."""
+    """A watch that is silent for too long fails: before its head, after it, or within a line."""
     monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 0.1)
     server.script = [then_hang(sent)]
     with unreachable("timeout"):
@@ -1077,7 +1077,7 @@ async def test_silence_is_a_timeout(
 
 
 async def test_any_byte_ends_the_silence(server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bookmarks, or parts of a long line, keep a watch alive."""
+    """Any bytes, such as parts of a long line, keep a watch alive."""
     monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 1.0)
     server.script = [then_hang(STREAM, *[chunk(b"x")] * 8, chunk(b"\n"), pause=0.2)]
     async with client.watch(NODES, {}) as stream:
@@ -1090,7 +1090,7 @@ async def test_any_byte_ends_the_silence(server: RawServer, client: Client, monk
     ids=["reset", "garbage"],
 )
 async def test_broken_watch_gives_its_lines_first(server: RawServer, client: Client, end: Answer) -> None:
-    """What had arrived whole is delivered before the error."""
+    """Complete lines are delivered before the error of a broken connection."""
     server.script = [end]
     async with client.watch(NODES, {}) as stream:
         assert await stream.line() == b"one"
@@ -1101,7 +1101,7 @@ async def test_broken_watch_gives_its_lines_first(server: RawServer, client: Cli
 async def test_line_above_the_limit_is_a_bad_answer(
     server: RawServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An event larger than any object is refused."""
+    """A line longer than LINE_LIMIT is refused."""
     monkeypatch.setattr(client_module, "LINE_LIMIT", 100)
     server.script = [then_hang(STREAM + chunk(b"x" * 101))]
     async with client.watch(NODES, {}) as stream:
@@ -1110,7 +1110,7 @@ async def test_line_above_the_limit_is_a_bad_answer(
 
 
 async def test_errors_of_the_reader_are_its_own(server: RawServer, client: Client) -> None:
-    """A timeout the reader sets itself is not taken for the server's."""
+    """A timeout in the reader's own code is not taken for a silent server."""
     server.script = [then_hang(STREAM)]
     with pytest.raises(TimeoutError):
         async with client.watch(NODES, {}) as stream, asyncio.timeout(0.05):
@@ -1122,7 +1122,7 @@ LINE = b"x" * 999
 
 
 async def slow_reader(server: RawServer, client: Client) -> None:
-    """A server that sends 32 MB at once, a reader that does not read at first."""
+    """The server sends 32 MB at once, and the client does not read at first."""
     sent = 0
 
     async def flood(writer: asyncio.StreamWriter) -> None:
@@ -1153,12 +1153,12 @@ async def slow_reader(server: RawServer, client: Client) -> None:
 
 
 async def test_slow_reader_holds_up_the_server_and_not_our_memory(server: RawServer, client: Client) -> None:
-    """While nobody reads, reading from the socket pauses; later everything arrives."""
+    """While lines are not read, reading from the socket pauses; later everything arrives."""
     await slow_reader(server, client)
 
 
 def test_transport_works_on_uvloop() -> None:
-    """On the loop the hub runs on, connections are kept, renewed, paused and given up just the same."""
+    """Keeping, replacing, pausing and aborting connections also works on uvloop."""
 
     async def main() -> None:
         pool = LookupPool(1)
@@ -1190,7 +1190,7 @@ def test_transport_works_on_uvloop() -> None:
 async def test_handshake_that_is_given_up_keeps_its_socket_to_its_end(
     server: RawServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A socket closed behind a transport would leave that its number, which the next connection gets."""
+    """The socket of a cancelled connect stays open until its transport is complete, so its number is not reused."""
     loop = asyncio.get_running_loop()
     create, sockets, made = loop.create_connection, list[socket.socket](), list[Any]()
     begun, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -1222,7 +1222,7 @@ async def test_handshake_that_is_given_up_keeps_its_socket_to_its_end(
 
 @pytest.mark.parametrize("loop_factory", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
 def test_handshake_that_is_given_up_ends_at_once(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    """A server that never shakes hands holds no socket of ours for longer than somebody waits for it."""
+    """After a timeout during the handshake, the connection is closed at once."""
 
     async def main() -> None:
         ended = asyncio.Event()
@@ -1248,7 +1248,7 @@ def test_handshake_that_is_given_up_ends_at_once(loop_factory: Callable[[], asyn
 
 
 class Late(asyncio.SelectorEventLoop):
-    """Between the connect and the handshake there is time for a RST to arrive."""
+    """An event loop that blocks after the connect, so that a RST arrives before the handshake."""
 
     async def sock_connect(self, sock: Any, address: Any) -> None:
         await super().sock_connect(sock, address)
@@ -1256,7 +1256,7 @@ class Late(asyncio.SelectorEventLoop):
 
 
 class LateUvloop(uvloop.Loop):
-    """The same."""
+    """The same for uvloop."""
 
     async def sock_connect(self, sock: Any, address: Any) -> None:
         await super().sock_connect(sock, address)
@@ -1267,7 +1267,7 @@ class LateUvloop(uvloop.Loop):
 def test_a_reset_before_tls_closes_no_other_connection(
     monkeypatch: pytest.MonkeyPatch, loop_factory: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    """A RST right after the connect: nothing keeps the socket's number, which is somebody else's by then."""
+    """After a RST right after the connect, no socket object keeps a descriptor that another connection may get."""
     made: list[socket.socket] = []
     real = dial._socket
 
@@ -1295,11 +1295,11 @@ def test_a_reset_before_tls_closes_no_other_connection(
         slamming.start()
         runner.run(connect_again_and_again(listener.getsockname()[1]))
         slamming.join(10)
-    assert [each.fileno() for each in made] == [-1] * 10
+    assert [sock.fileno() for sock in made] == [-1] * 10
 
 
 async def failed(client: Client, expected: type[Exception], timeout: float = 5.0) -> None:  # noqa: ASYNC109
-    """A request fails as expected; unlike ``pytest.raises`` this keeps no traceback."""
+    """Make a request that must fail; unlike ``pytest.raises``, this does not keep the traceback."""
     try:
         await client.request("GET", NODES, timeout=timeout)
     except expected:
@@ -1308,7 +1308,7 @@ async def failed(client: Client, expected: type[Exception], timeout: float = 5.0
 
 
 async def refused(_: RawServer, pool: LookupPool) -> None:
-    """Nobody listens."""
+    """A port without a listener."""
     async with silent_listener() as port:
         pass
     async with made(f"https://127.0.0.1:{port}", pool) as client:
@@ -1316,26 +1316,26 @@ async def refused(_: RawServer, pool: LookupPool) -> None:
 
 
 async def nameless(_: RawServer, pool: LookupPool) -> None:
-    """A name that does not resolve; no resolver is asked for one that is not ASCII enough."""
+    """A name that does not resolve."""
     async with made("https://-.invalid", pool) as client:
         for _ in range(3):
             await failed(client, errors.ClusterUnreachable)
 
 
 async def stranger(server: RawServer, pool: LookupPool) -> None:
-    """A certificate of nobody we know."""
+    """A certificate of an unknown authority."""
     async with made(server.url, pool, ca=OTHER) as client:
         await failed(client, errors.CertificateRejected)
 
 
 async def mute(_: RawServer, pool: LookupPool) -> None:
-    """A server that never shakes hands."""
+    """A server that does not answer the handshake."""
     async with silent_listener() as port, made(f"https://127.0.0.1:{port}", pool) as client:
         await failed(client, errors.ClusterUnreachable, 0.05)
 
 
 async def broken_request(server: RawServer, pool: LookupPool) -> None:
-    """A reset before, and one after, the head of an answer; bytes that are none; no answer in time."""
+    """A reset before and within the answer, invalid HTTP, and a timeout."""
     async with made(server.url, pool) as client:
         for answer in (reset(), reset(ok(b"long")[:-1]), b"SSH-2.0\r\n\r\n", hang):
             server.script = [answer]
@@ -1343,7 +1343,7 @@ async def broken_request(server: RawServer, pool: LookupPool) -> None:
 
 
 async def broken_watch(server: RawServer, pool: LookupPool) -> None:
-    """A reset, a cut, a refusal, and a line that whoever takes it does not like."""
+    """A reset, a close, a refusal, and a line that the reader rejects."""
 
     def dislike(_: bytes) -> None:
         raise errors.BadAnswer(200, "", "not like this", what=NODES)
@@ -1364,7 +1364,7 @@ async def broken_watch(server: RawServer, pool: LookupPool) -> None:
 def test_a_connection_that_ended_badly_is_gone_with_its_error(
     loop_factory: Callable[[], asyncio.AbstractEventLoop], end_badly: Callable[[RawServer, LookupPool], Awaitable[None]]
 ) -> None:
-    """With TLS it is a tenth of a MiB, and a cluster that is dead for a day makes thousands."""
+    """Failed connections are freed without the garbage collector: a dead cluster causes thousands in a day."""
 
     async def main() -> None:
         pool = LookupPool(1)

@@ -1,4 +1,4 @@
-"""Credentials over time: rotation, expiry, and plugins that misbehave in every way."""
+"""Credentials over time: rotation, expiry, and plugins that misbehave in many ways."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ V1 = "client.authentication.k8s.io/v1"
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """A clock of the test's own."""
+    """A clock that the test controls."""
     return ManualClock(wall_time=datetime.now(UTC).timestamp())
 
 
 def of(auth: Auth, clock: ManualClock, ca_file: Path | None = None) -> Credentials:
-    """Credentials of one cluster."""
+    """The credentials of one cluster."""
     ca_data = None if ca_file else AUTHORITY.pem.encode()
     access = ClusterAccess("https://api:6443", auth, 'kubeconfig x, context "y"', ca_data=ca_data, ca_file=ca_file)
     return Credentials(access, clock)
 
 
 async def token(credentials: Credentials) -> str:
-    """The bearer token of the next request."""
+    """The bearer token that the next request would use."""
     return (await credentials.headers())["Authorization"].removeprefix("Bearer ")
 
 
@@ -60,20 +60,20 @@ def jwt(expires: float | None) -> str:
 
 
 async def test_static_token_is_sent_and_cannot_be_reloaded(clock: ManualClock) -> None:
-    """A token written in the kubeconfig is all there is: a 401 is final."""
+    """A token in the kubeconfig cannot change, so a 401 is final."""
     credentials = of(Token(Secret("abc")), clock)
     assert (await token(credentials), await credentials.reload(), credentials.generation) == ("abc", False, 1)
 
 
 async def test_repr_shows_no_secret(clock: ManualClock) -> None:
-    """Credentials can be logged."""
+    """The ``repr`` of credentials shows no secret, so they can be logged."""
     credentials = of(Token(Secret("hunter2")), clock)
     await credentials.headers()
     assert "hunter2" not in f"{credentials!r} {credentials.access!r} {credentials._material!r}"
 
 
 async def test_token_file_is_stripped_and_followed(clock: ManualClock, tmp_path: Path) -> None:
-    """A rotated token is used within five seconds, and no file is read in between."""
+    """A rotated token is used within five seconds; in between the file is not read."""
     path = tmp_path / "token"
     path.write_text("one\n")
     credentials = of(TokenFile(path), clock)
@@ -86,7 +86,7 @@ async def test_token_file_is_stripped_and_followed(clock: ManualClock, tmp_path:
 
 
 async def test_token_file_behind_a_flipped_symlink_is_followed(clock: ManualClock, tmp_path: Path) -> None:
-    """Kubernetes rotates a mounted Secret by moving a symlink; same size and mtime do not hide that."""
+    """A rotation that moves a symlink, as for a mounted Secret, is noticed even with the same size and mtime."""
     for name in ("..1", "..2"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "token").write_text(f"t{name}")
@@ -101,7 +101,7 @@ async def test_token_file_behind_a_flipped_symlink_is_followed(clock: ManualCloc
 
 
 async def test_reload_after_401_reads_the_token_file_at_once(clock: ManualClock, tmp_path: Path) -> None:
-    """A 401 does not wait for the next look; unchanged content says that another try is useless."""
+    """After a 401 the file is read at once; if it is unchanged, a retry is pointless."""
     path = tmp_path / "token"
     path.write_text("one")
     credentials = of(TokenFile(path), clock)
@@ -117,7 +117,7 @@ async def test_reload_after_401_reads_the_token_file_at_once(clock: ManualClock,
 async def test_broken_token_file_keeps_the_token_in_use(
     clock: ManualClock, tmp_path: Path, content: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file that vanished or holds no token is warned about once; the old token goes on."""
+    """If the file vanishes or has no token, one warning is logged and the old token stays in use."""
     path = tmp_path / "token"
     path.write_text("one")
     credentials = of(TokenFile(path), clock)
@@ -141,7 +141,7 @@ async def test_broken_token_file_keeps_the_token_in_use(
 async def test_token_file_never_good_is_an_error(
     clock: ManualClock, tmp_path: Path, content: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without a token there is no request, on any call; once the file is there it is used."""
+    """Without a token every call fails; once the file exists, its token is used."""
     path = tmp_path / "token"
     if content is not None:
         path.write_text(content)
@@ -160,7 +160,7 @@ async def test_token_file_never_good_is_an_error(
 async def test_broken_token_file_matters_when_its_token_has_expired(
     clock: ManualClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The old token is kept until its own end and not beyond, on the clock that does not jump."""
+    """The old token is kept until it expires, measured with the monotonic clock."""
     path = tmp_path / "token"
     path.write_text(jwt(clock.wall() + 600))
     credentials = of(TokenFile(path), clock)
@@ -176,7 +176,7 @@ async def test_broken_token_file_matters_when_its_token_has_expired(
 
 
 async def test_wall_clock_jump_changes_nothing(clock: ManualClock, tmp_path: Path) -> None:
-    """With readable files the server judges, whatever this machine's calendar says."""
+    """While the files are readable, the server decides about expiry, not the wall clock."""
     path = tmp_path / "token"
     written = jwt(clock.wall() + 600)
     path.write_text(written)
@@ -188,7 +188,7 @@ async def test_wall_clock_jump_changes_nothing(clock: ManualClock, tmp_path: Pat
 
 
 async def test_reload_explains_an_expired_token(clock: ManualClock) -> None:
-    """A 401 for a token past its own end is an error that says so."""
+    """A 401 for an expired token raises an error that says so."""
     credentials = of(Token(Secret(jwt(clock.wall() - 60))), clock)
     await credentials.headers()
     with pytest.raises(CredentialError, match=r"the credential expired at 2\d\d\d-.*Z; renew it"):
@@ -197,14 +197,14 @@ async def test_reload_explains_an_expired_token(clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("value", ["abc", "a.b.c", "e30.e30.x", jwt(None), jwt(-5), jwt(1e300), "e30.W10.x"])
 async def test_expires_at_is_unknown_for_other_tokens(clock: ManualClock, value: str) -> None:
-    """Only a JWT with a sensible exp claim tells its end."""
+    """``expires_at`` is None unless the token is a JWT with a sensible exp claim."""
     credentials = of(Token(Secret(value)), clock)
     await credentials.headers()
     assert credentials.expires_at() is None
 
 
 async def test_expires_at_is_the_earlier_of_token_and_certificate(clock: ManualClock) -> None:
-    """Whatever ends first ends the access."""
+    """The credential expires with the first of its parts."""
     soon = clock.wall() + 3600
     pair = FIRST.pem.encode(), Secret(FIRST.key_pem)
     only = of(ClientCertificate(*pair), clock)
@@ -229,14 +229,14 @@ async def test_expires_at_is_the_earlier_of_token_and_certificate(clock: ManualC
     ],
 )
 def test_a_credential_ends_soon(life: float | None, left: float, soon: bool) -> None:
-    """At 14 days, where that is no more than a fifth of its life; without a beginning the days count alone."""
+    """At most 14 days and a fifth of its life are left; if the begin is unknown, only the days count."""
     ends = 1_900_000_000.0
     assert ends_soon(None if life is None else ends - life, ends, ends - left) is soon
 
 
 @pytest.mark.parametrize("claims", [{"iat": 1_000.0}, {"nbf": 1_000}, {"iat": "x"}, {"iat": 9e9}, {}])
 async def test_a_token_tells_when_to_renew_it(clock: ManualClock, claims: dict[str, Any]) -> None:
-    """Whatever it says of its beginning; one of many years is not told of before two weeks are left."""
+    """A token with 13 days left is reported, whatever its begin claims say."""
     ends = clock.wall() + 13 * DAY
     text = base64.urlsafe_b64encode(json.dumps({"exp": ends, **claims}).encode()).rstrip(b"=").decode()
     credentials = of(Token(Secret(f"e30.{text}.sig")), clock)
@@ -245,17 +245,17 @@ async def test_a_token_tells_when_to_renew_it(clock: ManualClock, claims: dict[s
 
 
 async def test_a_credential_that_has_most_of_its_life_before_it_is_not_told_of(clock: ManualClock) -> None:
-    """A certificate of two days, and a token without an end."""
+    """A new certificate for two days and a token without an expiry are not reported."""
     certificate = of(ClientCertificate(FIRST.pem.encode(), Secret(FIRST.key_pem)), clock)
     endless = of(Token(Secret("opaque")), clock)
-    for each in (certificate, endless):
-        assert each.expiring() is None
-        await each.headers()
-        assert each.expiring() is None
+    for credentials in (certificate, endless):
+        assert credentials.expiring() is None
+        await credentials.headers()
+        assert credentials.expiring() is None
 
 
 class Hung:
-    """A mount: a path on it whose ``stat`` waits until the test lets it go on."""
+    """A hung mount: ``stat`` of a path on it blocks until the test releases it."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answers = threading.Event()
@@ -274,7 +274,7 @@ class Hung:
 
 @pytest.fixture
 def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hung]:
-    """Where the file ``token`` lies."""
+    """A hung mount with the file ``token``."""
     monkeypatch.setattr(module, "READ_TIMEOUT", 2.0)
     made = Hung(tmp_path / "token", monkeypatch)
     yield made
@@ -282,7 +282,7 @@ def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hung]:
 
 
 async def test_token_file_on_a_hung_mount_stops_nobody(clock: ManualClock, tmp_path: Path, mount: Hung) -> None:
-    """The event loop goes on; the token in use stays, and is asked for by one thread until the mount answers."""
+    """The event loop is not blocked, the current token stays, and one thread waits for the mount."""
     path = tmp_path / "token"
     path.write_text("one")
     credentials = of(TokenFile(path), clock)
@@ -309,7 +309,7 @@ async def test_token_file_on_a_hung_mount_stops_nobody(clock: ManualClock, tmp_p
 
 
 async def test_token_file_that_never_answered_is_an_error(clock: ManualClock, tmp_path: Path, mount: Hung) -> None:
-    """In time, which names the file."""
+    """The call fails after the timeout with an error that names the file."""
     (tmp_path / "token").write_text("one")
     mount.answers.clear()
     with pytest.raises(CredentialError, match=rf"token file {tmp_path}/token: does not answer within 2 s"):
@@ -321,7 +321,7 @@ async def test_token_file_that_never_answered_is_an_error(clock: ManualClock, tm
 
 
 async def test_rotated_certificate_files_give_a_new_context(clock: ManualClock, tmp_path: Path) -> None:
-    """Certificate and key are written one after the other; only the complete pair is taken over."""
+    """While only one of certificate and key is replaced, the old pair stays; then the new pair is used."""
     certificate, key = tmp_path / "crt", tmp_path / "key"
     certificate.write_text(FIRST.pem)
     key.write_text(FIRST.key_pem)
@@ -340,7 +340,7 @@ async def test_rotated_certificate_files_give_a_new_context(clock: ManualClock, 
 
 
 async def test_rotated_ca_file_gives_a_new_context(clock: ManualClock, tmp_path: Path) -> None:
-    """A cluster whose CA was replaced is reached again without a restart; an unchanged file rebuilds nothing."""
+    """A new CA gives a new TLS context without a restart; an unchanged file does not."""
     ca = tmp_path / "ca.crt"
     ca.write_text(AUTHORITY.pem)
     credentials = of(Token(Secret("x")), clock, ca_file=ca)
@@ -354,7 +354,7 @@ async def test_rotated_ca_file_gives_a_new_context(clock: ManualClock, tmp_path:
 
 
 async def test_mismatched_pair_is_an_error_from_the_start(clock: ManualClock) -> None:
-    """A key of another certificate gives no context and no request."""
+    """With the key of another certificate there is no TLS context and no request."""
     credentials = of(ClientCertificate(FIRST.pem.encode(), Secret(SECOND.key_pem)), clock)
     with pytest.raises(CredentialError, match="does not belong"):
         await credentials.headers()
@@ -373,7 +373,7 @@ async def test_reload_explains_an_expired_certificate(clock: ManualClock) -> Non
 
 
 class Plugin:
-    """A shell script as exec plugin that counts its runs."""
+    """An exec plugin as a shell script that counts its runs."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "plugin"
@@ -381,20 +381,20 @@ class Plugin:
         self.answers(token="t1")
 
     def script(self, body: str) -> None:
-        """Replace what it does."""
+        """Replace the plugin's script."""
         new = self.path.with_suffix(".new")
         new.write_text(f"#!/bin/sh\necho run >> {self.runs_file}\n{body}\n")
         new.chmod(0o755)
         new.replace(self.path)
 
     def answers(self, api_version: str = V1, kind: str = "ExecCredential", **status: object) -> None:
-        """Make it print an ExecCredential."""
+        """Make the plugin print this ExecCredential."""
         answer = json.dumps({"apiVersion": api_version, "kind": kind, "status": status})
         self.script(f"cat <<'END'\n{answer}\nEND")
 
     @property
     def runs(self) -> int:
-        """How often it ran."""
+        """How often the plugin ran."""
         return len(self.runs_file.read_text().split()) if self.runs_file.exists() else 0
 
     def auth(self, **changes: object) -> Exec:
@@ -404,17 +404,17 @@ class Plugin:
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Plugin:
-    """A plugin that gives the token t1."""
+    """A plugin that returns the token t1."""
     return Plugin(tmp_path)
 
 
 def stamp(moment: float) -> str:
-    """RFC 3339."""
+    """A time in RFC 3339."""
     return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")
 
 
 async def test_exec_token_is_cached_for_ever_without_an_expiry(clock: ManualClock, plugin: Plugin) -> None:
-    """Without expirationTimestamp only a 401 runs the plugin again."""
+    """Without expirationTimestamp, the plugin runs again only after a 401."""
     credentials = of(plugin.auth(), clock)
     await credentials.headers()
     clock.advance(1e6)
@@ -424,7 +424,7 @@ async def test_exec_token_is_cached_for_ever_without_an_expiry(clock: ManualCloc
 
 
 async def test_exec_token_is_renewed_five_minutes_before_its_end(clock: ManualClock, plugin: Plugin) -> None:
-    """A quarter of an hour is used for ten minutes, then the plugin runs again."""
+    """A token for 15 minutes is used for ten, then the plugin runs again."""
     plugin.answers(token="t1", expirationTimestamp=stamp(clock.wall() + 900))
     credentials = of(plugin.auth(), clock)
     assert await token(credentials) == "t1"
@@ -437,7 +437,7 @@ async def test_exec_token_is_renewed_five_minutes_before_its_end(clock: ManualCl
 
 
 async def test_exec_token_is_told_of_only_while_it_cannot_be_renewed(clock: ManualClock, plugin: Plugin) -> None:
-    """A plugin renews it by itself; one that fails leaves what was there in use until its end."""
+    """An expiry is reported only while the plugin fails to renew the token."""
     end = clock.wall() + 900
     plugin.answers(token="t1", expirationTimestamp=stamp(end))
     credentials = of(plugin.auth(), clock)
@@ -469,7 +469,7 @@ async def test_exec_concurrent_requests_share_one_run(clock: ManualClock, plugin
 
 
 async def test_exec_renewal_does_not_hold_up_requests(clock: ManualClock, plugin: Plugin) -> None:
-    """While one caller renews, others use what still holds."""
+    """While one caller renews the credential, others use the current one."""
     plugin.answers(token="t1", expirationTimestamp=stamp(clock.wall() + 900))
     credentials = of(plugin.auth(), clock)
     await credentials.headers()
@@ -484,7 +484,7 @@ async def test_exec_renewal_does_not_hold_up_requests(clock: ManualClock, plugin
 
 
 async def test_exec_renewal_outlives_the_request_that_began_it(clock: ManualClock, plugin: Plugin) -> None:
-    """Requests in a hurry, such as a Lease's, would else start a slow plugin again and again and never see its end."""
+    """A renewal continues after its request is cancelled; otherwise a slow plugin would never finish for a Lease."""
     plugin.answers(token="t1", expirationTimestamp=stamp(clock.wall() + 900))
     credentials = of(plugin.auth(), clock)
     await credentials.headers()
@@ -530,7 +530,7 @@ async def test_exec_gets_its_info_and_nothing_else(
 
 
 async def test_exec_of_the_older_version_works(clock: ManualClock, plugin: Plugin) -> None:
-    """v1beta1 is still what many plugins speak."""
+    """Plugins with v1beta1 are supported."""
     plugin.answers("client.authentication.k8s.io/v1beta1", token="old")
     assert await token(of(plugin.auth(api_version="client.authentication.k8s.io/v1beta1"), clock)) == "old"
 
@@ -538,7 +538,7 @@ async def test_exec_of_the_older_version_works(clock: ManualClock, plugin: Plugi
 async def test_exec_bare_program_is_found_on_path(
     clock: ManualClock, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hub's own kubeconfig may name a program without its folder."""
+    """A command without a folder is searched for on PATH."""
     monkeypatch.setenv("PATH", f"{plugin.path.parent}:/usr/bin:/bin")
     assert await token(of(Exec("plugin"), clock)) == "t1"
     with pytest.raises(CredentialError, match="not found on PATH"):
@@ -546,7 +546,7 @@ async def test_exec_bare_program_is_found_on_path(
 
 
 async def test_exec_client_certificate_is_used_and_rotated(clock: ManualClock, plugin: Plugin) -> None:
-    """A plugin may give a certificate instead of a token; its end counts."""
+    """A plugin may return a certificate instead of a token; it is renewed before it expires."""
     plugin.answers(clientCertificateData=FIRST.pem, clientKeyData=FIRST.key_pem)
     credentials = of(plugin.auth(), clock)
     assert await credentials.headers() == {}
@@ -577,7 +577,7 @@ BAD_PLUGINS = {
 async def test_exec_failure_is_an_error_without_secrets(
     clock: ManualClock, plugin: Plugin, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However a plugin fails, the error names it, nothing is sent, and no secret is shown anywhere."""
+    """If a plugin fails, the error names it without showing secrets, and no request is sent."""
     caplog.set_level(logging.DEBUG)
     script, says = BAD_PLUGINS[name]
     plugin.script(script)
@@ -590,7 +590,7 @@ async def test_exec_failure_is_an_error_without_secrets(
 
 
 async def test_exec_program_that_cannot_start_is_named(clock: ManualClock, plugin: Plugin) -> None:
-    """A missing or not executable program is told from one that failed."""
+    """A program that is missing or not executable gives a different error than one that failed."""
     plugin.path.chmod(0o644)
     with pytest.raises(CredentialError, match="cannot be started: Permission denied"):
         await of(plugin.auth(), clock).headers()
@@ -617,7 +617,7 @@ BAD_ANSWERS: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.parametrize("name", BAD_ANSWERS)
 async def test_exec_answer_that_is_none_is_an_error(clock: ManualClock, plugin: Plugin, name: str) -> None:
-    """An answer without a usable credential is a failure, not an anonymous request."""
+    """An answer without a usable credential is an error; no request is sent anonymously."""
     answer, says = BAD_ANSWERS[name]
     plugin.answers(**answer)  # type: ignore[arg-type]
     with pytest.raises(CredentialError, match=says) as caught:
@@ -626,7 +626,7 @@ async def test_exec_answer_that_is_none_is_an_error(clock: ManualClock, plugin: 
 
 
 async def test_exec_that_hangs_is_killed(clock: ManualClock, plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After its time the plugin is gone, and so is the request."""
+    """A plugin that hangs is killed after the timeout, and the request fails."""
     monkeypatch.setattr(module, "EXEC_TIMEOUT", 0.3)
     plugin.script("sleep 1000")
     with pytest.raises(CredentialError, match=r"did not end within 0.3 s and was killed"):
@@ -636,7 +636,7 @@ async def test_exec_that_hangs_is_killed(clock: ManualClock, plugin: Plugin, mon
 async def test_exec_is_killed_with_its_group_on_cancellation(
     clock: ManualClock, plugin: Plugin, tmp_path: Path
 ) -> None:
-    """A request that is given up leaves no plugin behind, and the next one starts afresh."""
+    """Cancelling the request leaves no plugin behind, and the next request starts a new one."""
     plugin.script(f"sleep 1000 & echo $! > {tmp_path}/pid; wait")
     credentials = of(plugin.auth(), clock)
     task = asyncio.create_task(credentials.headers())
@@ -653,7 +653,7 @@ async def test_exec_is_killed_with_its_group_on_cancellation(
 async def test_exec_failure_keeps_the_old_credential_until_its_end(
     clock: ManualClock, plugin: Plugin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A plugin that fails at renewal costs nothing before the credential's own expiry, and is not run in a loop."""
+    """If the renewal fails, the old credential is used until it expires, and the plugin runs with backoff."""
     plugin.answers(token="t1", expirationTimestamp=stamp(clock.wall() + 900))
     credentials = of(plugin.auth(), clock)
     await credentials.headers()
@@ -673,7 +673,7 @@ async def test_exec_failure_keeps_the_old_credential_until_its_end(
 
 
 async def test_exec_failing_from_the_start_backs_off(clock: ManualClock, plugin: Plugin) -> None:
-    """Requests in between fail at once, with the same reason and without a run."""
+    """Between two runs of a failing plugin, requests fail at once with the same error."""
     plugin.script("exit 1")
     credentials = of(plugin.auth(), clock)
     for _ in range(100):
@@ -684,7 +684,7 @@ async def test_exec_failing_from_the_start_backs_off(clock: ManualClock, plugin:
 
 
 async def test_exec_does_not_run_for_every_401(clock: ManualClock, plugin: Plugin) -> None:
-    """A server that refuses everything makes the plugin run every ten seconds at most."""
+    """If the server answers 401 to everything, the plugin runs every ten seconds at most."""
     credentials = of(plugin.auth(), clock)
     await credentials.headers()
     for _ in range(100):
@@ -694,7 +694,7 @@ async def test_exec_does_not_run_for_every_401(clock: ManualClock, plugin: Plugi
 
 
 async def test_exec_reload_outlives_the_request_that_began_it(clock: ManualClock, plugin: Plugin) -> None:
-    """As a renewal: after a 401 a Lease's requests must not kill the program that would end it."""
+    """A reload after a 401 also continues after its request is cancelled."""
     credentials = of(plugin.auth(), clock)
     used = await credentials.headers()
     answer = {"apiVersion": V1, "kind": "ExecCredential", "status": {"token": "t2"}}
@@ -708,7 +708,7 @@ async def test_exec_reload_outlives_the_request_that_began_it(clock: ManualClock
 
 
 async def test_exec_requests_at_once_are_not_held_up_by_a_renewal(clock: ManualClock, plugin: Plugin) -> None:
-    """All but the one that began it go on with what still holds."""
+    """Only the request that began a renewal waits for it."""
     plugin.answers(token="t1", expirationTimestamp=stamp(clock.wall() + 900))
     credentials = of(plugin.auth(), clock)
     await credentials.headers()
@@ -722,14 +722,14 @@ async def test_exec_requests_at_once_are_not_held_up_by_a_renewal(clock: ManualC
 
 
 async def test_server_identity_comes_from_the_kubeconfig(clock: ManualClock) -> None:
-    """The client reads server and verified name here."""
+    """``server`` and ``server_hostname`` have the values of the kubeconfig."""
     access = ClusterAccess("https://api:6443", Token(Secret("x")), "x", tls_server_name="api.internal")
     credentials = Credentials(access, clock)
     assert (credentials.server, credentials.server_hostname) == ("https://api:6443", "api.internal")
 
 
 async def test_context_verifies_always(clock: ManualClock) -> None:
-    """There is no way to an unverified connection."""
+    """The TLS context always verifies the server."""
     credentials = of(Token(Secret("x")), clock)
     await credentials.headers()
     context = credentials.ssl_context()

@@ -1,4 +1,4 @@
-"""Hosts that no API server may have; kubeconfigs that name one are in test_kubeconfig_hostile.py."""
+"""Hosts that an API server may not have; kubeconfigs with such hosts are in test_kubeconfig_hostile.py."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def test_address_refusal_lets_ordinary_addresses_pass(address: str) -> None:
     "address", ["169.254.169.254", "::ffff:169.254.1.1", "64:ff9b::a9fe:a9fe", "ff02::1", "0.0.0.0"]
 )
 def test_address_refusal_names_a_reason(address: str) -> None:
-    """What a name resolved to is judged like an address in the kubeconfig, also in disguise."""
+    """Forbidden addresses are refused in every spelling, with a reason."""
     assert address_refusal(address)

@@ -1,4 +1,4 @@
-"""The HTTP/1.1 parser, fed by hand: what it accepts, what it refuses, and that every peer's bytes are bounded."""
+"""The HTTP/1.1 parser: what it accepts, what it refuses, and that all input from the peer is limited."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIMIT = 1000
 
 
 class Wire(asyncio.Transport):
-    """The transport as a connection sees it."""
+    """A transport that records the calls of a connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Wire(asyncio.Transport):
 
 
 class Peer:
-    """A connection with its transport, and a server's side to play."""
+    """A connection and its transport; its methods play the server."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: int = LIMIT, *, lines: bool = False) -> None:
         self.loop = loop
@@ -58,27 +58,27 @@ class Peer:
         self.head = self.connection.start(b"GET / HTTP/1.1\r\n\r\n", limit, lines=lines)
 
     def send(self, *pieces: bytes) -> Peer:
-        """Bytes arrive."""
+        """Deliver bytes to the connection."""
         for piece in pieces:
             self.connection.data_received(piece)
         return self
 
     def end(self, error: Exception | None = None) -> Peer:
-        """The connection ends."""
+        """End the connection."""
         self.connection.connection_lost(error)
         return self
 
     def body(self) -> bytes:
-        """Wait for the answer's body; the head must be there."""
+        """The body of the answer; its head must have arrived."""
         self.head.result()
         return self.loop.run_until_complete(self.connection.body())
 
     def line(self) -> bytes:
-        """Wait for the next line."""
+        """The next line."""
         return self.loop.run_until_complete(self.connection.line())
 
     def lines(self) -> list[bytes]:
-        """All lines up to the end of the stream."""
+        """All lines until the end of the stream."""
         return list(iter(self.line, b""))
 
 
@@ -87,13 +87,13 @@ LOOP = asyncio.new_event_loop()
 
 @pytest.fixture(autouse=True, scope="module")
 def _loop() -> Iterator[None]:
-    """One loop for all: nothing in here waits."""
+    """One event loop for all tests, since no test waits."""
     yield
     LOOP.close()
 
 
 def peer(limit: int = LIMIT, *, lines: bool = False) -> Peer:
-    """A connection with a request under way."""
+    """A connection with a pending request."""
     return Peer(LOOP, limit, lines=lines)
 
 
@@ -103,7 +103,7 @@ def chunks(*parts: bytes) -> bytes:
 
 
 def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
-    """``data`` in pieces."""
+    """Split ``data`` at these positions."""
     edges = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
     return [data[a:b] for a, b in pairwise(edges)]
 
@@ -131,7 +131,7 @@ def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
     ],
 )
 def test_status_line_that_is_none_is_refused(block: bytes) -> None:
-    """Only HTTP/1.0 and 1.1 with a three-digit status pass."""
+    """Only HTTP/1.0 and 1.1 with a three-digit status are accepted."""
     with pytest.raises(ProtocolError, match=r"status line|line feed"):
         Head(block)
 
@@ -147,7 +147,7 @@ def test_status_line_that_is_none_is_refused(block: bytes) -> None:
     ],
 )
 def test_status_line_is_read(line: bytes, status: int, reason: str) -> None:
-    """The reason may be missing, empty or any bytes."""
+    """The reason phrase may be missing, empty or any bytes."""
     head = Head(line)
     assert (head.status, head.reason) == (status, reason)
 
@@ -166,20 +166,20 @@ def test_status_line_is_read(line: bytes, status: int, reason: str) -> None:
     ],
 )
 def test_malformed_header_is_refused(header: bytes) -> None:
-    """Folded lines, spaces before the colon and bare line feeds mean different things to different readers."""
+    """Folded lines, spaces before the colon and bare line feeds are refused: parsers interpret them differently."""
     with pytest.raises(ProtocolError):
         Head(OK + header)
 
 
 @pytest.mark.parametrize("value", [b"", b"-1", b"+5", b"5,5", b"0x5", b"5 5", b"1e3", b"\xb2", b"1" * 16])
 def test_content_length_that_is_no_number_is_refused(value: bytes) -> None:
-    """Content-Length is up to fifteen digits."""
+    """Content-Length must be at most fifteen digits."""
     with pytest.raises(ProtocolError, match="bad Content-Length"):
         Head(OK + b"Content-Length: " + value)
 
 
 def test_content_length_twice_must_agree() -> None:
-    """The same length twice is one, two lengths are an attack."""
+    """Content-Length may be repeated with the same value, but not with another one."""
     assert Head(OK + b"Content-Length: 5\r\ncontent-length:5").length == 5
     with pytest.raises(ProtocolError, match="bad Content-Length"):
         Head(OK + b"Content-Length: 5\r\nContent-Length: 6")
@@ -187,7 +187,7 @@ def test_content_length_twice_must_agree() -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_length_and_chunks_together_are_refused(order: int) -> None:
-    """An answer with Content-Length and Transfer-Encoding has two ends."""
+    """An answer with both Content-Length and Transfer-Encoding is ambiguous and refused."""
     both = [b"Content-Length: 5", b"Transfer-Encoding: chunked"][::order]
     with pytest.raises(ProtocolError, match="both"):
         Head(OK + b"\r\n".join(both))
@@ -195,26 +195,26 @@ def test_length_and_chunks_together_are_refused(order: int) -> None:
 
 @pytest.mark.parametrize("value", [b"gzip", b"gzip, chunked", b"chunked, chunked", b"", b"identity", b"\x0bchunked"])
 def test_other_transfer_encodings_are_refused(value: bytes) -> None:
-    """Chunked is the only one."""
+    """Only the transfer encoding ``chunked`` is accepted."""
     with pytest.raises(ProtocolError, match="Transfer-Encoding"):
         Head(OK + b"Transfer-Encoding: " + value)
 
 
 def test_transfer_encoding_twice_is_refused() -> None:
-    """Two headers are two encodings."""
+    """A second Transfer-Encoding header is refused."""
     with pytest.raises(ProtocolError, match="Transfer-Encoding"):
         Head(OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked")
 
 
 @pytest.mark.parametrize("value", [b"gzip", b"deflate", b"br", b"GZIP", b"identity, gzip"])
 def test_compressed_answer_is_refused(value: bytes) -> None:
-    """Nobody asked for compression, and there is nothing here that a bomb could blow up."""
+    """Compressed answers are refused, so decompression bombs are impossible."""
     with pytest.raises(ProtocolError, match="compressed"):
         Head(OK + b"Content-Encoding: " + value)
 
 
 def test_identity_is_no_compression() -> None:
-    """``Content-Encoding: identity`` says nothing."""
+    """``Content-Encoding: identity`` is accepted."""
     assert Head(OK + b"Content-Encoding: Identity").status == 200
 
 
@@ -234,26 +234,26 @@ def test_connection_is_kept_by_version_and_header(block: bytes, close: bool) -> 
 
 
 def test_retry_after_is_cut() -> None:
-    """Retry-After is kept as text, and not much of it."""
+    """Retry-After is kept as text and cut to 64 characters."""
     assert Head(OK + b"Retry-After:  7").retry_after == "7"
     assert Head(OK + b"Retry-After: " + b"9" * 99).retry_after == "9" * 64
 
 
 @pytest.mark.parametrize("name", [b"x-one", b"X-Two", b"Audit-Id"])
 def test_unknown_headers_are_ignored(name: bytes) -> None:
-    """What we do not know does not matter."""
+    """Unknown headers are ignored."""
     assert Head(OK + name + b": x: y").status == 200
 
 
 def test_head_at_the_limit_is_read() -> None:
-    """Headers of exactly 64 KiB are fine."""
+    """Headers of exactly 64 KiB are accepted."""
     filler = b"X: " + b"y" * (HEAD_LIMIT - len(OK) - 3 - len(b"\r\nContent-Length: 0"))
     assert peer().send(OK + filler + b"\r\nContent-Length: 0\r\n\r\n").body() == b""
 
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_head_above_the_limit_is_refused(ended: bool) -> None:
-    """One byte more is not, whether it ends or goes on."""
+    """Headers of one byte more are refused, whether they are complete or not."""
     other = peer().send((OK + b"X: ").ljust(HEAD_LIMIT + 1, b"y") + b"\r\n\r\n" * ended)
     assert other.wire.aborted
     with pytest.raises(ProtocolError, match="headers above 64 KiB"):
@@ -267,21 +267,21 @@ def test_head_that_never_ends_is_refused_while_it_grows() -> None:
 
 
 def test_informational_answers_are_skipped() -> None:
-    """1xx announce the real answer."""
+    """1xx answers before the final one are skipped."""
     early = b"HTTP/1.1 103 Early Hints\r\nContent-Length: 7\r\n\r\n"
     other = peer().send(b"HTTP/1.1 100 Continue\r\n\r\n" + early + OK + b"Content-Length: 2\r\n\r\nhi")
     assert (other.head.result().status, other.body()) == (200, b"hi")
 
 
 def test_informational_answers_without_end_are_refused() -> None:
-    """A peer that announces for ever is cut off."""
+    """Too many 1xx answers are refused."""
     other = peer().send(*[b"HTTP/1.1 100 Continue\r\n\r\n"] * 6)
     with pytest.raises(ProtocolError, match="announcements"):
         other.head.result()
 
 
 def test_upgrade_is_refused() -> None:
-    """101 answers something we never ask."""
+    """101 is refused, since no upgrade is ever requested."""
     with pytest.raises(ProtocolError, match="upgrade"):
         peer().send(b"HTTP/1.1 101 Switching Protocols\r\n\r\n").head.result()
 
@@ -302,19 +302,19 @@ ANSWERS = {
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_body_is_the_same_byte_by_byte(name: str) -> None:
-    """An answer that arrives in single bytes is the one that arrives at once."""
+    """An answer that arrives in single bytes is parsed like one that arrives at once."""
     assert peer().send(*cut(ANSWERS[name], range(999))).end().body() == b"hello world"
 
 
 @given(st.sampled_from(sorted(ANSWERS)), st.lists(st.integers(0, 200), max_size=8))
 def test_body_does_not_depend_on_where_it_is_cut(name: str, places: list[int]) -> None:
-    """Packets may end anywhere."""
+    """Packet boundaries do not matter."""
     assert peer().send(*cut(ANSWERS[name], places)).end().body() == b"hello world"
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=12), st.lists(st.integers(0, 800), max_size=8))
 def test_chunked_body_is_what_was_chunked(parts: list[bytes], places: list[int]) -> None:
-    """Whatever the chunks, line breaks in them included."""
+    """A chunked body is decoded whatever its chunks contain, including line breaks."""
     assert peer().send(*cut(CHUNKED + chunks(*parts), places)).body() == b"".join(parts)
 
 
@@ -341,7 +341,7 @@ FRAGMENTS = st.sampled_from(
 @example([b"HTTP/1.0 500 Oops\r\n", b"\r\n", b"HTTP/1.1 200 OK\r\n"], [])  # an error's body is cut at its limit
 @given(st.lists(FRAGMENTS | st.binary(max_size=20), max_size=12), st.lists(st.integers(0, 400), max_size=4))
 def test_garbage_ends_in_an_error_or_a_bounded_answer(parts: list[bytes], places: list[int]) -> None:
-    """Whatever a peer sends before it hangs up, a request ends, with a ProtocolError, an OSError or a small body."""
+    """Whatever a peer sends before it closes, a request ends with ProtocolError, OSError or a small body."""
     other = peer(8).send(*cut(b"".join(parts), places)).end()
     with suppress(ProtocolError, OSError):
         assert len(other.body()) <= 8
@@ -349,7 +349,7 @@ def test_garbage_ends_in_an_error_or_a_bounded_answer(parts: list[bytes], places
 
 @given(st.lists(FRAGMENTS | st.binary(max_size=20), max_size=12), st.lists(st.integers(0, 400), max_size=4))
 def test_garbage_ends_a_stream_or_gives_bounded_lines(parts: list[bytes], places: list[int]) -> None:
-    """The same of a stream: it ends, and no line is above the limit or empty."""
+    """Whatever a peer sends, a stream ends, and no line is empty or above the limit."""
     other = peer(8, lines=True).send(*cut(b"".join(parts), places)).end()
     with suppress(ProtocolError, OSError):
         other.head.result()
@@ -368,21 +368,21 @@ def test_bad_chunk_size_is_refused(size: bytes) -> None:
 
 
 def test_chunk_line_above_the_limit_is_refused() -> None:
-    """Chunk extensions may not grow for ever."""
+    """Chunk extensions have a limit."""
     with pytest.raises(ProtocolError, match="chunk without a size"):
         peer().send(CHUNKED + b"5;" + b"x" * 1100).body()
 
 
 @pytest.mark.parametrize("after", [b"x\r\n", b"world\r\n"])
 def test_chunk_longer_than_its_size_is_refused(after: bytes) -> None:
-    """After a chunk comes a line break."""
+    """A chunk must be followed by a line break."""
     with pytest.raises(ProtocolError, match="longer than it says"):
         peer().send(CHUNKED + b"5\r\nhello" + after).body()
 
 
 @pytest.mark.parametrize("start", [OK + b"Content-Length: 10\r\n\r\n", CHUNKED + b"a\r\n", OK + b"\r\n"])
 def test_body_at_the_limit_is_read(start: bytes) -> None:
-    """The limit itself is allowed."""
+    """A body of exactly the limit is accepted."""
     end = b"\r\n0\r\n\r\n" if start.startswith(CHUNKED) else b""
     assert peer(10).send(start + b"x" * 10 + end).end().body() == b"x" * 10
 
@@ -399,13 +399,13 @@ def test_body_above_the_limit_is_refused(start: bytes) -> None:
 
 
 def test_announced_length_above_the_limit_is_refused_at_once() -> None:
-    """Nothing of a body is read that is too long anyway."""
+    """A body whose Content-Length is above the limit is not read at all."""
     with pytest.raises(ProtocolError, match="body above 10 bytes"):
         peer(10).send(OK + b"Content-Length: 11\r\n\r\n").head.result()
 
 
 def test_body_of_tiny_chunks_weighs_what_it_holds() -> None:
-    """A peer cannot multiply its bytes in our memory by sending them two by two."""
+    """Tiny chunks take no more memory than their bytes."""
     other = peer(1 << 20).send(CHUNKED)
     piece = b"2\r\nxx\r\n" * 1000
     tracemalloc.start()
@@ -418,7 +418,7 @@ def test_body_of_tiny_chunks_weighs_what_it_holds() -> None:
 
 @pytest.mark.parametrize("head", [b"HTTP/1.1 204 No Content\r\n\r\n", OK + b"Content-Length: 0\r\n\r\n"])
 def test_answer_without_a_body_is_complete_with_its_head(head: bytes) -> None:
-    """204 and a length of 0 wait for nothing."""
+    """An answer with 204 or a length of 0 is complete with its head."""
     assert peer().send(head).body() == b""
 
 
@@ -440,25 +440,25 @@ def test_answer_without_a_body_is_complete_with_its_head(head: bytes) -> None:
     ],
 )
 def test_answer_cut_short_is_an_error(data: bytes) -> None:
-    """An answer that does not reach its own end is none."""
+    """An incomplete answer is an error."""
     with pytest.raises(ConnectionResetError):
         peer().send(data).end().body()
 
 
 def test_reset_before_the_end_keeps_its_error() -> None:
-    """What the system said about the connection is what the caller hears."""
+    """The caller gets the system's error of the connection."""
     with pytest.raises(TimeoutError, match="user timeout"):
         peer().send(CHUNKED).end(TimeoutError("user timeout")).body()
 
 
 def test_body_until_close_ended_by_a_reset_is_an_error() -> None:
-    """Only a proper end ends an answer that has no other: a reset cuts it."""
+    """A body that lasts until the close of the connection is incomplete if a reset ends it."""
     with pytest.raises(ConnectionResetError):
         peer().send(OK + b"\r\nhell").end(ConnectionResetError(104, "reset")).body()
 
 
 def test_body_until_close_ended_by_us_is_an_error() -> None:
-    """Giving up is not the end of an answer either."""
+    """A body that lasts until the close of the connection is incomplete if this side ends it."""
     other = peer().send(OK + b"\r\nhell")
     other.connection.abort()
     with pytest.raises(ConnectionAbortedError):
@@ -469,7 +469,7 @@ def test_body_until_close_ended_by_us_is_an_error() -> None:
     "answer", [OK + b"Content-Length: 2\r\n\r\nhi", CHUNKED + chunks(b"hi")], ids=["length", "chunked"]
 )
 def test_extra_bytes_in_the_same_packet_are_refused(answer: bytes) -> None:
-    """More than the answer says is not an answer."""
+    """Bytes after the end of the answer are refused."""
     other = peer().send(answer + b"x")
     assert other.wire.aborted
     with pytest.raises(ProtocolError, match=r"more bytes|bytes after"):
@@ -482,20 +482,20 @@ def test_extra_bytes_in_the_same_packet_are_refused(answer: bytes) -> None:
     ids=["length", "chunked", "204"],
 )
 def test_bytes_nobody_asked_for_end_an_idle_connection(answer: bytes) -> None:
-    """An answer before its question would be taken for the next one's: the connection is of no more use."""
+    """Bytes on an idle connection close it: they would be taken for the next answer."""
     other = peer().send(answer, OK + b"Content-Length: 4\r\n\r\nevil")
     assert (other.wire.aborted, other.connection.usable) == (True, False)
 
 
 def test_second_answer_behind_an_empty_one_is_dropped_with_the_connection() -> None:
-    """What follows a 204 in the same packet is never read as an answer."""
+    """Bytes after a 204 in the same packet are never read as an answer."""
     other = peer().send(b"HTTP/1.1 204 No Content\r\n\r\n" + OK + b"Content-Length: 4\r\n\r\nevil")
     assert (other.body(), other.connection.usable) == (b"", False)
 
 
 @pytest.mark.parametrize("answer", ["length", "chunked", "trailers", "after 1xx"])
 def test_complete_answer_leaves_the_connection_usable(answer: str) -> None:
-    """The next request gets the next answer."""
+    """After a complete answer, the connection carries the next request."""
     other = peer().send(ANSWERS[answer])
     assert (other.body(), other.connection.usable, other.connection.served) == (b"hello world", True, 1)
     other.ask()
@@ -510,19 +510,19 @@ def test_complete_answer_leaves_the_connection_usable(answer: str) -> None:
     ],
 )
 def test_connection_the_peer_wants_closed_is_not_usable(answer: bytes) -> None:
-    """We close first, rather than race the peer."""
+    """If the peer announces that it will close, this side closes first."""
     other = peer().send(answer)
     assert (other.connection.usable, other.wire.aborted) == (False, True)
 
 
 def test_peer_that_closes_an_idle_connection_makes_it_unusable() -> None:
-    """An ended connection carries no further request."""
+    """An idle connection that the peer closed is not usable."""
     assert peer().send(ANSWERS["length"]).end().connection.usable is False
 
 
 @pytest.mark.parametrize("error", [None, ConnectionResetError("reset")])
 def test_request_on_a_connection_lost_after_its_handshake_fails_at_once(error: Exception | None) -> None:
-    """A peer that hangs up before the request is sent is noticed, not waited for."""
+    """A request on a connection that was lost before it was sent fails at once."""
     connection = Connection(LOOP)
     connection.connection_made(Wire())
     connection.connection_lost(error)
@@ -538,7 +538,7 @@ def test_request_on_a_connection_lost_after_its_handshake_fails_at_once(error: E
     st.lists(st.integers(0, 800), max_size=6),
 )
 def test_lines_do_not_depend_on_chunks_or_packets(lines: list[bytes], chunking: list[int], places: list[int]) -> None:
-    """A stream's lines are its lines, however they are cut; empty ones do not count."""
+    """The lines of a stream do not depend on chunks and packets; empty lines are skipped."""
     body = b"".join(line + b"\n" for line in lines)
     stream = CHUNKED + chunks(*(piece for piece in cut(body, chunking) if piece))
     assert peer(lines=True).send(*cut(stream, places)).lines() == [line for line in lines if line]
@@ -546,7 +546,7 @@ def test_lines_do_not_depend_on_chunks_or_packets(lines: list[bytes], chunking: 
 
 @pytest.mark.parametrize("pieces", [1, 2, 5])
 def test_line_at_the_limit_is_read(pieces: int) -> None:
-    """The limit itself is allowed, in one chunk or in several."""
+    """A line of exactly the limit is accepted, in one chunk or several."""
     size = 10 // pieces
     assert peer(10, lines=True).send(
         CHUNKED, *[b"%x\r\n%b\r\n" % (size, b"x" * size)] * pieces, b"1\r\n\n\r\n"
@@ -555,7 +555,7 @@ def test_line_at_the_limit_is_read(pieces: int) -> None:
 
 @pytest.mark.parametrize("data", [b"x" * 11, b"x" * 11 + b"\n", b"ok\n" + b"x" * 11, b"ok\n" + b"x" * 11 + b"\n"])
 def test_line_above_the_limit_is_refused(data: bytes) -> None:
-    """One byte more is not, whether the line has ended or not."""
+    """A line of one byte more is refused, whether it is complete or not."""
     other = peer(10, lines=True).send(CHUNKED + b"%x\r\n%b\r\n" % (len(data), data))
     assert other.wire.aborted
     with pytest.raises(ProtocolError, match="line above 10 bytes"):
@@ -563,14 +563,14 @@ def test_line_above_the_limit_is_refused(data: bytes) -> None:
 
 
 def test_line_above_the_limit_in_pieces_is_refused() -> None:
-    """What has arrived of a line counts."""
+    """The limit also holds for a line that arrives in pieces."""
     other = peer(10, lines=True).send(CHUNKED, *[b"1\r\nx\r\n"] * 11)
     with pytest.raises(ProtocolError, match="line above 10 bytes"):
         other.line()
 
 
 def test_lines_before_a_broken_end_are_delivered_first() -> None:
-    """An error does not take with it what had arrived whole."""
+    """Complete lines are delivered before the error."""
     other = peer(lines=True).send(CHUNKED + b"9\r\none\ntwo\nt\r\n").end()
     assert [other.line(), other.line()] == [b"one", b"two"]
     with pytest.raises(ConnectionResetError):
@@ -578,13 +578,13 @@ def test_lines_before_a_broken_end_are_delivered_first() -> None:
 
 
 def test_half_a_line_at_the_end_is_no_line() -> None:
-    """What follows the last line break is not delivered, and can be looked at."""
+    """Bytes after the last line break are not delivered, but available as ``unfinished``."""
     other = peer(lines=True).send(CHUNKED + chunks(b"one\ntw", b"o"))
     assert (other.lines(), other.connection.unfinished) == ([b"one"], b"two")
 
 
 def test_line_wakes_the_reader() -> None:
-    """A reader that waits gets the line when it arrives."""
+    """A waiting reader gets the line when it arrives."""
 
     async def read() -> bytes:
         other = peer(lines=True)
@@ -595,7 +595,7 @@ def test_line_wakes_the_reader() -> None:
 
 
 async def followed(other: Peer, taken: list[bytes], *pieces: bytes) -> None:
-    """Follow a stream, on which these pieces arrive once somebody listens."""
+    """Follow a stream, on which these packets arrive once the reader waits."""
     task = asyncio.ensure_future(other.connection.follow(taken.append))
     await asyncio.sleep(0)
     for piece in pieces:
@@ -612,7 +612,7 @@ async def followed(other: Peer, taken: list[bytes], *pieces: bytes) -> None:
 def test_who_follows_gets_every_line_in_order(
     lines: list[bytes], chunking: list[int], places: list[int], late: int
 ) -> None:
-    """However the bytes are cut, and whatever had arrived before anybody listened."""
+    """The reader gets every line in order, however the bytes are cut, including lines that arrived before."""
     body = b"".join(line + b"\n" for line in lines)
     pieces = cut(CHUNKED + chunks(*(piece for piece in cut(body, chunking) if piece)), places)
     before = late % (len(pieces) + 1)
@@ -622,7 +622,7 @@ def test_who_follows_gets_every_line_in_order(
 
 
 def test_a_line_is_handed_over_while_it_arrives() -> None:
-    """Nobody has to be woken for it; a flood waits for its turn."""
+    """A line is handed over within ``data_received``; a flood of lines is queued."""
 
     async def main() -> None:
         other, taken = peer(lines=True), list[bytes]()
@@ -672,7 +672,7 @@ def test_a_line_is_handed_over_while_it_arrives() -> None:
     ],
 )
 def test_a_line_that_arrives_as_one_chunk_is_nothing_special(head: bytes, packets: list[bytes]) -> None:
-    """It takes a shorter way, with the same lines, end and error as byte by byte."""
+    """The shortcut for such lines gives the same lines, end and error as byte-by-byte arrival."""
 
     def outcome(pieces: list[bytes]) -> tuple[list[bytes], bool, str]:
         other, taken, error = peer(lines=True).send(head), list[bytes](), ""
@@ -690,12 +690,12 @@ def test_a_line_that_arrives_as_one_chunk_is_nothing_special(head: bytes, packet
         LOOP.run_until_complete(main())
         return taken, other.wire.aborted, error
 
-    assert outcome(packets) == outcome([bytes([each]) for each in b"".join(packets)])
+    assert outcome(packets) == outcome([bytes([byte]) for byte in b"".join(packets)])
 
 
 @pytest.mark.parametrize("early", [True, False])
 def test_what_the_follower_raises_ends_the_stream(early: bool) -> None:
-    """Whether the line waited or arrived just now; nothing is handed over after it."""
+    """An error of the reader ends the stream, for queued and new lines; no further line is handed over."""
     other, taken = peer(lines=True), list[bytes]()
 
     def take(line: bytes) -> None:
@@ -718,7 +718,7 @@ def test_what_the_follower_raises_ends_the_stream(early: bool) -> None:
 
 
 def test_a_follower_may_end_the_stream_itself() -> None:
-    """What comes after that line is nobody's."""
+    """Lines after the one at which the reader ended the stream are dropped."""
     other, taken = peer(lines=True), list[bytes]()
 
     def take(line: bytes) -> None:
@@ -736,7 +736,7 @@ def test_a_follower_may_end_the_stream_itself() -> None:
 
 
 def test_a_follower_has_the_lines_before_a_broken_end() -> None:
-    """Then the error."""
+    """The reader gets all complete lines, then the error."""
     taken: list[bytes] = []
     other = peer(lines=True).send(CHUNKED + b"9\r\none\ntwo\nt\r\n").end()
     with pytest.raises(ConnectionResetError):
@@ -751,7 +751,7 @@ def flood(line: bytes, count: int) -> bytes:
 
 
 def test_reading_pauses_under_a_slow_consumer_and_goes_on() -> None:
-    """With a megabyte unread the peer has to wait until half of it is consumed."""
+    """Above 1 MiB of unread lines reading pauses until half of them are consumed."""
     other = peer(1 << 16, lines=True).send(CHUNKED)
     sent = 0
     while other.wire.reading:
@@ -766,7 +766,7 @@ def test_reading_pauses_under_a_slow_consumer_and_goes_on() -> None:
 
 
 def test_tiny_lines_count_for_what_they_weigh() -> None:
-    """A flood of one-byte lines pauses long before a million of them are in memory."""
+    """Many tiny lines pause reading long before a million of them are in memory."""
     other = peer(lines=True).send(CHUNKED)
     for sent in range(1, 1000):
         other.send(flood(b"x", 100))
@@ -777,7 +777,7 @@ def test_tiny_lines_count_for_what_they_weigh() -> None:
 
 
 def test_paused_connection_that_is_lost_is_not_resumed() -> None:
-    """What had arrived is still delivered; a closed transport is left alone."""
+    """Lines that had arrived are delivered, and the closed transport is not resumed."""
     other = peer(lines=True).send(CHUNKED + flood(b"x" * 500, 3000)).end()
     for _ in range(3000):
         assert other.line() == b"x" * 500
@@ -785,7 +785,7 @@ def test_paused_connection_that_is_lost_is_not_resumed() -> None:
 
 
 def test_many_lines_in_one_packet_take_time_in_proportion() -> None:
-    """Splitting is linear: a flood of line breaks does not hold up the loop."""
+    """Splitting takes linear time, so a flood of line breaks does not block the event loop."""
     other = peer(lines=True)
     started = time.perf_counter()
     other.send(CHUNKED + flood(b"x", 300_000))
@@ -793,7 +793,7 @@ def test_many_lines_in_one_packet_take_time_in_proportion() -> None:
 
 
 def test_silence_is_a_timeout() -> None:
-    """A stream that is given up ends in TimeoutError."""
+    """``fail_silent`` ends a stream with TimeoutError."""
     other = peer(lines=True).send(CHUNKED)
     other.connection.fail_silent()
     with pytest.raises(TimeoutError):
@@ -802,7 +802,7 @@ def test_silence_is_a_timeout() -> None:
 
 
 def test_a_kept_connection_holds_no_answer() -> None:
-    """A body is the caller's: 500 connections that each kept a list of 1.2 MB would be 600 MB."""
+    """A kept connection does not hold the last body: 500 lists of 1.2 MB would take 600 MB."""
     big = b"x" * (1 << 20)
     tracemalloc.start()
     try:
@@ -815,7 +815,7 @@ def test_a_kept_connection_holds_no_answer() -> None:
 
 
 def test_a_lost_connection_lets_go_of_its_transport() -> None:
-    """Whoever still holds the connection, an error's traceback say, does not hold what TLS needs."""
+    """A lost connection drops its transport, so that a traceback that holds the connection does not hold TLS state."""
     other = peer(lines=True).end(ConnectionResetError("gone"))
     wire = weakref.ref(other.wire)
     with pytest.raises(ConnectionResetError):

@@ -1,4 +1,4 @@
-"""Where the hub looks for access to its own cluster."""
+"""Where the hub finds the access to its own cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def service_account(folder: Path) -> dict[str, str]:
 
 
 def test_in_cluster_access_reads_files_later(tmp_path: Path) -> None:
-    """Token and CA stay files, since both are rotated; the namespace is the Pod's."""
+    """Token and CA are kept as paths, since both are rotated; the namespace is that of the Pod."""
     access = load_in_cluster(service_account(tmp_path), tmp_path)
     assert access == ClusterAccess(
         server="https://[fd00::1]:443",
@@ -47,7 +47,7 @@ def test_in_cluster_access_reads_files_later(tmp_path: Path) -> None:
 
 
 def test_in_cluster_access_needs_environment_and_token(tmp_path: Path) -> None:
-    """Without either the process is not in a cluster."""
+    """Without the environment variables or the token, there is no in-cluster access."""
     environ = service_account(tmp_path)
     assert load_in_cluster({}, tmp_path) is None
     (tmp_path / "token").unlink()
@@ -55,7 +55,7 @@ def test_in_cluster_access_needs_environment_and_token(tmp_path: Path) -> None:
 
 
 def test_hub_access_prefers_the_given_path(tmp_path: Path) -> None:
-    """--kubeconfig is what counts, whatever the environment says."""
+    """--kubeconfig takes precedence over the environment."""
     (tmp_path / "mine").write_text(config({"token": "mine"}))
     (tmp_path / "env").write_text(config({"token": "env"}))
     access = load_hub_access(tmp_path / "mine", environ={"KUBECONFIG": str(tmp_path / "env")})
@@ -63,7 +63,7 @@ def test_hub_access_prefers_the_given_path(tmp_path: Path) -> None:
 
 
 def test_hub_access_merges_kubeconfig_as_kubectl(tmp_path: Path) -> None:
-    """Of several files the first to define a name, or a current context, wins; missing files are passed over."""
+    """The first file that defines a name or a current context wins; missing files are skipped."""
     (tmp_path / "b").mkdir()
     (tmp_path / "a").write_text(yaml.safe_dump({"users": [{"name": "u", "user": {"tokenFile": "token"}}]}))
     (tmp_path / "b/c").write_text(config({"token": "later"}, **{"certificate-authority": "ca.crt"}))
@@ -74,19 +74,19 @@ def test_hub_access_merges_kubeconfig_as_kubectl(tmp_path: Path) -> None:
 
 
 def test_hub_access_falls_back_on_the_home_folder(tmp_path: Path) -> None:
-    """Without flag, cluster and KUBECONFIG it is kubectl's default file."""
+    """Without flag, cluster and KUBECONFIG, ~/.kube/config is used."""
     (tmp_path / ".kube").mkdir()
     (tmp_path / ".kube/config").write_text(config({"token": "home"}))
     assert load_hub_access(environ={"HOME": str(tmp_path)}).auth == Token(Secret("home"))
 
 
 def test_hub_access_says_where_it_looked(tmp_path: Path) -> None:
-    """With nothing anywhere, the error names the places and the flag."""
+    """If nothing is found, the error names the places and the flag."""
     with pytest.raises(KubeconfigError, match=r"/\.kube/config does not exist; give --kubeconfig FILE"):
         load_hub_access(environ={"HOME": str(tmp_path)})
 
 
 def test_in_cluster_servers_covers_names_and_address() -> None:
-    """The hub cluster is recognised by its names and by the address in the environment, however written."""
+    """The hub cluster is recognized by its names and by the address in the environment, in any spelling."""
     servers = in_cluster_servers({"KUBERNETES_SERVICE_HOST": "FD00:0::1", "KUBERNETES_SERVICE_PORT": "443"})
     assert {("fd00::1", 443), ("kubernetes.default.svc", 443)} <= servers

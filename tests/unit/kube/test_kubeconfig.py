@@ -1,4 +1,4 @@
-"""Kubeconfigs as honest tools write them."""
+"""Kubeconfigs as ordinary tools write them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES = KubeconfigPolicy(folders=(Path("/"),))
 
 
 def b64(text: str) -> str:
-    """As in the -data fields."""
+    """Base64, as in the -data fields."""
     return base64.b64encode(text.encode()).decode()
 
 
@@ -49,7 +49,7 @@ def parse(user: dict[str, Any], policy: KubeconfigPolicy = STRICT, **cluster: An
 
 
 def test_parse_gives_the_whole_access() -> None:
-    """Every field of the chosen context arrives, data before files."""
+    """Every field of the chosen context is read; data takes precedence over files."""
     access = parse(
         {"token": "abc\n"},
         **{
@@ -82,31 +82,31 @@ def test_parse_gives_the_whole_access() -> None:
     ],
 )
 def test_server_is_normalised(written: str, server: str) -> None:
-    """One spelling per server: lower case, no default port, no final slash."""
+    """The server is normalized: lower case, no default port, no final slash."""
     assert parse({"token": "x"}, server=written).server == server
 
 
 def test_certificate_from_data() -> None:
-    """A client certificate in the document comes with its key as a secret."""
+    """A client certificate in the document has its key as a Secret."""
     auth = parse({"client-certificate-data": b64(PEM), "client-key-data": b64(KEY), "client-key": "/ignored"}).auth
     assert auth == ClientCertificate(PEM.encode(), Secret(KEY))
     assert "AAAA" not in repr(auth)
 
 
 def test_certificate_and_token_stand_together() -> None:
-    """AKS admin files hold both, and kubectl sends both."""
+    """A kubeconfig may have both, as AKS admin files do; both are sent."""
     auth = parse({"client-certificate-data": b64(PEM), "client-key-data": b64(KEY), "token": "abc"}).auth
     assert auth == ClientCertificate(PEM.encode(), Secret(KEY), Token(Secret("abc")))
 
 
 def test_base64_may_be_folded() -> None:
-    """Long base64 wrapped by an editor or by base64(1) is read."""
+    """Base64 with line breaks is accepted."""
     folded = "\n".join(b64(PEM)[at : at + 20] for at in range(0, len(b64(PEM)), 20))
     assert parse({"token": "x"}, **{"certificate-authority-data": folded}).ca_data == PEM.encode()
 
 
 def test_files_are_relative_to_the_kubeconfig(tmp_path: Path) -> None:
-    """As minikube writes them: paths beside the kubeconfig, symlinks allowed, read later."""
+    """Relative paths start from the folder of the kubeconfig; symlinks are allowed and files are read later."""
     user = {"client-certificate": "certs/hub.crt", "client-key": "/keys/hub.key"}
     (tmp_path / "real").write_text(config(user, **{"certificate-authority": "ca.crt"}))
     (tmp_path / "link").symlink_to("real")
@@ -116,12 +116,12 @@ def test_files_are_relative_to_the_kubeconfig(tmp_path: Path) -> None:
 
 
 def test_token_file_wins_over_token(tmp_path: Path) -> None:
-    """As in client-go: the file is the one that is rotated."""
+    """The field tokenFile takes precedence over token, as in client-go."""
     assert parse({"token": "old", "tokenFile": "/srv/token"}, FILES).auth == TokenFile(Path("/srv/token"))
 
 
 def test_symlink_to_the_hubs_own_token_is_refused(tmp_path: Path) -> None:
-    """A link does not smuggle the hub's service account token to a remote cluster."""
+    """A symlink to the hub's own service account token is refused."""
     (tmp_path / "token").symlink_to("/var/run/secrets/kubernetes.io/serviceaccount/token")
     with pytest.raises(KubeconfigError, match="the hub's own credentials"):
         parse({"tokenFile": str(tmp_path / "token")}, FILES)
@@ -139,7 +139,7 @@ PLUGIN = {
 
 
 def test_exec_by_bare_name_runs_the_program_of_the_flag() -> None:
-    """Not PATH but the operator's flag says which file a bare command is."""
+    """A command without a folder runs the program of the operator's flag, not the one on PATH."""
     access = parse(
         {"exec": PLUGIN},
         KubeconfigPolicy(allow_exec=frozenset({"/usr/local/bin/aws"})),
@@ -156,7 +156,7 @@ def test_exec_by_bare_name_runs_the_program_of_the_flag() -> None:
 
 
 def test_exec_of_the_hubs_own_kubeconfig_needs_no_flag(tmp_path: Path) -> None:
-    """Who starts the hub may name any program in its own kubeconfig, with any environment."""
+    """The hub's own kubeconfig may run any program with any environment."""
     plugin = {**PLUGIN, "command": "./bin/login", "env": [{"name": "PATH", "value": "/opt"}]}
     (tmp_path / "config").write_text(config({"exec": plugin}))
     auth = load_hub_access(tmp_path / "config").auth
@@ -165,14 +165,14 @@ def test_exec_of_the_hubs_own_kubeconfig_needs_no_flag(tmp_path: Path) -> None:
 
 
 def test_unknown_context_lists_what_there_is() -> None:
-    """A wrong context is answered with the file, the nearest name and all names."""
+    """The error for an unknown context names the file, the nearest name and all names."""
     with pytest.raises(KubeconfigError) as caught:
         parse_kubeconfig(config({"token": "x"}).encode(), origin="kubeconfig /x", policy=STRICT, context="hbu")
     assert str(caught.value) == 'kubeconfig /x: no context "hbu"; did you mean "hub"? it has: "hub"'
 
 
 def test_unknown_context_among_many_is_short() -> None:
-    """A file of hundreds of contexts does not fill the screen."""
+    """The error lists only a few of hundreds of contexts."""
     contexts = [{"name": f"ctx-{n:03}", "context": {"cluster": "c", "user": "u"}} for n in range(300)]
     data = yaml.safe_dump({"contexts": contexts}).encode()
     with pytest.raises(KubeconfigError, match=r'"ctx-009" and 290 more$'):
@@ -180,14 +180,14 @@ def test_unknown_context_among_many_is_short() -> None:
 
 
 def test_json_is_yaml() -> None:
-    """Kubeconfigs in JSON, with a byte order mark as Windows editors add it, load too."""
+    """Kubeconfigs in JSON are accepted, also with a byte order mark."""
     data = b"\xef\xbb\xbf" + json.dumps(yaml.safe_load(config({"token": "t"}))).encode()
     assert parse_kubeconfig(data, origin="x", policy=STRICT).auth == Token(Secret("t"))
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "fifo", "large", "unreadable"])
 def test_unreadable_file_is_named(tmp_path: Path, kind: str) -> None:
-    """A missing, endless or oversized file is one clear line, and a FIFO is not waited for."""
+    """A missing, oversized or special file gives a one-line error, and a FIFO does not block."""
     path = tmp_path / "kubeconfig"
     if kind == "folder":
         path.mkdir()

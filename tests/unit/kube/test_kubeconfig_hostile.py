@@ -1,6 +1,6 @@
-"""Hostile kubeconfigs, each beside a twin that differs in one field and loads.
+"""Hostile kubeconfigs, each with a twin that differs in one field and loads.
 
-The twin proves that it is that field which is refused. No message may show a value: every secret in here
+The twin proves that this field is the reason for the refusal. No message may show a value: every secret in this module
 contains the word hunter2.
 """
 
@@ -27,12 +27,12 @@ KEY = PEM.replace("CERTIFICATE", "PRIVATE KEY")
 
 
 def b64(text: str) -> str:
-    """As in the -data fields."""
+    """Base64, as in the -data fields."""
     return base64.b64encode(text.encode()).decode()
 
 
 class Absent:
-    """The field is not there at all."""
+    """Marks a field that is absent."""
 
 
 ABSENT = Absent()
@@ -82,12 +82,12 @@ URL = "https://api.example.com:6443"
 
 
 def server(id_: str, bad: str, says: str = "server: ", good: str = URL, policy: KubeconfigPolicy = DENIED) -> Case:
-    """A server that must not be contacted."""
+    """A case with a server that must not be contacted."""
     return Case(f"server-{id_}", "cluster.server", bad, good, says, policy=policy)
 
 
 def program(id_: str, field_: str, bad: object, good: object, says: str) -> Case:
-    """An exec plugin that is refused though its twin's program is allowed."""
+    """A case with an exec plugin that is refused, although the program of its twin is allowed."""
     return Case(f"exec-{id_}", f"exec.{field_}", bad, good, says, PLUGIN, MAY_RUN)
 
 
@@ -238,7 +238,7 @@ def build(case: Case, value: object) -> bytes:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_hostile_kubeconfig_is_refused_and_its_twin_loads(case: Case) -> None:
-    """The one field decides, and the refusal names the place and the next step without any value."""
+    """The refusal names the field and the next step and quotes no value."""
     with pytest.raises(KubeconfigError) as caught:
         parse_kubeconfig(build(case, case.bad), origin=ORIGIN, policy=case.policy)
     message = str(caught.value)
@@ -276,7 +276,7 @@ DOCUMENTS: list[tuple[str, bytes, bytes, str]] = [
 
 @pytest.mark.parametrize(("bad", "good", "says"), [case[1:] for case in DOCUMENTS], ids=[case[0] for case in DOCUMENTS])
 def test_hostile_yaml_is_refused_and_its_twin_loads(bad: bytes, good: bytes, says: str) -> None:
-    """What a document does to the parser is stopped there, with a line and without any of its content."""
+    """Hostile YAML is refused by the parser with its line and without any of its content."""
     with pytest.raises(KubeconfigError) as caught:
         parse_kubeconfig(bad + TEXT.encode(), origin=ORIGIN, policy=KubeconfigPolicy())
     message = str(caught.value)
@@ -286,14 +286,14 @@ def test_hostile_yaml_is_refused_and_its_twin_loads(bad: bytes, good: bytes, say
 
 @pytest.mark.parametrize("document", [b"", b"# nothing\n", b"hunter2", b"[hunter2]", b"7", b"null"])
 def test_document_that_is_no_mapping_is_refused(document: bytes) -> None:
-    """An empty file or a list is no kubeconfig, and the message says what is expected."""
+    """The error for an empty file or a list says what is expected."""
     with pytest.raises(KubeconfigError, match=r"empty; write|not a kubeconfig") as caught:
         parse_kubeconfig(document, origin=ORIGIN, policy=KubeconfigPolicy())
     assert "hunter2" not in str(caught.value)
 
 
 def test_other_entries_of_the_file_are_not_judged() -> None:
-    """Only the chosen context counts: what else somebody keeps in the file harms nobody."""
+    """Only the entries of the chosen context are checked."""
     document = copy.deepcopy(BASE)
     document["users"].append({"name": "evil", "user": PLUGIN})
     document["clusters"].append({"name": "evil", "cluster": {"server": "http://169.254.169.254"}})
@@ -305,7 +305,7 @@ def test_other_entries_of_the_file_are_not_judged() -> None:
 
 
 def test_names_in_messages_cannot_forge_lines() -> None:
-    """A context name with line breaks or terminal codes is shown escaped and cut."""
+    """A context name with line breaks or terminal codes is escaped and cut."""
     document = copy.deepcopy(BASE)
     document["contexts"][0]["name"] = "x\n\x1b[2Jall is well" + "y" * 500
     with pytest.raises(KubeconfigError) as caught:
@@ -314,5 +314,5 @@ def test_names_in_messages_cannot_forge_lines() -> None:
 
 
 def test_table_holds_at_least_sixty_kubeconfigs() -> None:
-    """The number that the threat model asks for."""
+    """The table has the number of cases that the threat model asks for."""
     assert len({case.id for case in CASES}) == len(CASES) >= 60

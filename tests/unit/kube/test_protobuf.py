@@ -1,4 +1,4 @@
-"""The protobuf encoding of slices, and what is read of answers; the real API server judges it in integration."""
+"""The protobuf encoding of slices and the decoding of answers; integration tests use a real API server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def message(*fields: tuple[int, bytes | int]) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """A number as protobuf has it."""
+    """The protobuf encoding of a number."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -35,14 +35,14 @@ def varint(value: int) -> bytes:
 
 
 def test_identity_is_read_past_everything_else() -> None:
-    """Uid and resourceVersion of an object whose other fields nobody looks at."""
+    """The uid and resourceVersion of an object are found among its other fields."""
     meta = message((1, b"name"), (5, b"uid-1"), (6, b"4711"), (11, b"labels"))
     body = MAGIC + message((1, b"type"), (2, message((1, meta), (2, b"endpoint"))))
     assert protobuf.identity(body) == ("uid-1", "4711")
 
 
 def test_status_is_read_with_its_causes() -> None:
-    """What an error needs: message, reason, code, causes and the time to wait."""
+    """Message, reason, code, causes and Retry-After of a Status are decoded."""
     cause = message((1, b"FieldValueInvalid"), (2, b"must be valid"), (3, b"endpoints[3].addresses[0]"))
     details = message((1, b"x"), (4, cause), (5, 7))
     body = MAGIC + message((2, message((2, b"Failure"), (3, b"no"), (4, b"Invalid"), (5, details), (6, 422))))
@@ -50,7 +50,7 @@ def test_status_is_read_with_its_causes() -> None:
 
 
 def test_an_endpoint_is_encoded_once_however_many_slices_hold_it() -> None:
-    """Encoding twice gives the same bytes, from the same object."""
+    """The encoding of an endpoint is cached and reused for other slices."""
     shared = Endpoint(("10.0.0.1",), PUBLISHED)
     encoder = SliceEncoder()
     one = encoder.encode(Slice("edge", "a", "IPv4", (shared,)))
@@ -60,20 +60,20 @@ def test_an_endpoint_is_encoded_once_however_many_slices_hold_it() -> None:
 
 
 def test_a_content_is_put_together_once_however_many_slices_hold_it() -> None:
-    """The slices of a cluster's Services differ in their metadata only; some of them are remembered, not all."""
+    """The encoding of a tuple of endpoints is cached, for a limited number of tuples."""
     encoder = SliceEncoder()
     content = tuple(Endpoint((build.address(number),), PUBLISHED) for number in range(100))
     one = encoder.encode(Slice("edge", "a", "IPv4", content))
     ((_, known),) = encoder._contents.values()
     assert encoder.encode(Slice("edge", "b", "IPv4", content)) == one.replace(b"\x0a\x01a", b"\x0a\x01b")
-    assert [each for _, each in encoder._contents.values()] == [known]
+    assert [encoded for _, encoded in encoder._contents.values()] == [known]
     for number in range(3 * CONTENTS):
         encoder.encode(Slice("edge", "a", "IPv4", (Endpoint((build.address(number),), PUBLISHED),)))
         assert len(encoder._contents) <= CONTENTS
 
 
 def test_long_values_are_encoded_and_not_remembered() -> None:
-    """Somebody may keep a document in an annotation, and change it all the time."""
+    """Long annotation values are not cached, since they may change all the time."""
     remembered = protobuf._known_entry.cache_info().currsize
     for number in range(10):
         text = f"{number}" * (SHORT + 1)
@@ -82,7 +82,7 @@ def test_long_values_are_encoded_and_not_remembered() -> None:
 
 
 def test_a_bounded_number_of_endpoints_is_remembered() -> None:
-    """A Service whose nodes are replaced again and again leaves no more than that behind."""
+    """The cache of endpoints has a limit, even if nodes are replaced again and again."""
     encoder = SliceEncoder()
     for number in range(3 * ENCODED):
         encoder.encode(Slice("edge", "a", "IPv4", (Endpoint((build.address(number),), PUBLISHED),)))
@@ -90,7 +90,7 @@ def test_a_bounded_number_of_endpoints_is_remembered() -> None:
 
 
 def test_an_endpoint_that_cannot_be_encoded_hurts_no_other_slice() -> None:
-    """It ends its own slice's request, and leaves nothing in the tables."""
+    """An endpoint that cannot be encoded fails only its own slice, and is not cached."""
     encoder = SliceEncoder()
     bad = Endpoint(("10.0.0.1",), PUBLISHED, hostname="\ud800")
     with pytest.raises(UnicodeEncodeError):
@@ -100,7 +100,7 @@ def test_an_endpoint_that_cannot_be_encoded_hurts_no_other_slice() -> None:
 
 
 def test_long_fields_have_long_lengths() -> None:
-    """More than 127 bytes take a second byte of length."""
+    """Fields of more than 127 bytes have a length of two bytes or more."""
     name = "n" * 200
     assert b"\x0a" + varint(200) + name.encode() in SliceEncoder().encode(Slice("edge", name, "IPv4"))
 
@@ -109,14 +109,14 @@ def test_long_fields_have_long_lengths() -> None:
     "body", [b"", b"{}", MAGIC + b"\x12", MAGIC + b"\x12\x05ab", MAGIC + b"\x0d1234", MAGIC + b"\xff" * 12]
 )
 def test_what_is_no_message_is_refused(body: bytes) -> None:
-    """Cut short, of another encoding, or of a wire type Kubernetes does not use."""
+    """Truncated bytes, other encodings and unused wire types are refused."""
     with pytest.raises(ProtobufError):
         protobuf.status(body)
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
-    """Hostile answers end as a ProtobufError or as text, never as another error."""
+    """Any bytes give a ProtobufError or text, never another error."""
     for read in (protobuf.identity, protobuf.status):
         with suppress(ProtobufError, UnicodeDecodeError):
             read(MAGIC + data)

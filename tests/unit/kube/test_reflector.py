@@ -31,11 +31,11 @@ from tests.support.waiting import until
 
 
 class Noted(SystemClock):
-    """A clock that notes waits and hardly waits.
+    """A clock that records waits and shortens them to almost nothing.
 
     Attributes:
-        slept: seconds of each wait.
-        rate: how much faster its time runs.
+        slept: the seconds of each wait.
+        rate: how many times faster its time runs.
         ahead: seconds that it is ahead.
     """
 
@@ -53,12 +53,14 @@ class Noted(SystemClock):
 
 
 class Kept:
-    """A store, and the observer beside it.
+    """A store that is also the observer.
 
     Attributes:
-        objects: what it holds.
-        sizes: how many that were, after each change.
-        told: what the observer heard, in words.
+        objects: the objects in the store.
+        sizes: the number of objects after each change.
+        replaced: how often the store was replaced.
+        told: the names of the observer's calls.
+        errors: the errors that the observer was told of.
     """
 
     def __init__(self) -> None:
@@ -104,17 +106,17 @@ class Follower:
 
     @property
     def names(self) -> list[str]:
-        """What is in the store."""
+        """The names of the objects in the store."""
         return sorted(map(str, self.kept.objects))
 
     def failed_with(self, kind: type[HubError]) -> bool:
-        """Whether the observer heard of such an error."""
+        """Whether the observer was told of such an error."""
         return any(isinstance(error, kind) for error in self.kept.errors)
 
 
 @pytest.fixture
 async def sim() -> AsyncIterator[SimulatedCluster]:
-    """A cluster with five Nodes, serving."""
+    """A simulated cluster with five Nodes."""
     cluster = SimulatedCluster("eu")
     for number in range(1, 6):
         cluster.nodes.add(make_node(f"n{number}", f"10.7.0.{number}"))
@@ -124,7 +126,7 @@ async def sim() -> AsyncIterator[SimulatedCluster]:
 
 @pytest.fixture
 def pool() -> Iterator[LookupPool]:
-    """Threads for names."""
+    """Threads for name look-ups."""
     lookups = LookupPool(1)
     yield lookups
     lookups.close()
@@ -147,7 +149,7 @@ async def following(
     started: bool = True,
     **more: Any,
 ) -> AsyncIterator[Follower]:
-    """A reflector of a cluster; with ``started`` it watches already."""
+    """A running reflector of a cluster; with ``started``, its watch is already open."""
     kept, clock = kept or Kept(), Noted(rate)
     async with client_of(sim, pool) as client:
         follower = Follower(Reflector("nodes of eu", client, resource, kept, kept, clock, **more), kept, clock, client)
@@ -163,7 +165,7 @@ async def following(
 
 
 def asked(sim: SimulatedCluster) -> tuple[int, int]:
-    """Lists and watches so far."""
+    """The number of lists and watches so far."""
     return sim.requests["list", "nodes"], sim.requests["watch", "nodes"]
 
 
@@ -173,7 +175,7 @@ def asked(sim: SimulatedCluster) -> tuple[int, int]:
 async def test_a_large_page_is_read_beside_the_loop(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page of ordinary size is read at once; one that may take seconds stops nobody else."""
+    """A large page is decoded in a thread, an ordinary one in the event loop."""
     sim.put(make_node("n1", "10.0.0.1"))
     threads: list[int] = []
 
@@ -187,11 +189,11 @@ async def test_a_large_page_is_read_beside_the_loop(
     monkeypatch.setattr(reflector_module, "LARGE_PAGE", 10)
     async with following(sim, pool, resource=spied) as follower:
         assert "n1" in follower.kept.objects
-    assert [each == threading.get_ident() for each in threads] == [True, False]
+    assert [thread == threading.get_ident() for thread in threads] == [True, False]
 
 
 async def test_store_has_the_list_and_then_the_changes(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """One list, one watch, and every change arrives."""
+    """The store gets one list, then every change of the watch."""
     async with following(sim, pool) as follower:
         assert follower.names == ["n1", "n2", "n3", "n4", "n5"]
         sim.nodes.add(make_node("n6"))
@@ -203,7 +205,7 @@ async def test_store_has_the_list_and_then_the_changes(sim: SimulatedCluster, po
 
 
 async def test_list_is_read_in_pages_and_kept_at_once(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """However many pages, the store is replaced once, with all of them."""
+    """The store is replaced once, with the objects of all pages."""
     async with following(sim, pool, page_size=2) as follower:
         assert (follower.names, follower.kept.replaced, sim.requests["list", "nodes"]) == (
             ["n1", "n2", "n3", "n4", "n5"],
@@ -213,7 +215,7 @@ async def test_list_is_read_in_pages_and_kept_at_once(sim: SimulatedCluster, poo
 
 
 async def test_change_between_the_pages_is_not_missed(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """The pages are one state, and the watch goes on from exactly there."""
+    """A change between two pages arrives with the watch, which starts from the version of the list."""
     sim.latency = 0.02
     async with following(sim, pool, page_size=2, started=False) as follower:
         await until(lambda: sim.requests["list", "nodes"] == 2)
@@ -224,7 +226,7 @@ async def test_change_between_the_pages_is_not_missed(sim: SimulatedCluster, poo
 
 
 async def test_only_what_is_asked_for_arrives(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """Selectors and a namespace hold for the list and for the watch."""
+    """Selectors and the namespace apply to the list and the watch."""
     for namespace, name, owner in [("a", "s1", "us"), ("a", "s2", "them"), ("b", "s3", "us")]:
         sim.slices.add(make_slice(namespace, name, "web", ["10.0.0.1"], labels={"owner": owner}))
     select = {"labelSelector": "owner=us"}
@@ -237,20 +239,20 @@ async def test_only_what_is_asked_for_arrives(sim: SimulatedCluster, pool: Looku
 
 
 async def test_empty_list_is_an_answer(pool: LookupPool) -> None:
-    """No Nodes is a state like any other."""
+    """An empty list replaces the store."""
     async with SimulatedCluster("empty") as sim, following(sim, pool) as follower:
         assert (follower.kept.replaced, follower.kept.objects) == (1, {})
 
 
 async def test_cancelled_reflector_leaves_no_stream(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """The end of a cluster's unit ends its watch."""
+    """Cancelling the reflector ends its watch."""
     async with following(sim, pool):
         pass
     await until(lambda: sim.streams() == 0)
 
 
 async def test_echo_of_our_own_write_is_not_decoded(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """What the store has in this very state is dropped, and the version moves on all the same."""
+    """An event whose version the store already has is skipped, but its resourceVersion is used."""
 
     class Echoes(Kept):
         def lean(self, page: dict[Any, Any]) -> dict[Any, Any]:
@@ -276,7 +278,7 @@ async def test_echo_of_our_own_write_is_not_decoded(sim: SimulatedCluster, pool:
 
 
 async def test_bookmarks_move_the_version(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """While nothing happens to our kind the version still follows the cluster's, so that it does not expire."""
+    """Bookmarks advance the resourceVersion, so that it does not expire while the objects do not change."""
     sim.bookmark_interval = 0.05
     async with following(sim, pool) as follower:
         sim.put(make_service("edge", "web"))
@@ -289,7 +291,7 @@ async def test_bookmarks_move_the_version(sim: SimulatedCluster, pool: LookupPoo
 
 
 async def test_what_comes_after_a_silence_tells_nothing_of_now(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """It may be a backlog: only a watch whose lines have come steadily for a while does, or a list."""
+    """``told_at`` moves only with a list, or with a watch whose lines have arrived steadily for a while."""
     async with following(sim, pool) as follower:
         told: list[float] = []
         for number, seconds in enumerate((0.0, STEADY + 1, STEADY - 1, STEADY - 1, STEADY - 1, STEADY + 1)):
@@ -307,7 +309,7 @@ async def test_what_comes_after_a_silence_tells_nothing_of_now(sim: SimulatedClu
 async def test_a_list_that_is_asked_for_while_a_watch_opens_is_read(
     sim: SimulatedCluster, pool: LookupPool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not minutes later, when that watch ends; and a watch that is ended for it was not silent."""
+    """A list that is requested while a watch opens is read at once; that watch does not count as silent."""
     caplog.set_level(logging.INFO)
     sim.latency = 0.05
     async with following(sim, pool, rate=100, started=False) as follower:
@@ -320,7 +322,7 @@ async def test_a_list_that_is_asked_for_while_a_watch_opens_is_read(
 
 
 async def test_expired_version_in_the_stream_means_a_new_list(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """410 relists at once, and the store keeps what it has until the list is complete."""
+    """After a 410 in the stream, a new list is read at once; the store is kept until it is complete."""
     async with following(sim, pool, page_size=1) as follower:
         sim.cut_stream(how="expire")
         await until(lambda: follower.kept.replaced == 2)
@@ -331,7 +333,7 @@ async def test_expired_version_in_the_stream_means_a_new_list(sim: SimulatedClus
 async def test_expired_version_at_the_start_of_a_watch_means_a_new_list(
     sim: SimulatedCluster, pool: LookupPool
 ) -> None:
-    """After an outage that was too long, what changed meanwhile is found by the list, deletions too."""
+    """After a long outage, the new list shows all changes, including deletions."""
     async with following(sim, pool) as follower:
         await sim.stop()
         sim.nodes.delete("n1")
@@ -343,7 +345,7 @@ async def test_expired_version_at_the_start_of_a_watch_means_a_new_list(
 
 
 async def test_expired_page_means_a_new_list(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """A list whose pages are forgotten while it is read starts over; half a list is never kept."""
+    """If a continue token expires, the list starts over, and a partial list is never stored."""
     sim.latency = 0.02
     async with following(sim, pool, page_size=2, started=False) as follower:
         await until(lambda: sim.requests["list", "nodes"] == 2)
@@ -354,7 +356,7 @@ async def test_expired_page_means_a_new_list(sim: SimulatedCluster, pool: Lookup
 
 
 async def test_versions_that_expire_again_and_again_are_waited_for(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """A server that answers every watch with 410 is not listed in a loop."""
+    """If every watch is answered with 410, lists are read with backoff."""
     sim.refuse(410, verb="watch")
     async with following(sim, pool, started=False) as follower:
         await until(lambda: len(follower.clock.slept) == 4)
@@ -363,7 +365,7 @@ async def test_versions_that_expire_again_and_again_are_waited_for(sim: Simulate
 
 
 async def test_lists_that_expire_again_and_again_are_a_failure(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """Somebody must hear why there is no list; the store keeps what it has, and the next good list ends it."""
+    """If lists expire repeatedly, the observer is told; the store is kept until the next complete list."""
     async with following(sim, pool) as follower:
         sim.refuse(410, verb="list")
         sim.cut_stream(how="expire")
@@ -377,7 +379,7 @@ async def test_lists_that_expire_again_and_again_are_a_failure(sim: SimulatedClu
 async def test_restored_backup_is_noticed_by_its_silence(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A watch from a version of the future says nothing, for ever: twice silent means a new list."""
+    """A watch from a future version is silent; after two silent watches a new list is read."""
     monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 0.1)
     version = sim.version
     async with following(sim, pool, rate=100) as follower:
@@ -391,7 +393,7 @@ async def test_restored_backup_is_noticed_by_its_silence(
 
 
 async def test_a_bookmark_from_before_our_version_means_a_new_list(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """A server that lives on after its backup was restored, and says so: nobody waits for it to fall silent."""
+    """A bookmark older than the known version, as after a restored backup, leads to a new list at once."""
     async with following(sim, pool) as follower:
         sim.inject(b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d"}}}\n' % (sim.version - 1))
         await until(lambda: follower.kept.replaced == 2)
@@ -404,7 +406,7 @@ async def test_a_bookmark_from_before_our_version_means_a_new_list(sim: Simulate
 async def test_silence_once_is_another_watch_and_no_failure(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody promises bookmarks: the watch goes on where it was, at once, without a list."""
+    """After one silent watch, the next one starts at once from the same version, without a list."""
     monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 0.1)
     async with following(sim, pool, rate=100) as follower:
         await until(lambda: sim.requests["watch", "nodes"] == 2)
@@ -416,7 +418,7 @@ async def test_silence_once_is_another_watch_and_no_failure(
 async def test_silence_twice_is_a_new_list(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two watches without a word may be ones that will never say any."""
+    """After two silent watches in a row a new list is read."""
     monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 0.5)
     watches: list[int] = []
 
@@ -433,7 +435,7 @@ async def test_silence_twice_is_a_new_list(
 async def test_silence_after_words_does_not_count_with_the_next(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bookmarks between two silences show that the version is good."""
+    """A watch on which bookmarks arrive is not silent, so it is neither replaced nor followed by a list."""
     monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 2.0)
     sim.bookmark_interval = 0.05
     async with following(sim, pool):
@@ -444,7 +446,7 @@ async def test_silence_after_words_does_not_count_with_the_next(
 async def test_server_that_accepts_no_more_is_a_failure_and_no_silence(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A frozen server is told to the observer with the first connection that times out, and costs no list."""
+    """A frozen server is reported when the first new connection times out, and no list is read."""
     monkeypatch.setattr(client_module, "CONNECT_TIMEOUT", 0.05)
     async with following(sim, pool, rate=1000) as follower:  # as if each timeout took a minute
         port = int(sim.url.rpartition(":")[2])
@@ -464,7 +466,7 @@ async def test_server_that_accepts_no_more_is_a_failure_and_no_silence(
 async def test_watch_without_a_head_is_a_failure_and_no_silence(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that takes the request and does not answer has failed, however long it took to see that."""
+    """A server that does not answer the watch request has failed; this does not count as silence."""
     monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 0.05)
     sim.hang(verb="watch")
     async with following(sim, pool, rate=1000, started=False) as follower:
@@ -477,7 +479,7 @@ async def test_watch_without_a_head_is_a_failure_and_no_silence(
 
 @pytest.mark.parametrize("how", ["reset", "half-line"])
 async def test_broken_stream_goes_on_where_it_was(sim: SimulatedCluster, pool: LookupPool, how: Any) -> None:
-    """A cut watch is watched again from the last version seen: nothing is lost, nothing is listed."""
+    """After a broken connection the watch continues from the last version, without a list."""
     async with following(sim, pool) as follower:
         sim.nodes.add(make_node("n6"))
         await until(lambda: "n6" in follower.names)
@@ -491,7 +493,7 @@ async def test_broken_stream_goes_on_where_it_was(sim: SimulatedCluster, pool: L
 
 
 async def test_watch_that_ends_after_an_event_goes_on_at_once(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """The server's own timeout is the normal end of a watch."""
+    """When the server ends a watch that had events, the next one starts at once."""
     async with following(sim, pool) as follower:
         sim.nodes.add(make_node("n6"))
         await until(lambda: "n6" in follower.names)
@@ -503,7 +505,7 @@ async def test_watch_that_ends_after_an_event_goes_on_at_once(sim: SimulatedClus
 async def test_line_that_is_no_event_is_skipped(
     sim: SimulatedCluster, pool: LookupPool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Garbage between events costs a warning and nothing else."""
+    """A garbage line between events is skipped with a warning."""
     async with following(sim, pool) as follower:
         sim.nodes.add(make_node("n6"))
         for line in (b"garbage", b'{"type":"MODI', b"[]"):
@@ -517,7 +519,7 @@ async def test_line_that_is_no_event_is_skipped(
 async def test_object_that_does_not_decode_is_skipped_with_its_version(
     sim: SimulatedCluster, pool: LookupPool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One odd object does not hold up the others, and is not asked for again and again."""
+    """An object that does not decode is skipped, and the watch continues after its version."""
     async with following(sim, pool) as follower:
         version = str(sim.version + 1)
         sim.inject(
@@ -531,7 +533,7 @@ async def test_object_that_does_not_decode_is_skipped_with_its_version(
 
 
 async def test_page_instead_of_a_watch_is_a_failure(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """A proxy's login page is not read on in the hope of events, and costs no list."""
+    """A proxy's login page is a failure with its first line, and no list is read."""
     sim.garbage(2, verb="watch", body=b"<html>\n<body>\nPlease log in\n")
     async with following(sim, pool) as follower:
         assert [type(error) for error in follower.kept.errors] == [errors.BadAnswer] * 2
@@ -539,7 +541,7 @@ async def test_page_instead_of_a_watch_is_a_failure(sim: SimulatedCluster, pool:
 
 
 async def test_error_in_the_stream_is_a_failure_with_the_servers_words(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """Anything but 410 waits and watches again from the same version."""
+    """After an error other than 410, the watch is retried from the same version after a delay."""
     async with following(sim, pool) as follower:
         sim.inject(b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd is unwell"}}')
         await until(lambda: sim.requests["watch", "nodes"] == 2)
@@ -551,14 +553,14 @@ async def test_error_in_the_stream_is_a_failure_with_the_servers_words(sim: Simu
 
 
 def event_at(version: int) -> bytes:
-    """An event that is nothing new."""
+    """An event that changes nothing."""
     node = {**make_node("n1"), "metadata": {"name": "n1", "resourceVersion": str(version)}}
     return json.dumps({"type": "ADDED", "object": node}).encode() + b"\n"
 
 
 @pytest.mark.parametrize("body", ["nothing", "the same event", "a bookmark"])
 async def test_watches_that_end_at_once_are_waited_for(sim: SimulatedCluster, pool: LookupPool, body: str) -> None:
-    """A server that ends every watch at once, with nothing or with nothing new, is asked less and less often."""
+    """Watches that end at once without anything new are retried with backoff."""
     bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d"}}}\n' % sim.version
     bodies = {"nothing": b"", "the same event": event_at(sim.version), "a bookmark": bookmark}
     sim.garbage(None, verb="watch", body=bodies[body], content_type="application/json")
@@ -572,7 +574,7 @@ async def test_watches_that_end_at_once_are_waited_for(sim: SimulatedCluster, po
 
 
 async def test_list_that_never_ends_is_refused(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """A page that leads to itself is not read for ever."""
+    """A page whose continue token leads to itself is refused."""
     page = {"kind": "NodeList", "metadata": {"resourceVersion": "5", "continue": "again"}, "items": []}
     sim.garbage(None, verb="list", body=json.dumps(page).encode(), content_type="application/json")
     async with following(sim, pool, started=False) as follower:
@@ -585,7 +587,7 @@ async def test_list_that_never_ends_is_refused(sim: SimulatedCluster, pool: Look
 
 
 async def test_429_of_a_watch_waits_as_long_as_asked_and_lists_nothing(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """An overloaded server is not asked for a list on top."""
+    """After a 429 the Retry-After is respected, and no list is read."""
     sim.fail_next(2, status=429, verb="watch", retry_after=17)
     async with following(sim, pool) as follower:
         assert all(delay >= 17 for delay in follower.clock.slept)
@@ -594,7 +596,7 @@ async def test_429_of_a_watch_waits_as_long_as_asked_and_lists_nothing(sim: Simu
 
 
 async def test_wish_for_a_very_long_wait_is_not_granted(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """A proxy's Retry-After of a day does not switch a cluster off for a day."""
+    """A Retry-After of a day is cut to a few minutes."""
     sim.fail_next(1, status=503, verb="watch", retry_after=86400)
     async with following(sim, pool) as follower:
         assert follower.clock.slept == [LONGEST_RETRY_AFTER]
@@ -602,7 +604,7 @@ async def test_wish_for_a_very_long_wait_is_not_granted(sim: SimulatedCluster, p
 
 @pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
 async def test_refused_watch_keeps_version_and_store(sim: SimulatedCluster, pool: LookupPool, status: int) -> None:
-    """Whatever the server says no to, what is known stays, and the watch is tried again from there."""
+    """After a refused watch the store is kept, and the watch is retried from the same version."""
     async with following(sim, pool) as follower:
         sim.fail_next(3, status=status, verb="watch")
         sim.cut_stream()
@@ -611,7 +613,7 @@ async def test_refused_watch_keeps_version_and_store(sim: SimulatedCluster, pool
 
 
 async def test_refused_list_keeps_the_store(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """A list that fails half-way changes nothing; the next one does."""
+    """A list that fails at a later page does not change the store."""
     async with following(sim, pool, page_size=2) as follower:
         sim.fail_next(1, status=503, verb="list")
         sim.cut_stream(how="expire")
@@ -634,7 +636,7 @@ async def test_refused_list_keeps_the_store(sim: SimulatedCluster, pool: LookupP
 async def test_answer_that_is_no_list_does_not_empty_the_store(
     sim: SimulatedCluster, pool: LookupPool, body: bytes
 ) -> None:
-    """Status 200 and something else is a failure, never an empty cluster."""
+    """A 200 that is not a list is a failure, not an empty list."""
     async with following(sim, pool) as follower:
         sim.garbage(2, verb="list", body=body)
         sim.cut_stream(how="expire")
@@ -644,7 +646,7 @@ async def test_answer_that_is_no_list_does_not_empty_the_store(
 
 
 async def test_login_page_instead_of_a_watch_is_a_lasting_failure(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """Each of its 200s is a failure and none an answer in between: a cluster does not flap at every backoff."""
+    """The 200 of a login page never counts as a success, so the state of the cluster does not flap."""
     async with following(sim, pool) as follower:
         sim.garbage(5, verb="watch")
         sim.cut_stream()
@@ -659,7 +661,7 @@ async def test_login_page_instead_of_a_watch_is_a_lasting_failure(sim: Simulated
 async def test_watch_that_stands_without_a_word_is_an_answer_too(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a failure an idle cluster need not wait for its next bookmark to be well again."""
+    """After a failure, a watch that stays open counts as a success even without a line."""
     async with following(sim, pool) as follower:
         monkeypatch.setattr(reflector_module, "SHORT_WATCH", 0.1)
         sim.fail_next(1, status=503, verb="watch")
@@ -669,7 +671,7 @@ async def test_watch_that_stands_without_a_word_is_an_answer_too(
 
 
 async def test_refused_version_means_a_new_list(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """A watch that is answered 400 would be so for ever: the version is read anew, with backoff."""
+    """After a 400 for the version of a watch, a new list is read with backoff."""
     async with following(sim, pool) as follower:
         sim.fail_next(1, status=400, verb="watch")
         sim.cut_stream()
@@ -681,7 +683,7 @@ async def test_refused_version_means_a_new_list(sim: SimulatedCluster, pool: Loo
 async def test_list_without_an_end_is_given_up(
     sim: SimulatedCluster, pool: LookupPool, monkeypatch: pytest.MonkeyPatch, pages: int
 ) -> None:
-    """Another continue token with every page, for ever: an error that says so, and the store stays as it is."""
+    """A list with ever new continue tokens fails, and the store is kept."""
     monkeypatch.setattr(reflector_module, "LIST_PAGES", pages)
     async with following(sim, pool, page_size=1, started=False) as follower:
         if pages == 5:
@@ -694,7 +696,7 @@ async def test_list_without_an_end_is_given_up(
 
 
 async def test_outage_keeps_version_and_store(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """A server that is away for a while is watched again where it was, without a list."""
+    """After an outage the watch continues from the last version, without a list."""
     async with following(sim, pool) as follower:
         await sim.stop()
         await until(lambda: len(follower.kept.errors) >= 3)
@@ -707,7 +709,7 @@ async def test_outage_keeps_version_and_store(sim: SimulatedCluster, pool: Looku
 
 
 async def test_failures_wait_longer_and_longer(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """From below two seconds to half a minute and more, and never twice the same."""
+    """The delays grow from under two seconds to half a minute and more, with jitter."""
     sim.refuse(500)
     async with following(sim, pool, started=False) as follower:
         await until(lambda: len(follower.clock.slept) >= 8)
@@ -716,7 +718,7 @@ async def test_failures_wait_longer_and_longer(sim: SimulatedCluster, pool: Look
 
 
 async def test_error_of_our_own_ends_the_run(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """A defect is not mistaken for a failure of the cluster: the supervisor gets to see it."""
+    """An unexpected error ends ``run``, so that the supervisor logs it."""
 
     class Broken(Kept):
         def replace(self, objects: dict[Any, Any], resource_version: str) -> None:
@@ -732,7 +734,7 @@ async def test_error_of_our_own_ends_the_run(sim: SimulatedCluster, pool: Lookup
 async def test_nothing_is_logged_while_nothing_happens(
     sim: SimulatedCluster, pool: LookupPool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Bookmarks and events are no news."""
+    """Bookmarks and events are not logged."""
     caplog.set_level(logging.INFO)
     sim.bookmark_interval = 0.02
     async with following(sim, pool):
@@ -745,7 +747,7 @@ async def test_nothing_is_logged_while_nothing_happens(
 
 
 async def test_slots_bound_how_many_lists_are_read_at_once() -> None:
-    """The third has to wait for the first."""
+    """With two slots, a third list waits."""
     slots, inside, most = RelistSlots(2, patience=5), 0, 0
 
     async def read() -> None:
@@ -761,7 +763,7 @@ async def test_slots_bound_how_many_lists_are_read_at_once() -> None:
 
 
 async def test_a_slot_is_held_only_so_long() -> None:
-    """Slow clusters in all the slots delay others by the patience, and give back what they had only once."""
+    """A slow list gives its slot back after the patience, and only once."""
     slots, inside, most = RelistSlots(2, patience=0.2), 0, 0
     begin = asyncio.get_running_loop().time()
 
@@ -777,16 +779,16 @@ async def test_a_slot_is_held_only_so_long() -> None:
 
     waited = await asyncio.gather(*(read(seconds) for seconds in (2, 2, 2, 2, 0.01)))
     assert waited[:2] == pytest.approx([0, 0], abs=0.04)
-    assert all(0.2 <= each < 1.5 for each in waited[2:])  # while all before are still under way
+    assert all(0.2 <= seconds < 1.5 for seconds in waited[2:])  # while all earlier lists are still running
     most = 0
     await asyncio.gather(*(read(0.01) for _ in range(6)))
     assert most == 2
 
 
 async def test_a_cluster_that_does_not_answer_holds_no_slot(sim: SimulatedCluster, pool: LookupPool) -> None:
-    """It has none before there is a connection, and others do not wait for it."""
+    """A slot is taken only after the connection is open, so others do not wait for it."""
     slots = RelistSlots(1, patience=60)
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts, and nobody shakes hands
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts, but there is no TLS handshake
         url = f"https://127.0.0.1:{silent.getsockname()[1]}"
         access = ClusterAccess(url, Token(Secret(sim.token)), "test", ca_data=sim.ca_pem.encode())
         kept = Kept()
@@ -803,7 +805,7 @@ async def test_a_cluster_that_does_not_answer_holds_no_slot(sim: SimulatedCluste
 
 
 async def test_slots_come_back_from_whoever_is_cancelled() -> None:
-    """Waiting for one or holding one."""
+    """A cancelled list, waiting or running, leaves no slot taken."""
     slots = RelistSlots(1, patience=5)
 
     async def hold() -> None:
@@ -821,7 +823,7 @@ async def test_slots_come_back_from_whoever_is_cancelled() -> None:
 
 @pytest.mark.parametrize("rounds", range(5))
 async def test_cancellation_is_not_lost_to_a_slot(rounds: int) -> None:
-    """A reflector cancelled in the very moment it gets its slot is cancelled, and the slot is free."""
+    """A reflector that is cancelled when it gets its slot ends, and the slot is free."""
     slots = RelistSlots(1, patience=5)
 
     async def wait() -> None:

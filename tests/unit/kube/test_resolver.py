@@ -1,4 +1,4 @@
-"""Name resolution: one look-up per name, last good answers, and no name that holds up another."""
+"""Name resolution: one look-up per name, fallback to the last good answer, and no effect on other names."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ GOOD = [(socket.AF_INET, "10.0.0.1", 443)]
 
 
 class Dns:
-    """What the system's resolver says, and when.
+    """Replaces the system's resolver.
 
     Attributes:
-        answers: addresses by name; a name without any does not exist.
-        hanging: names that are answered when their event is set.
+        answers: the address of each name; other names do not exist.
+        hanging: look-ups of these names block until the event is set.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Dns:
         self.asked: Counter[str] = Counter()
 
     def getaddrinfo(self, host: str, port: int, *_: Any) -> Any:
-        """As socket.getaddrinfo."""
+        """Replaces socket.getaddrinfo."""
         self.asked[host] += 1
         if host in self.hanging:
             self.hanging[host].wait(10)
@@ -42,11 +42,11 @@ class Dns:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (self.answers[host], port))]
 
     def hang(self, host: str) -> None:
-        """Let look-ups of a name hang."""
+        """Make look-ups of a name hang."""
         self.hanging[host] = threading.Event()
 
     def release(self) -> None:
-        """Answer what hangs."""
+        """Let hanging look-ups of a name finish."""
         for event in self.hanging.values():
             event.set()
         self.hanging.clear()
@@ -54,7 +54,7 @@ class Dns:
 
 @pytest.fixture
 def dns(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dns]:
-    """A resolver of the system's that obeys the test."""
+    """A system resolver that the test controls."""
     dns = Dns()
     monkeypatch.setattr(socket, "getaddrinfo", dns.getaddrinfo)
     yield dns
@@ -63,7 +63,7 @@ def dns(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dns]:
 
 @pytest.fixture
 def pool() -> Iterator[LookupPool]:
-    """Threads."""
+    """Threads for name look-ups."""
     pool = LookupPool(8)
     yield pool
     pool.close()
@@ -76,18 +76,18 @@ def resolver(pool: LookupPool, dns: Dns) -> ClusterResolver:
 
 
 def soon(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
-    """Shorten the module's times."""
+    """Shorten the module's timeouts."""
     for name, value in seconds.items():
         monkeypatch.setattr(resolver_module, name, value)
 
 
 async def test_name_resolves_to_addresses(resolver: ClusterResolver) -> None:
-    """An answer is family, address and port."""
+    """An answer is a list of family, address and port."""
     assert await resolver.resolve("api.test", 443) == GOOD
 
 
 async def test_fresh_answer_is_used_again(resolver: ClusterResolver, dns: Dns) -> None:
-    """A second connection within half a minute asks nobody."""
+    """A second connection within half a minute causes no look-up."""
     await resolver.resolve("api.test", 443)
     assert await resolver.resolve("api.test", 443) == GOOD
     assert dns.asked["api.test"] == 1
@@ -96,7 +96,7 @@ async def test_fresh_answer_is_used_again(resolver: ClusterResolver, dns: Dns) -
 async def test_old_answer_is_asked_for_again(
     resolver: ClusterResolver, dns: Dns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An API server that moved is found."""
+    """After half a minute a new look-up finds a changed address."""
     soon(monkeypatch, FRESH_FOR=0.0)
     await resolver.resolve("api.test", 443)
     dns.answers["api.test"] = "10.0.0.9"
@@ -104,20 +104,20 @@ async def test_old_answer_is_asked_for_again(
 
 
 async def test_callers_share_a_look_up(resolver: ClusterResolver, dns: Dns) -> None:
-    """However many connections a cluster wants, one look-up is under way."""
+    """Concurrent callers share one look-up of a name."""
     answers = await asyncio.gather(*(resolver.resolve("api.test", 443) for _ in range(9)))
     assert (answers, dns.asked["api.test"]) == ([GOOD] * 9, 1)
 
 
 async def test_name_that_does_not_exist_is_an_error(resolver: ClusterResolver) -> None:
-    """Without any answer ever, the system's error is the caller's."""
+    """Without an earlier answer, the caller gets the system's error."""
     with pytest.raises(socket.gaierror, match="not known"):
         await resolver.resolve("nowhere.test", 443)
 
 
 @pytest.mark.parametrize("name", ["a..b", f"{'x' * 64}.test"])
 async def test_name_that_is_none_is_an_error_like_the_others(pool: LookupPool, name: str) -> None:
-    """Python's codec refuses some names before DNS does: that is no crash."""
+    """A name that Python's codec rejects gives the same kind of error."""
     with pytest.raises(socket.gaierror):
         await ClusterResolver(pool).resolve(name, 443)
 
@@ -125,7 +125,7 @@ async def test_name_that_is_none_is_an_error_like_the_others(pool: LookupPool, n
 async def test_failing_look_up_falls_back_on_the_last_good_answer(
     resolver: ClusterResolver, dns: Dns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A DNS outage does not take away what was known."""
+    """If a look-up fails, the last good answer is used."""
     soon(monkeypatch, FRESH_FOR=0.0)
     await resolver.resolve("api.test", 443)
     del dns.answers["api.test"]
@@ -135,7 +135,7 @@ async def test_failing_look_up_falls_back_on_the_last_good_answer(
 async def test_hanging_look_up_is_given_up(
     resolver: ClusterResolver, dns: Dns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name server that does not answer is an error of its own kind, in words."""
+    """A look-up that hangs gives a clear error after the timeout."""
     soon(monkeypatch, LOOKUP_TIMEOUT=0.05)
     dns.hang("api.test")
     with pytest.raises(socket.gaierror, match="no answer within") as caught:
@@ -146,7 +146,7 @@ async def test_hanging_look_up_is_given_up(
 async def test_hanging_look_up_falls_back_sooner_where_there_is_an_answer(
     resolver: ClusterResolver, dns: Dns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever has an old answer does not wait as long as who has none."""
+    """A caller with an older answer waits for a shorter time."""
     soon(monkeypatch, FRESH_FOR=0.0, PATIENCE=0.05)
     await resolver.resolve("api.test", 443)
     dns.hang("api.test")
@@ -157,7 +157,7 @@ async def test_hanging_look_up_falls_back_sooner_where_there_is_an_answer(
 async def test_hanging_look_up_is_not_started_again(
     resolver: ClusterResolver, dns: Dns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread that hangs is waited for, not joined by others."""
+    """While a look-up hangs, no second one is started for the same name."""
     soon(monkeypatch, LOOKUP_TIMEOUT=0.02)
     dns.hang("api.test")
     for _ in range(3):
@@ -167,7 +167,7 @@ async def test_hanging_look_up_is_not_started_again(
 
 
 async def test_late_answer_is_kept(resolver: ClusterResolver, dns: Dns, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer nobody waited for is there for the next one."""
+    """An answer that arrives after the timeout is used by the next caller."""
     soon(monkeypatch, LOOKUP_TIMEOUT=0.02)
     dns.hang("api.test")
     with pytest.raises(socket.gaierror):
@@ -193,18 +193,18 @@ async def test_late_failure_disturbs_nobody(
 
 
 async def test_hanging_name_delays_no_other(resolver: ClusterResolver, pool: LookupPool, dns: Dns) -> None:
-    """Other names, of this cluster and of others, are looked up beside it."""
+    """A name that hangs does not delay other names of any cluster."""
     dns.hang("api.test")
     stuck = asyncio.create_task(resolver.resolve("api.test", 443))
     async with asyncio.timeout(1):
-        for each in (resolver, ClusterResolver(pool)):
-            assert (await each.resolve("other.test", 443))[0][1] == "10.0.0.2"
+        for other in (resolver, ClusterResolver(pool)):
+            assert (await other.resolve("other.test", 443))[0][1] == "10.0.0.2"
     dns.release()
     assert await stuck == GOOD
 
 
 async def test_busy_default_threads_delay_no_look_up(resolver: ClusterResolver) -> None:
-    """The loop's own pool may be full of whatever: names have threads of their own."""
+    """Look-ups have their own threads, so a full default pool does not delay them."""
     release = threading.Event()
     busy = [asyncio.create_task(asyncio.to_thread(release.wait, 5)) for _ in range(64)]
     await asyncio.sleep(0.01)
@@ -215,7 +215,7 @@ async def test_busy_default_threads_delay_no_look_up(resolver: ClusterResolver) 
 
 
 async def test_cancelled_caller_leaves_the_look_up_to_the_others(resolver: ClusterResolver, dns: Dns) -> None:
-    """Who gives up gives up alone."""
+    """Cancelling one caller does not cancel the look-up for others."""
     dns.hang("api.test")
     first, second = (asyncio.create_task(resolver.resolve("api.test", 443)) for _ in range(2))
     await asyncio.sleep(0.02)
@@ -227,7 +227,7 @@ async def test_cancelled_caller_leaves_the_look_up_to_the_others(resolver: Clust
 
 
 async def test_cancellation_is_not_lost_to_an_answer(resolver: ClusterResolver, dns: Dns) -> None:
-    """A caller cancelled in the very moment its answer arrives is cancelled."""
+    """A caller that is cancelled when its answer arrives is cancelled."""
     dns.hang("api.test")
     caller = asyncio.create_task(resolver.resolve("api.test", 443))
     await asyncio.sleep(0.02)
@@ -239,7 +239,7 @@ async def test_cancellation_is_not_lost_to_an_answer(resolver: ClusterResolver, 
 
 
 async def test_close_is_an_error_for_those_who_wait_and_no_cancellation(resolver: ClusterResolver, dns: Dns) -> None:
-    """A caller that nobody cancelled does not see a CancelledError."""
+    """Closing the resolver gives waiting callers an error, not CancelledError."""
     dns.hang("api.test")
     caller = asyncio.create_task(resolver.resolve("api.test", 443))
     await asyncio.sleep(0.02)
@@ -249,7 +249,7 @@ async def test_close_is_an_error_for_those_who_wait_and_no_cancellation(resolver
 
 
 async def test_pool_closes_without_waiting_for_what_hangs(dns: Dns) -> None:
-    """The end of the hub does not depend on a name server."""
+    """Closing the pool does not wait for look-ups that hang."""
     pool = LookupPool(1)
     dns.hang("api.test")
     caller = asyncio.create_task(ClusterResolver(pool).resolve("api.test", 443))

@@ -1,4 +1,4 @@
-"""TLS contexts, by handshakes in memory against servers with every kind of certificate."""
+"""TLS contexts, tested by in-memory handshakes with servers that have all kinds of certificates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OTHER_CLIENT = AUTHORITY.client("somebody")
 
 
 def server_context(tmp_path: Path, certificate: Certificate = SERVER, *, ask: bool = False) -> ssl.SSLContext:
-    """A server that shows ``certificate`` and, with ``ask``, wants one of our authority."""
+    """A server's context with ``certificate``; with ``ask``, it requires a client certificate of our authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     (tmp_path / "pem").write_text(certificate.pem + certificate.key_pem)
     context.load_cert_chain(tmp_path / "pem")
@@ -36,7 +36,7 @@ def server_context(tmp_path: Path, certificate: Certificate = SERVER, *, ask: bo
 
 
 def shake(client: ssl.SSLContext, server: ssl.SSLContext, name: str = "api.example.com") -> ssl.SSLObject:
-    """A handshake in memory; returns the server's side of it."""
+    """Do a handshake in memory; returns the server's side."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = client.wrap_bio(to_client, to_server, server_hostname=name)
     theirs = server.wrap_bio(to_server, to_client, server_side=True)
@@ -54,7 +54,7 @@ def shake(client: ssl.SSLContext, server: ssl.SSLContext, name: str = "api.examp
 
 
 def test_context_accepts_a_server_of_the_given_authority(tmp_path: Path) -> None:
-    """The CA data of a kubeconfig is what a server is checked against."""
+    """A server with a certificate of the given CA is accepted."""
     theirs = shake(client_context(AUTHORITY.pem.encode()), server_context(tmp_path))
     assert theirs.version() == "TLSv1.3"
 
@@ -72,24 +72,24 @@ def test_context_accepts_a_server_of_the_given_authority(tmp_path: Path) -> None
     ids=["other authority", "only the system's authorities", "other name", "other address", "expired", "a client's"],
 )
 def test_context_refuses_any_other_server(tmp_path: Path, ca: str | None, certificate: Certificate, name: str) -> None:
-    """A server of another authority, another name or another time is not talked to."""
+    """A certificate of another authority, for another name or outside its validity is refused."""
     with pytest.raises(ssl.SSLCertVerificationError):
         shake(client_context(ca.encode() if ca else None), server_context(tmp_path, certificate), name)
 
 
 def test_context_trusts_every_certificate_in_the_bundle(tmp_path: Path) -> None:
-    """During a CA rotation old and new authority stand in one bundle, comments between them."""
+    """A bundle may hold the old and the new CA, and comments between them."""
     bundle = f"# old: Zürich\n{OTHER.pem}\n# new\n{AUTHORITY.pem}"
     assert shake(client_context(bundle.encode()), server_context(tmp_path)).version() == "TLSv1.3"
 
 
 def test_context_trusts_a_pinned_server_certificate(tmp_path: Path) -> None:
-    """As kubectl: any certificate given as CA is an anchor, even one that is no CA."""
+    """As in kubectl, any certificate given as CA is a trust anchor, even one that is not a CA."""
     assert shake(client_context(SERVER.pem.encode()), server_context(tmp_path)).version() == "TLSv1.3"
 
 
 def test_context_refuses_tls_below_1_2(tmp_path: Path) -> None:
-    """Old protocol versions are not offered."""
+    """TLS versions below 1.2 are not offered."""
     context = client_context(AUTHORITY.pem.encode())
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
@@ -101,7 +101,7 @@ def test_context_is_not_stricter_than_kubectl() -> None:
 
 
 def test_context_presents_the_client_certificate(tmp_path: Path) -> None:
-    """The server sees who we are."""
+    """The server gets the client certificate."""
     context = client_context(AUTHORITY.pem.encode(), CLIENT.pem.encode(), Secret(CLIENT.key_pem))
     peer = shake(context, server_context(tmp_path, ask=True)).getpeercert()
     assert peer is not None
@@ -109,7 +109,7 @@ def test_context_presents_the_client_certificate(tmp_path: Path) -> None:
 
 
 def test_context_leaves_nothing_open_or_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys never reach a file system, and no descriptor stays."""
+    """Keys are not written to a file system, and no descriptor stays open."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     before = set(Path("/proc/self/fd").iterdir())
     client_context(AUTHORITY.pem.encode(), CLIENT.pem.encode(), Secret(CLIENT.key_pem))
@@ -132,7 +132,7 @@ ENCRYPTED = CLIENT.key_pem.replace("-----\n", "-----\nProc-Type: 4,ENCRYPTED\nDE
     ],
 )
 def test_context_says_what_is_wrong_with_a_pair(certificate: str, key: str, message: str) -> None:
-    """A bad certificate or key is a credential error without any of it in the text, and no password prompt."""
+    """A bad certificate or key is a CredentialError that quotes none of it, and causes no password prompt."""
     with pytest.raises(CredentialError, match=message) as caught:
         client_context(AUTHORITY.pem.encode(), certificate.encode(), Secret(key), what="cluster x")
     assert "BEGIN" not in str(caught.value)
@@ -141,13 +141,13 @@ def test_context_says_what_is_wrong_with_a_pair(certificate: str, key: str, mess
 
 @pytest.mark.parametrize("ca", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])
 def test_context_refuses_a_ca_that_is_none(ca: bytes) -> None:
-    """Without a usable CA there is an error, never an empty or a system trust store."""
+    """A CA that does not parse is an error; the system's store is not used instead."""
     with pytest.raises(CredentialError, match="authority is not a PEM certificate"):
         client_context(ca)
 
 
 def test_validity_reads_the_leaf() -> None:
-    """The expiry is that of the first certificate, to the second."""
+    """The validity is that of the first certificate, to the second."""
     certificate = AUTHORITY.client("hub", lifetime=timedelta(days=3))
     expected = (datetime.now(UTC) + timedelta(days=3)).timestamp()
     found = validity((certificate.pem + AUTHORITY.pem).encode())
@@ -156,7 +156,7 @@ def test_validity_reads_the_leaf() -> None:
 
 
 def test_validity_agrees_with_the_ssl_module() -> None:
-    """The own reading of DER gives what OpenSSL shows for CAs (it does not show leaves)."""
+    """For CAs, the result is the same as that of the ssl module, which does not show leaves."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=AUTHORITY.pem)
     shown = context.get_ca_certs()[0]["notAfter"]
@@ -167,7 +167,7 @@ def test_validity_agrees_with_the_ssl_module() -> None:
 
 
 def test_validity_reads_two_digit_years_as_1950_to_2049() -> None:
-    """RFC 5280 4.1.2.5.1."""
+    """Two-digit years are read as RFC 5280 4.1.2.5.1 says."""
     der = ssl.PEM_cert_to_DER_cert(AUTHORITY.pem)
     begin, end = (found.group() for found in re.finditer(rb"\x17\x0d\d{12}Z", der))
     der = der.replace(begin, b"\x17\x0d500101000000Z").replace(end, b"\x17\x0d491231235959Z")
@@ -176,14 +176,14 @@ def test_validity_reads_two_digit_years_as_1950_to_2049() -> None:
 
 
 def test_validity_takes_no_time_for_what_does_not_end() -> None:
-    """A kubeconfig in a Secret may be a megabyte of nothing."""
+    """A certificate of a megabyte without an end marker is rejected quickly."""
     began = time.perf_counter()
     assert validity(b"-----BEGIN CERTIFICATE-----" + b"\n" * 1_000_000) is None
     assert time.perf_counter() - began < 1.0
 
 
 def test_validity_is_unknown_for_anything_else() -> None:
-    """Garbage, however cut, has no expiry and raises nothing."""
+    """The validity of garbage and truncated certificates is None."""
     pem = CLIENT.pem.encode()
     cut = [ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(CLIENT.pem)[:length]).encode() for length in range(1, 140)]
     samples = [b"", b"x", pem[:60], b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----", *cut]
@@ -191,12 +191,12 @@ def test_validity_is_unknown_for_anything_else() -> None:
 
 
 def test_secret_shows_itself_nowhere() -> None:
-    """repr, str, format and containers give stars; only reveal gives the value."""
+    """``repr``, ``str``, format and containers show stars; only ``reveal`` returns the value."""
     secret = Secret("hunter2")
     shown = f"{secret} {secret!r} {secret:>10} {[secret]} {os.linesep} %s" % secret
     assert ("hunter2" in shown, secret.reveal()) == (False, "hunter2")
 
 
 def test_secret_compares_by_value() -> None:
-    """Two secrets are equal when their values are; a secret never equals its plain value."""
+    """Secrets with the same value are equal; a Secret never equals a string."""
     assert (Secret("a") == Secret("a"), Secret("a") == Secret("b"), Secret("a") == "a") == (True, False, False)

@@ -1,4 +1,4 @@
-"""TLS over a transport that a test holds in its hands, with a real peer: OpenSSL on the other side of two buffers."""
+"""The TLS layer between a simulated transport and a real peer: OpenSSL with two memory buffers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERVER = AUTHORITY.server("127.0.0.1")
 
 
 class Above(asyncio.Protocol):
-    """Notes what it hears."""
+    """A protocol that records its calls."""
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
@@ -40,7 +40,7 @@ class Above(asyncio.Protocol):
 
 
 class Network(asyncio.Transport):
-    """The network below, and the server at its other end."""
+    """The transport below the TLS layer, and the server at the other end."""
 
     def __init__(self, above: Above, authority: Authority = AUTHORITY) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Network(asyncio.Transport):
         self.reading = True
 
     async def shake_hands(self) -> None:
-        """Until both sides are through, or one gives up."""
+        """Do the handshake until both sides are done or one fails."""
         self.stream.connection_made(self)
         for _ in range(4):
             with suppress(ssl.SSLWantReadError):
@@ -79,24 +79,24 @@ class Network(asyncio.Transport):
             await asyncio.sleep(0)
 
     def deliver(self, size: int = CHUNK) -> None:
-        """What the server has sent arrives, in pieces of at most so many bytes, as long as anybody reads."""
+        """Deliver the server's bytes in pieces of at most ``size`` bytes, until the transport is closed."""
         while not self.closed and (data := self.outgoing.read(size)):
             self.stream.data_received(data)
 
     def end(self, error: Exception | None = None) -> None:
-        """The connection is no more."""
+        """End the connection."""
         self.stream.connection_lost(error)
 
 
 @pytest.fixture
 async def above() -> Above:
-    """Who is told."""
+    """The protocol above the TLS layer."""
     return Above()
 
 
 @pytest.fixture
 async def network(above: Above) -> Network:
-    """A connection that is secured."""
+    """A connection after a complete handshake."""
     made = Network(above)
     await made.shake_hands()
     await made.stream.secured
@@ -105,13 +105,13 @@ async def network(above: Above) -> Network:
 
 
 def sent(network: Network, *pieces: bytes) -> None:
-    """The server sends pieces, each in records of its own."""
+    """Make the server send these pieces, each in its own record."""
     for piece in pieces:
         network.server.write(piece)
 
 
 async def test_what_arrives_together_is_handed_over_at_once(network: Network, above: Above) -> None:
-    """An event of three records is one piece of work."""
+    """Three records that arrive together are handed over in one call."""
     sent(network, b"one ", b"two ", b"three")
     network.deliver()
     assert above.heard[1:] == [b"one two three"]
@@ -119,7 +119,7 @@ async def test_what_arrives_together_is_handed_over_at_once(network: Network, ab
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 async def test_records_may_arrive_in_any_pieces(network: Network, above: Above, size: int) -> None:
-    """TCP knows no records."""
+    """Records may be split over TCP packets in any way."""
     sent(network, b"x" * 3000, b"y")
     network.deliver(size)
     assert b"".join(above.heard[1:]) == b"x" * 3000 + b"y"
@@ -127,7 +127,7 @@ async def test_records_may_arrive_in_any_pieces(network: Network, above: Above, 
 
 @pytest.mark.parametrize("size", [CHUNK, 1 << 20])
 async def test_more_than_a_buffer_at_once(network: Network, above: Above, size: int) -> None:
-    """What is decrypted has bounds: a long answer comes in several pieces, and in order."""
+    """A long answer is handed over in order, in pieces of limited size."""
     data = bytes(range(256)) * 1024
     for at in range(0, len(data), 16384):
         sent(network, data[at : at + 16384])
@@ -137,7 +137,7 @@ async def test_more_than_a_buffer_at_once(network: Network, above: Above, size: 
 
 
 async def test_writes_of_any_length_arrive(network: Network) -> None:
-    """A request of many records is sent whole."""
+    """A request longer than one record is sent completely."""
     data = bytes(range(256)) * 1024
     network.stream.write(data)
     received = bytearray()
@@ -147,7 +147,7 @@ async def test_writes_of_any_length_arrive(network: Network) -> None:
 
 
 async def test_end_after_a_farewell_is_an_end(network: Network, above: Above) -> None:
-    """An answer that goes on until the connection ends is complete where TLS says so."""
+    """After close_notify, the end of the connection is a regular end."""
     sent(network, b"all")
     with pytest.raises(ssl.SSLWantReadError):
         network.server.unwrap()
@@ -158,7 +158,7 @@ async def test_end_after_a_farewell_is_an_end(network: Network, above: Above) ->
 
 
 async def test_end_without_a_farewell_is_none(network: Network, above: Above) -> None:
-    """Anybody on the way can cut a connection: what came may be a part of what was sent."""
+    """Without close_notify, the end of the connection is an error: the data may have been cut off."""
     sent(network, b"some of it")
     network.deliver()
     assert network.stream.eof_received() is False
@@ -168,7 +168,7 @@ async def test_end_without_a_farewell_is_none(network: Network, above: Above) ->
 
 
 async def test_tampering_ends_the_connection(network: Network, above: Above) -> None:
-    """What came before counts; what does not decrypt ends it, with TLS's own error."""
+    """Data before a manipulated record is delivered; the record ends the connection with an SSLError."""
     sent(network, b"good")
     network.deliver()
     sent(network, b"changed on the way")
@@ -183,7 +183,7 @@ async def test_tampering_ends_the_connection(network: Network, above: Above) -> 
 
 
 async def test_stranger_is_told_why(above: Above) -> None:
-    """A certificate that is not accepted: the handshake fails with its reason, and the server gets an alert."""
+    """A refused server certificate fails the handshake with its reason, and the server gets an alert."""
     network = Network(above, Authority("other-ca"))
     with pytest.raises(ssl.SSLError, match="ALERT_UNKNOWN_CA"):
         await network.shake_hands()
@@ -195,7 +195,7 @@ async def test_stranger_is_told_why(above: Above) -> None:
 
 
 async def test_refusal_and_farewell_at_once(above: Above) -> None:
-    """A server that refuses and hangs up at once is heard all the same."""
+    """The alert of a server that refuses and closes at once is still read."""
     network = Network(above)
     network.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).wrap_bio(
         network.incoming, network.outgoing, server_side=True
@@ -211,22 +211,22 @@ async def test_refusal_and_farewell_at_once(above: Above) -> None:
 
 
 async def test_handshakes_take_turns() -> None:
-    """Many servers that answer at once do not stop the loop for all of them together."""
+    """Handshakes of several connections continue in separate rounds of the event loop."""
     networks = [Network(Above()) for _ in range(3)]
-    for each in networks:
-        each.stream.connection_made(each)
+    for network in networks:
+        network.stream.connection_made(network)
         with suppress(ssl.SSLWantReadError):
-            each.server.do_handshake()
-        each.deliver()
+            network.server.do_handshake()
+        network.deliver()
     shaken = []
     for _ in range(4):
-        shaken.append(sum(each.stream.secured.done() for each in networks))
+        shaken.append(sum(network.stream.secured.done() for network in networks))
         await asyncio.sleep(0)
     assert shaken == [0, 1, 2, 3]
 
 
 async def test_loss_before_the_handshake_is_over(above: Above) -> None:
-    """A peer that hangs up early is one that was reset."""
+    """A connection that is lost during the handshake is a ConnectionResetError."""
     network = Network(above)
     network.stream.connection_made(network)
     network.end()
@@ -236,7 +236,7 @@ async def test_loss_before_the_handshake_is_over(above: Above) -> None:
 
 
 async def test_handshake_that_nobody_waits_for(above: Above) -> None:
-    """Who gave up meanwhile gets no connection."""
+    """If the caller was cancelled, the connection is aborted after the handshake."""
     network = Network(above)
     network.stream.secured.cancel()
     await network.shake_hands()
@@ -246,7 +246,7 @@ async def test_handshake_that_nobody_waits_for(above: Above) -> None:
 
 
 async def test_reading_pauses_below(network: Network) -> None:
-    """Who does not follow takes nothing off the network."""
+    """Pausing and resuming are passed on to the transport below."""
     network.stream.pause_reading()
     assert not network.reading
     network.stream.resume_reading()
@@ -254,7 +254,7 @@ async def test_reading_pauses_below(network: Network) -> None:
 
 
 async def test_nothing_is_handed_over_after_an_abort(network: Network, above: Above) -> None:
-    """Who closes while he takes a piece gets no other one."""
+    """After an abort within ``data_received``, no more data is handed over."""
 
     def take(data: bytes) -> None:
         above.heard.append(len(data))
@@ -269,7 +269,7 @@ async def test_nothing_is_handed_over_after_an_abort(network: Network, above: Ab
 
 
 async def test_nobody_has_to_ask_why_a_handshake_failed(above: Above) -> None:
-    """Whoever connects may have been cancelled: nothing is said of it then, in nobody's name."""
+    """A failed handshake whose caller is gone is not reported as an unhandled error."""
     said: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
     network = Network(above)
@@ -281,7 +281,7 @@ async def test_nobody_has_to_ask_why_a_handshake_failed(above: Above) -> None:
 
 
 async def test_reason_of_the_end_is_the_first_one(network: Network, above: Above) -> None:
-    """A request that is sent after the peer's refusal has arrived does not hide it."""
+    """A write after the first error does not replace that error."""
     network.outgoing.write(b"no record at all")
     network.deliver()
     network.stream.write(b"GET / HTTP/1.1")
@@ -291,14 +291,14 @@ async def test_reason_of_the_end_is_the_first_one(network: Network, above: Above
 
 
 async def test_connections_share_what_they_decrypt_into(network: Network) -> None:
-    """500 clusters do not hold 500 buffers."""
+    """All connections decrypt into the same buffer."""
     other = Network(Above())
     assert other.stream._plain is network.stream._plain
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_refusal_is_heard_although_a_reset_follows(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
-    """In TLS 1.3 a server looks at our certificate when we are through; by our first request it may be gone."""
+    """In TLS 1.3 a server may refuse the client certificate and close before the first request; its reason is read."""
     context = server_context(SERVER, trusts=Authority("other-ca"))
     listener = socket.create_server(("127.0.0.1", 0))
 

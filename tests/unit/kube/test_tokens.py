@@ -1,4 +1,4 @@
-"""What a token says of itself, and when it is due."""
+"""The claims of tokens, when tokens are due for renewal, and requests for new ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hub.onboarding.renewal import due
 
 
 def jwt(**claims: Any) -> Secret:
-    """Unsigned: nobody here verifies."""
+    """An unsigned JWT, since signatures are not verified here."""
     part = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
     return Secret(f"e30.{part}.c2ln")
 
@@ -38,7 +38,7 @@ def jwt(**claims: Any) -> Secret:
     ],
 )
 def test_a_life_is_what_the_claims_say(token: Secret | None, life: object) -> None:
-    """Anything that is no date, and any other token, says nothing."""
+    """Claims that are not dates are ignored; a token that is not a JWT has no known life."""
     assert token_life(token) == life
 
 
@@ -53,19 +53,19 @@ def test_a_life_is_what_the_claims_say(token: Secret | None, life: object) -> No
     ],
 )
 def test_an_account_is_named_by_the_subject(subject: object, account: object) -> None:
-    """Only by one of a ServiceAccount, since a path is made of it."""
+    """Only the subject of a ServiceAccount is accepted, since it becomes part of a path."""
     assert account_of(jwt(sub=subject)) == account
 
 
 @pytest.mark.parametrize(("now", "is_due"), [(150.0, False), (199.9, False), (200.0, True), (400.0, True)])
 def test_a_token_is_due_at_half_its_life(now: float, is_due: bool) -> None:
-    """And stays due."""
+    """A token is due for renewal from half its life on."""
     assert due(jwt(iat=100, exp=300), now) is is_due
     assert due(jwt(exp=300), now) is False
 
 
 class Api:
-    """Answers a TokenRequest, and notes it."""
+    """A client that answers and records a TokenRequest."""
 
     def __init__(self, answer: object) -> None:
         self.answer = answer
@@ -77,10 +77,10 @@ class Api:
 
 
 async def test_a_token_is_asked_for_by_account_and_length() -> None:
-    """And handed on where it says when it ends."""
+    """The request has the account and the life; the token of the answer is returned."""
 
     def admit() -> None:
-        """Asked before the request is sent."""
+        """Called before the request is sent."""
 
     written = jwt(exp=2_000_000_000).reveal()
     api = Api({"status": {"token": written}})
@@ -105,6 +105,6 @@ async def test_a_token_is_asked_for_by_account_and_length() -> None:
     ],
 )
 async def test_an_answer_without_a_usable_token_is_an_error(answer: object, says: str) -> None:
-    """It would be written into a Secret."""
+    """An answer without a token or without an expiry is a BadAnswer."""
     with pytest.raises(BadAnswer, match=says):
         await request_token(cast("Client", Api(answer)), ("hub", "reader"), 3600)

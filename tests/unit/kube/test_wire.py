@@ -1,4 +1,4 @@
-"""From the API's JSON to our values: everything optional may be missing or null, and what is not a list is refused."""
+"""Decoding of the API's JSON: optional fields may be missing or null, and invalid lists are refused."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def event(kind: str, obj: Any) -> bytes:
 
 
 def versioned(obj: AsJson, version: str = "9") -> AsJson:
-    """With a resourceVersion."""
+    """An object with this resourceVersion."""
     return {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}
 
 
 def nodes(*items: AsJson) -> dict[str, Node]:
-    """Decoded Nodes."""
+    """The decoded Nodes of a page."""
     return NODES.list_page(page("NodeList", *items))[0]
 
 
@@ -60,7 +60,7 @@ def test_list_gives_objects_by_key_version_and_token() -> None:
 
 
 def test_namespaced_objects_are_keyed_by_namespace_and_name() -> None:
-    """Two Services of one name are two."""
+    """Services of the same name in two namespaces are two objects."""
     objects, _, _ = SERVICES.list_page(page("ServiceList", make_service("a", "web"), make_service("b", "web")))
     assert list(objects) == [ObjectKey("a", "web"), ObjectKey("b", "web")]
 
@@ -68,7 +68,7 @@ def test_namespaced_objects_are_keyed_by_namespace_and_name() -> None:
 @pytest.mark.parametrize("items", ["null", "[]"])
 @pytest.mark.parametrize("kind", RESOURCES)
 def test_list_of_nothing_is_empty(kind: str, items: str) -> None:
-    """Go writes an empty list as null or []; the token may be missing."""
+    """Go encodes an empty list as null or []; the continue token may be missing."""
     body = f'{{"kind":"{kind}","metadata":{{"resourceVersion":"7"}},"items":{items}}}'.encode()
     assert RESOURCES[kind].list_page(body) == ({}, "7", "")
 
@@ -97,7 +97,7 @@ def test_list_of_nothing_is_empty(kind: str, items: str) -> None:
     ],
 )
 def test_list_that_is_none_is_a_bad_answer(body: bytes) -> None:
-    """Garbage, cut, of another kind, without a version: never an empty list."""
+    """Garbage, a truncated list, another kind or a missing version is an error, not an empty list."""
     with pytest.raises(BadAnswer, match="/api/v1/nodes"):
         NODES.list_page(body)
     with pytest.raises(BadAnswer, match="/endpointslices"):
@@ -112,7 +112,7 @@ ODD_BYTES = {
 
 @pytest.mark.parametrize("name", ODD_BYTES)
 def test_list_of_odd_bytes_is_a_bad_answer(name: str) -> None:
-    """What the decoder stumbles over in its own ways is garbage as well."""
+    """Bytes that make the decoder raise other errors are a BadAnswer too."""
     with pytest.raises(BadAnswer):
         NODES.list_page(ODD_BYTES[name])
     with pytest.raises(BadAnswer):
@@ -120,7 +120,7 @@ def test_list_of_odd_bytes_is_a_bad_answer(name: str) -> None:
 
 
 def test_slices_that_are_known_in_their_state_are_not_decoded_again() -> None:
-    """A list after an absence of the API costs what has changed meanwhile; all else is what it was, the same object."""
+    """Only new and changed slices of a list are decoded; the others are the same objects as before."""
     kept, changed, new = (make_slice("edge", name, "web", ["10.0.0.1"]) for name in ("kept", "changed", "new"))
     before = SLICES.list_page(page("EndpointSliceList", versioned(kept, "3"), versioned(changed, "4")))[0]
     body = page("EndpointSliceList", versioned(kept, "3"), versioned(changed, "6"), versioned(new, "7"), token="more")
@@ -139,7 +139,7 @@ def test_slices_that_are_known_in_their_state_are_not_decoded_again() -> None:
 
 
 def unknown(*_: object) -> None:
-    """What a store that is empty has of any slice."""
+    """Stands for a store that has no slices."""
 
 
 # --- events --------------------------------------------------------------------------------------
@@ -147,32 +147,32 @@ def unknown(*_: object) -> None:
 
 @pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
 def test_event_gives_type_key_object_and_version(kind: str) -> None:
-    """The three that carry an object."""
+    """ADDED, MODIFIED and DELETED events have an object."""
     found = NODES.event(event(kind, versioned(make_node("n1"))))
     assert (found.type, found.key, found.object.name, found.resource_version) == (kind, "n1", "n1", "9")
 
 
 def test_bookmark_is_a_version_without_an_object() -> None:
-    """A bookmark's object is empty but for its resourceVersion."""
+    """A bookmark has only a resourceVersion."""
     found = NODES.event(event("BOOKMARK", {"kind": "Node", "metadata": {"resourceVersion": "9"}}))
     assert (found.type, found.object, found.resource_version) == ("BOOKMARK", None, "9")
 
 
 @pytest.mark.parametrize("resource", [NODES, SLICES, SERVICES], ids=lambda resource: resource.name)
 def test_bookmark_of_an_older_server_is_one(resource: Resource[Any]) -> None:
-    """Up to Kubernetes 1.33 a bookmark's creationTimestamp is null: Go had no way to leave it out."""
+    """A bookmark with ``creationTimestamp: null``, as up to Kubernetes 1.33, is accepted."""
     line = event("BOOKMARK", {"metadata": {"resourceVersion": "9", "creationTimestamp": None}, "spec": {}})
     assert resource.event(line).resource_version == "9"
 
 
 def test_bookmark_with_annotations_is_one_too() -> None:
-    """The end of a streaming list is marked in a bookmark's annotations."""
+    """A bookmark may have annotations, which mark the end of a streaming list."""
     meta = {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
     assert SLICES.event(event("BOOKMARK", {"metadata": meta})).resource_version == "9"
 
 
 def test_error_event_has_its_status() -> None:
-    """410 comes as a Status inside a successful stream, and moves no version."""
+    """An ERROR event, such as 410, has a Status and no resourceVersion."""
     found = NODES.event(event("ERROR", {"kind": "Status", "metadata": {}, "code": 410, "message": "too old"}))
     assert found.status is not None
     assert (found.type, found.status.code, found.status.message, found.resource_version) == (
@@ -185,13 +185,13 @@ def test_error_event_has_its_status() -> None:
 
 @pytest.mark.parametrize("spec", [5, {"taints": 5}, {"unschedulable": "yes"}])
 def test_object_of_an_unknown_shape_has_key_and_version_only(spec: Any) -> None:
-    """One odd object does not stop the watch: it is known by name, and the version moves on."""
+    """An object that does not decode has only its key and version, so the watch can continue."""
     found = NODES.event(event("MODIFIED", {**versioned(make_node("n1")), "spec": spec}))
     assert (found.type, found.key, found.object, found.resource_version) == ("MODIFIED", "n1", None, "9")
 
 
 def test_event_of_an_unknown_type_has_no_object() -> None:
-    """What Kubernetes may invent some day."""
+    """An event of an unknown type has no object."""
     assert NODES.event(event("RENAMED", versioned(make_node("n1")))).object is None
 
 
@@ -213,7 +213,7 @@ def test_event_of_an_unknown_type_has_no_object() -> None:
 )
 @pytest.mark.parametrize("resource", [NODES, SLICES, SERVICES], ids=lambda resource: resource.name)
 def test_line_that_is_no_event_is_a_bad_answer(resource: Resource[Any], line: bytes) -> None:
-    """Half a line, an empty one, other JSON."""
+    """A truncated line, an empty line and other JSON are refused."""
     with pytest.raises(BadAnswer):
         resource.event(line)
 
@@ -226,20 +226,20 @@ ODD_LINES = {
 
 @pytest.mark.parametrize("name", ODD_LINES)
 def test_line_of_odd_bytes_is_a_bad_answer(name: str) -> None:
-    """What the decoder stumbles over in its own ways is garbage as well."""
+    """Bytes that make the decoder raise other errors are a BadAnswer too."""
     with pytest.raises(BadAnswer):
         NODES.event(ODD_LINES[name])
 
 
 @pytest.mark.parametrize("name", ODD_LINES)
 def test_peek_at_odd_bytes_finds_nothing(name: str) -> None:
-    """A look at a line raises nothing, whatever is in it."""
+    """Peeking never raises, whatever the line contains."""
     assert SLICES.peek is not None
     assert SLICES.peek(ODD_LINES[name])[1] == ""
 
 
 def test_peek_finds_key_and_version() -> None:
-    """Enough to recognise an echo."""
+    """Peeking finds the key and resourceVersion, which suffice to recognize an echo."""
     assert SLICES.peek is not None
     line = event("MODIFIED", versioned(make_slice("edge", "web-1", "web", ["10.0.0.1"])))
     assert SLICES.peek(line) == (ObjectKey("edge", "web-1"), "9")
@@ -247,7 +247,7 @@ def test_peek_finds_key_and_version() -> None:
 
 @pytest.mark.parametrize("line", [b"garbage", b"{}", event("ERROR", {"kind": "Status", "code": 410})])
 def test_peek_at_what_is_no_object_finds_nothing(line: bytes) -> None:
-    """Errors and garbage are looked at properly."""
+    """Peeking at errors and garbage finds nothing, so that they are decoded."""
     assert SLICES.peek is not None
     assert SLICES.peek(line)[1] == ""
 
@@ -256,7 +256,7 @@ def test_peek_at_what_is_no_object_finds_nothing(line: bytes) -> None:
 
 
 def test_node_is_reduced_to_what_matters() -> None:
-    """Everything the hub looks at, and nothing else."""
+    """A decoded Node has the fields that the hub uses, and no others."""
     wire = make_node(
         "n1",
         "10.7.0.1",
@@ -293,12 +293,12 @@ def test_node_without_anything_is_unknown(wire: AsJson) -> None:
 
 @pytest.mark.parametrize("ready", ["True", "False", "Unknown"])
 def test_readiness_is_the_ready_condition(ready: str) -> None:
-    """As it is written."""
+    """Readiness is the status of the Ready condition."""
     assert nodes(make_node("n1", ready=ready))["n1"].ready == ready
 
 
 def test_label_strings_are_shared() -> None:
-    """A fleet repeats the same labels: they are in memory once."""
+    """Equal label keys and values are the same string objects."""
     found = nodes(make_node("n1", labels={"zone-of": "eu-central"}), make_node("n2", labels={"zone-of": "eu-central"}))
     assert found["n1"].labels["zone-of"] is found["n2"].labels["zone-of"]
 
@@ -314,18 +314,18 @@ def service(**spec: Any) -> Any:
 
 @pytest.mark.parametrize(("selector", "has"), [(None, False), ({}, False), ({"a": "b"}, True)])
 def test_service_with_a_selector_is_told_apart(selector: Any, has: bool) -> None:
-    """An empty selector is none."""
+    """An empty selector counts as no selector."""
     assert service(selector=selector).selector is has
 
 
 def test_headless_service_has_no_cluster_ips() -> None:
-    """``None`` is not an address."""
+    """The cluster IP ``None`` is not an address."""
     found = service(clusterIP="None", clusterIPs=["None"])
     assert (found.headless, found.cluster_ips) == (True, ())
 
 
 def test_service_ports_may_be_named_or_numbered() -> None:
-    """A targetPort is a number, a name or missing."""
+    """A targetPort may be a number, a name or missing."""
     ports = [{"port": 80, "targetPort": 8080}, {"port": 443, "targetPort": "tls", "nodePort": 30443}, {"port": 1}]
     assert [port.target_port for port in service(ports=ports).ports] == [8080, "tls", None]
     assert [port.node_port for port in service(ports=ports).ports] == [None, 30443, None]
@@ -344,12 +344,12 @@ def test_service_ports_may_be_named_or_numbered() -> None:
     ],
 )
 def test_service_local_policies_are_kept(spec: dict[str, Any], local: tuple[str, ...]) -> None:
-    """Those that make kube-proxy leave out endpoints of other nodes."""
+    """Traffic policies with the value Local are kept."""
     assert service(**spec).local_policies == local
 
 
 def test_service_without_families_is_ipv4() -> None:
-    """Of ExternalName Services ipFamilies is null."""
+    """A Service without ipFamilies, such as an ExternalName Service, counts as IPv4."""
     assert service(ipFamilies=None).families == ("IPv4",)
 
 
@@ -370,13 +370,13 @@ FULL = Slice(
 
 
 def test_slice_survives_a_round_trip() -> None:
-    """What is encoded is what is decoded."""
+    """Decoding an encoded slice gives the same slice."""
     assert decode_slice(encode_slice(FULL)) == FULL
 
 
 @pytest.mark.parametrize("nothing", ["null", "[]"])
 def test_slice_without_endpoints_and_ports_is_empty(nothing: str) -> None:
-    """The API writes an empty list as null."""
+    """Empty lists that the API encodes as null are decoded as empty."""
     found = decode_slice(
         f'{{"metadata":{{"name":"a"}},"addressType":"IPv6","endpoints":{nothing},"ports":{nothing}}}'.encode()
     )
@@ -384,20 +384,20 @@ def test_slice_without_endpoints_and_ports_is_empty(nothing: str) -> None:
 
 
 def test_missing_conditions_stay_missing() -> None:
-    """``ready`` unknown is not ``ready`` false."""
+    """An unknown ``ready`` is not decoded as false."""
     body = json.dumps({"metadata": {"name": "a"}, "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {}}]})
     assert decode_slice(body.encode()).endpoints[0].conditions == Conditions(None, None, None)
 
 
 @pytest.mark.parametrize("body", [b"", b"garbage", b"{}", b'{"metadata":{},"endpoints":[{}]}'])
 def test_slice_that_is_none_is_a_bad_answer(body: bytes) -> None:
-    """A write's answer that does not decode tells nothing."""
+    """An answer to a write that does not decode is a BadAnswer."""
     with pytest.raises(BadAnswer):
         decode_slice(body)
 
 
 def test_identity_is_uid_and_version() -> None:
-    """All a write needs of its answer."""
+    """The identity in an answer has the uid and resourceVersion."""
     assert decode_identity(b'{"metadata":{"uid":"u","resourceVersion":"9"},"spec":5}') == ("u", "9")
 
 
@@ -405,7 +405,7 @@ def test_identity_is_uid_and_version() -> None:
     "body", [b"", b"{}", b'{"metadata":{"uid":"u"}}', b'{"kind":"Status","metadata":{}}', b"k8s\0"]
 )
 def test_identity_of_nothing_is_a_bad_answer(body: bytes) -> None:
-    """Without a resourceVersion the next write would be blind."""
+    """An answer without a resourceVersion is refused, since the next write needs it."""
     with pytest.raises(BadAnswer):
         decode_identity(body)
 
@@ -443,21 +443,21 @@ def test_labels_of_nodes_share_their_strings() -> None:
 def test_an_answer_that_does_not_decode_says_what_it_should_be(
     decode: Callable[[bytes], object], what: str, body: bytes
 ) -> None:
-    """With the status it came with: the API server said that all is well."""
+    """The error names the expected kind and has the status 200."""
     with pytest.raises(BadAnswer, match=f"{what} that does not decode") as caught:
         decode(body)
     assert caught.value.status == 200
 
 
 def test_an_object_without_a_version_is_no_answer_to_a_write() -> None:
-    """The next write would have nothing to go by."""
+    """An answer without a resourceVersion is refused, since the next write needs it."""
     with pytest.raises(BadAnswer, match="an object without a resourceVersion") as caught:
         decode_identity(b'{"metadata":{"name":"a","uid":"u"}}')
     assert caught.value.status == 200
 
 
 def test_a_secret_shows_nothing_of_what_it_holds() -> None:
-    """Neither when it is printed, nor in the error about one that does not decode."""
+    """Neither the ``repr`` of a Secret nor the error of one that does not decode shows its data."""
     found = decode_secret(b'{"metadata":{"name":"a","resourceVersion":"7"},"data":{"token":"aHVudGVyMg=="}}')
     assert (found.version, found.data) == ("7", {"token": "aHVudGVyMg=="})
     assert repr(found) == "SecretData(7)"
