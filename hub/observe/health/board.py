@@ -128,7 +128,7 @@ class Board:
         Args:
             target: the target that asks.
             watches: what to probe, at most one for each source, family and check.
-            policies: cluster -> which addresses may be contacted; without a policy, none of the cluster is probed.
+            policies: cluster -> which addresses may be contacted; addresses of other clusters are not probed.
         """
         old = self._followed.get(target)
         if not watches and old is None:

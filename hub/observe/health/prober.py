@@ -63,7 +63,7 @@ TOTAL: Final = (SOCKETS, 384, 128)
 5,000 addresses that are probed every 5 s and answer within 100 ms. 384 serve 600 addresses that stop answering at
 once, each of which holds a socket for 3 s out of every 5 s."""
 CLUSTER: Final = (PER_CLUSTER, 48, 16)
-"""As TOTAL, for one cluster."""
+"""The same limits for one cluster."""
 
 
 class Lane(msgspec.Struct, eq=False, weakref=True):
@@ -72,7 +72,7 @@ class Lane(msgspec.Struct, eq=False, weakref=True):
     Attributes:
         held: by kind, the sockets of this kind and all worse kinds.
         waiting: by kind, the probes that wait for a socket.
-        hungry: whether the prober knows that probes wait.
+        hungry: whether the lane is in the queue of lanes with waiting probes.
     """
 
     cluster: str
@@ -303,7 +303,7 @@ class Prober:
         self._due.put(probe, max(now, probe.started + pause))
 
     def _feed(self, now: float) -> None:
-        """Give a free socket to a waiting probe: first kind first, clusters in turn."""
+        """Give a free socket to a waiting probe: the best kind first, clusters in turn."""
         for kind in Kind:
             for _ in range(len(self._hungry)):
                 lane = self._hungry[0]

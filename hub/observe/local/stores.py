@@ -27,7 +27,7 @@ NO_SLICES: Mapping[str, Slice] = {}
 def newer(version: str, than: str) -> bool:
     """Whether a resourceVersion is newer; versions of one API server compare as numbers (KEP-5504).
 
-    A version that is not a number counts as newer than every other one.
+    If one of them is not a number, every different version counts as newer.
     """
     try:
         return int(version) > int(than)

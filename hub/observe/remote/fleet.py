@@ -1,4 +1,4 @@
-"""Runs the remote clusters, sources and followed Services of a registry, each in a task of its own."""
+"""Runs the remote clusters, sources and followed Services of a registry, each in its own task."""
 
 from __future__ import annotations
 
