@@ -29,7 +29,7 @@ def check(ctx: click.Context, /, file: str, online: bool, **given: Any) -> int:
     Exit codes: 0 ok (warnings do not count), 1 problems, 3 the file cannot be read.
     """
     logs.quiet(ctx.ensure_object(Settings).verbose)
-    gc.disable()  # imports take most of this command's time, and garbage collection a tenth of theirs
+    gc.disable()  # imports take most of this command's time, and garbage collection takes a tenth of the imports' time
     try:
         from hub.cli.checking import examine
 

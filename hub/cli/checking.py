@@ -27,7 +27,7 @@ from hub.registry.report import KeyPath, Place, Report, written
 from hub.registry.spec import Network, Registry
 
 MAX_OVERLAPS: Final = 20
-"""Most warnings of overlapping networks; where every cluster allows everything, there would be too many to read."""
+"""Maximum number of warnings about overlapping networks: if every cluster allows everything, all pairs overlap."""
 
 Named = tuple[KeyPath, dict[str, Any], tuple[str, ...]]
 """Path of a ``provider:`` key, its content, and the clusters it applies to."""

@@ -1,4 +1,4 @@
-"""The exit codes of ``hub``, and ending the process in time."""
+"""The exit codes of ``hub``, and a deadline for the end of the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``hub endpoints`` does: it builds endpoint views without a running hub."""
+"""Builds and prints endpoint views without a running hub, for ``hub endpoints``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,14 @@ HEADERS: Final = ("CLUSTER", "NAMESPACE", "SERVICE", "TYPE", "PROTOCOL", "PORT",
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How to show the views."""
+    """How to show the views.
+
+    Attributes:
+        watch: print changes until interrupted.
+        gather: one view for each port of a Service, with all addresses.
+        compat: print exactly the objects that dcontroller's endpointslice-controller makes.
+        json: print JSON instead of a table.
+    """
 
     watch: bool
     gather: bool
@@ -113,7 +120,12 @@ def _registry(path: str) -> Registry:
 
 @asynccontextmanager
 async def _following(options: Options, registry: Registry | None) -> AsyncGenerator[EndpointViews]:
-    """Views read from the clusters directly; reads only Services and EndpointSlices."""
+    """Endpoint views that follow the Services and EndpointSlices of the clusters directly.
+
+    Args:
+        options: how to reach the clusters.
+        registry: selects clusters and Services by its ``views:``; None = the annotated Services of the hub cluster.
+    """
     clock, pool = SystemClock(), LookupPool()
     access = await asyncio.to_thread(load_hub_access, options.kubeconfig)
     async with AsyncExitStack() as stack:

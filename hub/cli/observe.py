@@ -1,4 +1,4 @@
-"""What the commands that read all clusters once and write nothing have in common, and ``hub plan``."""
+"""Functions for commands that read all clusters once and write nothing; and ``hub plan``, the first of them."""
 
 from __future__ import annotations
 

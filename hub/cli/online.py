@@ -22,7 +22,7 @@ from hub.observe.remote.status import State
 from hub.registry.spec import REGISTRY_HELD, ClusterSpec, NodePolicy, Registry
 
 DEADLINE: Final = 20.0
-"""Seconds: a connection may take 10, a slowly polling provider about as long."""
+"""Seconds for everything: a connection may take 10, and then a provider that polls slowly may take about as long."""
 
 OK: Final = "ok"
 FROZEN: Final = "not tried: state frozen"
@@ -79,6 +79,7 @@ async def answers(options: Options) -> bool:
 
 
 async def _local(hub: Hub) -> None:
+    """Read the hub cluster; if it does not answer in time, its row shows that."""
     try:
         async with asyncio.timeout(DEADLINE):
             while not hub.local.synced and not hub.local.error:  # noqa: ASYNC110 - states, not events

@@ -1,4 +1,4 @@
-"""What ``hub approve``, ``pause``, ``resume`` and ``purge`` do in the hub cluster."""
+"""Carries out ``hub approve``, ``pause``, ``resume`` and ``purge`` in the hub cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ from hub.observe.local.cluster import LocalCluster
 from hub.runtime.clock import SystemClock, rfc3339
 
 TIMEOUT: Final = 10.0
+"""Seconds for one request."""
 PAGE: Final = "500"
+"""Objects in one page of a list."""
 
 
 @asynccontextmanager

@@ -36,27 +36,27 @@ class Settings:
 
 
 def duration(text: str) -> float:
-    """Seconds of ``300ms``, ``1h30m``."""
+    """Parse a duration such as ``300ms`` or ``1h30m``; returns seconds."""
     return float(_checked("duration", text))
 
 
 def namespace(text: str) -> str:
-    """A namespace's name."""
+    """Parse the name of a namespace."""
     return str(_checked("label", text))
 
 
 def resource_name(text: str) -> str:
-    """A name of an object."""
+    """Parse the name of an object."""
     return str(_checked("label", text))
 
 
 def service(text: str) -> str:
-    """``namespace/name``."""
+    """Parse ``namespace/name``."""
     return str(_checked("object_name", text))
 
 
 def cluster_name(text: str) -> str:
-    """The name of a remote cluster."""
+    """Parse the name of a remote cluster; ``local``, the hub cluster, is refused."""
     from hub.model import LOCAL
 
     name = str(_checked("label", text))
@@ -66,32 +66,32 @@ def cluster_name(text: str) -> str:
 
 
 def provider_name(text: str) -> str:
-    """The name of a provider."""
+    """Parse the name of a provider."""
     return str(_checked("provider_name", text))
 
 
 def cidr(text: str) -> Any:
-    """A network."""
+    """Parse a network in CIDR notation."""
     return _checked("cidr", text)
 
 
 def owner(text: str) -> str:
-    """The owner of a hub."""
+    """Parse the owner of a hub."""
     return str(_checked("owner", text))
 
 
 def previous_owner(text: str) -> str:
-    """The owner label of slices: any label value, also one that cannot be part of a Lease's name."""
+    """Parse the owner of existing slices: any label value, also one that cannot be part of a Lease's name."""
     return str(_checked("previous_owner", text))
 
 
 def approvable(text: str) -> str:
-    """``namespace/name``, ``cluster/NAME`` or ``registry``."""
+    """Parse what can be approved: ``namespace/name``, ``cluster/NAME`` or ``registry``."""
     return text if text == "registry" else service(text)
 
 
 def withheld_hash(text: str) -> str:
-    """The hash that the hub shows next to a withheld removal."""
+    """Parse the hash that the hub shows next to a withheld removal."""
     if not 8 <= len(text) <= 64 or not set(text) <= set("0123456789abcdef"):
         raise click.BadParameter(f"{text!r} is not a hash as 'hub plan' and 'hub status' show it")
     return text
@@ -108,7 +108,7 @@ def _checked(function: str, text: str) -> Any:
 
 
 def program(text: str) -> str:
-    """A program: an absolute path or a bare name. A relative path would depend on the working directory."""
+    """Parse a program: an absolute path or a bare name. A relative path would depend on the working directory."""
     if not text or ("/" in text and not text.startswith("/")):
         raise click.BadParameter(f"{text!r} is neither an absolute path nor a bare program name")
     return text
@@ -116,7 +116,7 @@ def program(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BindAddress:
-    """Where to listen; ``host`` None = on all addresses."""
+    """An address to listen on; ``host`` None = all addresses."""
 
     host: str | None
     port: int
@@ -127,7 +127,7 @@ class BindAddress:
 
 
 def bind_address(text: str) -> BindAddress | None:
-    """``HOST:PORT``, ``:PORT`` for all addresses, or ``0`` for off (None)."""
+    """Parse ``HOST:PORT``, ``:PORT`` for all addresses, or ``0`` for off; None = off."""
     if text == "0":
         return None
     host, colon, port = text.rpartition(":")
@@ -147,7 +147,7 @@ def _count_verbose(ctx: click.Context, _: click.Parameter, value: int) -> int:
 
 
 def verbose(function: F) -> F:
-    """``-v``."""
+    """Add the option ``-v``."""
     return click.option(
         "-v",
         "--verbose",
@@ -160,7 +160,7 @@ def verbose(function: F) -> F:
 
 
 def output(*choices: str) -> Callable[[F], F]:
-    """``-o``."""
+    """Make a decorator that adds the option ``-o`` with these choices; the first one is the default."""
     return click.option(
         "-o", "--output", type=click.Choice(choices), default=choices[0], show_default=True, help="How to print."
     )

@@ -195,7 +195,7 @@ async def serve(
 
     check = None
     with suppress(RegistryError):  # assemble() loads the registry again and handles the error
-        check = begin(found.registry, found.content)  # runs while the imports go on
+        check = begin(found.registry, found.content)  # runs in another process during the imports
 
     running: Hub | None = None
     # Also around the imports: their objects stay, and garbage collection would take a tenth of the imports' time.

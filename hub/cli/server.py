@@ -43,7 +43,7 @@ class Server:
 
 
 def server_url(text: str) -> str:
-    """``http://HOST:PORT`` or ``https://…``, without the slash at its end."""
+    """Parse ``http://HOST:PORT`` or ``https://…``; returns the URL without slashes at its end."""
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise click.BadParameter(f"{text!r} is not http(s)://HOST:PORT")
@@ -53,7 +53,7 @@ def server_url(text: str) -> str:
 
 
 def registry_or_server(function: F) -> F:
-    """``--registry FILE`` or ``--server URL``; see :func:`chosen`."""
+    """Add the options ``--registry`` and ``--server``; :func:`chosen` reads their values."""
     options = (
         click.option("--registry", metavar="FILE", type=click.Path(), help="The registry: clusters.yaml."),
         click.option(

@@ -16,16 +16,16 @@ from hub.registry.copies.annotations import ENABLED, NAME, NAMESPACE, PROVIDER, 
 from hub.registry.spec import ENDPOINT_COPIER
 
 _HEADING = (
-    "Copies of endpoint-copier as a registry. Stop endpoint-copier, then start the hub: it publishes its slices beside "
-    "those it finds and deletes the latter once they are covered. Needs the provider service-copy."
+    "The copies of endpoint-copier as a registry. Stop endpoint-copier, then start the hub: it publishes its slices "
+    "next to the existing ones, and deletes those once its own cover them. Needs the provider service-copy."
 )
 _ALLOW = (
-    "endpoint-copier copied from anywhere to anywhere; here each copy is allowed by name. Ports are those of the "
-    "Service that asks, as before. New: a copy follows its source at once, ends with the annotation, and may have "
-    "both families."
+    "endpoint-copier allowed every copy; here each copy is allowed by name. As before, a copy has the ports of the "
+    "Service that asks for it. New: a copy follows its source at once, ends when the annotation is removed, and may "
+    "have both address families."
 )
-_ADOPT = "The slices that endpoint-copier wrote for it; those of annotated Services are taken over without a word."
-_LEGACY = "endpoint-copier manages this Service although it bears no annotation (--managed-endpoint-name)."
+_ADOPT = "Replaces the slices that endpoint-copier wrote for this Service. Annotated Services do not need this key."
+_LEGACY = "endpoint-copier manages this Service although it has no annotation (--managed-endpoint-name)."
 
 
 def services(documents: Iterable[Mapping[str, Any]]) -> list[Service]:
@@ -93,7 +93,7 @@ def _rule(service: Service) -> dict[str, Any] | None:
 
 def _patterned(service: Service) -> bool:
     """Whether its annotations contain ``*``, so that a rule made of them would allow many sources."""
-    return any("*" in service.annotations.get(each, "") for each in (NAME, NAMESPACE))
+    return any("*" in service.annotations.get(key, "") for key in (NAME, NAMESPACE))
 
 
 def _odd(service: Service) -> Sequence[str]:
@@ -103,11 +103,11 @@ def _odd(service: Service) -> Sequence[str]:
         found.append(f"{NAME} is missing, so nothing is copied; endpoint-copier copied nothing either.")
     elif _patterned(service):
         found.append(
-            "its annotations have a *, which no Service is named, so nothing was copied, and nothing is allowed."
+            "its annotations contain a *. No Service has such a name, so nothing was copied, and nothing is allowed."
         )
     elif not service.annotations.get(NAMESPACE):
         found.append(
-            f"{NAMESPACE} is missing: its own namespace is meant here, endpoint-copier took slices of all namespaces."
+            f"{NAMESPACE} is missing: the hub copies from the Service's own namespace, endpoint-copier from all."
         )
     if service.selector:
         found.append(_selector(service).strip())

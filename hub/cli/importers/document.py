@@ -56,7 +56,7 @@ class Document:
 
     def error(self, problems: Sequence[Problem]) -> UsageError:
         """The loader's problems in the user's terms: with the name of a variable instead of a line."""
-        lines = dict.fromkeys(f"{self._origin(each.path)}: {_said(each)}" for each in problems)
+        lines = dict.fromkeys(f"{self._origin(problem.path)}: {_said(problem)}" for problem in problems)
         return UsageError("; ".join(lines))
 
     def _origin(self, path: str) -> str:
@@ -120,18 +120,18 @@ def _unwrap(item: Any, path: KeyPath, origins: dict[str, str]) -> tuple[Any, str
 def _flat(value: Any, path: KeyPath, origins: dict[str, str]) -> bool:
     """Whether a value is written on one line: a plain value, or a short mapping or list of plain values."""
     if isinstance(value, Mapping):
-        items = [(key, each) for key, each in value.items()]
+        items = list(value.items())
     elif isinstance(value, list):
         items = list(enumerate(value))
     else:
         return True
-    for key, each in items:
-        if isinstance(each, Noted):
-            if each.note or isinstance(each.value, (Mapping, list)):
+    for key, item in items:
+        if isinstance(item, Noted):
+            if item.note or isinstance(item.value, (Mapping, list)):
                 return False
-            if each.origin:
-                origins[written((*path, key))] = each.origin
-        elif isinstance(each, Mapping) or (isinstance(each, list) and each):
+            if item.origin:
+                origins[written((*path, key))] = item.origin
+        elif isinstance(item, Mapping) or (isinstance(item, list) and item):
             return False
     return len(_scalar(value)) < WIDTH - 20
 
@@ -140,8 +140,8 @@ def _scalar(value: Any) -> str:
     if isinstance(value, Noted):
         return _scalar(value.value)
     if isinstance(value, Mapping):
-        inside = ((_key(key), each) for key, each in value.items())
-        return "{" + ", ".join(f"{key}: {_scalar(each)}" for key, each in inside if _scalar(each) != "null") + "}"
+        inside = ((_key(key), item) for key, item in value.items())
+        return "{" + ", ".join(f"{key}: {_scalar(item)}" for key, item in inside if _scalar(item) != "null") + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_scalar, value)) + "]"
     plain = isinstance(value, str) and (_PLAIN.fullmatch(value) or _ALSO_PLAIN.fullmatch(value))

@@ -28,12 +28,12 @@ _HEADING = (
 )
 _UNMANAGED = (
     "TARGET_MANAGED_BY is not set, so the managed-by label of the controller's slices is not known here. To have "
-    "them replaced, look for it (kubectl get endpointslices --show-labels) and add to the service: "
+    "them replaced, find it (kubectl get endpointslices --show-labels) and add to the service: "
     "adopt: {managedBy: VALUE}."
 )
 _MEMORY = "STORE_KIND=memory writes nothing: hub run --dry-run."
 PASSED: Final = ("IONOS_", "SECURED_", "KUBECONFIG", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
-"""Prefixes of this process's variables that the program gets; of a manifest's variables it gets all."""
+"""Prefixes of this process's variables that the program gets. It gets all variables of a manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ def build(variables: Variables, *, complete: bool = False) -> Imported:
     """The registry of an environment.
 
     Args:
-        variables: those of the controller and of its inventory.
-        complete: the document must run as it is, with nothing left for a reader to fill in.
+        variables: the variables of the controller and of its inventory.
+        complete: the document must run without changes, with nothing left for a reader to fill in.
 
     Raises:
         UsageError: variables are missing or invalid; the message names all of them.
@@ -108,9 +108,9 @@ def _cluster(variables: Variables, kind: str) -> dict[str, Any]:
     config = sources[kind](variables) if kind else {}
     config["interval"] = _interval(variables)
     note = (
-        "Published are records with worker: true and an address inside allowedCIDRs. One with ready: false is "
-        "published as not ready, where the controller left it out; one with a mistake is rejected, and nothing "
-        "leaves until it is whole again."
+        "Records with worker: true and an address inside allowedCIDRs are published. A record with ready: false is "
+        "published as not ready; the controller left it out. A record with a mistake is rejected, and nothing is "
+        "removed until it is fixed."
     )
     return {
         "name": Noted(CLUSTER, "Becomes a label of the slices; the name is free."),
@@ -139,10 +139,10 @@ def _command(variables: Variables) -> dict[str, Any]:
     if "/" in program and not program.startswith("/"):
         variables.problem("INVENTORY_COMMAND", f"must be absolute or a bare name, not {values.shown(program)}")
     path = program if program.startswith("/") else f"and the absolute path of {program}"
-    note = f"Runs without a shell, and with --registry only where the hub is started with: --allow-exec {path}"
+    note = f"Runs without a shell. With --registry, the hub must be started with: --allow-exec {path}"
     config: dict[str, Any] = {"command": Noted([program, *arguments], note, "INVENTORY_COMMAND")}
     if names := _passed(variables):
-        note = "Variables of the hub that the program gets to see, beside PATH; give the hub what it needs."
+        note = "Variables of the hub that the program gets, in addition to PATH; set those that it needs for the hub."
         config["environment"] = Noted(names, note)
     return config
 
@@ -165,7 +165,7 @@ def _interval(variables: Variables) -> Noted:
 def _cidrs(variables: Variables) -> Noted:
     text = variables.text("SECURED_SUBNET_CIDR")
     if not text:
-        return Noted(EVERYTHING, "SECURED_SUBNET_CIDR is empty: every address counts. Better name your networks.")
+        return Noted(EVERYTHING, "SECURED_SUBNET_CIDR is empty: every address is allowed. Better list your networks.")
     try:
         found = script.network(text)
     except UsageError as error:

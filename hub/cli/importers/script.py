@@ -39,12 +39,12 @@ PREFIX: Final = "10.0.0."
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 _HEADING = (
-    "The inventory script as a registry: the hub reads the Nodes and asks the IONOS API by itself.\n"
+    "The inventory script as a registry: the hub itself reads the Nodes and asks the IONOS API.\n"
     "Needs the provider of the distribution endpointslice-hub-ionos."
 )
 _NO_SERVICE = (
-    "No service: the script's variables name none. With the controller's variables beside them (TARGET_…), its "
-    "Service is printed too; or write one, as in clusters.example.yaml, with sources: [{cluster: secured}]."
+    "No service: the script's variables name none. Give the controller's variables (TARGET_…) too, to have its "
+    "Service printed; or write one, as in clusters.example.yaml, with sources: [{cluster: secured}]."
 )
 
 
@@ -75,12 +75,12 @@ def cluster(variables: Variables) -> dict[str, Any]:
     if context:
         access["context"] = Noted(context, "", "SECURED_KUBECTL_CONTEXT")
     nodes = (
-        "Ready workers, as in the script. notReadyGrace: the script dropped a node at once that was not Ready; the "
-        "hub waits, and keeps all while more than half of them are not Ready."
+        "Ready workers, as in the script. notReadyGrace: the script dropped a node as soon as it was not Ready; the "
+        "hub waits, and keeps all nodes while more than half of them are not Ready."
     )
     provider = (
-        "A node is found by its providerID, then its systemUUID, then its name where only one server has it; where "
-        "two fit, it is left alone and reported."
+        "A node's server is found by the node's providerID, then its systemUUID, then its name if only one server has "
+        "it; if two servers match, the node is left alone and reported."
     )
     return {
         "name": Noted(CLUSTER, "Becomes a label of the slices; the name is free."),
@@ -111,8 +111,9 @@ def _config(variables: Variables) -> dict[str, Any]:
         config["apiUrl"] = Noted(url, f"Needs: hub run --allow-api-host {host}", "IONOS_API_URL")
     if variables.text("SOURCE_POLL_INTERVAL"):
         note = (
-            "SOURCE_POLL_INTERVAL is how often the script ran. The Nodes are watched now; this is how often the API "
-            "is asked, once for all clusters of a data center. Without this key: 30s, which spares the rate limit."
+            "SOURCE_POLL_INTERVAL was the time between runs of the script. The hub watches the Nodes; this is the time "
+            "between requests to the API, once for all clusters of a data center. The default, 30s, stays further "
+            "below the API's rate limit."
         )
         config["refresh"] = Noted(_refresh(variables), note, "SOURCE_POLL_INTERVAL")
     config["families"] = Noted(["IPv4"], "The script compared texts of IPv4 addresses.")
@@ -150,7 +151,7 @@ def _cidrs(variables: Variables) -> Noted:
     prefix = variables.text(name) if name in {*variables.values, *variables.references} else PREFIX
     cidr = variables.text("SECURED_SUBNET_CIDR")
     try:
-        inside = [IPv4Network(each) for each in networks(prefix)]
+        inside = [IPv4Network(found) for found in networks(prefix)]
     except UsageError as error:
         variables.problem("SECURED_SUBNET_PREFIX", str(error))
         return Noted([])
@@ -161,14 +162,15 @@ def _cidrs(variables: Variables) -> Noted:
         except UsageError as error:
             variables.problem("SECURED_SUBNET_CIDR", str(error))
             return Noted([])
-        inside = [both for each in inside if (both := _both(each, outer)) is not None]
+        inside = [both for inner in inside if (both := _both(inner, outer)) is not None]
         note += f", and inside {cidr} (SECURED_SUBNET_CIDR)"
         if not inside:
             variables.problem("SECURED_SUBNET_CIDR", f"has no address that starts with {values.shown(prefix)}")
-    return Noted([str(each) for each in inside], f"{note}.", "SECURED_SUBNET_PREFIX")
+    return Noted([str(found) for found in inside], f"{note}.", "SECURED_SUBNET_PREFIX")
 
 
 def _both(one: IPv4Network, other: IPv4Network | IPv6Network) -> IPv4Network | None:
+    """The network of the addresses that are in both; None if there are none."""
     if not isinstance(other, IPv4Network) or not one.overlaps(other):
         return None
     return one if one.prefixlen >= other.prefixlen else other

@@ -10,7 +10,7 @@ from hub.cli.importers.variables import Variables
 from hub.model import MANAGED_BY
 
 CLUSTER: Final = "secured"
-"""Name of the one cluster; the controller's variables call it so."""
+"""Name of the one cluster, after the controller's variables SECURED_…."""
 
 VARIABLES: Final = (
     "SOURCE_POLL_INTERVAL",
@@ -43,8 +43,9 @@ def owner(variables: Variables) -> Noted:
     if len(name) > _OWNER_LIMIT:
         name = f"{name[:50].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     note = (
-        "Its own owner, since several controllers of one target each may run in a cluster. Where several of these "
-        "files become one, keep one owner and list the others under previousOwners: their slices are adopted."
+        "An owner for this target only, since a cluster may have several such controllers, each with its own target. "
+        "If you merge several of these files, keep one owner and list the others under previousOwners: their slices "
+        "are adopted."
     )
     return Noted(name, note, "TARGET_SERVICE_NAME")
 
@@ -72,9 +73,10 @@ def service(variables: Variables) -> dict[str, Any]:
 def _guard(variables: Variables) -> Noted:
     threshold = variables.number("EMPTY_RESULT_THRESHOLD")
     note = (
-        "emptyResults counts complete, successful answers without an endpoint: one less than that many keep what is "
-        "published, 0 keeps it for ever. Answers that only filtering emptied wait for an approval (hub approve).\n"
-        "maxRemoval: the controller let any number of endpoints go at once. Without this key the hub withholds the "
+        "emptyResults: after so many complete, successful answers without an endpoint the endpoints are removed; 0 "
+        "keeps them for ever. If answers are empty only after filtering, the removal waits for an approval (hub "
+        "approve).\n"
+        "maxRemoval: the controller removed any number of endpoints at once. Without this key the hub withholds the "
         "removal of more than half of them for five minutes."
     )
     empty = Noted(3 if threshold is None else threshold, "", "EMPTY_RESULT_THRESHOLD")
@@ -88,9 +90,9 @@ def _health(variables: Variables) -> Noted | None:
     if mode == "off":
         return None
     note = (
-        "One check per poll decides, and what fails it leaves: rise, fall and onFail say so. The hub's own defaults "
-        "(2, 3, not-ready) are calmer. http: a status from 200 to 399. Where every endpoint would be out, all stay "
-        "as they are."
+        "rise, fall and onFail are set as in the controller: one failed check removes an endpoint, one passed check "
+        "adds it. The hub's defaults (2, 3, not-ready) react more slowly. http: a status from 200 to 399 passes. If "
+        "every endpoint would be removed, all stay as they are."
     )
     checks = {
         "mode": Noted(mode, "", "HEALTH_CHECK_MODE"),
@@ -109,7 +111,7 @@ def _adopt(variables: Variables) -> Noted | None:
     if managed_by in ("", MANAGED_BY):
         return None
     note = (
-        "The controller's slices go five seconds after ours cover every address in them; if it still runs, they stay "
-        "and OldWriterActive says so. Remove this key when they are gone."
+        "The controller's slices are deleted five seconds after the hub's cover every address in them. If it still "
+        "runs, they stay and OldWriterActive reports it. Remove this key when they are gone."
     )
     return Noted({"managedBy": Noted(managed_by, "", "TARGET_MANAGED_BY")}, note)

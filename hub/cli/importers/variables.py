@@ -61,7 +61,7 @@ class Variables:
         """
         found = self.values.get(name, "")
         if not found and name in self.references:
-            self.problem(name, "its value is not in the manifest (valueFrom): give it as it is")
+            self.problem(name, "its value is not in the manifest (valueFrom): give the value itself")
         elif not found and required:
             self.problem(name, f"is required: {required}")
         return found
@@ -87,7 +87,7 @@ class Variables:
         return found if self._valid(name, values.duration, found) is not None else default
 
     def words(self, name: str) -> list[str]:
-        """The value split into words as a shell does it."""
+        """The value, split into words as by a shell."""
         try:
             return shlex.split(self.text(name))
         except ValueError as error:
@@ -100,8 +100,8 @@ class Variables:
         if not self.unread:
             return ""
         return (
-            f"NOT READ: {', '.join(self.unread)} (envFrom), since the files do not have what is in there: a variable "
-            "that is set only there counts as unset here. Give a ConfigMap's manifest too, or NAME=value lines (-f)."
+            f"NOT READ: {', '.join(self.unread)} (envFrom), since the files do not have their content: a variable that "
+            "is set only there counts as unset here. Give a ConfigMap's manifest too, or NAME=value lines (-f)."
         )
 
     def problem(self, name: str, message: str) -> None:
@@ -145,8 +145,8 @@ def from_texts(texts: Sequence[tuple[str, str]], marks: Sequence[str]) -> Variab
         objects += documents
         if not documents:
             known |= _assignments(name, text)
-    maps = {_name(each): _at(each, "data") for each in objects if each.get("kind") == "ConfigMap"}
-    for container in (container for each in objects for container in _containers(each)):
+    maps = {_name(manifest): _at(manifest, "data") for manifest in objects if manifest.get("kind") == "ConfigMap"}
+    for container in (container for manifest in objects for container in _containers(manifest)):
         found = _environment(container, maps)
         if any(mark in found.values or mark in found.references for mark in marks):
             return Variables(known | dict(found.values), found.references, declared=True, unread=found.unread)
@@ -172,22 +172,22 @@ def documents(name: str, text: str) -> list[Mapping[str, Any]]:
         raise UsageError(f"{name}{place}: is not YAML: {getattr(error, 'problem', None) or 'unreadable'}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{name}: is not YAML: {type(error).__name__}") from None
-    return [item for each in loaded if isinstance(each, dict) for item in _items(each)]
+    return [item for document in loaded if isinstance(document, dict) for item in _items(document)]
 
 
-def _items(each: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    listed = each.get("items")
-    if str(each.get("kind", "")).endswith("List") and isinstance(listed, list):
+def _items(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    listed = document.get("items")
+    if str(document.get("kind", "")).endswith("List") and isinstance(listed, list):
         yield from (item for item in listed if isinstance(item, dict))
     else:
-        yield each
+        yield document
 
 
 def _documents(name: str, text: str) -> list[Mapping[str, Any]]:
     """The objects of a manifest; empty if the text is not a manifest."""
     if not re.search(r"^\s*\"?kind\"?\s*:", text, re.MULTILINE):
         return []
-    return [each for each in documents(name, text) if "kind" in each]
+    return [document for document in documents(name, text) if "kind" in document]
 
 
 def _assignments(name: str, text: str) -> dict[str, str]:
@@ -206,8 +206,8 @@ def _assignments(name: str, text: str) -> dict[str, str]:
     return found
 
 
-def _containers(each: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    spec = each.get("spec") if each.get("kind") in MANIFESTS else None
+def _containers(manifest: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    spec = manifest.get("spec") if manifest.get("kind") in MANIFESTS else None
     while isinstance(spec, dict):
         yield from _dicts(spec.get("containers"))
         outer = spec.get("jobTemplate") or spec.get("template")
@@ -236,7 +236,7 @@ def _environment(container: Mapping[str, Any], maps: Mapping[str, Any]) -> Varia
             known[name] = _text(content[key])
         elif "valueFrom" in entry:
             references[name] = Reference(str(_at(secret, "name") or ""), str(_at(secret, "key") or ""))
-        elif any(each in references for each in _EXPANSION.findall(_text(entry.get("value")))):
+        elif any(used in references for used in _EXPANSION.findall(_text(entry.get("value")))):
             references[name] = Reference()
         else:
             known[name] = _expanded(_text(entry.get("value")), known)
@@ -253,7 +253,7 @@ def _text(value: Any) -> str:
 
 
 def _dicts(listed: Any) -> list[dict[str, Any]]:
-    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
 
 
 def _at(value: Any, *path: str) -> Any:
@@ -262,5 +262,5 @@ def _at(value: Any, *path: str) -> Any:
     return value
 
 
-def _name(each: Mapping[str, Any]) -> str:
-    return str(_at(each, "metadata", "name"))
+def _name(manifest: Mapping[str, Any]) -> str:
+    return str(_at(manifest, "metadata", "name"))

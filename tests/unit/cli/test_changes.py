@@ -1,4 +1,4 @@
-"""A plan in words."""
+"""The output of ``hub plan``."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def replaced(name: str, *endpoints: object, **more: object) -> Plan:
 
 
 def lines(observed: object, planned: Plan) -> list[str]:
-    """The lines of one Service's plan."""
+    """The printed lines of one Service's plan."""
     change = service_change(Decision(TARGET, planned, observed=(observed,) if observed else ()))  # type: ignore[arg-type]
     return [*map(str, change.lines), *change.others]
 
 
 def test_plan_lists_endpoints_by_what_happens_to_them() -> None:
-    """Added, removed and changed endpoints carry address, ports, cluster and node."""
+    """Added, removed and changed endpoints are listed with address, ports, cluster and node."""
     old = build.slice("a", [build.endpoint("10.0.0.1", "n1"), build.endpoint("10.0.0.2", "n2")])
     new = [build.endpoint("10.0.0.2", "n2", DRAINING), build.endpoint("10.0.0.3", "n3")]
 
@@ -39,7 +39,7 @@ def test_plan_lists_endpoints_by_what_happens_to_them() -> None:
 
 
 def test_plan_shows_ports_before_and_after() -> None:
-    """A change of ports is one line, whatever the number of endpoints."""
+    """A change of ports is one line, regardless of the number of endpoints."""
     old = build.slice("a", [build.endpoint("10.0.0.1", "n1")])
 
     assert lines(old, replaced("a", *old.endpoints, ports=[Port("https", 8443)])) == [
@@ -48,7 +48,7 @@ def test_plan_shows_ports_before_and_after() -> None:
 
 
 def test_plan_shows_what_changes_beside_endpoints() -> None:
-    """A write that touches no endpoint is not silent."""
+    """A write that changes no endpoint is listed too."""
     old = build.slice("a", [build.endpoint()], labels={"old": "1"})
     new = build.slice("a", [build.endpoint()], labels={"new": "1"}, uid="another")
 
@@ -57,7 +57,7 @@ def test_plan_shows_what_changes_beside_endpoints() -> None:
 
 
 def test_plan_shows_every_detail_of_a_changed_endpoint() -> None:
-    """Readiness, node and zone."""
+    """Changes of readiness, node and zone are shown."""
     old = build.slice("a", [build.endpoint("10.0.0.1", "n1", FAILED, zone="a")])
 
     assert lines(old, replaced("a", build.endpoint("10.0.0.1", "n2"))) == [
@@ -66,14 +66,14 @@ def test_plan_shows_every_detail_of_a_changed_endpoint() -> None:
 
 
 def test_plan_writes_ipv6_as_urls_do() -> None:
-    """An address with colons stands in brackets before a port."""
+    """An IPv6 address is in brackets before a port."""
     new = build.slice("a", [build.endpoint("fd00::1", "n1")], family="IPv6")
 
     assert lines(None, Plan(creates=(new,))) == ["+ [fd00::1]:30443  eu/n1"]
 
 
 def test_print_plan_of_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    """A calm Service is one line; nothing would change."""
+    """A Service without changes is one line, and the result is that nothing would change."""
     assert not print_plan([Decision(TARGET, Plan(unchanged=1)), Decision(TargetKey("a", "b"), status="gone")])
 
     assert capsys.readouterr().out.splitlines() == [
@@ -83,7 +83,7 @@ def test_print_plan_of_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_print_plan_names_unknown_sources_and_findings(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is not known and what is odd is said, on one printable line each."""
+    """Unknown sources and findings are printed, each on one printable line."""
     finding = Finding("AddressConflict", "two nodes", tuple(f"n{i}" for i in range(7)))
 
     changes = print_plan([Decision(TARGET, Plan(), unknown={"us": "dead\n\x1b[2J"}, findings=(finding,))])
@@ -96,7 +96,7 @@ def test_print_plan_names_unknown_sources_and_findings(capsys: pytest.CaptureFix
 
 
 def test_print_plan_as_json_has_a_stable_shape(capsys: pytest.CaptureFixture[str]) -> None:
-    """Scripts rely on these keys."""
+    """The JSON output has these keys, on which scripts rely."""
     new = build.slice("a", [build.endpoint("10.0.0.1", "n1")])
 
     assert print_plan([Decision(TARGET, Plan(creates=(new,)), unknown={"us": "dead"})], "json")

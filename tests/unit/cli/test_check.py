@@ -1,4 +1,4 @@
-"""``hub check``, without ``--online`` but for what needs no cluster."""
+"""``hub check``, and the parts of ``--online`` that need no cluster."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def check(text: str) -> Result:
 
 
 def test_check_of_a_good_file_says_what_is_in_it() -> None:
-    """One line, exit 0."""
+    """A valid file is one line with the numbers of clusters and Services, exit code 0."""
     result = check(GOOD)
 
     assert (result.output, result.exit_code) == ("f.yaml: ok; 2 clusters, 1 service\n", 0)
 
 
 def test_check_prints_one_problem_per_line_with_its_place() -> None:
-    """All problems of a file at once, then a summary; exit 1."""
+    """All problems are listed with their places, then a summary; exit code 1."""
     result = check(GOOD.replace("10.7.0.0/16", "10.7.0.1/16").replace("cluster: us", "cluster: uk"))
 
     lines = result.stdout.splitlines()
@@ -61,7 +61,7 @@ def test_check_prints_one_problem_per_line_with_its_place() -> None:
 
 
 def test_check_of_a_file_that_is_no_registry() -> None:
-    """What costs the whole file says so."""
+    """A problem that makes the whole file unusable is reported as such."""
     result = check("version: 2\n")
 
     said = "f.yaml: 1 problem; the file cannot be used, and its providers were not checked"
@@ -71,7 +71,7 @@ def test_check_of_a_file_that_is_no_registry() -> None:
 
 @pytest.mark.parametrize("path", ["nosuch.yaml", "."])
 def test_check_of_what_cannot_be_read_is_an_error(path: str) -> None:
-    """A missing file is not a bad file: one line on stderr, exit 3."""
+    """A file that cannot be read is one line on stderr, exit code 3."""
     result = CliRunner().invoke(cli, ["check", path])
 
     assert result.stderr.startswith(f"Error: {path}: ")
@@ -79,7 +79,7 @@ def test_check_of_what_cannot_be_read_is_an_error(path: str) -> None:
 
 
 def test_check_names_providers_that_are_not_installed() -> None:
-    """A provider's name is looked up among what is installed."""
+    """A provider that is not installed is a problem, with the closest installed name."""
     result = check(GOOD.replace("node-addresses}", "node-adresses}"))
 
     assert result.stdout.splitlines()[0] == (
@@ -90,7 +90,7 @@ def test_check_names_providers_that_are_not_installed() -> None:
 
 
 def test_check_lets_providers_judge_their_configuration() -> None:
-    """An unknown key points at the key, a wrong value at the value."""
+    """An unknown key is reported at the key, a wrong value at the value."""
     result = check(GOOD.replace("types: [ExternalIP]", "typs: [x], families: [IPv5]"))
 
     found = [line.split(": ")[:2] for line in result.stdout.splitlines()[:-1]]
@@ -99,14 +99,14 @@ def test_check_lets_providers_judge_their_configuration() -> None:
 
 
 def test_check_judges_a_sources_own_provider() -> None:
-    """A provider of a source counts as one of a cluster does."""
+    """A provider of a source is checked like a provider of a cluster."""
     result = check(GOOD.replace("{cluster: us}", "{cluster: us, provider: {name: nosuch}}"))
 
     assert "services[0].sources[1].provider.name: provider 'nosuch'" in result.stdout
 
 
 def test_check_finds_a_node_provider_without_nodes() -> None:
-    """A provider that resolves Nodes needs a cluster whose Nodes are followed."""
+    """A provider that resolves Nodes is a problem in a cluster whose Nodes are not followed."""
     result = check(GOOD.replace("    kubeconfig: {path: us}\n", ""))
 
     assert "clusters[1].provider.name: provider 'node-addresses' resolves Nodes" in result.stdout
@@ -128,7 +128,7 @@ BY_LABEL = "      - {clusterSelector: {tier: gold}, provider: {name: node-addres
 
 
 def test_check_finds_a_node_provider_without_nodes_behind_a_selector() -> None:
-    """Of the clusters that are selected, the first that has no Nodes; once, at the source's provider."""
+    """With a selector, the first selected cluster without Nodes is named, once, at the source's provider."""
     result = check(SELECTED + BY_LABEL)
 
     said = "provider 'node-addresses' resolves Nodes, but the hub follows no Nodes of cluster old"
@@ -149,14 +149,14 @@ def test_check_finds_a_node_provider_without_nodes_behind_a_selector() -> None:
     ids=["others", "brings-endpoints", "named"],
 )
 def test_check_lets_a_selector_be_whose_provider_can_work(sources: str) -> None:
-    """Clusters with other labels, or named by another source, are not what a selector's provider is for."""
+    """A selector's provider is not checked for clusters that do not match or that another source names."""
     result = check(SELECTED + sources)
 
     assert (result.output, result.exit_code) == ("f.yaml: ok; 3 clusters, 1 service\n", 0)
 
 
 def test_check_warns_of_networks_of_two_clusters_that_overlap() -> None:
-    """An overlap is seldom meant, and may be: exit 0."""
+    """Overlapping networks of two clusters are a warning; the exit code is 0."""
     result = check(GOOD.replace("10.8.0.0/16", "10.8.0.0/16, 10.7.3.0/24, 10.9.0.0/16"))
 
     assert result.output.splitlines() == [
@@ -167,14 +167,14 @@ def test_check_warns_of_networks_of_two_clusters_that_overlap() -> None:
 
 
 def test_check_does_not_warn_of_networks_of_one_cluster() -> None:
-    """A cluster may say the same twice."""
+    """Overlapping networks of one cluster are no warning."""
     result = check(GOOD.replace("10.8.0.0/16", "10.8.0.0/16, 10.8.3.0/24"))
 
     assert "warning" not in result.output
 
 
 def test_check_bounds_the_warnings() -> None:
-    """Where everything overlaps, some examples and a number are enough."""
+    """Of many overlaps, some are listed and the rest is counted."""
     clusters = "".join(
         f"  - {{name: c{n}, kubeconfig: {{path: x}}, allowedCIDRs: [0.0.0.0/0], provider: {{name: node-addresses}}}}\n"
         for n in range(100)
@@ -187,14 +187,14 @@ def test_check_bounds_the_warnings() -> None:
 
 
 def test_check_warns_of_too_few_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every cluster needs some open files."""
+    """A limit of open files that is too low for the clusters is a warning."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
 
     assert "2 clusters need about 108 open files, a process may have 64 here" in check(GOOD).output
 
 
 def test_a_hub_takes_as_many_files_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The soft limit is raised to the hard one, and not beyond what is sane."""
+    """The soft limit of open files is raised to the hard limit, up to a maximum."""
     asked: list[tuple[int, tuple[int, int]]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1 << 20))
     monkeypatch.setattr(resource, "setrlimit", lambda what, limit: asked.append((what, limit)))
@@ -225,7 +225,7 @@ HOOK = "@hookimpl\ndef hub_endpoint_upserted(view): ..."
 
 
 def test_check_loads_consumers(consumer: Callable[[str, str], None]) -> None:
-    """A good one is nothing to speak of; what is not installed or cannot be loaded is named with its place."""
+    """Consumers that are not installed or cannot be loaded are reported with their places; good ones are not."""
     consumer("good", HOOK)
     consumer("broken", "import no_such_module")
     consumer("leaves", "raise SystemExit(0)")
@@ -253,7 +253,7 @@ def test_check_loads_consumers(consumer: Callable[[str, str], None]) -> None:
 def test_check_does_not_wait_for_a_consumer_for_ever(
     consumer: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An import that hangs is a finding."""
+    """A consumer whose import hangs is a problem."""
     monkeypatch.setattr("hub.cli.checking.IMPORT_DEADLINE", 0.2)
     consumer("hangs", "import threading\nthreading.Event().wait(2)")
 
@@ -263,7 +263,7 @@ def test_check_does_not_wait_for_a_consumer_for_ever(
 
 
 def test_check_online_does_not_call_a_frozen_cluster_ok(unused_port: int) -> None:
-    """It is not contacted, whatever is wrong with it; that is no failure."""
+    """A frozen cluster is not contacted, and is reported neither as ok nor as failed."""
     cluster = f"{{name: a, cluster: {{server: 'https://127.0.0.1:{unused_port}'}}}}"
     context = "contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a, user: {token: t}}]"
     Path("hub").write_text(f"{{kind: Config, clusters: [{cluster}], {context}, current-context: a}}")
@@ -278,7 +278,7 @@ def test_check_online_does_not_call_a_frozen_cluster_ok(unused_port: int) -> Non
 
 
 def test_check_of_the_example_finds_nothing() -> None:
-    """clusters.example.yaml is good as it is, with the providers of this repository."""
+    """clusters.example.yaml is valid with the providers of this repository."""
     result = CliRunner().invoke(cli, ["check", str(ROOT / "clusters.example.yaml")])
 
     assert result.exit_code == 0

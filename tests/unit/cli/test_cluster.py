@@ -1,4 +1,4 @@
-"""`hub cluster`: usage, and what stays out of the running hub."""
+"""`hub cluster`: its usage, and the imports it keeps out of the running hub."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
     ],
 )
 def test_wrong_usage_is_one_line(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str) -> None:
-    """Exit code 2, before anything is read."""
+    """Wrong usage is one line and exit code 2, before any file is read."""
     code, out, err = said(capsys, "add", *arguments)
     assert (code, out) == (2, "")
     assert words in err
@@ -42,7 +42,7 @@ def test_wrong_usage_is_one_line(capsys: pytest.CaptureFixture[str], arguments: 
 def test_manifests_are_printed_without_any_access(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No cluster is contacted, and nothing goes to stderr."""
+    """--print-manifests contacts no cluster and prints nothing on stderr."""
     monkeypatch.setenv("KUBECONFIG", "/nosuch")
     code, out, err = said(capsys, "add", "eu", "--print-manifests", "--allow-services", "edge, ingress")
     assert (code, err) == (0, "")
@@ -59,7 +59,7 @@ def test_manifests_are_printed_without_any_access(
     ids=["run", "check", "print-manifests"],
 )
 def test_the_kubernetes_package_stays_out(program: str) -> None:
-    """It costs a second and 80 MB, and only `hub cluster` with a cluster to work in needs it."""
+    """Only `hub cluster` at work in a cluster imports the kubernetes package, which takes a second and 80 MB."""
     ask = "import atexit, sys; atexit.register(lambda: print('kubernetes' in sys.modules, file=sys.stderr)); "
     done = subprocess.run(
         [sys.executable, "-c", ask + program], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False

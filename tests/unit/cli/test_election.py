@@ -1,4 +1,4 @@
-"""The flags of the election."""
+"""The options of the election."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hub.election.elector import Timing
 
 
 def given(*arguments: str) -> Election:
-    """What a command with these flags was given."""
+    """The values of the election's options for these flags."""
     found: list[Election] = []
 
     @click.command()
@@ -28,19 +28,19 @@ def given(*arguments: str) -> Election:
 
 
 def test_defaults_are_kubernetes_own() -> None:
-    """15 s, 10 s and 2 s, and taking part."""
+    """The defaults are 15 s, 10 s and 2 s, with election."""
     election = given()
     assert (election.wanted, election.timing()) == (True, Timing())
     assert (Timing().duration, Timing().renew_deadline, Timing().retry) == (15, 10.0, 2.0)
 
 
 def test_election_can_be_switched_off() -> None:
-    """A single replica needs no Lease."""
+    """--leader-elect=false switches the election off."""
     assert not given("--leader-elect=false").wanted
 
 
 def test_flags_are_kube_controller_managers() -> None:
-    """Whoever knows those knows these; a shorter deadline bounds each call, too."""
+    """The flags are those of kube-controller-manager; a short deadline also limits each call."""
     election = given(
         *("--leader-elect-lease-duration", "4s", "--leader-elect-renew-deadline", "2s"),
         *("--leader-elect-retry-period", "300ms", "--leader-elect-resource-name", "other"),
@@ -63,7 +63,7 @@ def test_flags_are_kube_controller_managers() -> None:
     ],
 )
 def test_times_that_do_not_fit_together_are_refused(arguments: tuple[str, ...], names: str) -> None:
-    """Before anything is started, with the flag that is wrong."""
+    """Times that do not fit together are refused, with the name of the wrong flag."""
     with pytest.raises(click.UsageError) as caught:
         given(*arguments)
     assert names in caught.value.format_message()
@@ -77,13 +77,13 @@ def test_times_that_do_not_fit_together_are_refused(arguments: tuple[str, ...], 
     ],
 )
 def test_shards_need_an_election_that_goes_on(flag: str, said: str) -> None:
-    """What writes every Service, or holds no Lease, cannot share."""
+    """--shards is refused without an election and with --once."""
     result = CliRunner().invoke(cli, ["run", "--registry", "nosuch", "--shards", "3", flag])
     assert (result.exit_code, said in result.output) == (2, True), result.output
 
 
 def test_namespace_of_the_lease_has_kubernetes_name_too() -> None:
-    """--leader-elect-resource-namespace is --lease-namespace."""
+    """--leader-elect-resource-namespace is the same as --lease-namespace."""
     result = CliRunner().invoke(cli, ["run", "--registry", "nosuch", "--leader-elect-resource-namespace", "No"])
     assert "--leader-elect-resource-namespace" in result.output
     assert result.exit_code == 2

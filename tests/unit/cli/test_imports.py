@@ -35,24 +35,24 @@ def _only_what_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 def run(*arguments: str, text: str = "", **variables: str) -> Result:
-    """A command with these variables and this on stdin."""
+    """Run a command with these variables and this text on stdin."""
     return CliRunner().invoke(cli, arguments, input=text, env=variables)
 
 
 def checked(printed: Result) -> str:
-    """What ``hub check`` says of what was printed."""
+    """The output of ``hub check`` for a printed registry."""
     assert printed.exit_code == 0, printed.output
     Path("f.yaml").write_text(printed.stdout)
     return run("check", "f.yaml").output
 
 
 def test_an_imported_environment_passes_the_check() -> None:
-    """Providers and their configuration included."""
+    """An imported environment passes ``hub check``, including its provider's configuration."""
     assert checked(run("import", "env", **ENVIRONMENT)) == "f.yaml: ok; 1 cluster, 1 service\n"
 
 
 def test_an_imported_command_passes_the_check() -> None:
-    """The same file as from a file of assignments."""
+    """An imported command passes ``hub check``, and is the same if read from a file of assignments."""
     variables = {**ENVIRONMENT, "SOURCE_KIND": "command", "INVENTORY_COMMAND": "/app/list", "HEALTH_CHECK_MODE": "http"}
     lines = "\n".join(f"{key}={value}" for key, value in variables.items())
 
@@ -63,7 +63,7 @@ def test_an_imported_command_passes_the_check() -> None:
 
 
 def test_an_imported_script_passes_the_check() -> None:
-    """The provider's own model included."""
+    """An imported script passes ``hub check``, including its provider's configuration."""
     pytest.importorskip("hub_provider_ionos")
     variables = {
         "IONOS_TOKEN": "very-secret",
@@ -78,7 +78,7 @@ def test_an_imported_script_passes_the_check() -> None:
 
 
 def test_services_are_read_from_files_and_stdin() -> None:
-    """Several of each kind together."""
+    """Services are read from several files and stdin, also with several objects in a file."""
     Path("a.yaml").write_text("kind: Service\nmetadata: {name: kubernetes-vip}\n---\nkind: Pod\n")
     annotated = (
         '{"kind": "Service", "metadata": {"name": "b", "namespace": "edge", "annotations": '
@@ -108,7 +108,7 @@ def test_services_are_read_from_files_and_stdin() -> None:
     ],
 )
 def test_a_mistake_is_one_line(arguments: list[str], text: str, message: str) -> None:
-    """On stderr, and nothing on stdout."""
+    """A mistake is one line on stderr, and nothing is printed on stdout."""
     result = run("import", *arguments, text=text)
 
     assert message in result.stderr
@@ -117,7 +117,7 @@ def test_a_mistake_is_one_line(arguments: list[str], text: str, message: str) ->
 
 
 def test_what_is_no_text_or_too_large_is_refused() -> None:
-    """Before anything reads it."""
+    """A file that is not UTF-8 or is too large is refused."""
     Path("bytes").write_bytes(b"\xff\xfe")
     Path("large").write_text("A=1\n" * (1 << 20 | 1))
 
@@ -126,7 +126,7 @@ def test_what_is_no_text_or_too_large_is_refused() -> None:
 
 
 def test_run_needs_a_file_or_the_environment() -> None:
-    """One of them."""
+    """``hub run`` needs either --registry or --from-env, not both."""
     neither, both = run("run"), run("run", "--from-env", "--registry", "f")
 
     assert "Missing option '--registry'" in neither.stderr
@@ -135,7 +135,7 @@ def test_run_needs_a_file_or_the_environment() -> None:
 
 
 def test_run_from_env_names_the_variable_that_is_wrong() -> None:
-    """What only the loader refuses too: an entry that cannot be used is not frozen, it is an error."""
+    """With --from-env, an invalid entry is an error that names the variable; the entry is not frozen."""
     result = run("run", "--from-env", **{**ENVIRONMENT, "TARGET_PORT": "70000"})
 
     assert result.stderr == "Error: TARGET_PORT: must be at most 65535, not 70000\n"
@@ -143,7 +143,7 @@ def test_run_from_env_names_the_variable_that_is_wrong() -> None:
 
 
 def test_the_environment_as_it_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The very text of ``hub import env``, in the inventory's folder; a bare program is found on PATH."""
+    """--from-env runs the text that ``hub import env`` prints, and finds a bare program on PATH."""
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     printed = run("import", "env").stdout
@@ -160,7 +160,7 @@ def test_the_environment_as_it_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_static_source_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its list is in no variable, and an empty list would be an answer."""
+    """--from-env refuses SOURCE_KIND=static, whose addresses are in no variable."""
     for name, value in {**ENVIRONMENT, "SOURCE_KIND": "static"}.items():
         monkeypatch.setenv(name, value)
 

@@ -1,4 +1,4 @@
-"""The log as people read it: nobody else begins a record."""
+"""The text format of the log: only real records begin a line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORGED = "2026-01-01T00:00:00.000Z INFO hub.election: all is well"
 
 @pytest.mark.parametrize("tracebacks", [True, False])
 def test_no_line_of_a_traceback_begins_a_record(tracebacks: bool) -> None:
-    """What an exception says is somebody else's text: its lines are kept, indented, and move no cursor."""
+    """Lines of an exception's message are indented and their control characters are escaped."""
     try:
         raise ValueError(f"no\n{FORGED}\x1b[2J")
     except ValueError:

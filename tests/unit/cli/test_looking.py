@@ -1,4 +1,4 @@
-"""``hub endpoints``: what it prints."""
+"""The output of ``hub endpoints``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hub.cli.looking import event_line
 
 
 def test_a_line_of_the_stream_does_not_steer_the_terminal() -> None:
-    """A remote cluster may call its Services and ports as it likes: no second line, no escape sequence."""
+    """Names from a remote cluster cannot add a line or an escape sequence."""
     spec = {"serviceName": "a\x1b[2J", "type": "ClusterIP", "protocol": "TCP", "port": 80, "targetPort": "web\nAdded"}
 
     found = event_line({"type": "Added", "object": {"metadata": {"namespace": "edge", "name": "a-1"}, "spec": spec}})

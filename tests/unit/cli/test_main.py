@@ -1,4 +1,4 @@
-"""What every command has in common: exit codes, one line per mistake, nothing heavy until it is needed."""
+"""What all commands share: exit codes, one-line errors, and imports only when needed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ USAGE_MISTAKES = [
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> dict[str, BaseException]:
-    """``hub version`` raises whatever is put in here."""
+    """``hub version`` raises the exception that a test puts in here."""
     what: dict[str, BaseException] = {}
 
     @click.command()
@@ -70,7 +70,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> dict[str, BaseException]:
 
 @pytest.mark.parametrize(("arguments", "message"), USAGE_MISTAKES)
 def test_main_answers_wrong_usage_with_one_line(arguments: list[str], message: str) -> None:
-    """A wrong flag or argument is one line on stderr, says where help is, and exits 2."""
+    """A wrong flag or argument is one line on stderr that refers to --help, exit code 2."""
     result = CliRunner().invoke(cli, arguments)
 
     assert message in result.stderr
@@ -96,7 +96,7 @@ def test_main_answers_wrong_usage_with_one_line(arguments: list[str], message: s
 def test_main_turns_an_error_into_a_line_and_a_code(
     failing: dict[str, BaseException], error: BaseException, code: int, line: str
 ) -> None:
-    """An error on purpose is one printable line without a traceback."""
+    """An expected error is one printable line without a traceback."""
     failing["error"] = error
 
     result = CliRunner().invoke(cli, ["version"])
@@ -105,7 +105,7 @@ def test_main_turns_an_error_into_a_line_and_a_code(
 
 
 def test_main_lists_every_problem_of_a_registry(failing: dict[str, BaseException]) -> None:
-    """A file with several problems shows them all, then one line that sums up."""
+    """All problems of a file are listed, then one line sums them up."""
     failing["error"] = RegistryError((Problem("f", 1, 2, "a", "is wrong"), Problem("f", 3, 4, "b", "too", "hint")))
 
     result = CliRunner().invoke(cli, ["version"])
@@ -118,7 +118,7 @@ def test_main_lists_every_problem_of_a_registry(failing: dict[str, BaseException
 
 
 def test_main_shows_the_traceback_of_a_defect_only_on_demand(failing: dict[str, BaseException]) -> None:
-    """An unexpected exception is a short line, exit 70."""
+    """An unexpected exception is one line, exit code 70."""
     failing["error"] = KeyError("x")
 
     result = CliRunner().invoke(cli, ["version"])
@@ -129,7 +129,7 @@ def test_main_shows_the_traceback_of_a_defect_only_on_demand(failing: dict[str, 
 
 
 def test_main_shows_the_traceback_with_v(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """``-v`` shows where a defect is."""
+    """``-v`` shows the traceback of a defect."""
     monkeypatch.setattr("hub.cli.checking.examine", lambda _: 1 / 0)
 
     result = CliRunner().invoke(cli, ["check", "-v", str(tmp_path / "f")])
@@ -139,7 +139,7 @@ def test_main_shows_the_traceback_with_v(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_main_is_silent_when_nobody_reads() -> None:
-    """A closed pipe ends a command without a word (as SIGPIPE would)."""
+    """A closed pipe ends a command silently, as SIGPIPE would."""
     command = f"{sys.executable} -m hub schema | (exec <&-); echo ${{PIPESTATUS[0]}}"
 
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, check=True)
@@ -149,7 +149,7 @@ def test_main_is_silent_when_nobody_reads() -> None:
 
 
 def test_main_imports_nothing_heavy() -> None:
-    """Help and completion do not pay for what only some commands use."""
+    """Help and completion do not import libraries that only some commands need."""
     program = f"import hub.cli, sys; print([each for each in {HEAVY!r} if each in sys.modules])"
 
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
@@ -173,7 +173,7 @@ hub.cli.main()
 
 
 def test_run_that_is_stopped_while_it_starts_ends_well(tmp_path: Path) -> None:
-    """A signal before the hub is assembled counts as one that comes later."""
+    """A signal during the start ends the hub as a later one does."""
     (tmp_path / "clusters.yaml").write_text("version: 1\n")
     (tmp_path / "hub").write_text(
         "{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "
@@ -200,14 +200,14 @@ hub.cli.main()
 
 
 def test_run_has_the_registry_checked_while_it_imports(tmp_path: Path) -> None:
-    """The check takes as long as the imports; one after the other they were half a second."""
+    """The registry is checked during the imports, which would otherwise delay the start by half a second."""
     command = [sys.executable, "-c", CHECKS_FIRST]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
     assert (ended.returncode, ended.stdout.strip()) == (0, "[]"), ended.stderr
 
 
 def test_help_lists_every_command_without_importing_what_they_need() -> None:
-    """``hub --help`` shows all commands and loads none of their libraries."""
+    """``hub --help`` lists all commands without importing their libraries."""
     program = (
         "import sys\nfrom click.testing import CliRunner\nfrom hub.cli import cli\n"
         "print(CliRunner().invoke(cli, ['--help']).output)\n"
@@ -222,27 +222,27 @@ def test_help_lists_every_command_without_importing_what_they_need() -> None:
 
 @pytest.mark.parametrize("arguments", [["version"], ["--version"]])
 def test_version_is_the_packages(arguments: list[str]) -> None:
-    """Both spellings print the version."""
+    """Both ways to ask for the version print the package's version."""
     result = CliRunner().invoke(cli, arguments)
 
     assert (result.output, result.exit_code) == (f"endpointslice-hub {__version__}\n", 0)
 
 
 def test_schema_is_the_published_one() -> None:
-    """``hub schema`` prints what editors read from the repository."""
+    """``hub schema`` prints the schema that the repository publishes for editors."""
     result = CliRunner().invoke(cli, ["schema"])
 
     assert result.output == (ROOT / "docs/schema/clusters.schema.json").read_text()
 
 
 def test_reference_page_is_current() -> None:
-    """docs/reference/cli.md is what the commands say."""
+    """docs/reference/cli.md is what the commands generate."""
     hint = "regenerate: python -m hub.cli.reference"
     assert (ROOT / "docs/reference/cli.md").read_text() == reference.text(), hint
 
 
 def test_providers_lists_what_is_installed() -> None:
-    """An installed provider is listed with its distribution and whether it loads."""
+    """An installed provider is listed with its distribution and its state."""
     result = CliRunner().invoke(cli, ["providers"])
 
     rows = [line.split() for line in result.stdout.splitlines()]
@@ -251,7 +251,7 @@ def test_providers_lists_what_is_installed() -> None:
 
 
 def test_providers_shows_the_schema_of_a_configuration() -> None:
-    """``-v`` says what may be written under ``config``."""
+    """``-v`` shows the schema of a provider's configuration."""
     result = CliRunner().invoke(cli, ["providers", "-v"])
 
     assert '"types"' in result.stdout

@@ -1,4 +1,4 @@
-"""``hub run --once``: what becomes of the Lease."""
+"""``hub run --once`` and the Lease."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ services:
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[SimulatedCluster]:
-    """The hub cluster with one Service, which one remote cluster serves."""
+    """A hub cluster with one Service that has one remote cluster as its source."""
     async with SimulatedCluster("hub") as made, SimulatedCluster("eu") as remote:
         remote.nodes.add(make_node("n1", "10.1.0.1"))
         made.put(make_service("default", "web"))
@@ -36,24 +36,24 @@ async def cluster(tmp_path: Path) -> AsyncIterator[SimulatedCluster]:
 
 
 def begin(folder: Path) -> asyncio.Task[int]:
-    """Look once, and write."""
+    """Start a single pass."""
     return asyncio.create_task(once(Options(str(folder / "clusters.yaml"), str(folder / "hub"))))
 
 
 def holder(cluster: SimulatedCluster) -> str:
-    """Who holds the Lease; "" = nobody."""
+    """The holder of the Lease; "" = none."""
     [lease] = cluster.leases.list()
     return str(lease["spec"].get("holderIdentity") or "")
 
 
 async def test_lease_is_given_back_after_the_pass(cluster: SimulatedCluster, tmp_path: Path) -> None:
-    """Every write has ended: whoever waits begins at once."""
+    """The Lease is released after the pass, so another hub can take it at once."""
     assert await begin(tmp_path) == Exit.OK
     assert (len(cluster.slices.list()), holder(cluster)) == (1, "")
 
 
 async def test_lease_is_kept_where_a_write_was_cut_off(cluster: SimulatedCluster, tmp_path: Path) -> None:
-    """It may be carried out yet: until the Lease has ended nobody else may write."""
+    """The Lease is not released if a write was cut off: the write may still be carried out."""
     cluster.hang(1, verb="create", resource="endpointslices")
     run = begin(tmp_path)
     async with asyncio.timeout(8):
@@ -68,7 +68,7 @@ async def test_lease_is_kept_where_a_write_was_cut_off(cluster: SimulatedCluster
 async def test_lease_is_kept_where_a_write_had_no_answer(
     cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where it was cut off."""
+    """The Lease is not released if a write got no answer."""
     monkeypatch.setattr("hub.reconcile.writer.REQUEST_TIMEOUT", 0.1)
     cluster.hang(1, verb="create", resource="endpointslices")
     with pytest.raises(ClusterUnreachable):

@@ -1,4 +1,4 @@
-"""Values of options, and what they come to."""
+"""The values of options."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from hub.cli.options import BindAddress, Given, bind_address, duration, own_name
     ],
 )
 def test_bind_address_is_read_as_go_programs_do(text: str, address: BindAddress | None) -> None:
-    """HOST:PORT, [IPv6]:PORT, :PORT for all addresses, 0 for off."""
+    """An address is HOST:PORT, [IPv6]:PORT, :PORT for all addresses, or 0 for off."""
     assert bind_address(text) == address
     assert address is None or str(address) == text
 
 
 @pytest.mark.parametrize("text", ["", "8081", "::1:80", "host:", "host:x", "host:70000", "host:-1", "host:٣"])
 def test_bind_address_refuses_what_it_cannot_be_sure_of(text: str) -> None:
-    """Everything else is refused with an example."""
+    """Any other address is refused with an example."""
     with pytest.raises(click.BadParameter, match=r"such as 127\.0\.0\.1:8081"):
         bind_address(text)
 
 
 def test_duration_is_the_registrys() -> None:
-    """Flags take the durations that clusters.yaml takes."""
+    """Options take the same durations as clusters.yaml."""
     assert duration("1m30s") == 90.0
 
 
 def test_namespace_defaults_to_the_pods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In a Pod the hub's namespace is the Pod's, elsewhere ``default``."""
+    """The hub's namespace is the Pod's, or ``default`` outside a Pod."""
     monkeypatch.setattr("hub.kube.hub_access.SERVICE_ACCOUNT", tmp_path)
     assert own_namespace() == "default"
 
@@ -52,14 +52,14 @@ def test_namespace_defaults_to_the_pods(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_options_take_absolute_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A relative --credentials-dir is about the folder the hub was started in."""
+    """A relative --credentials-dir is relative to the working directory at the start."""
     monkeypatch.chdir(tmp_path)
 
     assert Given(credentials_dir="tokens").options("f").credentials_dir == str(tmp_path / "tokens")
 
 
 def test_slices_of_any_owner_can_be_purged() -> None:
-    """`hub purge` takes what an owner may not be any more."""
+    """`hub purge` accepts owners that a registry cannot have today."""
     command = cli.get_command(click.Context(cli), "purge")
     assert command is not None
     [option] = [each for each in command.params if each.name == "owner"]

@@ -1,4 +1,4 @@
-"""The probes: what they look at and what they answer."""
+"""The probes: what they check and what they answer."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from hub.runtime.clock import SystemClock
 
 @dataclass
 class Probed:
-    """A hub that beats now."""
+    """A hub with a current heartbeat."""
 
     clock: SystemClock = field(default_factory=SystemClock)
     health: Health = field(default_factory=lambda: Health(SystemClock().now(), local_synced=True))
 
 
 def test_readiness_never_looks_at_remotes_or_the_lease() -> None:
-    """Ready means: the loop beats, the hub cluster is known, nobody asked for the end."""
+    """Readiness checks the loop, the hub cluster and the shutdown, not remote clusters or the Lease."""
     assert checks(Probed(), "/readyz") == {"loop": "", "hub-cluster": "", "running": ""}
 
 
 def test_readiness_fails_until_the_hub_cluster_is_known() -> None:
-    """Before the first sync the hub is alive and not ready."""
+    """Before the hub cluster has been read, the hub is alive but not ready."""
     hub = Probed()
     hub.health.local_synced = False
 
@@ -42,7 +42,7 @@ def test_readiness_fails_until_the_hub_cluster_is_known() -> None:
 
 
 def test_readiness_fails_once_stopping() -> None:
-    """A hub that was told to stop takes itself out."""
+    """A hub that is shutting down is not ready."""
     hub = Probed()
     hub.health.stopping = True
 
@@ -50,7 +50,7 @@ def test_readiness_fails_once_stopping() -> None:
 
 
 def test_liveness_is_the_heartbeat() -> None:
-    """A heartbeat older than 30 s means a hub that is stuck."""
+    """A hub whose heartbeat is older than 30 s is not alive."""
     hub = Probed()
     hub.health.beat -= FRESH + 1
 
@@ -61,12 +61,12 @@ def test_liveness_is_the_heartbeat() -> None:
 
 
 def test_verbose_lists_the_checks() -> None:
-    """As kube-apiserver's own probes do."""
+    """``?verbose`` lists the checks, as in kube-apiserver."""
     assert answer({"loop": ""}, "healthz", verbose=True) == (200, "[+]loop ok\nhealthz check passed\n")
 
 
 async def test_probes_answer_over_http(unused_port: int) -> None:
-    """Two paths, GET and HEAD, nothing else."""
+    """Only the two paths are answered, and only for GET and HEAD."""
     url = f"http://127.0.0.1:{unused_port}"
     async with serving(BindAddress("127.0.0.1", unused_port), Probed()), aiohttp.ClientSession() as http:
         found = {}
@@ -104,7 +104,7 @@ async def test_probes_answer_over_http(unused_port: int) -> None:
     ],
 )
 async def test_probes_are_strict(unused_port: int, request_head: bytes, status: bytes) -> None:
-    """Whatever is no request of a probe is refused, and every connection is closed after one answer."""
+    """Any other request is refused, and every connection is closed after one answer."""
     async with serving(BindAddress("127.0.0.1", unused_port), Probed()), asyncio.timeout(2.0):
         reader, writer = await asyncio.open_connection("127.0.0.1", unused_port)
         writer.write(request_head)
@@ -116,7 +116,7 @@ async def test_probes_are_strict(unused_port: int, request_head: bytes, status: 
 
 
 async def test_probes_give_up_on_a_slow_request(unused_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that does not end is cut off; others are answered meanwhile."""
+    """A connection whose request does not end in time is closed."""
     monkeypatch.setattr("hub.report.listener.PATIENCE", 0.2)
     async with serving(BindAddress("127.0.0.1", unused_port), Probed()), asyncio.timeout(2.0):
         reader, writer = await asyncio.open_connection("127.0.0.1", unused_port)
@@ -126,7 +126,7 @@ async def test_probes_give_up_on_a_slow_request(unused_port: int, monkeypatch: p
 
 
 async def test_probes_outlast_a_flood(unused_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond some connections at once, the oldest that has not asked for anything is closed."""
+    """If there are too many connections, the oldest one without a request is closed."""
     monkeypatch.setattr("hub.report.listener.AT_ONCE", 1)
     async with serving(BindAddress("127.0.0.1", unused_port), Probed()), asyncio.timeout(2.0):
         reader, first = await asyncio.open_connection("127.0.0.1", unused_port)
@@ -137,7 +137,7 @@ async def test_probes_outlast_a_flood(unused_port: int, monkeypatch: pytest.Monk
 
 
 async def test_probes_do_not_hold_up_the_end(unused_port: int) -> None:
-    """A client that keeps its connection open does not delay a shutdown."""
+    """An open connection does not delay the shutdown."""
     async with asyncio.timeout(2.0):
         async with serving(BindAddress("127.0.0.1", unused_port), Probed()):
             _, writer = await asyncio.open_connection("127.0.0.1", unused_port)
@@ -147,7 +147,7 @@ async def test_probes_do_not_hold_up_the_end(unused_port: int) -> None:
 
 
 async def test_a_taken_port_is_one_clear_line(unused_port: int) -> None:
-    """The flag, the address, the reason and what to do."""
+    """The error for a port in use names the flag, the address, the reason and a remedy."""
     address = BindAddress("127.0.0.1", unused_port)
     async with serving(address, Probed()):
         with pytest.raises(UsageError) as caught:
@@ -160,7 +160,7 @@ async def test_a_taken_port_is_one_clear_line(unused_port: int) -> None:
 
 
 async def test_probes_can_be_off() -> None:
-    """Without an address no socket is opened; with one, one is."""
+    """Without an address no socket is opened."""
     before = open_files()
     async with serving(None, Probed()):
         assert open_files() == before
@@ -169,5 +169,5 @@ async def test_probes_can_be_off() -> None:
 
 
 def open_files() -> int:
-    """How many file descriptors this process has open, sockets included."""
+    """The number of open file descriptors of this process, sockets included."""
     return len(list(Path("/dev/fd").iterdir()))

@@ -1,4 +1,4 @@
-"""Tables and lines that no remote text can spoil."""
+"""Tables, lines and log records with texts from remote clusters."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from hub.cli.render import count, document, one_line, table
 
 
 def test_table_aligns_columns_and_marks_empty_cells() -> None:
-    """Columns are as wide as their widest cell; nothing is shown as a dash."""
+    """A column is as wide as its widest cell, and an empty cell is a dash."""
     assert table(("NAME", "N"), [("a", 1), ("longer", "")]) == "NAME     N\na        1\nlonger   -"
 
 
 def test_one_line_disarms_what_terminals_obey() -> None:
-    """Escape sequences and line ends of a remote text are shown, not obeyed."""
+    """Escape sequences and line ends of a text are shown, not sent to the terminal."""
     assert one_line(" a\nb\t\x1b[2J\u202e ") == "a b \\x1b[2J\\x202e"
 
 
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
 def test_document_carries_version_and_kind(output: str, read: object) -> None:
-    """Both formats hold the same, under a version."""
+    """JSON and YAML have the same content, with apiVersion and kind."""
     made = document("Plan", {"services": ["ä"]}, output)  # type: ignore[arg-type]
 
     assert read(made) == {  # type: ignore[operator]
@@ -36,12 +36,12 @@ def test_document_carries_version_and_kind(output: str, read: object) -> None:
 
 
 def test_count_knows_one_from_many() -> None:
-    """Numbers agree with their nouns."""
+    """The noun is singular for one, plural otherwise."""
     assert [count(number, "node") for number in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
 
 
 def record(*, failed: bool = False) -> logging.LogRecord:
-    """A record of a fixed time, with an exception if asked for."""
+    """A log record of a fixed time, with or without an exception."""
     info = None
     if failed:
         try:
@@ -54,7 +54,7 @@ def record(*, failed: bool = False) -> logging.LogRecord:
 
 
 def test_json_log_is_one_object_per_line() -> None:
-    """A collector gets time, level, logger and message."""
+    """A JSON record has time, level, logger and message."""
     line = JsonFormatter().format(record())
 
     assert "\n" not in line
@@ -67,17 +67,17 @@ def test_json_log_is_one_object_per_line() -> None:
 
 
 def test_json_log_keeps_the_traceback_of_a_defect() -> None:
-    """A traceback is a field of its record, not further lines."""
+    """A traceback is a field of its JSON record, not further lines."""
     assert "KeyError" in json.loads(JsonFormatter().format(record(failed=True)))["traceback"]
 
 
 def test_text_log_is_utc_with_milliseconds() -> None:
-    """Time, level and logger come first."""
+    """A text record starts with time, level and logger."""
     assert TextFormatter().format(record()).startswith("2026-01-01T00:00:00.250Z WARNING hub.x: edge/a:")
 
 
 def test_text_log_of_a_command_has_no_traceback() -> None:
-    """A command that answers once shows the last line of a defect only."""
+    """A command that runs once logs only the last line of a traceback."""
     line = TextFormatter(tracebacks=False).format(record(failed=True))
 
     assert "Traceback" not in line

@@ -1,4 +1,4 @@
-"""``hub run``: when its start is over."""
+"""When the start of ``hub run`` is over."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def hub(*states: State, waiting: int = 0, synced: bool = True, registered: int |
     ],
 )
 def test_the_start_is_over_when_every_cluster_was_asked_and_nothing_waits(there: Any, settled: bool) -> None:
-    """A dead cluster was asked too; before the fleet is there nothing is known."""
+    """The start is over when every cluster has answered or failed, and no target waits."""
     assert _settled(there) is settled

@@ -1,4 +1,4 @@
-"""``--server URL``: a running hub is asked, and what can be wrong with that is said in one line."""
+"""``--server URL``: what a running hub is asked, and how failures are reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.report.conftest import Where, watching
 
 
 async def test_status_of_a_running_hub_is_what_its_api_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As a table under who says so, or as the same document."""
+    """The status of a running hub is printed as a table or as the API's own document."""
     async with watching(tmp_path) as watched:
         assert await status_of(Server(watched.url), "table") == 0
         lines = click.unstyle(capsys.readouterr().out).splitlines()
@@ -32,7 +32,7 @@ async def test_status_of_a_running_hub_is_what_its_api_says(tmp_path: Path, caps
 
 
 async def test_nodes_of_a_running_hub_have_their_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All clusters or one, as hub nodes shows them, and a cluster that is not there."""
+    """``hub nodes`` shows all clusters or one with verdicts, and refuses an unknown name."""
     async with watching(tmp_path) as watched:
         server = Server(watched.url)
         assert await nodes_of(server, None, "table") == 0
@@ -53,7 +53,7 @@ async def test_nodes_of_a_running_hub_have_their_verdicts(tmp_path: Path, capsys
 
 
 def test_what_only_other_replicas_follow_is_not_unknown(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a hub with shards: whoever follows the cluster knows its nodes; a script must not take that for trouble."""
+    """With shards, a cluster that only other replicas follow does not make the result incomplete."""
     sources = (SourceDetail("us", "node-addresses", ("edge/orders",), "nothing is known of it yet"),)
     assert show([ClusterDetail(Cluster("us"), sources)], "table", shared=True) == 0
     said = click.unstyle(capsys.readouterr().out)
@@ -64,7 +64,7 @@ def test_what_only_other_replicas_follow_is_not_unknown(capsys: pytest.CaptureFi
 
 
 def test_no_name_steers_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever it is that answers at the URL: a heading is one line without escape sequences, as a row is."""
+    """A name from the server is one line without escape sequences, in headings and in rows."""
     name, shown = "a\x1b[2J\nb", "a\\x1b[2J b"
     show([ClusterDetail(Cluster(name), (SourceDetail(name, name, (name,)),))], "table")
     assert click.unstyle(capsys.readouterr().out) == f"{shown} through {shown} for {shown}: no nodes\n"
@@ -86,7 +86,7 @@ def test_no_name_steers_the_terminal(capsys: pytest.CaptureFixture[str]) -> None
 async def test_why_of_a_running_hub_is_what_hub_why_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], subject: str, code: int, kind: str, said: str
 ) -> None:
-    """Explains an address, a node and a Service; suggests the closest name for an unknown one."""
+    """An address, a node and a Service are explained; the closest name is suggested for an unknown one."""
     async with watching(tmp_path) as watched:
         assert await why_of(Server(watched.url), subject, "table") == code
         printed = capsys.readouterr()
@@ -99,7 +99,7 @@ async def test_why_of_a_running_hub_is_what_hub_why_says(
 
 
 async def test_what_is_not_there_is_said_so(tmp_path: Path) -> None:
-    """Nothing listening, another name, no such Service, no hub."""
+    """Nothing listening, no such Service, and an answer that is not a hub's are reported."""
     with pytest.raises(HubError, match="is a hub listening there"):
         await fetch(Server("http://127.0.0.1:1"), "/api/v1/status", Status)
     async with watching(tmp_path) as watched:
@@ -110,7 +110,7 @@ async def test_what_is_not_there_is_said_so(tmp_path: Path) -> None:
 
 
 async def test_a_hub_that_asks_who_calls_is_shown_the_token(tmp_path: Path) -> None:
-    """Without one, or where nobody can be asked, there is one line that says so."""
+    """The token is sent; without one, or if the hub cannot check it, the error says so."""
     token = tmp_path / "token"
     token.write_text("good\n")
     async with watching(tmp_path, Listen(Where(), authenticate=True)) as watched:
@@ -124,13 +124,13 @@ async def test_a_hub_that_asks_who_calls_is_shown_the_token(tmp_path: Path) -> N
     "text", ["127.0.0.1:8080", "ftp://h", "http://", "http://h?x=1", "http://u:p@h", "file:///etc/passwd"]
 )
 def test_a_server_is_a_plain_url(text: str) -> None:
-    """Without a password, which would be in the history of a shell."""
+    """The URL has a scheme, a host and no password, which would stay in the shell's history."""
     with pytest.raises(click.BadParameter):
         server_url(text)
 
 
 def test_a_server_and_a_registry_exclude_each_other() -> None:
-    """One of them is needed."""
+    """Exactly one of --server and --registry is needed."""
     given = {"server": "http://h", "server_token_file": None, "server_ca_file": None}
     assert chosen(dict(given), None) == Server("http://h")
     assert chosen({**given, "server": None}, "clusters.yaml") == "clusters.yaml"
@@ -141,7 +141,7 @@ def test_a_server_and_a_registry_exclude_each_other() -> None:
 
 
 async def test_files_that_are_none_are_named(tmp_path: Path) -> None:
-    """By flag; a pipe is not waited for."""
+    """A pipe or an invalid file is refused with the name of its flag."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "text").write_text("no certificate")
     for server, said in (
@@ -174,7 +174,7 @@ async def test_an_empty_authority_is_not_the_systems(tmp_path: Path) -> None:
 
 
 async def test_an_authority_may_have_comments_in_any_language(tmp_path: Path) -> None:
-    """As the bundles of distributions have them."""
+    """A CA file may have comments that are not ASCII."""
     (tmp_path / "ca").write_text(f"# Főtanúsítvány\n{AUTHORITY}", encoding="utf-8")
 
     with pytest.raises(HubError, match="is a hub listening there"):
@@ -182,6 +182,6 @@ async def test_an_authority_may_have_comments_in_any_language(tmp_path: Path) ->
 
 
 async def test_a_name_that_is_none_is_no_defect() -> None:
-    """It cannot be looked up."""
+    """An invalid host name is an ordinary error."""
     with pytest.raises(HubError, match=r"http://\.\.:9: .*is a hub listening there"):
         await fetch(Server("http://..:9"), "/api/v1/status", Status)

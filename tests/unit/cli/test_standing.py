@@ -1,4 +1,4 @@
-"""What ``hub status`` prints, and how what is withheld is shown."""
+"""The output of ``hub status``, and how withheld removals are shown."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LINES = [
 def test_plan_shows_what_is_withheld_once_with_the_command_that_releases_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The finding of the same text is not repeated; what is withheld is no change."""
+    """A withheld removal is shown once, with its command, and does not count as a change."""
     assert not print_plan([RESULT], flags=" --owner me")
 
     assert capsys.readouterr().out.splitlines() == [
@@ -57,7 +57,7 @@ def test_plan_shows_what_is_withheld_once_with_the_command_that_releases_it(
 
 
 def test_what_is_withheld_has_a_stable_shape() -> None:
-    """Scripts rely on these keys."""
+    """A withheld removal has these keys, on which scripts rely."""
     [found] = service_change(RESULT).withheld
     assert msgspec.to_builtins(found) == {
         "cluster": "eu",
@@ -72,7 +72,7 @@ def test_what_is_withheld_has_a_stable_shape() -> None:
 
 
 def test_status_is_two_tables_and_what_needs_somebody() -> None:
-    """Clusters, Services, and each thing withheld with its command."""
+    """The status is a table of clusters, one of Services, and each withheld removal with its command."""
     cluster = Cluster("eu", "active", "Ready", "2027-01-15T08:00:00Z", 3)
     sources = (Source("eu", 9, 10), Source("us", 0, 0, "timeout"))
     withheld = held(RESULT, " --owner me")
@@ -90,7 +90,7 @@ def test_status_is_two_tables_and_what_needs_somebody() -> None:
 
 
 def test_status_says_what_was_found_of_a_service_once() -> None:
-    """Not what its row, or what is withheld, says already."""
+    """A finding is not repeated if the Service's row or a withheld removal shows it."""
     found = (
         Noted("OldWriterActive", "old still writes slices of this Service; they stay. Stop it"),
         Noted("ServiceMissing", "there is no such Service"),
@@ -108,7 +108,7 @@ def test_status_says_what_was_found_of_a_service_once() -> None:
 
 
 def test_status_has_a_stable_shape(capsys: pytest.CaptureFixture[str]) -> None:
-    """Scripts rely on these keys; an unknown source of a cluster that is not frozen on purpose is exit code 2."""
+    """The JSON status has these keys; an unknown source makes the exit code 2, a frozen cluster does not."""
     sources = (Source("eu", 9, 10, "timeout"),)
     service = Service("edge/payments", "paused", paused=True, ready=9, total=10, sources=sources)
     replica = Replica("1.0", "me", "a", "standby", "b")
@@ -152,7 +152,7 @@ def test_status_has_a_stable_shape(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_running_hub_says_who_it_is_and_a_standby_who_leads() -> None:
-    """Above the tables; so does what is wrong with the registry."""
+    """The hub's role, a standby's leader and problems of the registry are above the tables."""
     registry = RegistryState(rejected="clusters.yaml:3:1: no", problems=("clusters.yaml:9:1: bad",))
     assert text(Status(Replica(identity="a", role="standby", leader="b"), registry)).splitlines() == [
         "a: standby; b leads",
@@ -173,7 +173,7 @@ HELD = RegistryHeld("abcdef012345", ("cluster us", "service edge/b"), 7, 9, COMM
 
 
 def test_what_the_registry_would_remove_is_said_with_its_command() -> None:
-    """In the table after everything else, and as data."""
+    """A mass removal that is withheld is at the end, with its command, and in the data."""
     found = registry_withheld(HELD)
     assert text(Status(registry=RegistryState(found))).splitlines() == [
         f"= withheld: RegistryRemovalWithheld: {HELD.message}",
@@ -192,13 +192,13 @@ def test_what_the_registry_would_remove_is_said_with_its_command() -> None:
 
 
 def test_what_is_withheld_names_a_few_addresses() -> None:
-    """The first five, and how many more."""
+    """The first five addresses of a withheld removal are named, the others are counted."""
     [found] = held(RESULT, " --owner me")
     assert list(lines(found)) == LINES
 
 
 async def test_what_is_unknown_of_other_services_is_no_part_of_an_answer(tmp_path: Path) -> None:
-    """Of one Service: neither a cluster that is away and none of its sources, nor an entry that is broken."""
+    """A question about one Service ignores unknown clusters and broken entries of others."""
     async with watching(tmp_path):
         data = json.loads((tmp_path / "clusters.yaml").read_text())
         data["clusters"] += [{**data["clusters"][0], "name": "us", "kubeconfig": {"path": "away"}}]
@@ -216,7 +216,7 @@ async def test_what_is_unknown_of_other_services_is_no_part_of_an_answer(tmp_pat
 
 
 async def test_with_a_broken_entry_the_status_is_incomplete_whoever_tells_it(tmp_path: Path) -> None:
-    """A running hub, and the command that looks itself: what the entry asks for nobody knows."""
+    """With a broken entry, the exit code is 2 with --registry and with --server."""
     async with watching(tmp_path) as watched:
         data = json.loads((tmp_path / "clusters.yaml").read_text())
         data["services"] += [{"name": "broken", "namespace": "edge", "sources": [{"cluster": "nosuch"}]}]

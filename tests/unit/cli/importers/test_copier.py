@@ -1,4 +1,4 @@
-"""Services that endpoint-copier copies to, as a registry."""
+"""The import of Services that endpoint-copier copies to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VIP, KUBERNETES = TargetKey("default", "kubernetes-vip"), TargetKey("default", "
 
 
 def service(name: str, namespace: str = "", selector: bool = False, **annotations: Any) -> dict[str, Any]:
-    """A manifest."""
+    """The manifest of a Service with these annotations."""
     keys = {"enabled": ENABLED, "source": NAME, "source_namespace": NAMESPACE}
     meta = {"name": name, "annotations": {keys[key]: value for key, value in annotations.items()}}
     spec = {"selector": {"app": "x"}} if selector else {}
@@ -26,7 +26,7 @@ def service(name: str, namespace: str = "", selector: bool = False, **annotation
 
 
 def printed(*manifests: dict[str, Any]) -> tuple[str, Any]:
-    """What is printed, and the same as data; its form is that of the schema."""
+    """The printed registry as text and as data, checked against the registry's schema."""
     text = build(services(manifests), VIP, KUBERNETES).text
     data = yaml.safe_load(text)
     models.File.model_validate(data)
@@ -40,7 +40,7 @@ def printed(*manifests: dict[str, Any]) -> tuple[str, Any]:
 
 
 def test_annotated_services_become_rules() -> None:
-    """They go on asking by their annotations; each copy is allowed by name, in order."""
+    """Annotated Services become sorted rules that allow each copy by name."""
     _, data = printed(
         service("b", "edge", enabled="true", source="api", source_namespace="team"),
         service("a", "edge", enabled="true", source="api", source_namespace="team"),
@@ -54,7 +54,7 @@ def test_annotated_services_become_rules() -> None:
 
 
 def test_the_service_without_annotations_becomes_an_entry() -> None:
-    """As it was managed by flags."""
+    """The Service that endpoint-copier manages by its flags becomes an entry."""
     _, data = printed(service("kubernetes-vip"), service("other"))
 
     (entry,) = data["services"]
@@ -70,7 +70,7 @@ def test_the_service_without_annotations_becomes_an_entry() -> None:
 
 
 def test_only_the_very_word_true_enables() -> None:
-    """As endpoint-copier compares it; a boolean of YAML is no annotation at all."""
+    """Only the text "true" enables a copy, as in endpoint-copier; a YAML boolean does not."""
     found = services([service("a", enabled=True, source="x"), service("b", enabled="True", source="x")])
 
     with pytest.raises(UsageError, match='no Service has the annotation endpoint-copier/enabled: "true"'):
@@ -78,7 +78,7 @@ def test_only_the_very_word_true_enables() -> None:
 
 
 def test_what_has_another_meaning_is_said() -> None:
-    """No source namespace, no source, a selector."""
+    """Comments name a missing source namespace, a missing source and a selector."""
     text, data = printed(
         service("a", "edge", enabled="true", source="api"),
         service("b", "edge", enabled="true"),
@@ -87,22 +87,24 @@ def test_what_has_another_meaning_is_said() -> None:
     words = " ".join(text.replace("# ", "").split())
 
     assert [rule["from"] for rule in data["annotations"]["allow"]] == ["edge/api", "team/api"]
-    assert "edge/a: endpoint-copier/default-service-namespace is missing: its own namespace is meant here" in words
+    assert (
+        "edge/a: endpoint-copier/default-service-namespace is missing: the hub copies from the Service's own" in words
+    )
     assert "edge/b: endpoint-copier/default-service-name is missing, so nothing is copied" in words
     assert "edge/c: It has a selector" in words
 
 
 @pytest.mark.parametrize("source", [{"source": "*"}, {"source": "a*"}, {"source": "api", "source_namespace": "*"}])
 def test_an_annotation_is_no_pattern(source: dict[str, str]) -> None:
-    """In a rule a * stands for anything: whoever may annotate a Service would be allowed to copy many."""
+    """A source with a * becomes no rule, since the rule would allow every source that matches."""
     text, data = printed(service("a", "edge", enabled="true", **source), service("b", enabled="true", source="api"))
 
     assert [rule["to"] for rule in data["annotations"]["allow"]] == [["default/b"]]
-    assert "edge/a: its annotations have a *" in " ".join(text.replace("# ", "").split())
+    assert "edge/a: its annotations contain a *" in " ".join(text.replace("# ", "").split())
 
 
 @pytest.mark.parametrize("meta", [None, {}, {"name": 1}, {"name": "a", "annotations": [1]}])
 def test_a_service_that_is_none_is_a_mistake(meta: Any) -> None:
-    """One line, never a traceback."""
+    """A malformed Service is a one-line error."""
     with pytest.raises(UsageError, match="a Service without a name, or with annotations that are not a mapping"):
         services([{"kind": "Service", "metadata": meta}])

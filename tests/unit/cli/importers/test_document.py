@@ -1,4 +1,4 @@
-"""A registry with comments: what is rendered is what was meant, and problems name where a value came from."""
+"""Rendered registries read back as the same data, and problems name the origin of a value."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def noted(tree: Any, note: str) -> Any:
 
 @given(st.dictionaries(TEXTS, TREES, max_size=4), NOTES, st.booleans())
 def test_what_is_rendered_reads_back_as_it_was(tree: dict[str, Any], note: str, everywhere: bool) -> None:
-    """By the registry's parser and by another one, whatever the texts look like; comments change nothing."""
+    """Both the registry's parser and PyYAML read the rendered data unchanged, with or without comments."""
     given_tree = {key: noted(value, note) for key, value in tree.items()} if everywhere else tree
     text = render(given_tree, note).text
     report = Report("f")
@@ -47,7 +47,7 @@ def test_what_is_rendered_reads_back_as_it_was(tree: dict[str, Any], note: str, 
 
 
 def test_comments_stand_above_their_keys() -> None:
-    """Also above the first key of a list's entry, as deep as the entry."""
+    """A comment is above its key, with the same indentation, also for the first key of a list's entry."""
     tree = {"a": [{"b": Noted(1, "about b"), "c": {"d": Noted("x", "about d")}}]}
 
     assert render(tree, "heading").text == (
@@ -56,7 +56,7 @@ def test_comments_stand_above_their_keys() -> None:
 
 
 def test_problems_name_the_origin_of_the_nearest_value() -> None:
-    """Of the key itself, else of what it is part of; the place in the rendered text is of no use to anybody."""
+    """A problem names the origin of its value, else of the nearest enclosing one, instead of a line."""
     tree = {"a": [{"b": Noted(1, "", "VAR_B"), "c": Noted({"d": 2}, "", "VAR_C")}]}
     problems = [
         Problem("f", 1, 1, "a[0].b", "is wrong", "try 2"),

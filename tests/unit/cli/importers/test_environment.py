@@ -1,4 +1,4 @@
-"""The single-target controller's variables, one by one."""
+"""The import of the single-target controller's variables, one by one."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ BASE = {
 
 
 def imported(**changed: str) -> Imported:
-    """The outcome with these variables beside those that are required; "" unsets one."""
+    """The result for the required variables and these; "" unsets one."""
     return build(Variables({key: value for key, value in {**BASE, **changed}.items() if value}))
 
 
 def registry(**changed: str) -> Registry:
-    """As the loader understands it; nothing may be wrong with it."""
+    """The resulting registry, loaded without any problem."""
     return strict(loads(imported(**changed).document.text.encode(), "f"))
 
 
 def target(**changed: str) -> TargetSpec:
-    """Its one Service."""
+    """The one target of the registry."""
     return registry(**changed).targets[TargetKey("edge", "payments")]
 
 
 def cluster(**changed: str) -> ClusterSpec:
-    """Its one cluster."""
+    """The one cluster of the registry."""
     return registry(**changed).clusters["secured"]
 
 
 def config(**changed: str) -> Any:
-    """Its inventory's configuration."""
+    """The configuration of the inventory provider."""
     provider = cluster(**changed).provider
     assert provider is not None
     assert provider.name == "inventory"
@@ -53,7 +53,7 @@ def config(**changed: str) -> Any:
 
 
 def mistakes(**changed: str) -> list[str]:
-    """What is said of wrong variables, by the importer or by the loader."""
+    """The messages about wrong variables, from the importer or the loader."""
     try:
         found = imported(**changed)
     except UsageError as error:
@@ -66,7 +66,7 @@ def mistakes(**changed: str) -> list[str]:
 
 
 def test_the_least_that_is_needed() -> None:
-    """A file, a Service and a port; everything else has the controller's defaults."""
+    """A file, a Service and a port are enough; everything else has the controller's defaults."""
     found = registry()
     spec = target()
 
@@ -80,7 +80,7 @@ def test_the_least_that_is_needed() -> None:
 
 
 def test_every_variable_of_the_controller_is_read() -> None:
-    """None is forgotten: each one changes the outcome."""
+    """Every variable of the controller changes the result."""
     everything = {
         "SOURCE_POLL_INTERVAL": "7s",
         "TARGET_NAMESPACE": "other",
@@ -115,7 +115,7 @@ def test_every_variable_of_the_controller_is_read() -> None:
 
 @pytest.mark.parametrize(("written", "meant"), [("2m3.5s", 123.5), ("300ms", 0.3), ("+2s", 2.0)])
 def test_go_durations(written: str, meant: float) -> None:
-    """The poll's interval is the probes' too."""
+    """Durations are read as in Go, and the poll interval is also the interval of the health checks."""
     health = target(SOURCE_POLL_INTERVAL=written, HEALTH_CHECK_MODE="tcp").sources[0].health
 
     assert health.interval == meant
@@ -123,7 +123,7 @@ def test_go_durations(written: str, meant: float) -> None:
 
 
 def test_health_checks_decide_at_once() -> None:
-    """One probe per poll, a status from 200 to 399, and an address that fails is left out."""
+    """One probe per poll decides, and an address whose probe fails is removed."""
     http = target(HEALTH_CHECK_MODE="http", HEALTH_CHECK_PATH="/ready", HEALTH_CHECK_TIMEOUT="900ms").sources[0].health
     tcp = target(HEALTH_CHECK_MODE="tcp").sources[0].health
 
@@ -134,19 +134,19 @@ def test_health_checks_decide_at_once() -> None:
 
 @pytest.mark.parametrize("threshold", [0, 1, 7])
 def test_the_empty_result_threshold_is_empty_results(threshold: int) -> None:
-    """The same count with the same meaning of 0; any number of others may go at once, as before."""
+    """EMPTY_RESULT_THRESHOLD becomes emptyResults with the same meaning; other removals are not limited."""
     guard = target(EMPTY_RESULT_THRESHOLD=str(threshold)).sources[0].guard
 
     assert (guard.empty_results, guard.max_removal) == (threshold, None)
 
 
 def test_a_network_with_bits_behind_the_mask_is_what_go_makes_of_it() -> None:
-    """The controller took it, so it is taken."""
+    """A network with bits outside its mask is accepted, and the bits are cleared as in Go."""
     assert [str(each) for each in cluster(SECURED_SUBNET_CIDR="10.7.3.1/16").allowed_cidrs] == ["10.7.0.0/16"]
 
 
 def test_a_command_keeps_its_words_and_its_environment() -> None:
-    """Split as a shell does; the variables it needs are passed by name, never by value."""
+    """A command is split as by a shell, and gets the variables it needs by name, not by value."""
     found = imported(
         INVENTORY_FILE_PATH="",
         INVENTORY_COMMAND="python3",
@@ -167,7 +167,7 @@ def test_a_command_keeps_its_words_and_its_environment() -> None:
 
 
 def test_a_command_of_a_manifest_is_given_all_its_variables() -> None:
-    """They are written for it; one from a Secret too."""
+    """A command from a manifest gets all variables of the container, also those from Secrets."""
     variables = Variables(
         {**BASE, "SOURCE_KIND": "command", "INVENTORY_COMMAND": "/app/list", "LEVEL": "2"},
         {"IONOS_TOKEN": Reference("ionos", "token")},
@@ -178,27 +178,27 @@ def test_a_command_of_a_manifest_is_given_all_its_variables() -> None:
 
 
 def test_the_controllers_managed_by_is_adopted() -> None:
-    """Not where it is the hub's own already."""
+    """The controller's managed-by value becomes ``adopt``, unless it is the hub's own."""
     assert target(TARGET_MANAGED_BY="old.example.com").adopt == "old.example.com"
     assert target(TARGET_MANAGED_BY="endpointslice-hub").adopt == ""
     assert "TARGET_MANAGED_BY is not set" in imported().document.text
 
 
 def test_what_was_not_read_stands_at_the_top() -> None:
-    """A setting in a Secret of envFrom looks as if it were unset: whoever reads the file knows."""
+    """A comment at the top names sources of variables that were not read."""
     text = build(Variables({**BASE}, declared=True, unread=["Secret hidden"])).document.text
 
     assert "# NOT READ: Secret hidden (envFrom)" in text.partition("version: 1")[0]
 
 
 def test_a_memory_store_writes_nothing() -> None:
-    """As a dry run."""
+    """STORE_KIND=memory becomes a dry run."""
     assert imported(STORE_KIND="memory").dry_run
     assert not imported(STORE_KIND="kubectl").dry_run
 
 
 def test_targets_have_owners_of_their_own() -> None:
-    """Also where both names together are longer than a label's value may be."""
+    """Targets with different names have different owners of at most 63 characters."""
     long = registry(TARGET_NAMESPACE="n" * 63, TARGET_SERVICE_NAME="s" * 63).owner
     other = registry(TARGET_NAMESPACE="n" * 63, TARGET_SERVICE_NAME="s" * 62).owner
 
@@ -207,7 +207,7 @@ def test_targets_have_owners_of_their_own() -> None:
 
 
 def test_the_inventory_scripts_variables_are_a_source_of_their_own() -> None:
-    """Without the script: as ``hub import inventory-script`` prints it."""
+    """SOURCE_KIND=ionos becomes the cluster that ``hub import inventory-script`` prints."""
     found = cluster(
         SOURCE_KIND="ionos",
         IONOS_TOKEN="very-secret",
@@ -221,7 +221,7 @@ def test_the_inventory_scripts_variables_are_a_source_of_their_own() -> None:
 
 
 def test_static_cannot_be_run_as_it_is() -> None:
-    """An empty list would be an answer: it is printed to be filled in, and never run."""
+    """SOURCE_KIND=static is printed with an empty list to fill in, and cannot be run directly."""
     assert config(SOURCE_KIND="static") == {"static": [], "interval": "5s"}
     with pytest.raises(UsageError, match="SOURCE_KIND: static cannot be run from the environment"):
         build(Variables({**BASE, "SOURCE_KIND": "static"}), complete=True)
@@ -256,14 +256,14 @@ def test_static_cannot_be_run_as_it_is() -> None:
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_by_its_variable(changed: dict[str, str], expected: str) -> None:
-    """Never by a line of a file nobody wrote."""
+    """A mistake is reported with the name of its variable."""
     (found,) = mistakes(**changed)
 
     assert found.startswith(expected)
 
 
 def test_all_mistakes_are_told_at_once() -> None:
-    """Whoever starts it with the wrong environment starts it once more only."""
+    """All mistakes are reported at once."""
     found = mistakes(TARGET_PORT="x", STORE_KIND="y", HEALTH_CHECK_MODE="z")
 
     assert [each.partition(":")[0] for each in found] == ["STORE_KIND", "TARGET_PORT", "HEALTH_CHECK_MODE"]

@@ -1,4 +1,4 @@
-"""A prefix of an address' text as networks."""
+"""The conversion of a text prefix of addresses into networks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hub.errors import UsageError
     ],
 )
 def test_a_prefix_is_these_networks(prefix: str, expected: list[str]) -> None:
-    """A number that is cut short stands for every number that goes on like it."""
+    """A number that is cut off stands for all numbers that begin with its digits."""
     assert networks(prefix) == expected
 
 
@@ -34,7 +34,7 @@ def test_a_prefix_is_these_networks(prefix: str, expected: list[str]) -> None:
     "prefix", ["10.0.0.0.", "256.", "10.0.300", "10.01.", "10..", "fd00:", "10.0.0.0/24", "x", " 10."]
 )
 def test_a_prefix_of_no_address_is_a_mistake(prefix: str) -> None:
-    """It would have matched nothing."""
+    """A prefix that no IPv4 address has is refused."""
     with pytest.raises(UsageError, match=r"no IPv4 address starts with .*write allowedCIDRs by hand"):
         networks(prefix)
 
@@ -49,7 +49,7 @@ ADDRESSES = st.one_of(
 
 @given(ADDRESSES, ADDRESSES, st.integers(0, 15))
 def test_the_networks_hold_exactly_what_starts_with_the_prefix(one: IPv4Address, other: IPv4Address, cut: int) -> None:
-    """As comparing the texts does, for the address the prefix is of and for any other."""
+    """An address is in the networks if and only if its text starts with the prefix."""
     prefix = str(one)[:cut]
     found = [ip_network(each) for each in networks(prefix)]
 

@@ -1,4 +1,4 @@
-"""The inventory script's variables as a cluster of its own."""
+"""The import of the inventory script's variables."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ BASE = {
 
 
 def text(**changed: str) -> str:
-    """What is printed; "" unsets a variable, except for the prefix."""
+    """The printed registry; "" unsets a variable, except for the prefix."""
     return build(Variables({k: v for k, v in {**BASE, **changed}.items() if v or k == "SECURED_SUBNET_PREFIX"})).text
 
 
 def cluster(**changed: str) -> ClusterSpec:
-    """The one cluster, as the loader understands it."""
+    """The one cluster of the registry, loaded without any problem."""
     return strict(loads(text(**changed).encode(), "f")).clusters["secured"]
 
 
 def config(**changed: str) -> Any:
-    """The provider's configuration."""
+    """The configuration of the provider."""
     provider = cluster(**changed).provider
     assert provider is not None
     assert provider.name == "ionos"
@@ -43,7 +43,7 @@ def config(**changed: str) -> Any:
 
 
 def test_the_scripts_defaults() -> None:
-    """The prefix is a network; the token stays where it is."""
+    """The default prefix becomes a network, and the token is printed as a reference."""
     found = cluster()
 
     assert config() == {"datacenters": [DATACENTER], "lan": 2, "token": {"env": "IONOS_TOKEN"}, "families": ["IPv4"]}
@@ -53,7 +53,7 @@ def test_the_scripts_defaults() -> None:
 
 
 def test_the_provider_takes_what_is_printed() -> None:
-    """Where it is installed, its own model has the last word."""
+    """The provider's own model accepts the printed configuration."""
     model = pytest.importorskip("hub_provider_ionos.config").IonosConfig
 
     both = {"IONOS_API_URL": "https://api.example.com", "IONOS_CONTRACT_NUMBER": "7", "SOURCE_POLL_INTERVAL": "2h"}
@@ -65,7 +65,7 @@ def test_the_provider_takes_what_is_printed() -> None:
 
 
 def test_options_of_the_script() -> None:
-    """A context, a prefix that is cut short, another API."""
+    """A context, a prefix that ends inside a number, and another API URL are converted."""
     found = cluster(SECURED_KUBECTL_CONTEXT="admin", SECURED_SUBNET_PREFIX="10.1")
 
     assert found.kubeconfig == KubeconfigPath("/etc/secured/kubeconfig", "admin")
@@ -75,12 +75,12 @@ def test_options_of_the_script() -> None:
 
 
 def test_an_empty_prefix_is_every_address() -> None:
-    """Set and empty is not unset: every text starts with nothing."""
+    """An empty prefix allows every address; it is not the default."""
     assert [str(each) for each in cluster(SECURED_SUBNET_PREFIX="").allowed_cidrs] == ["0.0.0.0/0"]
 
 
 def test_a_prefix_whose_value_is_elsewhere_is_not_the_default() -> None:
-    """A manifest's reference: the networks would be others than the script's, and nobody would know."""
+    """A prefix whose value is not in the manifest is an error, not the default."""
     found = Variables(BASE, {"SECURED_SUBNET_PREFIX": Reference()}, declared=True)
 
     with pytest.raises(UsageError, match="SECURED_SUBNET_PREFIX: its value is not in the manifest"):
@@ -88,21 +88,21 @@ def test_a_prefix_whose_value_is_elsewhere_is_not_the_default() -> None:
 
 
 def test_the_controllers_network_counts_too() -> None:
-    """An address had to pass both."""
+    """Only networks that both the prefix and SECURED_SUBNET_CIDR contain are allowed."""
     found = cluster(SECURED_SUBNET_PREFIX="10.0.", SECURED_SUBNET_CIDR="10.0.7.0/24")
 
     assert [str(each) for each in found.allowed_cidrs] == ["10.0.7.0/24"]
 
 
 def test_what_was_not_read_stands_at_the_top() -> None:
-    """As for the controller's variables."""
+    """A comment at the top names sources of variables that were not read."""
     found = build(Variables(BASE, declared=True, unread=["ConfigMap settings"])).text
 
     assert "# NOT READ: ConfigMap settings (envFrom)" in found.partition("version: 1")[0]
 
 
 def test_the_controllers_service_is_printed_where_it_is_known() -> None:
-    """Beside the script's variables in one container."""
+    """With the controller's variables, its Service is printed too."""
     more = {"TARGET_NAMESPACE": "edge", "TARGET_SERVICE_NAME": "payments", "TARGET_PORT": "30443"}
     found = strict(loads(text(**more).encode(), "f"))
 
@@ -111,7 +111,7 @@ def test_the_controllers_service_is_printed_where_it_is_known() -> None:
 
 
 def test_a_token_in_a_secret_stays_there() -> None:
-    """The manifest's reference is the hub's."""
+    """A token from a Secret becomes a reference to the same Secret."""
     variables = Variables({**BASE, "IONOS_TOKEN": ""}, {"IONOS_TOKEN": Reference("ionos", "token")}, declared=True)
     provider = strict(loads(build(variables).text.encode(), "f")).clusters["secured"].provider
 
@@ -133,7 +133,7 @@ def test_a_token_in_a_secret_stays_there() -> None:
     ],
 )
 def test_a_mistake_is_named_by_its_variable(changed: dict[str, str], expected: str) -> None:
-    """And what is to be done about it."""
+    """A mistake is reported with the name of its variable."""
     with pytest.raises(UsageError) as caught:
         text(**changed)
 

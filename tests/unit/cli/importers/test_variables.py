@@ -1,4 +1,4 @@
-"""Where variables come from: manifests, ConfigMaps, files of assignments."""
+"""Reading variables from manifests, ConfigMaps and files of assignments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ data: {namespace: edge, TARGET_SERVICE_NAME: payments, TARGET_PORT: "1"}
 
 
 def test_a_manifests_container_is_found_by_its_variables() -> None:
-    """With its ConfigMaps; a Secret's values stay where they are, env wins over envFrom."""
+    """The right container is found, ConfigMaps are read, Secrets are references, and env overrides envFrom."""
     found = from_texts([("d.yaml", DEPLOYMENT)], ["TARGET_PORT"])
 
     assert found.values["TARGET_PORT"] == "30443"
@@ -52,7 +52,7 @@ def test_a_manifests_container_is_found_by_its_variables() -> None:
 
 
 def test_what_env_from_refers_to_and_nobody_gave_is_named() -> None:
-    """Settings in there are not lost without a word: a Secret's never are known, a ConfigMap's where it is given."""
+    """Secrets and missing ConfigMaps in envFrom are listed as unread."""
     alone = DEPLOYMENT.partition("---")[0]
 
     found = from_texts([("d.yaml", alone)], ["TARGET_PORT"])
@@ -64,7 +64,7 @@ def test_what_env_from_refers_to_and_nobody_gave_is_named() -> None:
 
 
 def test_env_wins_over_env_from_where_its_value_is_a_reference_too() -> None:
-    """As in Kubernetes: what a ConfigMap says of the same variable is not the container's."""
+    """A variable in env overrides envFrom, also if its value is a reference."""
     text = DEPLOYMENT.replace('value: "30443"', "valueFrom: {secretKeyRef: {name: ports, key: port}}")
 
     found = from_texts([("d.yaml", text)], ["TARGET_PORT"])
@@ -83,7 +83,7 @@ def test_env_wins_over_env_from_where_its_value_is_a_reference_too() -> None:
     ],
 )
 def test_a_variable_may_be_made_of_others(written: str, meant: str) -> None:
-    """As the container gets it: of those that came before it; nobody else will put them together."""
+    """References to variables that were defined earlier are expanded, as in Kubernetes."""
     more = f"            - {{name: ARGS, value: '{written}'}}\n            - {{name: LATER, value: x}}\n---"
 
     found = from_texts([("d.yaml", DEPLOYMENT.replace("---", more))], ["TARGET_PORT"])
@@ -92,7 +92,7 @@ def test_a_variable_may_be_made_of_others(written: str, meant: str) -> None:
 
 
 def test_what_is_made_of_something_that_is_elsewhere_is_elsewhere() -> None:
-    """Its value is asked for, like that of a reference."""
+    """A value made from a reference is itself a reference."""
     more = "            - {name: ARGS, value: '--token=$(IONOS_TOKEN)'}\n---"
 
     found = from_texts([("d.yaml", DEPLOYMENT.replace("---", more))], ["TARGET_PORT"])
@@ -102,7 +102,7 @@ def test_what_is_made_of_something_that_is_elsewhere_is_elsewhere() -> None:
 
 
 def test_a_value_that_is_nothing_is_empty_and_a_zero_is_a_zero() -> None:
-    """A ConfigMap's key without a value is an empty text to Kubernetes; numbers somebody forgot to quote are kept."""
+    """A missing value is an empty text, and an unquoted number is kept."""
     text = DEPLOYMENT.replace("namespace: edge,", "namespace: ,").replace('value: "30443"', "value: 0")
 
     found = from_texts([("d.yaml", text)], ["TARGET_PORT"]).values
@@ -114,14 +114,14 @@ def test_a_value_that_is_nothing_is_empty_and_a_zero_is_a_zero() -> None:
     "text", ["kind: Pod\nspec: {containers: 5}", "kind: ConfigMap\nmetadata: {name: a}\ndata: [b]"]
 )
 def test_a_manifest_that_is_none_is_no_defect(text: str) -> None:
-    """It has no container, and no values."""
+    """A malformed manifest has no container and no values."""
     pod = "kind: Pod\nspec: {containers: [{envFrom: [{configMapRef: {name: a}}], env: [{name: B}]}]}"
 
     assert from_texts([("-", f"{text}\n---\n{pod}")], ["B"]).values == {"B": ""}
 
 
 def test_lists_and_cron_jobs_are_manifests_too() -> None:
-    """As kubectl get -o yaml prints them."""
+    """Lists, as kubectl prints them, and CronJobs are read."""
     text = """\
 kind: List
 items:
@@ -132,7 +132,7 @@ items:
 
 
 def test_assignments_are_read_as_a_shell_reads_them() -> None:
-    """Quotes, comments and export; nothing is expanded."""
+    """Quotes, comments and export are read as by a shell; nothing is expanded."""
     text = "# the controller\nexport TARGET_PORT=30443\nA='b c' # why\nD=$HOME\n\n"
 
     assert from_texts([(".env", text)], ["TARGET_PORT"]).values == {"TARGET_PORT": "30443", "A": "b c", "D": "$HOME"}
@@ -150,7 +150,7 @@ def test_assignments_are_read_as_a_shell_reads_them() -> None:
     ],
 )
 def test_what_is_neither_says_so(text: str, message: str) -> None:
-    """With the place."""
+    """A line that is neither a manifest nor an assignment is an error with its place."""
     with pytest.raises(UsageError) as caught:
         from_texts([("f", text)], ["TARGET_PORT"])
 
@@ -158,7 +158,7 @@ def test_what_is_neither_says_so(text: str, message: str) -> None:
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
-    """By the variables' names."""
+    """All mistakes are reported at once, with the names of the variables."""
     variables = Variables(
         {"A": "x", "B": "1.5", "C": "5", "D": "'"}, references={"E": Reference("secret", "key")}, declared=True
     )
@@ -177,6 +177,6 @@ def test_all_mistakes_are_reported_at_once() -> None:
         'B: must be a whole number, not "1.5"',
         'C: is not a duration: "5" (such as 300ms, 30s or 1h30m)',
         "D: cannot be split into words: No closing quotation",
-        "E: its value is not in the manifest (valueFrom): give it as it is",
+        "E: its value is not in the manifest (valueFrom): give the value itself",
         "F: is required: it matters",
     ]
