@@ -25,7 +25,7 @@ ALL: Final = frozenset((0,))
 
 
 class Leading:
-    """What this process may write and do.
+    """Knows what this process may write and do.
 
     Args:
         store: returns the store of the Lease of a shard.

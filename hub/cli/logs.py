@@ -1,4 +1,4 @@
-"""Where log records go: stderr, as text for people or as JSON for collectors.
+"""Sends log records to stderr, as text for people or as JSON for collectors.
 
 Nothing is redacted here: secrets never reach a log call (hub.kube.secret, HubContext.redact).
 """

@@ -1,4 +1,4 @@
-"""What ``hub why`` prints: the decisions, taken once by this command or asked from a running hub."""
+"""Prints decisions for ``hub why``: made once by this command, or asked from a running hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``hub nodes`` prints: the nodes of each source, read once by this command or asked from a running hub."""
+"""Prints the nodes of each source for ``hub nodes``: read once by this command, or asked from a running hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``hub status`` prints: clusters, Services, and what needs attention."""
+"""Prints clusters, Services and what needs attention, for ``hub status``."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Listener(Protocol):
 
 
 class _Target(msgspec.Struct):
-    """What is remembered of a target between passes.
+    """The memory of a target between passes.
 
     Attributes:
         state: for the next decision.
