@@ -1,4 +1,4 @@
-"""Static lists, files and programs, polled."""
+"""Tests of the inventory provider: polling static lists, files and programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRINT_ONE = """printf '[{"name": "%s", "private_ip": "10.9.0.1", "ready": true, 
 
 
 class FastClock:
-    """Sleeping takes no time; ``slept`` says how long it would have."""
+    """A clock whose sleeps return at once; ``slept`` lists their lengths in seconds."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []
@@ -45,7 +45,7 @@ class FastClock:
 
 
 def script(folder: Path, body: str) -> str:
-    """An executable shell script."""
+    """Writes an executable shell script and returns its path."""
     path = folder / "inventory.sh"
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -54,7 +54,7 @@ def script(folder: Path, body: str) -> str:
 
 @asynccontextmanager
 async def opened(folder: Path, clock: FastClock | None = None, **config: Any) -> AsyncGenerator[Inventory, None]:
-    """The provider as the hub opens it; its program is allowed."""
+    """Opens the provider as the hub does; the configured program is allowed."""
     parsed = InventoryConfig.model_validate(config)
     allowed = frozenset(parsed.command[:1] if parsed.command else ())
     async with LocalHub(allow_exec=allowed, clock=clock) as hub:
@@ -64,20 +64,20 @@ async def opened(folder: Path, clock: FastClock | None = None, **config: Any) ->
 
 
 async def first(provider: Inventory) -> Snapshot:
-    """The first snapshot of a watch."""
+    """Returns the first snapshot of a watch."""
     async for snapshot in provider.watch():
         return snapshot
     raise AssertionError
 
 
 async def names(folder: Path, **config: Any) -> list[str]:
-    """Names in the first snapshot."""
+    """Returns the names of the endpoints in the first snapshot."""
     async with opened(folder, **config) as provider:
         return [endpoint.name for endpoint in (await first(provider)).endpoints]
 
 
 async def failure(folder: Path, **config: Any) -> TransientProviderError:
-    """The error a watch ends with at once."""
+    """Returns the error that a watch raises instead of its first snapshot."""
     async with opened(folder, **config) as provider:
         with pytest.raises(TransientProviderError) as caught:
             await first(provider)
@@ -85,12 +85,12 @@ async def failure(folder: Path, **config: Any) -> TransientProviderError:
 
 
 async def test_static_records(tmp_path: Path) -> None:
-    """The registry itself is the inventory."""
+    """Records written in the registry become endpoints."""
     assert await names(tmp_path, static=RECORDS) == ["a", "b"]
 
 
 async def test_a_file_is_read_again_at_every_poll(tmp_path: Path) -> None:
-    """Each poll gives a snapshot, changed or not, about an interval apart."""
+    """Each poll yields a snapshot, changed or not, and polls are about an interval apart."""
     path = tmp_path / "legacy.json"
     path.write_text(json.dumps(RECORDS))
     clock = FastClock()
@@ -111,7 +111,7 @@ async def test_a_file_is_read_again_at_every_poll(tmp_path: Path) -> None:
     [
         (json.dumps(RECORDS).encode()[:40], "legacy.json: not JSON at line 1"),
         (b"", "legacy.json: not JSON at line 1"),
-        (b'[{"name": NaN}]', "legacy.json: not JSON: NaN is no JSON"),
+        (b'[{"name": NaN}]', "legacy.json: not JSON: NaN is not allowed"),
         (b" " * (10 << 20), "larger than 4194304 bytes"),
         (b'[{"name": "a", "private_ip": "10.9.0.1"}]', "all 1 records are rejected; record 0 ('a'): ready is missing"),
     ],
@@ -119,7 +119,7 @@ async def test_a_file_is_read_again_at_every_poll(tmp_path: Path) -> None:
 async def test_a_bad_file_is_an_error_and_asked_for_again_after_the_interval(
     tmp_path: Path, content: bytes, says: str
 ) -> None:
-    """Half-written, empty, not JSON, 10 MB, useless: the culprit is named, and the pace stays."""
+    """The error for a half-written, empty, oversized or useless file names the file; the retry is one interval later."""
     (tmp_path / "legacy.json").write_bytes(content)
     error = await failure(tmp_path, file="legacy.json", interval="20s")
     assert says in str(error)
@@ -128,25 +128,25 @@ async def test_a_bad_file_is_an_error_and_asked_for_again_after_the_interval(
 
 
 async def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    """It may appear any moment."""
+    """A missing file is a transient error, because it may appear later."""
     assert "gone.json: No such file" in str(await failure(tmp_path, file="gone.json"))
 
 
 async def test_a_file_elsewhere_is_refused(tmp_path: Path) -> None:
-    """A registry does not make the hub read whatever it likes."""
+    """A registry cannot make the hub read files outside the allowed folders."""
     async with opened(tmp_path, file="/etc/passwd") as provider:
         with pytest.raises(TerminalProviderError, match="outside"):
             await first(provider)
 
 
 async def test_a_byte_order_mark_is_tolerated(tmp_path: Path) -> None:
-    """As editors of some systems write it."""
+    """A byte order mark, as some editors write it, is skipped."""
     (tmp_path / "legacy.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(RECORDS).encode())
     assert await names(tmp_path, file="legacy.json") == ["a", "b"]
 
 
 async def test_a_program_prints_the_inventory(tmp_path: Path) -> None:
-    """Its arguments reach it as they are."""
+    """The program gets its arguments unchanged, without a shell that would expand them."""
     program = script(
         tmp_path, 'printf \'[{"name": "%s", "private_ip": "10.9.0.1", "ready": true, "worker": true}]\' "$1"'
     )
@@ -156,7 +156,7 @@ async def test_a_program_prints_the_inventory(tmp_path: Path) -> None:
 async def test_a_program_sees_only_the_environment_it_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hub's own secrets stay with the hub."""
+    """The program inherits only the variables listed in ``environment``, and no other secret of the hub."""
     monkeypatch.setenv("HUB_SECRET", "hunter2")
     monkeypatch.setenv("SITE", "eu")
     program = script(
@@ -184,7 +184,7 @@ async def test_a_program_sees_only_the_environment_it_was_given(
     ],
 )
 async def test_a_program_that_fails_is_an_error(tmp_path: Path, body: str, says: str) -> None:
-    """Failing, killed, silent, broken, hanging, flooding: named, ended, and nothing is lost."""
+    """A program that fails, is killed, prints nothing, prints no JSON, hangs or floods is an error that names it."""
     error = await failure(tmp_path, command=[script(tmp_path, body)], timeout="1s", interval="30s")
     assert says in str(error)
     assert str(tmp_path) in str(error)
@@ -192,7 +192,7 @@ async def test_a_program_that_fails_is_an_error(tmp_path: Path, body: str, says:
 
 
 async def test_a_program_needs_a_flag(tmp_path: Path) -> None:
-    """Refused when it is opened, before anything runs."""
+    """A program that --allow-exec does not name is refused on opening, before it runs."""
     async with LocalHub() as hub:
         config = InventoryConfig(command=(script(tmp_path, "echo '[]'"),))
         with pytest.raises(TerminalProviderError, match="--allow-exec"):
@@ -221,13 +221,13 @@ async def test_a_program_needs_a_flag(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_configuration_is_refused(config: dict[str, Any]) -> None:
-    """Exactly one source, a list for a program, durations with units and within bounds."""
+    """The configuration needs exactly one source, a program as a list, and durations with units and within bounds."""
     with pytest.raises(ValidationError):
         InventoryConfig.model_validate(config)
 
 
 class TestConformanceOfAFile(ProviderConformance):
-    """The rules of the plugin API, over a file."""
+    """The provider follows the rules of the plugin API when it reads a file."""
 
     plugin = hub_provider_inventory
     name = "inventory"
@@ -251,7 +251,7 @@ class TestConformanceOfAFile(ProviderConformance):
 
 
 class TestConformanceOfAProgram(ProviderConformance):
-    """The rules of the plugin API, over a program."""
+    """The provider follows the rules of the plugin API when it runs a program."""
 
     plugin = hub_provider_inventory
     name = "inventory"

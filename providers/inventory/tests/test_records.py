@@ -1,4 +1,4 @@
-"""From documents to snapshots: what counts, what is rejected, and why."""
+"""Tests of turning documents into snapshots: which records count, and why others are rejected."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hub.plugin import Snapshot, SnapshotEndpoint
 
 
 def record(name: str = "a", **fields: Any) -> dict[str, Any]:
-    """A good record."""
+    """A valid record, changed by ``fields``."""
     return {"name": name, "private_ip": "10.9.0.1", "ready": True, "worker": True} | fields
 
 
 def test_good_records_become_endpoints_sorted_by_name() -> None:
-    """Zone, further addresses and readiness are taken over; other keys are ignored."""
+    """An endpoint has the zone, all addresses and the readiness of its record; other keys are ignored."""
     records = [
         record("b", private_ip="10.9.0.2", ready=False),
         record("a", zone="de-txl", ips=["fd00::1", "10.9.0.1"], region="de", weight=3),
@@ -34,12 +34,12 @@ def test_good_records_become_endpoints_sorted_by_name() -> None:
 
 
 def test_an_empty_inventory_is_an_answer() -> None:
-    """Nothing is rejected, so it is complete."""
+    """An empty inventory is a complete snapshot without endpoints."""
     assert snapshot("x", []) == Snapshot(())
 
 
 def test_a_record_may_have_further_addresses_only() -> None:
-    """``ips`` without ``private_ip`` is enough, and null counts as absent."""
+    """A record needs no ``private_ip`` if it has ``ips``, and a null counts as absent."""
     made = snapshot("x", [record(private_ip=None, ips=["fd00:0::2"], zone=None)])
     assert made.endpoints == (SnapshotEndpoint("a", ("fd00::2",)),)
 
@@ -76,19 +76,19 @@ def test_a_record_may_have_further_addresses_only() -> None:
     ],
 )
 def test_a_bad_record_is_rejected_and_makes_the_answer_incomplete(bad: object, reason: str) -> None:
-    """The others count; nothing may leave because of an answer with a hole in it."""
+    """The other records count, and the snapshot is incomplete, so that the hub removes nothing because of it."""
     made = snapshot("x", [record(), bad])
     assert made == Snapshot((SnapshotEndpoint("a", ("10.9.0.1",)),), complete=False, problems=(reason,))
 
 
 def test_only_bad_records_are_an_error() -> None:
-    """A document of which nothing can be used is no empty fleet."""
+    """A document with only rejected records is an error, not an empty answer."""
     with pytest.raises(InventoryError, match=r"inv\.json: all 2 records are rejected; record 0: must be an object"):
         snapshot("inv.json", [1, 2])
 
 
 def test_many_problems_are_cut() -> None:
-    """Twenty reasons are enough to act on."""
+    """A snapshot lists twenty problems; a last line counts the others."""
     made = snapshot("x", [record(), *[None] * 100])
     assert len(made.problems) == 21
     assert made.problems[-1] == "and 80 more"
@@ -104,8 +104,8 @@ GOOD = json.dumps([record()]).encode()
         (GOOD[:30], "not JSON at line 1, column"),
         (GOOD[:-1], "not JSON at line 1, column"),
         (GOOD + GOOD, "not JSON at line 1, column"),
-        (b"[NaN]", "not JSON: NaN is no JSON"),
-        (b'[{"weight": -Infinity}]', "not JSON: -Infinity is no JSON"),
+        (b"[NaN]", "not JSON: NaN is not allowed"),
+        (b'[{"weight": -Infinity}]', "not JSON: -Infinity is not allowed"),
         (b"{}", "must be a JSON array of records, not an object"),
         (b"null", "must be a JSON array of records, not null"),
         (b'"x"', "must be a JSON array of records, not a string"),
@@ -118,7 +118,7 @@ GOOD = json.dumps([record()]).encode()
     ],
 )
 def test_a_bad_document_is_an_error_that_says_where(document: bytes, reason: str) -> None:
-    """Half-written, doubled, no number, no array, another encoding, a bomb: named, placed, not quoted."""
+    """The error names the document and the position of the mistake, and never quotes content."""
     with pytest.raises(InventoryError) as caught:
         parse("inv.json", document)
     assert str(caught.value).startswith(f"inv.json: {reason}")
@@ -126,7 +126,7 @@ def test_a_bad_document_is_an_error_that_says_where(document: bytes, reason: str
 
 
 def test_a_byte_order_mark_is_tolerated() -> None:
-    """Some editors write one; it means nothing."""
+    """A byte order mark, as some editors write it, is skipped."""
     assert parse("x", b"\xef\xbb\xbf" + GOOD) == [record()]
 
 
@@ -142,7 +142,7 @@ mixed = st.dictionaries(st.sampled_from([*record(), "ips", "zone"]), json_values
 
 @given(st.lists(mixed | json_values, max_size=6))
 def test_whatever_the_records_the_answer_is_whole_or_says_what_is_missing(records: list[Any]) -> None:
-    """No document crashes it; complete means that every record counted."""
+    """Any records give a snapshot or an InventoryError, and a snapshot is complete exactly if no record is rejected."""
     try:
         made = snapshot("x", records)
     except InventoryError:

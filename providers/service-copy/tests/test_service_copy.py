@@ -1,4 +1,4 @@
-"""What a copied Service amounts to."""
+"""Tests of copied Services: which endpoints and ports a copy has."""
 
 from __future__ import annotations
 
@@ -25,29 +25,31 @@ METRICS = [{"name": "metrics", "port": 9090}]
 def slice_of(
     name: str, *endpoints: str | Mapping[str, Any], ports: list[dict[str, Any]] | None = None, family: str = "IPv4"
 ) -> Slice:
-    """A slice as the hub decodes it; plain addresses become endpoints that say nothing else."""
+    """Builds a slice as the hub decodes it; a plain address becomes an endpoint without other fields."""
     body = {
         "namespace": "edge",
         "name": name,
         "address_type": family,
-        "endpoints": [{"addresses": [each]} if isinstance(each, str) else dict(each) for each in endpoints],
+        "endpoints": [
+            {"addresses": [endpoint]} if isinstance(endpoint, str) else dict(endpoint) for endpoint in endpoints
+        ],
         "ports": HTTP if ports is None else ports,
     }
     return msgspec.convert(body, Slice)
 
 
 def copied(*slices: Slice) -> Snapshot:
-    """The snapshot of these slices, as the hub accepts it."""
+    """Returns the snapshot of these slices, as the hub reads it."""
     return read_snapshot(Copier().snapshot(slices))
 
 
 def by_name(snapshot: Snapshot) -> dict[str, SnapshotEndpoint]:
-    """Endpoints by name, which is their address."""
-    return {each.name: each for each in snapshot.endpoints}
+    """Returns the endpoints by name, which is their address."""
+    return {endpoint.name: endpoint for endpoint in snapshot.endpoints}
 
 
 def port_names(endpoint: SnapshotEndpoint) -> list[str] | None:
-    """Names of the ports an endpoint serves for itself."""
+    """Returns the names of an endpoint's own ports; None if it has those of the snapshot."""
     return None if endpoint.ports is None else [port.name for port in endpoint.ports]
 
 
@@ -64,13 +66,13 @@ def port_names(endpoint: SnapshotEndpoint) -> list[str] | None:
 def test_unset_conditions_mean_what_consumers_take_them_for(
     conditions: dict[str, bool], wanted: tuple[bool, bool, bool]
 ) -> None:
-    """Ready unless it says no, serving as ready, terminating only where it says so."""
+    """An endpoint is ready unless ``ready`` is false, ``serving`` defaults to ``ready``, ``terminating`` to false."""
     (found,) = copied(slice_of("a", {"addresses": ["10.0.0.1"], "conditions": conditions})).endpoints
     assert (found.ready, found.serving, found.terminating) == wanted
 
 
 def test_everything_comes_along() -> None:
-    """Zone, hostname, nodeName, targetRef and hints; what may leave a cluster is the hub's to decide."""
+    """A copy has zone, hostname, nodeName, targetRef and hints; the hub decides which of them may cross clusters."""
     whole = {
         "addresses": ["10.0.0.1"],
         "hostname": "web-0",
@@ -86,11 +88,11 @@ def test_everything_comes_along() -> None:
     assert found.target_ref is not None
     assert found.target_ref.uid == "u"
     assert found.hints is not None
-    assert [each.name for each in found.hints.for_zones] == ["a"]
+    assert [zone.name for zone in found.hints.for_zones] == ["a"]
 
 
 def test_all_slices_and_families_count() -> None:
-    """One endpoint for each address, whatever slice it is in."""
+    """A copy has one endpoint per address, from all slices and both families."""
     snapshot = copied(
         slice_of("a", "10.0.0.1"), slice_of("b", "10.0.0.2"), slice_of("six", "fd00::1", "fd00::2", family="IPv6")
     )
@@ -99,35 +101,35 @@ def test_all_slices_and_families_count() -> None:
 
 
 def test_only_the_first_address_of_an_endpoint_counts() -> None:
-    """As consumers read it."""
+    """Of an endpoint with several addresses only the first is copied, as consumers use only that one."""
     assert by_name(copied(slice_of("a", {"addresses": ["10.0.0.1", "10.0.0.2"]}))).keys() == {"10.0.0.1"}
 
 
 def test_no_slices_is_an_answer() -> None:
-    """The Service is gone, or has no endpoints: both are complete statements of a synced watch."""
+    """No slices (the Service is gone or has no endpoints) is a complete empty answer, because the watch is synced."""
     assert copied() == Snapshot((), ports=(), copied=True)
 
 
 def test_host_names_are_left_out_and_named() -> None:
-    """A slice of type FQDN has no addresses to publish."""
+    """A slice of type FQDN has no addresses to publish and is reported as a problem."""
     snapshot = copied(slice_of("names", "web.example.com", family="FQDN"), slice_of("a", "10.0.0.1"))
     assert by_name(snapshot).keys() == {"10.0.0.1"}
     assert ["names" in problem for problem in snapshot.problems] == [True]
 
 
 def test_equal_ports_are_said_once() -> None:
-    """In whatever order the slices have them; a slice without endpoints says nothing."""
+    """Ports that all endpoints serve are the snapshot's, in whatever order slices list them; empty slices are ignored."""
     snapshot = copied(
         slice_of("a", "10.0.0.1", ports=HTTP + METRICS),
         slice_of("b", "10.0.0.2", ports=METRICS + HTTP),
         slice_of("empty", ports=[]),
     )
     assert [port.name for port in snapshot.ports or ()] == ["http", "metrics"]
-    assert [each.ports for each in snapshot.endpoints] == [None, None]
+    assert [endpoint.ports for endpoint in snapshot.endpoints] == [None, None]
 
 
 def test_other_ports_stay_with_their_endpoints() -> None:
-    """What most endpoints serve is the snapshot's, the others have their own."""
+    """The ports that most endpoints serve are the snapshot's; endpoints with other ports keep their own."""
     other = [{"name": "http", "port": 9090}]
     snapshot = copied(slice_of("a", "10.0.0.1", ports=other), slice_of("b", "10.0.0.2", "10.0.0.3"))
     found = by_name(snapshot)
@@ -137,7 +139,7 @@ def test_other_ports_stay_with_their_endpoints() -> None:
 
 
 def test_an_address_in_two_slices_serves_the_ports_of_both() -> None:
-    """Consumers look for it by the port's name; it is published once."""
+    """An address in two slices becomes one ready endpoint with the ports of both slices."""
     snapshot = copied(
         slice_of("a", "10.0.0.1", "10.0.0.2"),
         slice_of("b", {"addresses": ["10.0.0.1"], "conditions": {"ready": False}}, ports=METRICS),
@@ -149,13 +151,13 @@ def test_an_address_in_two_slices_serves_the_ports_of_both() -> None:
 
 
 def test_the_order_of_slices_makes_no_difference_to_what_is_read() -> None:
-    """The same content, however it is spread."""
+    """Slices in another order give the same endpoints."""
     one, two = slice_of("a", "10.0.0.1", "10.0.0.2"), slice_of("b", "10.0.0.3", ports=METRICS)
     assert by_name(copied(one, two)) == by_name(copied(two, one))
 
 
 def test_a_slice_that_did_not_change_is_not_read_again() -> None:
-    """Of a thousand endpoints, the hundred of one slice are made anew."""
+    """Endpoints of an unchanged slice stay the same objects when another slice changes."""
     copier = Copier()
     same, before, after = slice_of("a", "10.0.0.1"), slice_of("b", "10.0.0.2"), slice_of("b", "10.0.0.3")
     first = by_name(copier.snapshot((same, before)))
@@ -168,19 +170,19 @@ def test_a_slice_that_did_not_change_is_not_read_again() -> None:
     "wrong", [{}, {"name": "web"}, {"namespace": "edge", "name": ""}, {"namespace": "A", "name": "b"}]
 )
 def test_a_configuration_names_a_service(wrong: dict[str, str]) -> None:
-    """Both names, and both possible."""
+    """A configuration needs a valid namespace and a valid name."""
     with pytest.raises(msgspec.ValidationError):
         validate(ServiceCopyConfig, wrong)
 
 
 def test_its_own_guard_believes_the_first_answer() -> None:
-    """A synced watch that says empty means it, and addresses of Pods that are gone are given to others."""
+    """One empty answer is enough: the watch is synced, and addresses of deleted Pods are assigned to other Pods."""
     (type_,) = hub_provider_service_copy.hub_register_providers()
     assert type_.guard == GuardDefaults(empty_results=1, max_removal="off")
 
 
 async def test_a_change_is_a_new_snapshot_and_a_failure_an_error() -> None:
-    """What was said before stays the hub's business."""
+    """A change of the source yields a new snapshot, a failing API raises a transient error."""
     api = ClusterObjects()
     api.set_slices("edge", "web", slice_of("a", "10.0.0.1"))
     config = ServiceCopyConfig(namespace="edge", name="web")
@@ -200,7 +202,7 @@ async def test_a_change_is_a_new_snapshot_and_a_failure_an_error() -> None:
 
 
 class TestConformance(ProviderConformance):
-    """The rules of the plugin API."""
+    """The provider follows the rules of the plugin API."""
 
     plugin = hub_provider_service_copy
     name = "service-copy"
@@ -208,7 +210,7 @@ class TestConformance(ProviderConformance):
     addresses = {"10.0.0.1": ("10.0.0.1",), "10.0.0.2": ("10.0.0.2",)}
 
     def api(self) -> ReadOnlyCluster:
-        """A Service with two endpoints, and one whose slices cannot be read."""
+        """Provides a Service with two endpoints, and one whose slices cannot be read."""
         api = ClusterObjects()
         api.set_slices("edge", "web", slice_of("a", "10.0.0.1", "10.0.0.2"))
         api.fail("edge", "broken")
@@ -216,5 +218,5 @@ class TestConformance(ProviderConformance):
 
     @asynccontextmanager
     async def breakage(self) -> AsyncGenerator[Mapping[str, Any], None]:
-        """The Service that cannot be read."""
+        """Configures the Service that cannot be read."""
         yield {"namespace": "edge", "name": "broken"}

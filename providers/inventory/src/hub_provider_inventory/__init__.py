@@ -1,8 +1,7 @@
 """Endpoints from an inventory: a list in the registry, a JSON file, or a program's output.
 
-For places that are no Kubernetes cluster, or whose API the hub cannot reach. A record counts only when it
-is whole; a document counts only when it is JSON from end to end. Everything else is an error, and an error
-removes nothing.
+This provider is for endpoints outside Kubernetes, and for clusters whose API the hub cannot reach. A record with a
+mistake is rejected as a whole. A document that is not valid JSON to its end is an error. Neither removes an endpoint.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from hub_provider_inventory.records import InventoryError, parse, snapshot
 __all__ = ["Inventory", "InventoryConfig", "InventoryError", "hub_register_providers", "parse", "snapshot"]
 
 MAX_BYTES: Final = 4 << 20
-"""A document of 5,000 records has about 1 MB."""
+"""The largest document that is read: about 20,000 records, as 5,000 take about 1 MB."""
 
 JITTER: Final = 0.1
-"""Polls of many inventories spread by this fraction of their interval."""
+"""The fraction of the interval by which each pause varies, so that many inventories are not polled at the same time."""
 
 
 class Inventory:
-    """Reads the inventory every interval."""
+    """Polls one inventory: reads it once per ``config.interval``."""
 
     def __init__(self, cluster: ClusterContext, config: InventoryConfig) -> None:
         self._cluster = cluster
@@ -35,11 +34,11 @@ class Inventory:
         self._rng = random.Random()
 
     async def watch(self, /) -> AsyncIterator[Snapshot]:
-        """A snapshot per poll, equal or not: the hub counts answers.
+        """Yields a snapshot per poll, also an unchanged one, because the hub counts answers in a row.
 
         Raises:
-            TransientProviderError: this poll failed; the next one is due after the interval.
-            TerminalProviderError: the file or program is not allowed.
+            TransientProviderError: This poll failed; the next one is due after the interval.
+            TerminalProviderError: The file or program is not allowed.
         """
         while True:
             try:
@@ -51,10 +50,12 @@ class Inventory:
             await self._cluster.hub.clock.sleep(self._config.interval * self._rng.uniform(1 - JITTER, 1 + JITTER))
 
     async def read(self) -> Snapshot:
-        """The inventory as it is now.
+        """Reads the inventory once.
 
         Raises:
-            InventoryError: it cannot be used; the message names it.
+            InventoryError: The inventory as a whole cannot be used; the message names it.
+            TransientProviderError: The file cannot be read, or the program cannot be run to its end.
+            TerminalProviderError: The file or program is not allowed.
         """
         if self._config.static is not None:
             return snapshot("static", self._config.static)
@@ -87,7 +88,11 @@ class Inventory:
 async def open_provider(
     cluster: ClusterContext, config: InventoryConfig, _shared: None, /
 ) -> AsyncGenerator[Inventory, None]:
-    """Open for one cluster; refuses a program the hub may not run."""
+    """Opens the provider for one cluster.
+
+    Raises:
+        TerminalProviderError: The hub is not allowed to run ``config.command``.
+    """
     if config.command is not None:
         cluster.hub.check_program(config.command[0])
     yield Inventory(cluster, config)
@@ -95,7 +100,7 @@ async def open_provider(
 
 @hookimpl
 def hub_register_providers() -> Iterable[ProviderType]:
-    """Declare the type."""
+    """Declares the provider type."""
     yield EndpointProviderType(name="inventory", open=open_provider, config=InventoryConfig, poll_interval=_interval)
 
 

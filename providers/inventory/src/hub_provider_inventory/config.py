@@ -1,4 +1,4 @@
-"""``provider.config`` of inventory."""
+"""``provider.config`` of the provider ``inventory``."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from hub.plugin.fields import Duration
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]*$")]
 Interval = Annotated[Duration, Field(ge=1.0, le=86_400.0)]
 Timeout = Annotated[Duration, Field(gt=0.0, le=25.0)]
-"""A first snapshot must come within 30 s."""
+"""At most 25 s, because the hub expects the first snapshot within 30 s."""
 
 
 class InventoryConfig(BaseModel):
-    """Exactly one of ``static``, ``file`` and ``command``."""
+    """The source of the records and how it is polled. Exactly one of ``static``, ``file`` and ``command`` is set."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    static: list[Any] | None = Field(default=None, description="The records themselves.")
+    static: list[Any] | None = Field(default=None, description="The records, written in the registry.")
     file: Text | None = Field(
         default=None,
         description="A JSON file in the registry's folder or --credentials-dir; relative to the registry.",
     )
     command: tuple[Text, ...] | None = Field(
-        default=None, min_length=1, description="A program and its arguments, named by --allow-exec; no shell."
+        default=None,
+        min_length=1,
+        description="A program and its arguments. The program must be named by --allow-exec; no shell is involved.",
     )
     interval: Interval = Field(default=15.0, description="Time between polls.")
     timeout: Timeout = Field(default=10.0, description="How long the program may run.")
     environment: tuple[Text, ...] = Field(
-        default=(), description="Variables of the hub the program gets to see, by name; else it sees PATH only."
+        default=(),
+        description="Names of the hub's environment variables that the program inherits; it always has PATH.",
     )
 
     @model_validator(mode="after")

@@ -1,8 +1,8 @@
-"""From a JSON document to a Snapshot: pure.
+"""Pure functions that turn a JSON document into a Snapshot.
 
-A record: {"name": str, "private_ip": str, "ready": bool, "worker": bool, "zone"?: str, "ips"?: [str]};
-unknown keys are ignored, so that inventories written for other tools can be shared. A record with a
-mistake is rejected with its reason; a snapshot with rejected records is incomplete and removes nothing.
+A record is {"name": str, "private_ip": str, "ready": bool, "worker": bool, "zone"?: str, "ips"?: [str]}. Unknown keys
+are ignored, so that inventories written for other tools can be used. A record with a mistake is rejected with a reason;
+a snapshot with rejected records is incomplete and therefore removes no endpoint.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Final, NoReturn, cast
 from hub.plugin import ProviderError, Snapshot, SnapshotEndpoint
 
 MAX_ADDRESSES: Final = 50
-"""Addresses one record may bring."""
+"""The most addresses a record may have; a record with more is rejected."""
 
 MAX_PROBLEMS: Final = 20
-"""Rejected records that are listed one by one."""
+"""The most rejected records listed one by one; a last line counts the others."""
 
 _KINDS: Final[Mapping[type, str]] = {
     dict: "an object",
@@ -34,14 +34,19 @@ class InventoryError(ProviderError):
 
 
 class _Rejected(Exception):
-    """Why a record does not count."""
+    """A record is rejected; the message is the reason."""
 
 
 def parse(name: str, document: bytes) -> list[object]:
-    """The records of a document.
+    """Returns the records of a document, not yet validated.
+
+    Args:
+        name: The document's name, for error messages.
+        document: JSON in UTF-8, with or without a byte order mark.
 
     Raises:
-        InventoryError: not UTF-8, not JSON, not an array; says where, quotes nothing.
+        InventoryError: The document is not UTF-8, not JSON or not an array. The message gives the position of the
+            mistake, but no content.
     """
     try:
         value: object = json.loads(document.decode("utf-8-sig"), parse_constant=_no_constant)
@@ -59,12 +64,12 @@ def parse(name: str, document: bytes) -> list[object]:
 
 
 def snapshot(name: str, records: Sequence[object]) -> Snapshot:
-    """The endpoints of all good records, by name; rejected ones in ``problems``.
+    """Returns the endpoints of all valid records, sorted by name; ``problems`` has the reasons of the rejected ones.
 
-    A record that is no worker is good and brings no endpoint.
+    A valid record with ``worker: false`` produces no endpoint.
 
     Raises:
-        InventoryError: there are records, and every one was rejected.
+        InventoryError: There are records, and all of them are rejected.
     """
     endpoints: dict[str, SnapshotEndpoint] = {}
     problems: list[str] = []
@@ -158,4 +163,4 @@ def _kind(value: object) -> str:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not allowed")

@@ -1,8 +1,8 @@
-"""Addresses from the Node object itself: for networks where the hub cluster reaches node addresses directly.
+"""Takes addresses from the Node object, for networks where the hub cluster reaches node addresses directly.
 
-The smallest complete provider: nothing is asked, so nothing can fail, and an answer depends on the Node's
-addresses alone. A remote kubelet may report anything here; the hub checks every address against the
-cluster's ``allowedCIDRs``.
+This is the smallest complete provider: it sends no requests, so it cannot fail, and an answer depends only on the
+Node's addresses. A remote kubelet may report any address; the hub checks every address against the cluster's
+``allowedCIDRs``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from hub.plugin import Absent, ClusterContext, Found, Node, NodeProviderType, Pr
 Family = Literal["IPv4", "IPv6"]
 
 MAX_PER_FAMILY: Final = 50
-"""Addresses of one family in an answer: the hub takes at most 100 for a node, and a kubelet may report any number."""
+"""The most addresses of one family in an answer: the hub accepts 100 per node, a kubelet may report any number."""
 
 
 class NodeAddressesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``provider.config`` of node-addresses.
+    """``provider.config`` of the provider ``node-addresses``.
 
     Attributes:
-        types: address types of the Node in order of preference.
+        types: Address types of the Node, in order of preference.
         families: IP families to take, in order of preference.
     """
 
@@ -42,7 +42,8 @@ class NodeAddressesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 class NodeAddresses:
     """Resolves a Node to the addresses it reports.
 
-    An answer has all addresses of the wanted types: the hub publishes the first of each family that the cluster allows.
+    An answer has all addresses of the configured types. For each family, the hub publishes the first one inside the
+    cluster's ``allowedCIDRs``.
     """
 
     def __init__(self, config: NodeAddressesConfig) -> None:
@@ -51,7 +52,7 @@ class NodeAddresses:
         self._reason = f"the Node has no {' or '.join(config.types)} address of {' or '.join(config.families)}"
 
     async def resolve(self, nodes: Sequence[Node], /) -> Mapping[str, Resolution]:
-        """One answer per node; never raises."""
+        """Returns one answer per node, by the node's name. Never raises."""
         return {node.name: self._resolve(node) for node in nodes}
 
     def _resolve(self, node: Node) -> Resolution:
@@ -65,7 +66,7 @@ class NodeAddresses:
         return Found(addresses) if addresses else Absent(self._reason + self._instead(node))
 
     def _instead(self, node: Node) -> str:
-        """What the Node reports where an address should be; host names and malformed ones."""
+        """Returns ", but " and up to three reported entries, which are host names or malformed; "" if there are none."""
         texts = [repr(entry.address[:64]) for entry in node.addresses if entry.type in self._types and entry.address]
         return f", but {', '.join(texts[:3])}" if texts else ""
 
@@ -74,20 +75,20 @@ class NodeAddresses:
 async def open_provider(
     _cluster: ClusterContext, config: NodeAddressesConfig, _shared: None, /
 ) -> AsyncGenerator[NodeAddresses, None]:
-    """Open for one cluster; there is nothing to close."""
+    """Opens the provider for one cluster; there is nothing to close."""
     yield NodeAddresses(config)
 
 
 @hookimpl
 def hub_register_providers() -> Iterable[ProviderType]:
-    """Declare the type."""
+    """Declares the provider type."""
     yield NodeProviderType(
         name="node-addresses", open=open_provider, config=NodeAddressesConfig, reads=frozenset({"addresses"})
     )
 
 
 def _family(address: str) -> Family | None:
-    """The family of an address as reported; None for a host name or anything malformed."""
+    """Returns the family of a reported address; None for a host name or anything malformed."""
     try:
         return "IPv4" if ip_address(address).version == 4 else "IPv6"
     except ValueError:

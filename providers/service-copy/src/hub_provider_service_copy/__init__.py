@@ -1,7 +1,7 @@
-"""Copies the endpoints of another Service, of the hub cluster or of a remote one, by watch.
+"""Copies the endpoints of another Service, in the hub cluster or a remote cluster.
 
-Nothing is polled and nothing is guessed: the source's EndpointSlices are followed, and whatever they say is
-what the copy says. A watch that breaks makes no statement until it stands again.
+The provider watches the source's EndpointSlices; the copy says what they say. While the watch is broken, the provider
+gives no answer, so the hub keeps the last one.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from hub_provider_service_copy.copying import Copier
 __all__ = ["Copier", "ServiceCopy", "ServiceCopyConfig", "hub_register_providers"]
 
 LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-"""A DNS label, as names of namespaces and Services are."""
+"""A DNS label; names of namespaces and Services are DNS labels."""
 
 Label = Annotated[str, msgspec.Meta(pattern=LABEL, min_length=1, max_length=63)]
 
 
 class ServiceCopyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``provider.config``: the Service to copy.
+    """``provider.config`` of the provider ``service-copy``: the Service to copy.
 
     Attributes:
-        namespace: its namespace, in the source cluster.
-        name: its name.
+        namespace: Its namespace, in the source cluster.
+        name: Its name.
     """
 
     namespace: Label
@@ -45,21 +45,21 @@ class ServiceCopyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class ServiceCopy:
-    """Follows the EndpointSlices of one Service."""
+    """Watches the EndpointSlices of one Service."""
 
     def __init__(self, cluster: ClusterContext, config: ServiceCopyConfig) -> None:
         self._cluster = cluster
         self._config = config
 
     async def watch(self, /) -> AsyncIterator[Snapshot]:
-        """A snapshot of the source now, and after each change of it.
+        """Yields a snapshot of the source now and after each of its changes.
 
         Raises:
-            TransientProviderError: the cluster's API failed.
-            TerminalProviderError: the cluster has no API to read.
+            TransientProviderError: The cluster's API failed.
+            TerminalProviderError: The cluster has no API to read.
         """
         copier = Copier()
-        # A generator, as every stream of the hub is: it is closed with us, and its watch with it.
+        # The hub's streams are generators: closing this one here also ends the watch behind it.
         stream = cast(
             "AsyncGenerator[tuple[Slice, ...], None]",
             self._cluster.api.slices(self._config.namespace, self._config.name),
@@ -74,16 +74,16 @@ class ServiceCopy:
 async def open_provider(
     cluster: ClusterContext, config: ServiceCopyConfig, _shared: None, /
 ) -> AsyncGenerator[ServiceCopy, None]:
-    """Open for one cluster."""
+    """Opens the provider for one cluster."""
     yield ServiceCopy(cluster, config)
 
 
 @hookimpl
 def hub_register_providers() -> Iterable[ProviderType]:
-    """Declare the type.
+    """Declares the provider type.
 
-    The answer comes from a synced watch, so one complete empty answer is enough, and any number of endpoints
-    may leave at once: addresses of Pods that are gone are given to others.
+    Its guard accepts one complete empty answer and the removal of any number of endpoints at once: an answer comes from
+    a synced watch, and the addresses of deleted Pods are soon assigned to other Pods.
     """
     yield EndpointProviderType(
         name="service-copy",

@@ -1,8 +1,8 @@
-"""From the EndpointSlices of one Service to a snapshot: pure, but for a memory that only makes it cheap.
+"""Turns the EndpointSlices of one Service into a snapshot. The result is pure; a cache only saves work.
 
-All slices count, of every family and whoever wrote them: consumers of the source see them all. What the
-API leaves open is read as consumers read it: an endpoint that says nothing about being ready is ready, one
-that says nothing about serving serves as far as it is ready.
+All slices count, of both families and whichever controller wrote them, because consumers of the source see them all.
+Unset conditions mean what they mean to consumers: an endpoint without ``ready`` is ready, and ``serving`` defaults to
+``ready``.
 """
 
 from __future__ import annotations
@@ -18,56 +18,56 @@ FAMILIES: Final = ("IPv4", "IPv6")
 
 Ports = tuple[Port, ...]
 Endpoints = dict[Endpoint, SnapshotEndpoint]
-"""Those of one slice, by what they were made of, in its order."""
+"""The endpoints of one slice, in its order: the endpoint of the API -> the endpoint of the snapshot."""
 
 
 class Copier:
-    """Makes snapshots of one Service's slices.
+    """Makes snapshots of one Service's slices, and remembers the previous one.
 
-    A slice that is the same object as before is not read again, and an endpoint that is equal to one of the same
-    slice before stays the same object: further on, that is how the hub knows that nothing is to be done for it.
+    A slice that is the same object as in the previous call is not read again, and an endpoint equal to a previous one
+    of the same slice stays the same object. The hub skips endpoints that are the same object as before.
     """
 
     def __init__(self) -> None:
         self._read: dict[str, tuple[Slice, Endpoints]] = {}
 
     def snapshot(self, slices: Sequence[Slice]) -> Snapshot:
-        """Everything the Service publishes.
+        """Returns the endpoints of all slices, with the ports that most of them serve as the snapshot's ports.
 
         Args:
-            slices: all of them; sorted by name, so that the same slices give the same snapshot.
+            slices: All slices of the Service, sorted by name, so that the same slices give the same snapshot.
         """
         problems = tuple(
-            f"slice {each.name} holds {each.address_type} addresses, which cannot be copied"
-            for each in slices
-            if each.address_type not in FAMILIES and each.endpoints
+            f"slice {slice_.name} holds {slice_.address_type} addresses, which cannot be copied"
+            for slice_ in slices
+            if slice_.address_type not in FAMILIES and slice_.endpoints
         )
-        usable = [each for each in slices if each.address_type in FAMILIES]
+        usable = [slice_ for slice_ in slices if slice_.address_type in FAMILIES]
         common = _common(usable)
-        self._read = {each.name: (each, self._endpoints(each)) for each in usable}
+        self._read = {slice_.name: (slice_, self._endpoints(slice_)) for slice_ in usable}
         found: dict[str, SnapshotEndpoint] = {}
-        for each, endpoints in self._read.values():
-            differs = _sorted(each.ports) != common
+        for slice_, endpoints in self._read.values():
+            differs = _sorted(slice_.ports) != common
             for endpoint in endpoints.values():
-                one = replace(endpoint, ports=_sorted(each.ports)) if differs else endpoint
-                known = found.get(one.name)
-                found[one.name] = one if known is None else _united(known, one, common)
+                new = replace(endpoint, ports=_sorted(slice_.ports)) if differs else endpoint
+                known = found.get(new.name)
+                found[new.name] = new if known is None else _united(known, new, common)
         return Snapshot(tuple(found.values()), ports=common, problems=problems, copied=True)
 
-    def _endpoints(self, each: Slice) -> Endpoints:
-        known = self._read.get(each.name)
-        if known is not None and known[0] is each:
+    def _endpoints(self, slice_: Slice) -> Endpoints:
+        known = self._read.get(slice_.name)
+        if known is not None and known[0] is slice_:
             return known[1]
         before: Endpoints = known[1] if known is not None else {}
         return {
             endpoint: before[endpoint] if endpoint in before else _made(endpoint)
-            for endpoint in each.endpoints
+            for endpoint in slice_.endpoints
             if endpoint.addresses
         }
 
 
 def _made(endpoint: Endpoint) -> SnapshotEndpoint:
-    """One endpoint, named by its address: the first one, as consumers connect to it."""
+    """Converts an endpoint. Its first address, the one that consumers use, is its only address and its name."""
     conditions = endpoint.conditions
     ready = conditions.ready is not False
     return SnapshotEndpoint(
@@ -85,16 +85,20 @@ def _made(endpoint: Endpoint) -> SnapshotEndpoint:
 
 
 def _common(slices: Sequence[Slice]) -> Ports:
-    """The ports that most endpoints serve; of two, always the same one. () where there is no endpoint."""
+    """Returns the ports that most endpoints serve, sorted; () without endpoints. A tie always has the same winner."""
     count: Counter[Ports] = Counter()
-    for each in slices:
-        if each.endpoints:
-            count[_sorted(each.ports)] += len(each.endpoints)
+    for slice_ in slices:
+        if slice_.endpoints:
+            count[_sorted(slice_.ports)] += len(slice_.endpoints)
     return min(count, key=lambda ports: (-count[ports], [_order(port) for port in ports]), default=())
 
 
 def _united(one: SnapshotEndpoint, other: SnapshotEndpoint, common: Ports) -> SnapshotEndpoint:
-    """An address in two slices: the ready one counts, with the ports of both; of one name the first counts."""
+    """Merges two endpoints with the same address, from two slices.
+
+    The ready one wins, ``one`` if both are or neither is. It gets the ports of both; of two ports with the same name
+    and protocol, the winner's.
+    """
     first, second = (other, one) if other.ready and not one.ready else (one, other)
     mine = common if first.ports is None else first.ports
     theirs = common if second.ports is None else second.ports
