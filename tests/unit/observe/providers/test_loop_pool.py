@@ -17,7 +17,7 @@ from hub.observe.providers.catalog import Catalog
 from hub.observe.providers.context import ProviderHub
 from hub.observe.providers.endpoints import EndpointWatch
 from hub.observe.providers.host import ProviderHost
-from hub.observe.providers.loop_pool import FIRST_SUSPENSION, MAX_LEFT, MAX_SUSPENSION, LoopPool
+from hub.observe.providers.loop_pool import FIRST_SUSPENSION, HOLD_BUDGET, MAX_LEFT, MAX_SUSPENSION, LoopPool
 from hub.observe.providers.resolver import Resolver
 from hub.registry.spec import ProviderRef
 from hub.runtime.clock import SystemClock
@@ -328,11 +328,18 @@ async def test_a_flood_of_changed_delays_nobody(install: Install) -> None:
         assert bad.calls - calls <= 2 * FAST + 2
 
 
+def numbers_in(seconds: float) -> int:
+    """How many numbers this machine adds up within ``seconds``, in one call that holds the interpreter lock."""
+    began, sample = time.perf_counter(), 20_000_000
+    sum(range(sample))
+    return int(sample * seconds / (time.perf_counter() - began))
+
+
 async def test_whoever_holds_the_interpreter_is_named_and_suspended(
     install: Install, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A provider that holds the interpreter lock is logged and suspended."""
-    install("bad", blocking(GOOD, RESOLVE, "sum(range(100_000_000))"))
+    install("bad", blocking(GOOD, RESOLVE, f"sum(range({numbers_in(2.5 * HOLD_BUDGET)}))"))
     host = ProviderHost(Catalog(), clock=SystemClock(), folder="/nowhere")
     await host.catalog.load_async("bad")
     watch = asyncio.create_task(host.loops.watch())
