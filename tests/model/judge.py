@@ -453,12 +453,12 @@ class Judge:
         if any(name == service for name, _ in self._world.wanted()):
             self._moves(group, gone)
         unsaid = [address for address in sorted(gone) if _is_allowed(address) and not self._is_gone(cluster, address)]
+        if self._asked_for(group):
+            self._levels.pop(group, None)
+            return
         if (dropped := self._dropped.get((service, cluster))) is not None:
             if unsaid and now - dropped < GRACE - 1.0 and (service, cluster) not in self._world.wanted():
                 self._wrong(f"removed {unsaid} of {group} {now - dropped:.1f} s after the registry did")
-            return
-        if self._asked_for(group):
-            self._levels.pop(group, None)
             return
         if unsaid:
             self._wrong(f"removed {unsaid} of {group}: nobody said that they are gone")

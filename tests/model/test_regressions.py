@@ -235,3 +235,15 @@ def test_a_cloud_moves_an_address_while_its_cluster_hangs(machine: HubMachine) -
     machine.a_node_comes(cluster="a", kind="any", node="n1", number=3)
     machine.a_while_goes_by(seconds=3.0)
     machine.it.judge.verdict()
+
+
+def test_a_standby_goes_although_the_file_has_lost_its_cluster_since(machine: HubMachine) -> None:
+    """A hub that has read `standby`, and not yet that the cluster is dropped, removes its endpoints without a grace."""
+    machine.begin(seed=0, size=1)
+    machine.a_hub_is_restarted()
+    machine.a_replica_is_started()
+    machine.the_registry_sets_a_state(cluster="b", state="standby")
+    machine.a_hub_is_restarted()
+    machine.the_registry_toggles_a_cluster(cluster="b")
+    machine.a_while_goes_by(seconds=1.1)
+    assert machine.it.judge.published(("two", "b", "IPv4")) == set()
