@@ -119,7 +119,7 @@ async def test_a_file_is_read_again_at_every_poll(tmp_path: Path) -> None:
 async def test_a_bad_file_is_an_error_and_asked_for_again_after_the_interval(
     tmp_path: Path, content: bytes, says: str
 ) -> None:
-    """The error for a half-written, empty, oversized or useless file names the file; the retry is one interval later."""
+    """The error for a half-written, empty, oversized or useless file names it; the retry comes an interval later."""
     (tmp_path / "legacy.json").write_bytes(content)
     error = await failure(tmp_path, file="legacy.json", interval="20s")
     assert says in str(error)

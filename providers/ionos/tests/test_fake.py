@@ -1,4 +1,4 @@
-"""The fake answers as the API is documented to."""
+"""Tests of the fake API: it answers as the real API's documentation says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AUTH = {"Authorization": "Bearer fake-token"}
 
 @pytest.fixture
 async def ionos() -> AsyncGenerator[FakeIonos, None]:
-    """Three servers in a data center, pages of two."""
+    """A fake API with three servers in a data center and pages of two."""
     async with FakeIonos(max_limit=2) as fake:
         fake.add_datacenter(identity=DC)
         for number in range(3):
@@ -31,7 +31,7 @@ async def ionos() -> AsyncGenerator[FakeIonos, None]:
 
 
 async def get(ionos: FakeIonos, path: str, **options: Any) -> tuple[int, Any, Any]:
-    """Status, body and headers."""
+    """Sends a request and returns status, body and headers."""
     method, headers = options.pop("method", "GET"), options.pop("headers", AUTH)
     async with (
         aiohttp.ClientSession() as session,
@@ -50,7 +50,7 @@ async def get(ionos: FakeIonos, path: str, **options: Any) -> tuple[int, Any, An
     ],
 )
 async def test_depth_decides_what_is_expanded(ionos: FakeIonos, depth: int, shape: set[str] | None) -> None:
-    """No items at depth 0; NICs without items at 1, as references at 2, with properties at 3."""
+    """A list has no items at depth 0; its NICs have no items at 1, are references at 2 and have properties at 3."""
     _, body, _ = await get(ionos, f"/datacenters/{DC}/servers?depth={depth}")
     if shape is None:
         assert "items" not in body
@@ -61,7 +61,7 @@ async def test_depth_decides_what_is_expanded(ionos: FakeIonos, depth: int, shap
 
 
 async def test_lists_come_in_pages(ionos: FakeIonos) -> None:
-    """Offset and limit, a link to the next page, none on the last."""
+    """Lists obey offset and limit; each page but the last links to the next one."""
     _, first, _ = await get(ionos, f"/datacenters/{DC}/servers?depth=1&limit=1000")
     _, last, _ = await get(ionos, f"/datacenters/{DC}/servers?depth=1&offset=2")
     assert (len(first["items"]), first["limit"], "next" in first["_links"]) == (2, 2, True)
@@ -69,13 +69,13 @@ async def test_lists_come_in_pages(ionos: FakeIonos) -> None:
 
 
 async def test_a_token_is_needed(ionos: FakeIonos) -> None:
-    """401 with the API's error body."""
+    """A request without a token is answered with 401 and the API's error body."""
     status, body, _ = await get(ionos, f"/datacenters/{DC}/servers", headers={})
     assert (status, body["messages"][0]["message"]) == (401, "Unauthorized")
 
 
 async def test_the_rate_limit_counts_down(ionos: FakeIonos) -> None:
-    """X-RateLimit-Remaining, then 429 with or without Retry-After."""
+    """X-RateLimit-Remaining counts down to 0; then the answer is 429, with or without Retry-After."""
     ionos.rate_limit = 1
     _, _, headers = await get(ionos, f"/datacenters/{DC}")
     assert (headers["X-RateLimit-Remaining"], headers["X-RateLimit-Limit"]) == ("0", "1")
@@ -88,7 +88,7 @@ async def test_the_rate_limit_counts_down(ionos: FakeIonos) -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 async def test_a_change_is_done_later(ionos: FakeIonos, fails: bool) -> None:
-    """PATCH of a NIC: 202 and a Location, BUSY until the request is DONE or FAILED."""
+    """A PATCH of a NIC is answered with 202 and a Location; the server is BUSY until the request is DONE or FAILED."""
     ionos.fail_changes = fails
     server = next(iter(ionos.datacenters[DC].servers))
     nic = ionos.server(DC, server)["entities"]["nics"]["items"][0]
@@ -105,7 +105,7 @@ async def test_a_change_is_done_later(ionos: FakeIonos, fails: bool) -> None:
 
 
 async def test_a_fault_takes_the_requests_it_is_for(ionos: FakeIonos) -> None:
-    """So many, by path, after letting some pass; heal() ends those that do not end."""
+    """A fault takes a number of requests, selected by path, after letting some pass; heal() ends endless faults."""
     ionos.fail_next(502, path="/servers", skip=1)
     ionos.fail_next(500, None, path="/lans")
     paths = ("servers", "servers", "servers", "lans", "lans")
@@ -116,7 +116,7 @@ async def test_a_fault_takes_the_requests_it_is_for(ionos: FakeIonos) -> None:
 
 
 def test_the_fake_serves_blocking_tests() -> None:
-    """In a thread of its own; changes are made there."""
+    """FakeIonosThread serves the fake in its own thread; ``do`` changes it in that thread."""
     with FakeIonosThread() as fake:
         datacenter = fake.do(lambda ionos: ionos.add_datacenter())
         assert fake.do(lambda ionos: list(ionos.datacenters)) == [datacenter]
@@ -124,7 +124,7 @@ def test_the_fake_serves_blocking_tests() -> None:
 
 
 async def test_the_fake_can_be_started_by_hand() -> None:
-    """It says with which provider entry it is used, and that one works."""
+    """``python -m hub_testkit.ionos`` prints a provider entry that works."""
     command = [sys.executable, "-m", "hub_testkit.ionos", "--servers", "2", "--token", "mine"]
     started = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:

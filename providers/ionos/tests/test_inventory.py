@@ -1,4 +1,4 @@
-"""The API's JSON as values; what is odd is said to be so."""
+"""Tests of parsing the API's JSON: malformed data is reported."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ JSON = st.recursive(
 
 
 def item(nics: Any, **properties: Any) -> dict[str, Any]:
-    """A server as the API shows it."""
+    """Builds a server as the API returns it."""
     return {"properties": {"name": "n1", "vmState": "RUNNING", **properties}, "entities": {"nics": nics}}
 
 
 def card(**properties: Any) -> dict[str, Any]:
-    """A list with one NIC."""
+    """Builds a list with one NIC."""
     return {"items": [{"properties": {"lan": 2, "ips": ["10.7.0.1"], **properties}}]}
 
 
 def test_nics_are_read_with_all_their_addresses() -> None:
-    """IPv4 before IPv6, normalised; ``null`` is none; the LAN a number or a number in a string."""
+    """Addresses are normalised, IPv4 before IPv6; ``null`` means no address; a LAN is a number, also as a string."""
     read = server(A, item(card(ips=["10.7.0.2", "10.7.0.1"], ipv6Ips=["FD00::0001"], lan="2")))
     assert read.nics == (Nic(2, ("10.7.0.2", "10.7.0.1", "fd00::1")),)
     assert server(A, item(card(ips=None))).nics == (Nic(2, ()),)
@@ -53,9 +53,9 @@ def test_nics_are_read_with_all_their_addresses() -> None:
         ({"items": None}, "its NICs are not in the answer"),
         ({"items": [{"id": "x"}]}, "NIC 0: properties is null, not an object"),
         (card(ips="10.7.0.1"), "NIC 0: ips is text, not a list"),
-        (card(ips=["10.7.0.1/24"]), "NIC 0: an address is none"),
-        (card(ips=["fe80::1%eth0"]), "NIC 0: an address is none"),
-        (card(ips=[7]), "NIC 0: an address is none"),
+        (card(ips=["10.7.0.1/24"]), "NIC 0: an entry is not an IP address"),
+        (card(ips=["fe80::1%eth0"]), "NIC 0: an entry is not an IP address"),
+        (card(ips=[7]), "NIC 0: an entry is not an IP address"),
         (card(lan=None), "NIC 0: its LAN is null, not a number"),
         (card(lan=True), "NIC 0: its LAN is a boolean, not a number"),
         (card(lan="two"), "NIC 0: its LAN is text, not a number"),
@@ -63,13 +63,13 @@ def test_nics_are_read_with_all_their_addresses() -> None:
     ],
 )
 def test_nics_that_cannot_be_read_are_a_problem(nics: Any, problem: str) -> None:
-    """Not expanded is not "none", and a part of the addresses is none of them."""
+    """NICs that are not expanded, or one malformed address, give a problem and no NICs at all."""
     read = server(A, item(nics))
     assert (read.nics, read.problem) == ((), problem)
 
 
 def test_nics_stand_in_the_order_of_their_slots() -> None:
-    """The same answer, whatever order the API lists them in."""
+    """NICs are sorted by slot, in whatever order the API lists them."""
     cards: list[Any] = [
         {"properties": {"lan": lan, "ips": [], "pciSlot": slot}} for lan, slot in ((3, 8), (1, 6), (2, 7))
     ]
@@ -77,13 +77,13 @@ def test_nics_stand_in_the_order_of_their_slots() -> None:
 
 
 def test_zone_auto_is_none() -> None:
-    """AUTO says that the cloud chose."""
+    """The zone AUTO counts as no zone, because it only says that the cloud chose one."""
     assert server(A, item(card(), availabilityZone="AUTO")).zone == ""
     assert server(A, item(card(), availabilityZone="ZONE_1")).zone == "ZONE_1"
 
 
 def test_failover_addresses_belong_to_a_lan() -> None:
-    """A LAN's id is a string; ``null`` is no group; anything else is an error."""
+    """Failover addresses are paired with their LAN's number; ``null`` means no group, other values are errors."""
     group = {"properties": {"ipFailover": [{"ip": "10.7.0.50", "nicUuid": "x"}, {"ip": None}]}}
     assert failover_addresses("2", group) == [(2, "10.7.0.50")]
     assert failover_addresses("2", {"properties": {"ipFailover": None}}) == []
@@ -98,7 +98,7 @@ def test_failover_addresses_belong_to_a_lan() -> None:
 
 
 def test_a_page_knows_whether_there_are_more() -> None:
-    """By the link, else by how full it is; the API may give less than was asked for."""
+    """A page has whether it links to the next one, and how many items it can hold, which may be less than requested."""
     items = [{"id": A}]
     assert page({"items": items}, 1000, uuid_of)[1:] == (1000, None)
     assert page({"items": items, "limit": 100.0, "_links": {"next": "x"}}, 1000, uuid_of)[1:] == (100, True)
@@ -108,7 +108,7 @@ def test_a_page_knows_whether_there_are_more() -> None:
 
 @given(JSON)
 def test_any_json_is_a_page_or_malformed(data: Any) -> None:
-    """Nothing but Malformed is ever raised."""
+    """Parsing a page never raises anything but Malformed."""
     for identify in (uuid_of, lan_of):
         with suppress(Malformed):
             page(data, 1000, identify)
@@ -116,7 +116,7 @@ def test_any_json_is_a_page_or_malformed(data: Any) -> None:
 
 @given(JSON)
 def test_any_json_is_an_object_or_malformed(data: Any) -> None:
-    """Servers, LANs and nodes alike."""
+    """Parsing a server, a LAN or a node never raises anything but Malformed."""
     whole = {"properties": data, "entities": {"nics": {"items": [data, {"properties": data}]}}}
     for read in (server, failover_addresses, pool_node):
         with suppress(Malformed):

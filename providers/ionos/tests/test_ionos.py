@@ -1,4 +1,4 @@
-"""The provider as the hub opens it, against a fake API on loopback: resolving, sharing, failing."""
+"""Tests of the provider, opened as the hub does, against a fake API on loopback: resolving, sharing, failing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ B = "20000000-0000-4000-8000-00000000000b"
 
 
 class ManualClock:
-    """Time moves when a test says so."""
+    """A clock that moves only when a test advances it."""
 
     def __init__(self) -> None:
         self._now = 1000.0
@@ -58,7 +58,7 @@ class ManualClock:
         await woken.wait()
 
     def advance(self, seconds: float) -> None:
-        """Wake everybody whose time has come."""
+        """Moves time and wakes the sleepers that are due."""
         self._now += seconds
         for at, woken in self._sleepers:
             if at <= self._now:
@@ -79,7 +79,7 @@ class World:
         self._stack = stack
 
     async def open(self, name: str = "eu", folder: str = "/", **config: Any) -> tuple[Ionos, LocalCluster]:
-        """A cluster's provider; closed at the end of the test."""
+        """Opens a cluster's provider, which is closed at the end of the test."""
         cluster = LocalCluster(self.hub, name=name, folder=folder)
         parsed = IonosConfig.model_validate(
             {"datacenters": [DC], "lan": 2, "apiUrl": self.ionos.url, "token": {"env": "TOKEN"}} | config
@@ -89,34 +89,34 @@ class World:
 
     @property
     def lists(self) -> int:
-        """Times servers were listed."""
+        """The number of requests for a list of servers."""
         return self.ionos.requests["datacenters/servers"]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for something that happens in real time: an answer of the fake."""
+        """Waits for something that happens in real time, such as an answer of the fake."""
         async with asyncio.timeout(10):
-            while not condition():  # noqa: ASYNC110 - it is about another thread
+            while not condition():  # noqa: ASYNC110 - another thread makes it true
                 await asyncio.sleep(0.005)
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass, once everybody who waits has begun to."""
+        """Moves the clock, after the tasks that are about to sleep have begun to."""
         for _ in range(10):
             await asyncio.sleep(0)
         self.clock.advance(seconds)
 
     async def next_list(self, seconds: float = 40.0) -> None:
-        """Let an interval pass, and its list arrive."""
+        """Moves the clock by an interval and waits until every list was requested again."""
         before = self._counts()
         await self.advance(seconds)
         await self.until(lambda: all(now != then for now, then in zip(self._counts(), before, strict=True)))
 
     def _counts(self) -> list[tuple[int, int]]:
-        return [(each.lists, each.failures) for each in self.cloud.stats()]
+        return [(stats.lists, stats.failures) for stats in self.cloud.stats()]
 
 
 @asynccontextmanager
 async def a_world(**fake: Any) -> AsyncGenerator[World, None]:
-    """One data center, empty."""
+    """A world with one empty data center; ``fake`` are arguments of FakeIonos."""
     clock = ManualClock()
     async with AsyncExitStack() as stack:
         ionos = await stack.enter_async_context(FakeIonos(**fake))
@@ -131,13 +131,13 @@ async def a_world(**fake: Any) -> AsyncGenerator[World, None]:
 
 @pytest.fixture
 async def world() -> AsyncGenerator[World, None]:
-    """One data center, empty."""
+    """A world with one empty data center."""
     async with a_world() as made:
         yield made
 
 
 def node(name: str = "n1", server: str = A, system: str = "", *addresses: str) -> Node:
-    """A Node that names its server."""
+    """Builds a Node that names its server in its provider ID; without one if ``server`` is ""."""
     return Node(
         name,
         provider_id=f"ionos://{server}" if server else "",
@@ -147,13 +147,13 @@ def node(name: str = "n1", server: str = A, system: str = "", *addresses: str) -
 
 
 async def answer(provider: Ionos, asked: Node | None = None) -> Resolution:
-    """What is said of one node."""
+    """Returns the provider's answer for one node."""
     asked = asked or node()
     return (await provider.resolve((asked,)))[asked.name]
 
 
 class TestConformance(ProviderConformance):
-    """The rules of the plugin API."""
+    """The provider follows the rules of the plugin API."""
 
     plugin = hub_provider_ionos
     name = "ionos"
@@ -196,7 +196,7 @@ class TestConformance(ProviderConformance):
 
 
 async def test_a_node_gets_its_servers_address(world: World) -> None:
-    """One list of servers and one of LANs, asked for as documented."""
+    """A node gets its server's address and zone from one list of LANs and one of servers, requested as documented."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A, zone="ZONE_1")
     provider, _ = await world.open()
 
@@ -209,7 +209,7 @@ async def test_a_node_gets_its_servers_address(world: World) -> None:
 
 
 async def test_several_data_centers_are_one_place(world: World) -> None:
-    """A cluster's servers may be spread over data centers."""
+    """A cluster's servers may be spread over several data centers."""
     world.ionos.add_datacenter(identity=OTHER_DC)
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     world.ionos.add_server(OTHER_DC, "n2", "10.7.0.2", identity=B)
@@ -221,7 +221,7 @@ async def test_several_data_centers_are_one_place(world: World) -> None:
 
 
 async def test_a_failing_data_center_is_no_smaller_fleet(world: World) -> None:
-    """Where one of two lists fails, nothing is said of any node, and the place is named."""
+    """If one of two lists fails, no node gets an answer, and the error names the list."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     provider, _ = await world.open(datacenters=[DC, OTHER_DC])
 
@@ -230,7 +230,7 @@ async def test_a_failing_data_center_is_no_smaller_fleet(world: World) -> None:
 
 
 async def test_a_node_of_managed_kubernetes_is_found_there(world: World) -> None:
-    """What is no server of the data center is looked up by the managed cluster's nodes: by id, then by name."""
+    """A node without a server in the data center is found among the managed cluster's nodes, by id, then by name."""
     identity = world.ionos.add_pool_node(K8S, "pool-1", "10.7.0.1", "203.0.113.1")
     world.ionos.add_pool_node(K8S, "pool-2", "10.7.0.2")
     provider, _ = await world.open(k8sClusterId=K8S)
@@ -241,7 +241,7 @@ async def test_a_node_of_managed_kubernetes_is_found_there(world: World) -> None
 
 
 async def test_managed_kubernetes_is_not_asked_where_nobody_needs_it(world: World) -> None:
-    """While every node is a server, the other API costs nothing."""
+    """While every node has a server, the nodes of managed Kubernetes are not listed."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     provider, _ = await world.open(k8sClusterId=K8S)
     await answer(provider)
@@ -249,7 +249,7 @@ async def test_managed_kubernetes_is_not_asked_where_nobody_needs_it(world: Worl
 
 
 async def test_an_id_of_a_node_pool_cannot_lead_elsewhere(world: World) -> None:
-    """An id that is no UUID never becomes part of a URL."""
+    """The id of a node pool that is not a UUID is an error, and never becomes part of a URL."""
     world.ionos.k8s[K8S] = {"../../datacenters": {}}
     provider, _ = await world.open(k8sClusterId=K8S)
     with pytest.raises(TransientProviderError, match=r"items\[0\] has no id"):
@@ -257,7 +257,7 @@ async def test_an_id_of_a_node_pool_cannot_lead_elsewhere(world: World) -> None:
 
 
 async def test_contract_and_password_are_sent(world: World) -> None:
-    """X-Contract-Number and Basic authentication, where they are configured."""
+    """A configured contract is sent as X-Contract-Number, username and password by Basic authentication."""
     world.ionos.username, world.ionos.password, world.ionos.contract = "me@example.com", "secret", 4711
     world.hub.secrets["PW"] = "secret"
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
@@ -273,7 +273,7 @@ async def test_contract_and_password_are_sent(world: World) -> None:
 
 @pytest.mark.parametrize("password", ["sécret", "пароль", "p€ss:word", "🔑"])
 async def test_a_password_may_have_any_letters(world: World, password: str) -> None:
-    """Basic authentication goes out as UTF-8 (RFC 7617), also for letters that Latin-1 lacks."""
+    """Username and password are sent as UTF-8 (RFC 7617), also with letters that Latin-1 lacks."""
     world.ionos.username, world.ionos.password = "mé@example.com", password
     world.hub.secrets["PW"] = password
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
@@ -285,7 +285,7 @@ async def test_a_password_may_have_any_letters(world: World, password: str) -> N
 
 
 async def test_a_server_that_is_gone_is_absent_after_two_lists(world: World) -> None:
-    """One list without it says nothing; the second one does."""
+    """A node whose server is gone is absent once a second list, requested early, lacks the server too."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     provider, _ = await world.open()
     await answer(provider)
@@ -298,7 +298,7 @@ async def test_a_server_that_is_gone_is_absent_after_two_lists(world: World) -> 
 
 
 async def test_a_stopped_server_leaves_after_two_lists(world: World) -> None:
-    """A server that is not RUNNING in two lists is leaving; in one it may be restarting."""
+    """A node whose server is not RUNNING is unknown after one list, as it may restart, and absent after two."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     provider, _ = await world.open()
     world.ionos.set_state(DC, A, "SHUTOFF")
@@ -313,7 +313,7 @@ async def test_a_stopped_server_leaves_after_two_lists(world: World) -> None:
 
 
 async def test_an_empty_data_center_is_an_answer_only_twice(world: World) -> None:
-    """``items: []`` with 200 is complete, and still needs a second list."""
+    """After one complete empty list a node is unknown, after two it is absent."""
     provider, _ = await world.open()
     assert isinstance(await answer(provider), Unknown)
     await world.next_list()
@@ -324,7 +324,7 @@ async def test_an_empty_data_center_is_an_answer_only_twice(world: World) -> Non
 
 
 async def test_hundred_clusters_cost_one_list_per_interval(world: World) -> None:
-    """Whoever asks and how often: one list per interval, one request at a time."""
+    """However many clusters ask, there is one list per interval, and one request at a time."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     world.ionos.latency = 0.02
     providers = [(await world.open(f"c{number}"))[0] for number in range(100)]
@@ -336,11 +336,12 @@ async def test_hundred_clusters_cost_one_list_per_interval(world: World) -> None
         await world.next_list()
 
     assert world.ionos.most_in_flight == 1
-    assert [(each.clusters, each.lists, each.early, each.size) for each in world.cloud.stats()] == [(100, 4, 0, 1)]
+    found = [(stats.clusters, stats.lists, stats.early, stats.size) for stats in world.cloud.stats()]
+    assert found == [(100, 4, 0, 1)]
 
 
 async def test_another_credential_is_another_list(world: World) -> None:
-    """What one account may see is nobody else's answer."""
+    """A cluster with another credential gets its own list, and never the answer for another account."""
     world.hub.secrets["WRONG"] = "expired"
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     right, _ = await world.open("right")
@@ -353,7 +354,7 @@ async def test_another_credential_is_another_list(world: World) -> None:
 
 
 async def test_a_list_nobody_uses_ends(world: World) -> None:
-    """The last cluster that closes ends the list; the others keep it."""
+    """A list goes on while one cluster uses it, and ends with the last one."""
     first, second = AsyncExitStack(), AsyncExitStack()
     config = IonosConfig.model_validate(
         {"datacenters": [DC], "lan": 2, "apiUrl": world.ionos.url, "token": {"env": "TOKEN"}}
@@ -363,7 +364,7 @@ async def test_a_list_nobody_uses_ends(world: World) -> None:
         provider = await stack.enter_async_context(hub_provider_ionos.open_provider(cluster, config, world.cloud))
         await answer(provider)
     await first.aclose()
-    assert [each.clusters for each in world.cloud.stats()] == [1]
+    assert [stats.clusters for stats in world.cloud.stats()] == [1]
     await second.aclose()
     assert world.cloud.stats() == ()
     lists = world.lists
@@ -373,7 +374,7 @@ async def test_a_list_nobody_uses_ends(world: World) -> None:
 
 
 async def test_clusters_are_told_of_a_change_and_of_nothing_else(world: World) -> None:
-    """A list that says the same wakes nobody; one that differs wakes everybody."""
+    """A list with the same content tells no cluster; a list that differs tells each cluster."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     provider, cluster = await world.open()
     await answer(provider)
@@ -385,7 +386,7 @@ async def test_clusters_are_told_of_a_change_and_of_nothing_else(world: World) -
 
 
 async def test_the_shortest_refresh_counts(world: World) -> None:
-    """Clusters may differ in patience."""
+    """If clusters configure different intervals, the list comes at the shortest one."""
     slow, _ = await world.open("slow", refresh="10m")
     await answer(slow, node(server=""))
     await world.open("quick", refresh="30s")
@@ -397,7 +398,7 @@ async def test_the_shortest_refresh_counts(world: World) -> None:
 
 
 async def test_a_new_node_is_found_at_once(world: World) -> None:
-    """A node that is not in the list has it asked for early."""
+    """If a node is not in the list, the list is requested early."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     provider, _ = await world.open()
     await answer(provider)
@@ -409,7 +410,7 @@ async def test_a_new_node_is_found_at_once(world: World) -> None:
 
 
 async def test_missing_nodes_cost_one_early_list_per_ten_seconds(world: World) -> None:
-    """Many new nodes in many clusters have one list asked for, and the next one 10 s later."""
+    """Many new nodes in many clusters cause one early list, and the next one 10 s later."""
     providers = [(await world.open(f"c{number}"))[0] for number in range(20)]
     await asyncio.gather(*(answer(provider, node("x", "")) for provider in providers))
     await world.advance(1)
@@ -425,7 +426,7 @@ async def test_missing_nodes_cost_one_early_list_per_ten_seconds(world: World) -
 
 
 async def test_a_node_that_stays_missing_asks_for_no_more_lists(world: World) -> None:
-    """Two lists without it are enough: a foreign node does not cost a list every 10 s."""
+    """After two lists without a node there are no more early lists, so a foreign node does not cost one every 10 s."""
     provider, _ = await world.open(refresh="10m")
     for _ in range(6):
         await answer(provider, node(server=""))
@@ -463,7 +464,7 @@ async def test_a_node_that_stays_missing_asks_for_no_more_lists(world: World) ->
     ],
 )
 async def test_a_broken_answer_is_an_error(world: World, fault: dict[str, Any], error: str) -> None:
-    """Whatever comes instead of a list: an error that names the place, never an empty fleet."""
+    """Anything but a list is an error that names the list, and never an empty list; the next good list recovers."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     provider, _ = await world.open()
     world.ionos.fail_next(path="/servers", **fault)
@@ -477,7 +478,7 @@ async def test_a_broken_answer_is_an_error(world: World, fault: dict[str, Any], 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 async def test_a_redirect_is_not_followed(world: World, status: int) -> None:
-    """The credential goes to no host but the configured one."""
+    """A redirect is an error, and the credential is sent to no host but the configured one."""
     async with FakeIonos() as elsewhere:
         provider, _ = await world.open()
         world.ionos.fail_next(status, headers={"Location": elsewhere.url}, body="")
@@ -487,7 +488,7 @@ async def test_a_redirect_is_not_followed(world: World, status: int) -> None:
 
 
 async def test_links_are_not_followed(world: World) -> None:
-    """Pages are asked for by offset, whatever the answer names as the next one."""
+    """Pages are requested by offset; the link to the next page is never followed."""
     async with FakeIonos() as elsewhere:
         for number in range(3):
             world.ionos.add_server(DC, f"s{number}", f"10.7.0.{number + 1}")
@@ -500,7 +501,7 @@ async def test_links_are_not_followed(world: World) -> None:
 
 
 async def test_an_outage_is_everybodys_error_and_costs_little(world: World) -> None:
-    """While the API fails, its list is asked for with backoff, whoever wants to know; at the end all are told."""
+    """During an outage every cluster gets the error without extra requests, and is told at its start and its end."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     opened = [await world.open(f"c{number}") for number in range(10)]
     await asyncio.gather(*(answer(provider) for provider, _ in opened))
@@ -522,7 +523,7 @@ async def test_an_outage_is_everybodys_error_and_costs_little(world: World) -> N
 
 
 async def test_no_server_at_all_is_an_error() -> None:
-    """Nobody listens: said in words, without addresses of Python objects."""
+    """A refused connection is described in words, without addresses of Python objects."""
     async with FakeIonos() as other:
         url, host = other.url, other.host
     async with LocalHub(secrets={"TOKEN": "x"}, allow_api_hosts=frozenset({host})) as hub:
@@ -539,7 +540,7 @@ async def test_no_server_at_all_is_an_error() -> None:
 
 
 async def test_a_trickling_answer_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A body that comes byte by byte holds a thread for a bounded time, not for ever."""
+    """A body that arrives byte by byte is an error after a limited time, so it does not hold a thread for ever."""
     monkeypatch.setattr("hub_provider_ionos.transport.TOTAL", 0.3)
     provider, _ = await world.open()
     world.ionos.fail_next(200, body='{"items": []}' + " " * 500, trickle=0.02)
@@ -548,7 +549,7 @@ async def test_a_trickling_answer_ends(world: World, monkeypatch: pytest.MonkeyP
 
 
 async def test_headers_that_trickle_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They have no end that a timeout between two pieces would find; the thread is free again in time."""
+    """Headers that arrive byte by byte are an error after a limited time, though no single read times out."""
     monkeypatch.setattr("hub_provider_ionos.transport.TOTAL", 0.3)
     provider, _ = await world.open()
     world.ionos.fail_next(200, trickle=0.02, trickle_headers=True)
@@ -557,7 +558,7 @@ async def test_headers_that_trickle_end(world: World, monkeypatch: pytest.Monkey
 
 
 async def test_an_endless_answer_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A body is read up to a size."""
+    """A body larger than the limit is an error."""
     monkeypatch.setattr("hub_provider_ionos.transport.MAX_BODY", 10_000)
     provider, _ = await world.open()
     world.ionos.fail_next(200, body='{"items": []}' + " " * 20_000)
@@ -566,7 +567,7 @@ async def test_an_endless_answer_ends(world: World, monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_silent_api_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that gets no answer ends, and the others' slots are not held by it."""
+    """A request that gets no answer times out."""
     monkeypatch.setattr("hub_provider_ionos.api.ANSWER", 0.2)
     provider, _ = await world.open()
     world.ionos.fail_next(200, hang=True)
@@ -578,13 +579,13 @@ async def test_a_silent_api_is_given_up(world: World, monkeypatch: pytest.Monkey
 
 
 def fill(ionos: FakeIonos, count: int) -> list[str]:
-    """So many servers."""
+    """Adds servers and returns their ids."""
     return [ionos.add_server(DC, f"s{n}", f"10.7.{n // 250}.{n % 250 + 1}") for n in range(count)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 19, 20, 28, 29, 95])
 async def test_all_pages_are_read(count: int) -> None:
-    """Pages smaller than asked for, full ones and rests: every server is in the list."""
+    """The list has every server, whether or not the last page is full."""
     async with a_world(max_limit=10) as world:
         fill(world.ionos, count)
         provider, _ = await world.open()
@@ -593,7 +594,7 @@ async def test_all_pages_are_read(count: int) -> None:
 
 
 async def test_a_failing_second_page_is_an_error() -> None:
-    """Half a list is none."""
+    """If the second page fails, the whole list is an error."""
     async with a_world(max_limit=10) as world:
         fill(world.ionos, 25)
         provider, _ = await world.open()
@@ -603,19 +604,19 @@ async def test_a_failing_second_page_is_an_error() -> None:
 
 
 async def test_a_full_page_that_names_no_next_one_is_not_the_last() -> None:
-    """Without the link, how full a page is says whether there may be more."""
+    """After a full page the next one is requested, even if the API names none."""
     async with a_world(max_limit=10) as world:
         world.ionos.names_next = False
         servers = fill(world.ionos, 25)
         provider, _ = await world.open()
         said = await provider.resolve([node(f"n{n}", server) for n, server in enumerate(servers)])
-        assert {type(each) for each in said.values()} == {Found}
+        assert {type(resolution) for resolution in said.values()} == {Found}
         assert world.cloud.stats()[0].size == 25
 
 
 @pytest.mark.parametrize(("servers", "requests"), [(0, 1), (1, 1), (9, 1), (10, 2), (11, 2)])
 async def test_an_exactly_full_page_costs_one_request_more(servers: int, requests: int) -> None:
-    """A page with room is the last one; after a full one there is a look behind it."""
+    """A page that is not full is the last one; a full one costs a request for the next."""
     async with a_world(max_limit=10) as world:
         fill(world.ionos, servers)
         provider, _ = await world.open()
@@ -625,7 +626,7 @@ async def test_an_exactly_full_page_costs_one_request_more(servers: int, request
 
 @pytest.mark.parametrize("pools", [1, 2])
 async def test_a_part_of_managed_kubernetes_is_an_error(world: World, pools: int) -> None:
-    """Node pools and their nodes have no pages; should an answer name one, the rest is not taken for gone."""
+    """A list of node pools or their nodes that names a next page is an error, not a shorter list."""
     for pool in range(pools):
         for number in range(3 - pools):
             identity = f"40000000-0000-4000-8000-00000000000{pool}"
@@ -633,12 +634,14 @@ async def test_a_part_of_managed_kubernetes_is_an_error(world: World, pools: int
     world.ionos.pages_nodes = 1
     provider, _ = await world.open(k8sClusterId=K8S)
     what = "the node pools" if pools == 2 else "the nodes of pool .*"
-    with pytest.raises(TransientProviderError, match=f"{what} of Kubernetes cluster {K8S}: the answer is a part"):
+    with pytest.raises(
+        TransientProviderError, match=f"{what} of Kubernetes cluster {K8S}: the answer is only one page"
+    ):
         await answer(provider, node("p0-0", ""))
 
 
 async def test_a_set_that_shrinks_between_pages_is_read_again() -> None:
-    """A server deleted meanwhile shifts the others; none of them is taken for gone."""
+    """If a server is deleted between two pages, the list is read again and misses none of the others."""
     async with a_world(max_limit=10) as world:
         servers = fill(world.ionos, 25)
 
@@ -650,12 +653,12 @@ async def test_a_set_that_shrinks_between_pages_is_read_again() -> None:
         provider, _ = await world.open()
         asked = [node(f"n{n}", server) for n, server in enumerate(servers[1:])]
         said = await provider.resolve(asked)
-        assert {type(each) for each in said.values()} == {Found}
+        assert {type(resolution) for resolution in said.values()} == {Found}
         assert world.cloud.stats()[0].size == 24
 
 
 async def test_a_set_that_keeps_shrinking_is_an_error() -> None:
-    """After three attempts the list is an error, never a part of one."""
+    """A list that changes during three attempts to read it is an error, never a partial list."""
     async with a_world(max_limit=10) as world:
         servers = fill(world.ionos, 40)
 
@@ -670,7 +673,7 @@ async def test_a_set_that_keeps_shrinking_is_an_error() -> None:
 
 
 async def test_a_set_that_vanishes_between_pages_is_an_error() -> None:
-    """An empty second page is no end of the list."""
+    """An empty page after a full one means that the list has changed, not that it ends."""
     async with a_world(max_limit=10) as world:
         fill(world.ionos, 15)
         provider, _ = await world.open()
@@ -688,7 +691,7 @@ async def test_a_set_that_vanishes_between_pages_is_an_error() -> None:
     ("header", "wait"), [("7", 7.0), ("", 60.0), ("soon", 60.0), ("nan", 60.0), ("999999", 3600.0)]
 )
 async def test_retry_after_is_honoured(world: World, header: str, wait: float) -> None:
-    """A 429 with, without and with a strange Retry-After: nothing is asked before its time."""
+    """After a 429 no request is sent before Retry-After has passed: 60 s if missing or invalid, at most an hour."""
     world.ionos.rate_limit, world.ionos.retry_after = 0, header
     provider, _ = await world.open()
     with pytest.raises(TransientProviderError, match=f"answers 429 .*asking again in {wait:.0f} s") as raised:
@@ -705,7 +708,7 @@ async def test_retry_after_is_honoured(world: World, header: str, wait: float) -
 
 
 async def test_numbers_for_the_hubs_metrics(world: World) -> None:
-    """Requests and rate limits by API, lists by data center; alerts come by data center, not by cluster."""
+    """Metrics count requests and rate limits by API, and lists by data center."""
     read = {name: measure() for name, measure in world.hub.measures.items()}
     assert set(read) == {
         "api_requests_total",
@@ -741,7 +744,7 @@ async def test_numbers_for_the_hubs_metrics(world: World) -> None:
 
 
 async def test_a_date_in_retry_after_is_understood(world: World) -> None:
-    """The header may be an HTTP date."""
+    """Retry-After may be an HTTP date."""
     world.ionos.fail_next(429, headers={"Retry-After": "Thu, 01 Jan 1970 00:17:00 GMT"})  # 1020; now is 1000
     provider, _ = await world.open()
     with pytest.raises(TransientProviderError, match="asking again in 20 s"):
@@ -749,7 +752,7 @@ async def test_a_date_in_retry_after_is_understood(world: World) -> None:
 
 
 async def test_a_rate_limit_holds_for_the_whole_account(world: World) -> None:
-    """Other lists of the same account wait too, without asking."""
+    """After a 429, other lists of the same account wait too, without a request."""
     world.ionos.add_datacenter(identity=OTHER_DC)
     first, _ = await world.open("a")
     second, _ = await world.open("b", datacenters=[OTHER_DC])
@@ -763,7 +766,7 @@ async def test_a_rate_limit_holds_for_the_whole_account(world: World) -> None:
 
 @pytest.mark.parametrize(("remaining", "times"), [(5000, 1), (1200, 2), (500, 4), (10, 8)])
 async def test_lists_come_slower_while_the_limit_runs_low(world: World, remaining: int, times: int) -> None:
-    """X-RateLimit-Remaining below a quarter of the limit doubles the interval, and further."""
+    """The interval is 2, 4 or 8 times as long while less than 25, 10 or 5 % of the rate limit remain."""
     world.ionos.rate_remaining = remaining
     provider, _ = await world.open()
     await answer(provider)
@@ -773,7 +776,7 @@ async def test_lists_come_slower_while_the_limit_runs_low(world: World, remainin
 
 
 async def test_a_low_limit_allows_no_early_list(world: World) -> None:
-    """While the limit runs low, a missing node waits for its turn."""
+    """While the rate limit runs low, a missing node causes no early list."""
     world.ionos.rate_remaining = 10
     provider, _ = await world.open()
     await answer(provider)
@@ -786,7 +789,7 @@ async def test_a_low_limit_allows_no_early_list(world: World) -> None:
 
 
 async def test_an_expired_token_is_read_again_on_a_401(world: World) -> None:
-    """A token that was replaced where it comes from costs one refused request and no error."""
+    """If the token was replaced at its source, a refused request is repeated with the new one, without an error."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     provider, _ = await world.open()
     await answer(provider)
@@ -796,7 +799,7 @@ async def test_an_expired_token_is_read_again_on_a_401(world: World) -> None:
 
 
 async def test_an_expired_token_is_named_and_recovers_when_it_is_renewed(world: World) -> None:
-    """An error for operators without the token; a renewed one is noticed within seconds."""
+    """The error names the token's source but not the token; a renewed token is noticed within 5 s."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     provider, cluster = await world.open()
     await answer(provider)
@@ -814,7 +817,7 @@ async def test_an_expired_token_is_named_and_recovers_when_it_is_renewed(world: 
 
 
 async def test_a_renewed_token_counts_at_once_for_who_asks(world: World) -> None:
-    """The hub asks again when a credential changed: then the old error is no answer."""
+    """A call after the token was renewed makes a new attempt instead of raising the old error."""
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     world.hub.secrets["TOKEN"] = "expired"
     provider, _ = await world.open()
@@ -825,23 +828,23 @@ async def test_a_renewed_token_counts_at_once_for_who_asks(world: World) -> None
 
 
 async def test_a_renewed_token_counts_at_once_for_every_list(world: World) -> None:
-    """Whichever notices it first: the account's other data centers do not wait for their next attempt."""
+    """A renewed token is used at once for all lists of the account, not only for the one that notices it first."""
     world.ionos.add_datacenter(identity=OTHER_DC)
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     provider, _ = await world.open(datacenters=[DC, OTHER_DC])
     await answer(provider)
     world.ionos.token = "rotated"
-    for _ in range(8):  # until they are asked for once a minute
+    for _ in range(8):  # until the backoff has grown to a minute
         await world.next_list(60.0)
 
     world.hub.secrets["TOKEN"] = "rotated"
     await world.next_list(5.0)
-    assert [each.error for each in world.cloud.stats()] == ["", ""]
+    assert [stats.error for stats in world.cloud.stats()] == ["", ""]
 
 
 @pytest.mark.parametrize("text", ["two words", "line\nbreak", "umläut"])
 async def test_a_token_that_cannot_be_sent_is_not_quoted(world: World, text: str) -> None:
-    """A wrong file for a token: named by its place, never by its content."""
+    """The error for an impossible token names its source, and never quotes it."""
     world.hub.secrets["TOKEN"] = text
     provider, _ = await world.open()
     with pytest.raises(CredentialError, match="the token from env TOKEN holds characters a token cannot have"):
@@ -850,21 +853,21 @@ async def test_a_token_that_cannot_be_sent_is_not_quoted(world: World, text: str
 
 
 async def test_a_missing_token_is_named(world: World) -> None:
-    """No variable, no request."""
+    """The error for a missing environment variable names it."""
     provider, _ = await world.open(token={"env": "NONE"})
     with pytest.raises(CredentialError, match="NONE"):
         await answer(provider)
 
 
 async def test_a_host_the_hub_may_not_contact_is_refused(world: World) -> None:
-    """Somebody who edits the registry cannot send the token elsewhere."""
+    """A registry cannot send the token to a host that --allow-api-host does not name."""
     with pytest.raises(TerminalProviderError, match="--allow-api-host"):
         await world.open(apiUrl="https://evil.example")
 
 
 @pytest.mark.parametrize("content", ["no certificate", "", "# Főtanúsítvány"])
 async def test_a_ca_file_without_a_certificate_is_refused(world: World, tmp_path: Path, content: str) -> None:
-    """Named at once, not at the first request; an empty one does not mean the public authorities."""
+    """A caFile without a certificate, also an empty one, is refused on opening, and not at the first request."""
     (tmp_path / "ca.pem").write_text(content, encoding="utf-8")
     with pytest.raises(TerminalProviderError, match=r"caFile ca\.pem holds no PEM certificate"):
         await world.open(folder=str(tmp_path), caFile="ca.pem")
@@ -872,7 +875,7 @@ async def test_a_ca_file_without_a_certificate_is_refused(world: World, tmp_path
 
 @pytest.mark.parametrize("ca", [True, False])
 async def test_an_api_with_an_authority_of_its_own(ca: bool, tmp_path: Path) -> None:
-    """CaFile is who is trusted, for https; without it the public authorities are, and the message names the key."""
+    """An API with its own certificate authority is trusted only with caFile; the error without it names caFile."""
     (tmp_path / "ca.pem").write_text(f"# Főtanúsítvány\n{AUTHORITY}", encoding="utf-8")  # as a bundle has it
     async with a_world(tls=server_tls()) as world:
         world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
@@ -886,7 +889,7 @@ async def test_an_api_with_an_authority_of_its_own(ca: bool, tmp_path: Path) -> 
 
 
 async def test_headers_that_trickle_over_tls_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bound is one of encrypted connections too."""
+    """The time limit on trickling headers also holds for encrypted connections."""
     monkeypatch.setattr("hub_provider_ionos.transport.TOTAL", 0.3)
     (tmp_path / "ca.pem").write_text(AUTHORITY)
     async with a_world(tls=server_tls()) as world:
@@ -900,7 +903,7 @@ async def test_headers_that_trickle_over_tls_end(tmp_path: Path, monkeypatch: py
 
 
 async def test_log_levels_of_others_stay(world: World) -> None:
-    """The SDK sets levels of urllib3's and its own loggers; they are as before afterwards."""
+    """The log levels of urllib3 and the SDK, which the SDK changes, are restored after a request."""
     logger = logging.getLogger("urllib3")
     before = logger.level
     logger.setLevel(logging.DEBUG)
@@ -914,7 +917,7 @@ async def test_log_levels_of_others_stay(world: World) -> None:
 
 
 async def test_a_proxy_of_the_environment_is_not_used(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK reads IONOS_HTTP_PROXY; the hub contacts what its flags allow and nothing else."""
+    """IONOS_HTTP_PROXY, which the SDK reads, has no effect: the hub contacts only hosts that its flags allow."""
     monkeypatch.setenv("IONOS_HTTP_PROXY", "http://127.0.0.1:1")
     world.ionos.add_server(DC, "n1", "10.7.0.1", identity=A)
     provider, _ = await world.open()
@@ -922,7 +925,7 @@ async def test_a_proxy_of_the_environment_is_not_used(world: World, monkeypatch:
 
 
 def test_the_sdk_is_imported_with_the_first_request_only() -> None:
-    """``hub check`` pays for the configuration's model, not for the SDK or an HTTP library."""
+    """Importing the provider, as ``hub check`` does, imports neither the SDK nor an HTTP library."""
     code = "import sys, hub_provider_ionos; print({'ionoscloud', 'urllib3', 'aiohttp'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
@@ -944,7 +947,7 @@ def test_the_sdk_is_imported_with_the_first_request_only() -> None:
     ],
 )
 def test_api_url_is_normalised(text: str, url: str) -> None:
-    """Other tools of IONOS write it without scheme or path; equal addresses share a list."""
+    """An apiUrl gets a missing scheme and path, as IONOS's tools omit them, so that equal addresses share a list."""
     config = {"datacenters": DC, "lan": 2, "token": {"env": "T"}, "apiUrl": text}
     assert IonosConfig.model_validate(config).api_url == url
 
@@ -979,6 +982,6 @@ def test_api_url_is_normalised(text: str, url: str) -> None:
     ],
 )
 def test_config_refuses_mistakes(wrong: dict[str, Any]) -> None:
-    """A mistake is an error before anything is asked."""
+    """A mistake in the configuration is an error before any request."""
     with pytest.raises(ValidationError):
         IonosConfig.model_validate({"datacenters": [DC], "lan": 2, "token": {"env": "T"}} | wrong)

@@ -1,4 +1,4 @@
-"""Which server is a node, and which of its addresses: every case a sentence."""
+"""Tests of finding a node's server and the node's addresses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RULES = Rules(lans=(2,))
 
 
 def server(identity: str = A, name: str = "n1", *nics: Nic, **more: Any) -> Server:
-    """A running server; one address on LAN 2 unless it is given NICs."""
+    """Builds a running server with these NICs, or with one address on LAN 2."""
     values: dict[str, Any] = {
         "vm_state": "RUNNING",
         "busy": False,
@@ -32,19 +32,19 @@ def server(identity: str = A, name: str = "n1", *nics: Nic, **more: Any) -> Serv
 
 
 def place(*servers: Server, failover: tuple[tuple[int, str], ...] = ()) -> list[Fleet]:
-    """One data center."""
+    """Builds the list of one data center."""
     return [fleet(servers, failover)]
 
 
 def node(provider_id: str = "", system_uuid: str = "", name: str = "n1", *addresses: str) -> Node:
-    """A Node."""
+    """Builds a Node that reports these addresses."""
     reported = tuple(NodeAddress("InternalIP", address) for address in addresses)
     return Node(name, provider_id=provider_id, system_uuid=system_uuid, addresses=reported)
 
 
 def ids(asked: Node, *servers: Server) -> list[str]:
-    """Candidates."""
-    return [each.id for each in servers_of(asked, place(*servers))]
+    """Returns the ids of the servers that may be the node's."""
+    return [candidate.id for candidate in servers_of(asked, place(*servers))]
 
 
 # --- node -> server --------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ def ids(asked: Node, *servers: Server) -> list[str]:
 
 @pytest.mark.parametrize("provider_id", [f"ionos://{A}", f"ionos:///{A}", f"ionos://{A.upper()}"])
 def test_provider_id_names_the_server(provider_id: str) -> None:
-    """In any case, whatever the node is called."""
+    """A provider ID names the server in upper or lower case, whatever the node's name is."""
     assert ids(node(provider_id, name="x"), server(A), server(B)) == [A]
 
 
@@ -60,30 +60,30 @@ def test_provider_id_names_the_server(provider_id: str) -> None:
     "provider_id", ["", A, f"aws://{A}", f"ionos://{A}/../x", f"ionos://{A}\n", "ionos://x", "ionos://" + "-" * 36]
 )
 def test_another_provider_id_names_nothing(provider_id: str) -> None:
-    """Only ``ionos://UUID`` is one."""
+    """A provider ID other than ``ionos://UUID`` names no server."""
     assert ids(node(provider_id, name="x"), server(A)) == []
 
 
 @pytest.mark.parametrize("system", [B, B.upper(), B_SWAPPED, B_SWAPPED.upper()])
 def test_system_uuid_names_the_server(system: str) -> None:
-    """As it is, in upper case, and as older firmware writes it."""
+    """A system UUID names the server in upper or lower case, also with its bytes swapped as by older firmware."""
     assert ids(node(system_uuid=system, name="x"), server(A), server(B)) == [B]
 
 
 @given(st.uuids())
 def test_swapping_bytes_twice_gives_the_uuid_again(uuid: UUID) -> None:
-    """The second form of the second form is the first."""
+    """The swapped form of the swapped form is the original UUID."""
     plain, swapped = system_uuids(node(system_uuid=str(uuid)))
     assert system_uuids(node(system_uuid=swapped)) == (swapped, plain)
 
 
 def test_name_counts_where_no_uuid_does() -> None:
-    """A provider ID of a server that is not there any more does not hide the one of the node's name."""
+    """If no server has the node's UUID, the server with the node's name is the candidate."""
     assert ids(node(f"ionos://{B}"), server(A, "n1"), server("x", "n2")) == [A]
 
 
 def test_uuid_counts_before_the_name() -> None:
-    """Somebody else's server of the same name is no candidate."""
+    """If a server has the node's UUID, another server with the node's name is no candidate."""
     assert ids(node(f"ionos://{A}"), server(A, "other"), server(B, "n1")) == [A]
 
 
@@ -97,20 +97,20 @@ def test_uuid_counts_before_the_name() -> None:
     ids=["same name", "IDs that contradict", "both forms of a UUID"],
 )
 def test_two_candidates_are_ambiguous(asked: Node, servers: tuple[Server, ...]) -> None:
-    """Never a guess."""
+    """With two candidates the node is unknown."""
     said = resolve(asked, place(*servers), RULES)
     assert isinstance(said, Unknown)
     assert said.reason.startswith("ambiguous: servers ")
 
 
 def test_two_data_centers_with_one_name_are_ambiguous() -> None:
-    """A name has to be unique over all of them."""
+    """Servers with the same name in two data centers make the node unknown."""
     said = resolve(node(), [*place(server(A)), *place(server(B))], RULES)
     assert isinstance(said, Unknown)
 
 
 def test_nobody_is_missing() -> None:
-    """A nameless server is not a nameless node's."""
+    """A node without a name does not match a server without a name."""
     assert resolve(node(name=""), place(server(A, "")), RULES) == MISSING
 
 
@@ -135,12 +135,12 @@ def test_nobody_is_missing() -> None:
     ],
 )
 def test_addresses_of_the_lan(nics: tuple[Nic, ...], rules: Rules, addresses: tuple[str, ...]) -> None:
-    """All that count, family by family: in the order of the LANs, then of the NICs."""
+    """An answer has all addresses that count, by family, in the order of the LANs, then of the NICs."""
     assert resolve(node(), place(server(A, "n1", *nics)), rules) == Found(addresses)
 
 
 def test_the_nodes_own_address_comes_before_a_services() -> None:
-    """A load balancer's address may stand first on the NIC; the Node says which one is its own."""
+    """An address that the Node reports comes before a load balancer's, even if that is first on the NIC."""
     nic = Nic(2, ("10.7.0.99", "10.7.0.1"))
     assert resolve(node("", "", "n1", "10.7.0.1"), place(server(A, "n1", nic)), RULES) == Found(
         ("10.7.0.1", "10.7.0.99")
@@ -149,7 +149,7 @@ def test_the_nodes_own_address_comes_before_a_services() -> None:
 
 @pytest.mark.parametrize("reported", ["fd00::1", "FD00::1", "fd00:0:0:0:0:0:0:1", "fd00:0000::0001"])
 def test_the_nodes_own_address_counts_in_any_spelling(reported: str) -> None:
-    """Kubernetes takes every spelling of an IPv6 address; the lists have the shortest."""
+    """A reported IPv6 address is recognised in every spelling; Kubernetes accepts all, the lists have the shortest."""
     nic = Nic(2, ("fd00::99", "fd00::1"))
     assert resolve(node("", "", "n1", reported, "no address"), place(server(A, "n1", nic)), RULES) == Found(
         ("fd00::1", "fd00::99")
@@ -157,25 +157,25 @@ def test_the_nodes_own_address_counts_in_any_spelling(reported: str) -> None:
 
 
 def test_what_a_node_reports_is_no_address_of_its_server() -> None:
-    """A Node may claim anything; only addresses of its server's NICs count."""
+    """A reported address that is not on the server's NICs is ignored, because a Node may claim any address."""
     assert resolve(node("", "", "n1", "10.9.9.9"), place(server()), RULES) == Found(("10.7.0.1",))
 
 
 def test_failover_addresses_are_nobodys_own() -> None:
-    """Addresses of a LAN's failover group are left out, on that LAN."""
+    """Addresses of a LAN's failover group are left out on that LAN only, even if the Node reports them."""
     nic = Nic(2, ("10.7.0.50", "10.7.0.1"))
     places = place(server(A, "n1", nic), failover=((2, "10.7.0.50"), (3, "10.7.0.1")))
     assert resolve(node("", "", "n1", "10.7.0.50"), places, RULES) == Found(("10.7.0.1",))
 
 
 def test_a_server_with_nothing_but_a_failover_address_has_none() -> None:
-    """Then it has no address of its own."""
+    """A node whose server has only a failover address is absent."""
     places = place(server(A, "n1", Nic(2, ("10.7.0.50",))), failover=((2, "10.7.0.50"),))
     assert resolve(node(), places, RULES) == Absent(f"server {A} has no address of its own in LAN 2")
 
 
 def test_an_address_two_servers_have_is_ambiguous() -> None:
-    """Floating without a failover group: nobody knows whose it is. The same address on another LAN is another one."""
+    """If two servers have the node's address on one LAN, the node is unknown; on another LAN it is another address."""
     same = Nic(2, ("10.7.0.1",))
     said = resolve(node(f"ionos://{A}"), place(server(A, "n1", same), server(B, "n2", same)), RULES)
     assert said == Unknown(f"ambiguous: servers {B} and {A} have the same address 10.7.0.1 in LAN 2")
@@ -184,7 +184,7 @@ def test_an_address_two_servers_have_is_ambiguous() -> None:
 
 
 def test_an_address_two_servers_have_on_a_lan_that_does_not_count_is_no_matter() -> None:
-    """The first LAN has one; only a family that it lacks is looked for on the next."""
+    """A shared address on a later LAN is left out if an earlier LAN has an address of its family."""
     mine, shared = Nic(2, ("10.7.0.1",)), Nic(3, ("10.8.0.9", "fd00::1"))
     places = place(server(A, "n1", mine, shared), server(B, "n2", Nic(3, ("10.8.0.9",))))
     assert resolve(node(), places, Rules((2, 3))) == Found(("10.7.0.1", "fd00::1"))
@@ -192,27 +192,27 @@ def test_an_address_two_servers_have_on_a_lan_that_does_not_count_is_no_matter()
 
 
 def test_a_later_address_that_two_servers_have_is_left_out() -> None:
-    """The server's own address comes first; the shared one may be the other server's."""
+    """An address that two servers have is left out if the server has an own address before it."""
     mine, other = Nic(2, ("10.7.0.1", "10.7.0.50", "10.7.0.2")), Nic(2, ("10.7.0.3", "10.7.0.50"))
     places = place(server(A, "n1", mine), server(B, "n2", other))
     assert resolve(node(), places, RULES) == Found(("10.7.0.1", "10.7.0.2"))
 
 
 def test_a_server_answers_with_a_bounded_number_of_addresses() -> None:
-    """The hub refuses an answer with more than 100 addresses for a node; IPv6 keeps its place."""
+    """An answer has at most 50 addresses per family: the hub refuses one with more than 100 addresses for a node."""
     many = Nic(2, (*(f"10.7.0.{number}" for number in range(1, 200)), "fd00::1"))
     said = resolve(node(), place(server(A, "n1", many)), RULES)
     assert said == Found((*(f"10.7.0.{number}" for number in range(1, 51)), "fd00::1"))
 
 
 def test_a_server_being_changed_without_address_is_unknown() -> None:
-    """BUSY: the address may be on its way."""
+    """A node whose server is BUSY and has no address is unknown, because the address may follow."""
     said = resolve(node(), place(server(A, "n1", Nic(2, ()), busy=True)), RULES)
     assert said == Unknown(f"server {A} is being changed and has no address in LAN 2 yet")
 
 
 def test_nics_that_cannot_be_read_are_unknown() -> None:
-    """One odd server is no statement about itself, and none about others."""
+    """A node whose server has unreadable NICs is unknown; other nodes are not affected."""
     places = place(server(A, "n1", problem="its NICs are not in the answer"), server(B, "n2", Nic(2, ("10.7.0.2",))))
     assert resolve(node(), places, RULES) == Unknown(f"server {A}: its NICs are not in the answer")
     assert resolve(node(name="n2"), places, RULES) == Found(("10.7.0.2",))
@@ -220,13 +220,13 @@ def test_nics_that_cannot_be_read_are_unknown() -> None:
 
 @pytest.mark.parametrize("state", ["SHUTOFF", "CRASHED", "PAUSED", "SUSPENDED", "NOSTATE"])
 def test_a_server_that_is_not_running_is_leaving(state: str) -> None:
-    """Whatever else it is; a server without a state is not said to be stopped."""
+    """A node whose server is in any state but RUNNING is absent; a server without a state counts as running."""
     assert resolve(node(), place(server(vm_state=state)), RULES) == Absent(f"server {A} is {state}")
     assert resolve(node(), place(server(vm_state="")), RULES) == Found(("10.7.0.1",))
 
 
 def test_a_servers_zone_comes_along() -> None:
-    """Where it is one."""
+    """The answer has the server's availability zone."""
     assert resolve(node(), place(server(zone="ZONE_2")), RULES) == Found(("10.7.0.1",), "ZONE_2")
 
 
@@ -234,7 +234,7 @@ def test_a_servers_zone_comes_along() -> None:
 
 
 def test_a_managed_node_is_found_by_id_then_by_name() -> None:
-    """Its private address comes first; twins are ambiguous; one on its way out is leaving."""
+    """A managed node is found by id, then by name; two candidates make it unknown, TERMINATING makes it absent."""
     nodes = [PoolNode(A, "p1", "READY", ("10.7.0.1", "203.0.113.1")), PoolNode(B, "p2", "TERMINATING", ("10.7.0.2",))]
     assert resolve_pool_node(node(f"ionos://{A}", name="p2"), nodes, RULES) == Found(("10.7.0.1", "203.0.113.1"))
     assert resolve_pool_node(node(name="p2"), nodes, RULES) == Absent(f"node {B} is TERMINATING")

@@ -118,7 +118,7 @@ def test_host_names_are_left_out_and_named() -> None:
 
 
 def test_equal_ports_are_said_once() -> None:
-    """Ports that all endpoints serve are the snapshot's, in whatever order slices list them; empty slices are ignored."""
+    """Ports that all endpoints serve become the snapshot's, however slices order them; empty slices are ignored."""
     snapshot = copied(
         slice_of("a", "10.0.0.1", ports=HTTP + METRICS),
         slice_of("b", "10.0.0.2", ports=METRICS + HTTP),

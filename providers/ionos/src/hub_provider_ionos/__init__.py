@@ -1,7 +1,7 @@
-"""IONOS Cloud: which server of a data center a node is, and the server's address on a LAN.
+"""Finds the IONOS Cloud server of each node, and the server's addresses on a LAN.
 
-The API is asked once per data center, account and interval, whatever number of clusters is in it; see
-:mod:`hub_provider_ionos.cloud`. ``hub_testkit.ionos`` has an API to test against.
+Each data center is listed once per account and interval, however many clusters use it; see
+:mod:`hub_provider_ionos.cloud`. ``hub_testkit.ionos`` has a fake API for tests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Cloud", "FeedStats", "Ionos", "IonosConfig", "hub_register_providers
 
 @hookimpl
 def hub_register_providers() -> Iterable[ProviderType]:
-    """Declare the type."""
+    """Declares the provider type."""
     yield NodeProviderType(
         name="ionos",
         open=open_provider,
@@ -36,5 +36,5 @@ def _refresh(config: IonosConfig) -> float:
 
 
 def _datacenters(config: IonosConfig) -> str:
-    """The first ones; a scope has 128 characters."""
+    """Returns the first three data centers: a scope has at most 128 characters, a UUID has 36."""
     return ",".join(sorted(config.datacenters)[:3])

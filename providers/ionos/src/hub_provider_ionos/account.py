@@ -1,4 +1,4 @@
-"""Who asks the API, and what it said of its limits."""
+"""The account that requests are sent for, and the API's rate limit for it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ class Login(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who asks which API; equal accounts share everything.
+    """A credential at one API. Clusters with equal accounts share its client and its lists.
 
     Attributes:
-        secret: reference of the token or the password, as sorted pairs.
-        username: "" = the secret is a token.
-        ca: PEM text; "" = the public authorities.
+        url: The API's address, normalised.
+        secret: The reference to the token or the password, as sorted pairs.
+        username: "" if the secret is a token.
+        contract: The contract number; None without one.
+        ca: PEM text of the certificate authority; "" = the public authorities.
     """
 
     url: str
@@ -32,7 +34,7 @@ class Account:
 
     @property
     def credential(self) -> str:
-        """The credential in words."""
+        """Describes where the credential comes from, for error messages."""
         names = dict(self.secret)
         place = f"Secret {names['secret']}, key {names['key']}" if "secret" in names else " ".join(*self.secret)
         return f"the {'password' if self.username else 'token'} from {place}"
@@ -40,13 +42,13 @@ class Account:
 
 @dataclass(slots=True)
 class Usage:
-    """What the API said of its rate limit, and what was asked.
+    """Requests of one account and the API's rate limit.
 
     Attributes:
-        requests: sent so far.
-        limited: of these, answered 429.
-        remaining: X-RateLimit-Remaining of the last answer; None = not said.
-        limit: X-RateLimit-Limit, requests a minute.
+        requests: The number of requests sent so far.
+        limited: How many of them were answered with 429.
+        remaining: X-RateLimit-Remaining of the last answer; None if it had none.
+        limit: X-RateLimit-Limit of the last answer, in requests per minute; None if it had none.
     """
 
     requests: int = 0
@@ -56,7 +58,7 @@ class Usage:
 
     @property
     def stretch(self) -> int:
-        """How many times slower than configured the lists should come."""
+        """The factor by which the interval between lists is longer than configured: 1, 2, 4 or 8."""
         if self.remaining is None:
             return 1
         share = self.remaining / self.limit if self.limit else self.remaining / 100

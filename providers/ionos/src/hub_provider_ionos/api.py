@@ -1,8 +1,8 @@
-"""The IONOS API as this provider needs it: whole lists, or an error that names the culprit. Never a part of one.
+"""Requests lists from the IONOS API. A list is complete, or there is an error that says what failed.
 
-The SDK makes URLs and headers; its models, retries and fingerprint option stay unused. Everything it raises
-(its own errors, urllib3's, a KeyError for a 429 without Retry-After) becomes one of the hub's. The SDK is
-imported in a thread, with the first request.
+The SDK builds URLs and headers; its models, retries and fingerprint option are not used. Everything that it raises (its
+own errors, urllib3's, a KeyError for a 429 without Retry-After) becomes an error of the plugin API. The SDK is imported
+in a thread, with the first request.
 """
 
 from __future__ import annotations
@@ -30,21 +30,31 @@ from hub_provider_ionos.sdk import Sdk, open_sdk
 T = TypeVar("T")
 
 PAGE: Final = 1000
-"""Items asked for at once: the API's default for servers and LANs, far below its maximum."""
+"""Items per page: the API's default for servers and LANs, far below its maximum."""
 
 MAX_PAGES: Final = 200
+"""The most pages of one list. An API that never ends a list is an error instead of an endless loop."""
+
 READS: Final = 3
-"""Times a list is read that changes between its pages."""
+"""How often a list is read from the start if it changes between its pages."""
 
 PARALLEL: Final = 2
-"""Requests to one API address at a time: one that hangs leaves threads for the others."""
+"""The most requests to one API address at a time, so that requests that hang leave threads for other APIs."""
 
 ANSWER: Final = 25.0
-"""Seconds until a request is given up, whatever its thread does."""
+"""Seconds until a request times out, even if its thread is still busy."""
 
 
 class Call(NamedTuple):
-    """One request: the SDK's class and method, its arguments, and what it is about in words."""
+    """One request.
+
+    Attributes:
+        about: What is requested, in words for error messages.
+        api: The SDK's class.
+        method: The class's method, without ``_with_http_info``.
+        arguments: Positional arguments of the method.
+        options: Keyword arguments of the method.
+    """
 
     about: str
     api: str
@@ -54,10 +64,12 @@ class Call(NamedTuple):
 
 
 class Api:
-    """Asks one API for one account.
+    """Sends the requests of one account to its API.
 
     Args:
-        slots: bounds the requests to this API address, also those of other accounts.
+        hub: The hub's services: clock, threads, secrets.
+        account: The credential and the API.
+        slots: Limits the requests at a time to this API address, across all accounts.
     """
 
     def __init__(self, hub: HubContext, account: Account, slots: asyncio.Semaphore) -> None:
@@ -67,7 +79,7 @@ class Api:
         self._slots = slots
         self._secret: SecretValue | None = None
         self.tried = ""
-        """The credential as it was last tried."""
+        """The token or password of the last request."""
         self._blocked_until = -math.inf
         self._lock = threading.Lock()
         self._sdk: Sdk | None = None
@@ -75,10 +87,10 @@ class Api:
     # --- lists -----------------------------------------------------------------------------------------
 
     async def fleet(self, datacenter: str) -> Fleet:
-        """All servers of a data center.
+        """Returns all servers of a data center.
 
         Raises:
-            TransientProviderError, TerminalProviderError, CredentialError: there is no complete answer.
+            TransientProviderError, TerminalProviderError, CredentialError: There is no complete answer.
         """
         where = f"of data center {datacenter}"
         lans = Call(f"the LANs {where}", "LANsApi", "datacenters_lans_get", (datacenter,), {"depth": 1})
@@ -89,10 +101,10 @@ class Api:
         return await self._hub.run_sync(inventory.fleet, listed, flat)
 
     async def pool_nodes(self, cluster: str) -> tuple[PoolNode, ...]:
-        """All nodes of a managed Kubernetes cluster.
+        """Returns all nodes of a managed Kubernetes cluster.
 
         Raises:
-            TransientProviderError, TerminalProviderError, CredentialError: there is no complete answer.
+            TransientProviderError, TerminalProviderError, CredentialError: There is no complete answer.
         """
         where = f"of Kubernetes cluster {cluster}"
         about = Call(f"the node pools {where}", "KubernetesApi", "k8s_nodepools_get", (cluster,), {"depth": 1})
@@ -109,12 +121,12 @@ class Api:
         return tuple(sorted(found))
 
     def close(self) -> None:
-        """Let go of the connections; a request under way ends by itself."""
+        """Closes idle connections; a request in progress ends by itself."""
         if self._sdk is not None:
             self._sdk.close()
 
     async def credential_changed(self, tried: str) -> bool:
-        """Whether the credential reads differently than this one, which was tried."""
+        """Whether the credential now differs from ``tried``. False if it cannot be read."""
         try:
             return await self._read_secret() != tried
         except (CredentialError, ProviderError):
@@ -123,10 +135,11 @@ class Api:
     async def _all(
         self, call: Call, identify: Callable[[object, str], str], read: Callable[[str, Mapping[str, object]], T]
     ) -> list[T]:
-        """Every item of a paged list.
+        """Returns every item of a paged list.
 
-        A full page is never the last one, whatever it says of a next one. Pages overlap by one item: where the item at
-        the seam was not seen before, the list has shrunk and others slipped past. Then it is read again.
+        A full page is never taken for the last one, even if it names no next page. Pages overlap by one item: if the
+        first item of a page is not on the page before, items were removed meanwhile and others moved to pages already
+        read. Then the list is read again from the start.
         """
         for _ in range(READS):
             found = await self._read_through(call, identify, read)
@@ -155,11 +168,11 @@ class Api:
         raise TransientProviderError(f"{call.about}: more than {MAX_PAGES} pages")
 
     async def _whole(self, call: Call, read: Callable[[str, Mapping[str, object]], T]) -> list[T]:
-        """Every item of a list that the API does not page; should it name a next page, there is no answer."""
+        """Returns every item of a list that the API does not page; an answer that names a next page is an error."""
         page, items = await self._page(call, inventory.uuid_of, read, PAGE)
         if page.more:
             raise TransientProviderError(
-                f"{call.about}: the answer is a part, and this list cannot be asked for by page"
+                f"{call.about}: the answer is only one page, and this list cannot be requested by page"
             )
         return items
 
@@ -179,10 +192,15 @@ class Api:
     # --- one request -----------------------------------------------------------------------------------
 
     async def ask(self, call: Call, parse: Callable[[object], T]) -> T:
-        """Send a request, and once more with a new credential where the old one is refused.
+        """Sends a request. If the credential is refused, reads it again and retries once with the new one.
+
+        Args:
+            call: The request.
+            parse: Reads the answer's body; runs in a thread.
 
         Raises:
-            TransientProviderError, TerminalProviderError, CredentialError: it failed; the message names the place.
+            TransientProviderError, TerminalProviderError, CredentialError: The request failed; the message names the
+                API and what was requested.
         """
         wait = self._blocked_until - self._hub.clock.now()
         if wait > 0:
@@ -211,13 +229,13 @@ class Api:
                 ) from error
             except Malformed as error:
                 raise TransientProviderError(f"{self.account.url}: {call.about}: {error}") from error
-            except Exception as error:  # the SDK raises whatever it meets
+            except Exception as error:  # the SDK lets errors of any library through
                 raise self._translated(call, error) from error
         self._note(headers)
         return value
 
     def _request(self, call: Call, login: Login, parse: Callable[[object], T]) -> tuple[T, Mapping[str, str]]:
-        """In a thread."""
+        """Sends the request and blocks until the answer is parsed; runs in a thread."""
         with self._lock:
             if self._sdk is None:
                 self._sdk = open_sdk(self.account, PARALLEL)
@@ -244,7 +262,7 @@ class Api:
             raise CredentialError(f"{self.account.credential} holds characters a token cannot have")
         return Login(token=text)
 
-    # --- what it means ---------------------------------------------------------------------------------
+    # --- rate limit and errors -------------------------------------------------------------------------
 
     def _note(self, headers: Mapping[str, str]) -> None:
         self.usage.remaining = _number(headers.get("X-RateLimit-Remaining"))
@@ -272,5 +290,5 @@ def _keep(identity: str, item: Mapping[str, object]) -> tuple[str, Mapping[str, 
 
 
 def _number(value: str | None) -> int | None:
-    """What a header counts; None where it says nothing."""
+    """Parses a header with a count; None if it is missing or no number."""
     return int(value) if value is not None and value.isascii() and value.isdigit() and len(value) < 10 else None

@@ -1,4 +1,4 @@
-"""What the clusters of one hub share: a list for each data center and account, and the accounts' clients."""
+"""Lists and API clients shared by the clusters of one hub: a list per data center and account, a client per account."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from hub_provider_ionos.feed import Feed
 from hub_provider_ionos.listing import FeedStats, Key, Listing
 
 MAX_LISTS: Final = 1024
+"""The most complete lists that are kept."""
 
 
 class Cloud:
-    """All lists of one hub; what clusters share.
+    """All lists of one hub, shared by its clusters.
 
     Args:
-        group: runs the lists' tasks.
+        hub: The hub's services.
+        group: Runs the tasks that request the lists.
+        rng: Varies the intervals; for tests.
     """
 
     def __init__(self, hub: HubContext, group: asyncio.TaskGroup, rng: random.Random | None = None) -> None:
@@ -36,13 +39,18 @@ class Cloud:
         self._lists: TLRUCache[Key, Listing[Any]] = TLRUCache(MAX_LISTS, ttu=_expires, timer=hub.clock.now)
 
     def stats(self) -> tuple[FeedStats, ...]:
-        """Counters of all lists in use."""
+        """Returns the counters of all lists in use."""
         return tuple(feed.stats() for feed in self._feeds.values())
 
     def usage(
         self, read: Callable[[Usage], int | None], combine: Callable[[list[int]], int] = sum
     ) -> Mapping[str, float]:
-        """A number of the accounts, by the API they are at."""
+        """Returns a number by API address, combined over the API's accounts.
+
+        Args:
+            read: Reads the number; None leaves the account out.
+            combine: Combines the numbers of several accounts.
+        """
         found: dict[str, list[int]] = {}
         for account, api in self._apis.items():
             if (number := read(api.usage)) is not None:
@@ -50,24 +58,35 @@ class Cloud:
         return {url: combine(numbers) for url, numbers in found.items()}
 
     def counts(self, name: str) -> Mapping[str, float]:
-        """A counter of the lists, by data center or node pool; accounts with the same one are added."""
+        """Returns a counter of the lists, by data center or managed Kubernetes cluster, summed over accounts."""
         found: dict[str, float] = {}
         for key, feed in self._feeds.items():
             found[key.id] = found.get(key.id, 0) + feed.counted(name)
         return found
 
     def intervals(self) -> Mapping[str, float]:
-        """Seconds between the last attempt and the next, by data center or node pool: the longest where several ask."""
+        """Returns the seconds between the last attempt and the next, by data center or managed Kubernetes cluster.
+
+        If several accounts list the same one, the longest interval counts.
+        """
         found: dict[str, float] = {}
-        for each in self.stats():
-            found[each.id] = max(found.get(each.id, 0.0), each.interval)
+        for stats in self.stats():
+            found[stats.id] = max(found.get(stats.id, 0.0), stats.interval)
         return found
 
     @asynccontextmanager
     async def feed(
         self, cluster: ClusterContext, key: Key, refresh: float
     ) -> AsyncGenerator[Callable[[], Feed[Any]], None]:
-        """A list for a cluster. The function yielded gives it, and begins to ask for it when it is first called."""
+        """Yields a function that returns the list; its first call starts the requests.
+
+        The last cluster that leaves ends the list, and with the account's last list its client.
+
+        Args:
+            cluster: Uses the list until the context ends, and is told of changes.
+            key: The list.
+            refresh: The cluster's interval in seconds; the shortest of all its clusters counts.
+        """
         feed = self._feeds.get(key)
         if feed is None:
             feed = self._feeds[key] = self._make(key)
@@ -84,7 +103,7 @@ class Cloud:
                 del self._feeds[key]
                 await feed.stop()
                 api = self._apis.get(key.account)
-                if api is not None and not any(each.account == key.account for each in self._feeds):
+                if api is not None and not any(other.account == key.account for other in self._feeds):
                     del self._apis[key.account]
                     api.close()
 
@@ -101,7 +120,7 @@ class Cloud:
 
 @asynccontextmanager
 async def open_cloud(hub: HubContext, /) -> AsyncGenerator[Cloud, None]:
-    """``NodeProviderType.shared``: opened once per hub."""
+    """Opens what all clusters of a hub share (``NodeProviderType.shared``), and declares the metrics."""
     async with asyncio.TaskGroup() as group:
         cloud = Cloud(hub, group)
         hub.measure("api_requests_total", lambda: cloud.usage(lambda usage: usage.requests))

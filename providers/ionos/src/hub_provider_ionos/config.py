@@ -1,4 +1,4 @@
-"""``provider.config`` of ionos. Imports nothing of the SDK, so that ``hub check`` stays quick."""
+"""``provider.config`` of the provider ``ionos``. Does not import the SDK, so that ``hub check`` stays fast."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}
 
 
 def as_uuid(value: object) -> str:
-    """A UUID in lower case; "" for anything else. Nothing else may become part of a URL."""
+    """Returns a UUID in lower case, "" for anything else. Only the result may become part of a URL."""
     return value.lower() if isinstance(value, str) and _UUID.fullmatch(value) else ""
 
 
@@ -33,25 +33,25 @@ def _uuid(value: str) -> str:
 
 
 def normalise_url(text: str) -> str:
-    """The API's address with scheme and path: ``api.ionos.com`` is ``https://api.ionos.com/cloudapi/v6``.
+    """Returns the API's address with scheme and path: ``https://api.ionos.com/cloudapi/v6`` for ``api.ionos.com``.
 
     Raises:
-        ValueError: it is no such address, or would send the credential in the clear.
+        ValueError: The text is not such an address, or would send the credential unencrypted.
     """
     parts = urlsplit(text if "://" in text else f"https://{text}")
     try:
         host, port = parts.hostname or "", parts.port
     except ValueError:
-        raise ValueError("has a port that is none") from None
+        raise ValueError("has an invalid port") from None
     if parts.scheme not in ("http", "https") or not re.fullmatch(r"[A-Za-z0-9.:-]+", host):
         raise ValueError("must be like https://api.ionos.com")
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError("must have no user, query or fragment")
     if parts.scheme == "http" and not _is_loopback(host):
-        raise ValueError("must be https: the credential goes with every request")
+        raise ValueError("must be https: every request carries the credential")
     path = parts.path.rstrip("/")
     if not re.fullmatch(r"(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*", path):
-        raise ValueError("has a path that is none")
+        raise ValueError("has an invalid path")
     place = f"[{host}]" if ":" in host else host
     if port not in (None, 443 if parts.scheme == "https" else 80):
         place = f"{place}:{port}"
@@ -74,7 +74,7 @@ Lan = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 class IonosConfig(BaseModel):
-    """What a cluster's nodes are looked up with."""
+    """Where a cluster's nodes are looked up: data centers, LANs and the credential for the API."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -114,12 +114,12 @@ class IonosConfig(BaseModel):
         default=("IPv4", "IPv6"), description="IP families to take."
     )
     cidrs: tuple[IPvAnyNetwork, ...] = Field(
-        default=(), description="Only addresses inside these are the nodes'; default: all."
+        default=(), description="Only addresses inside these networks are published; default: all."
     )
     k8s_cluster_id: Uuid | None = Field(
         default=None,
         alias="k8sClusterId",
-        description="A managed Kubernetes cluster: nodes that are no server of the data centers are looked up there.",
+        description="A managed Kubernetes cluster, searched for nodes that match no server of the data centers.",
     )
 
     @model_validator(mode="after")
@@ -136,10 +136,10 @@ class IonosConfig(BaseModel):
 
     @property
     def wanted_lans(self) -> tuple[int, ...]:
-        """The LANs in order of preference."""
+        """The LANs, in order of preference."""
         return self.lans or ((self.lan,) if self.lan is not None else ())
 
     @property
     def api_host(self) -> str:
-        """Host of the API, with the port where it is not the usual one."""
+        """The API's host, with the port if it is not the scheme's default."""
         return urlsplit(self.api_url).netloc

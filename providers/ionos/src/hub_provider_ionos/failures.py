@@ -1,4 +1,4 @@
-"""What a failed request means: each of the SDK's, urllib3's and the API's errors as one of the hub's, in words."""
+"""Translates errors of the SDK, of urllib3 and of the API into errors of the plugin API, with readable messages."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple, cast
 from hub.plugin import ProviderError, TerminalProviderError, TransientProviderError
 
 RATE_LIMITED: Final = 60.0
-"""Seconds to wait after a 429 that does not say how long: limits are per minute."""
+"""Seconds to wait after a 429 without Retry-After: the API's limits are per minute."""
 
 MAX_WAIT: Final = 3600.0
+"""The most seconds to wait, whatever Retry-After says."""
 
 
 class Unauthorised(ProviderError):
@@ -22,14 +23,16 @@ class Unauthorised(ProviderError):
 
 
 class ToldToWait(TransientProviderError):
-    """429, or 503 with Retry-After."""
+    """429, or 503 with Retry-After: the account has to wait."""
 
 
 class Refusal(NamedTuple):
-    """An answer of the API that is none.
+    """An answer of the API with an error status.
 
     Attributes:
-        said: the messages of its body; "" where that is not the API's.
+        status: The HTTP status; 0 if the SDK's error has none.
+        headers: The answer's headers.
+        said: The messages in its body; "" if the body is not the API's.
     """
 
     status: int
@@ -38,19 +41,19 @@ class Refusal(NamedTuple):
 
 
 def refusal(error: BaseException) -> Refusal | None:
-    """What the API answered; None where the error is not about an answer."""
+    """Returns the API's answer that the error is about; None if there was no answer."""
     found = _api_error(error)
     return None if found is None else Refusal(int(found.status or 0), found.headers or {}, _messages(found.body))
 
 
 def meaning(refused: Refusal, what: str, credential: str, wall: float) -> ProviderError:
-    """What follows from an answer.
+    """Returns the error to raise for an answer.
 
     Args:
-        refused: the answer.
-        what: who answered what, in words.
-        credential: what it was asked with, in words.
-        wall: seconds since 1970.
+        refused: The answer.
+        what: The API, the status and the request, in words.
+        credential: Where the credential comes from, in words.
+        wall: The time now, in seconds since 1970.
     """
     status = refused.status
     if status == 429 or (status == 503 and "Retry-After" in refused.headers):
@@ -68,7 +71,7 @@ def meaning(refused: Refusal, what: str, credential: str, wall: float) -> Provid
 
 
 def _api_error(error: BaseException) -> Any:
-    """The SDK's own error: this one, or the one it stumbled over while it handled it."""
+    """Returns the SDK's own error: ``error``, or the one during whose handling ``error`` was raised."""
     module = sys.modules.get("ionoscloud.exceptions")
     current: BaseException | None = error if module is not None else None
     while current is not None and not isinstance(current, getattr(module, "ApiException")):  # noqa: B009 - untyped
@@ -77,7 +80,7 @@ def _api_error(error: BaseException) -> Any:
 
 
 def network(error: BaseException) -> str:
-    """A failed connection in words; addresses and object ids of urllib3's text are nobody's business."""
+    """Describes a failed connection, without the addresses and object ids in urllib3's own messages."""
     names = {
         "NewConnectionError": "connection refused or no route",
         "NameResolutionError": "the name does not resolve",
@@ -99,7 +102,7 @@ def network(error: BaseException) -> str:
 
 
 def _messages(body: object) -> str:
-    """What the API's error body says; nothing of a body that is not the API's."""
+    """Returns the messages in the API's error body, at most 200 characters; "" if the body is not the API's."""
     try:
         said = json.loads(body) if isinstance(body, str | bytes) else None
     except (ValueError, RecursionError):
@@ -108,12 +111,12 @@ def _messages(body: object) -> str:
         return ""
     messages = cast("Mapping[str, object]", said).get("messages")
     listed = cast("list[object]", messages) if isinstance(messages, list) else []
-    texts = [cast("Mapping[str, object]", each).get("message") for each in listed if isinstance(each, Mapping)]
+    texts = [cast("Mapping[str, object]", entry).get("message") for entry in listed if isinstance(entry, Mapping)]
     return "; ".join(text for text in texts if isinstance(text, str))[:200]
 
 
 def _retry_after(value: str | None, wall: float) -> float:
-    """Seconds a Retry-After asks for: a number, or an HTTP date."""
+    """Returns the seconds to wait for a Retry-After, a number or an HTTP date: from 1 to :data:`MAX_WAIT`."""
     wait = RATE_LIMITED
     if value is not None:
         try:

@@ -1,9 +1,8 @@
-"""Lists that clusters share: one for each data center and account, however many clusters look at it.
+"""Lists that clusters share: one per data center and account, however many clusters use it.
 
-One loop for each list asks the API, so that there is never more than one request for it under way: every
-``refresh`` give or take 10 %, slower while the rate limit runs low, with backoff after a failure, and early where
-somebody misses a node. A failed attempt is everybody's error until the next one; the last good list
-is then no answer to anybody.
+Each list has one loop that requests it, so there is never more than one request for it at a time: every ``refresh``
+give or take 10 %, more slowly while the rate limit runs low, with backoff after a failure, and early if a cluster
+misses a node. After a failed attempt every cluster gets its error until the next attempt, and not the last good list.
 """
 
 from __future__ import annotations
@@ -22,29 +21,36 @@ from hub_provider_ionos.listing import FeedStats, Key, Listing
 T = TypeVar("T")
 
 EARLY: Final = 10.0
-"""Seconds between two lists that are asked for early, at least."""
+"""The least number of seconds between two early lists."""
 
 JITTER: Final = 0.1
+"""The fraction by which intervals vary, so that lists are not all requested at the same time."""
+
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
-"""Seconds until a failed list is asked for again: doubling from the first to the last, or to a longer ``refresh``."""
+"""Seconds until a failed list is retried: doubling from the first to the last, or to ``refresh`` if that is longer."""
 
 CREDENTIAL_CHECK: Final = 5.0
-"""Seconds between two looks at a credential that was refused."""
+"""Seconds between two checks whether a refused credential has changed."""
 
 MAX_AGE: Final = 4
-"""Intervals after which a list is no answer any more: the loop has been asleep, as after a suspended machine."""
+"""The number of intervals after which a list expires. A running loop lists every interval, so a list gets that old only
+when the loop could not run, for example because the machine was suspended."""
 
 
 LOW: Final = 1
-"""``Usage.stretch`` above which lists come slower."""
+"""The rate limit runs low while ``Usage.stretch`` is above this: lists come more slowly, and none come early."""
 
 
 class Feed(Generic[T]):
-    """One list, asked for by one task.
+    """One list, requested by one task.
 
     Args:
-        fetch: asks the API for all of it.
-        lists: where complete lists of all feeds are kept.
+        key: What is listed, and for which account.
+        api: The account's client.
+        fetch: Requests the whole list.
+        lists: Keeps the complete lists of all feeds.
+        hub: The hub's services.
+        rng: Varies the intervals.
     """
 
     def __init__(
@@ -68,22 +74,22 @@ class Feed(Generic[T]):
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._error: Exception | None = None
         self._refused = ""
-        """The credential of the last attempt, where that failed: other lists may have gone on to a newer one."""
+        """The credential of the last failed attempt. ``Api.tried`` may be newer, from a request for another list."""
         self._failed_in_a_row = 0
         self._slow = False
         self._next_at = 0.0
         self._interval = 0.0
         self._wanted = False
-        """Somebody waits for an outcome."""
+        """A caller waits for the outcome of an attempt."""
         self._early_at: float | None = None
         self._last_early = float("-inf")
         self._counts = {"lists": 0, "early": 0, "failures": 0}
         self._size = 0
 
-    # --- who uses it -----------------------------------------------------------------------------------
+    # --- clusters that use it --------------------------------------------------------------------------
 
     def join(self, cluster: ClusterContext, refresh: float) -> None:
-        """A cluster uses it from now on; the shortest ``refresh`` counts. Asks nothing yet."""
+        """Adds a cluster that uses the list. The shortest ``refresh`` of all clusters counts. Sends no request."""
         self._users[cluster] = refresh
         sooner = self._hub.clock.now() + refresh
         if self._error is None and not self._slow and sooner < self._next_at:
@@ -91,29 +97,29 @@ class Feed(Generic[T]):
             self._kick.set()
 
     def leave(self, cluster: ClusterContext) -> bool:
-        """A cluster does not any more; True where nobody does."""
+        """Removes a cluster. True if no cluster uses the list any more."""
         self._users.pop(cluster, None)
         return not self._users
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Begin to ask, if it has not begun."""
+        """Starts the task that requests the list, if it does not run yet."""
         if self._task is None:
             self._task = group.create_task(self._run(), name=f"ionos: list {self.key.kind} {self.key.id}")
 
     async def stop(self) -> None:
-        """End the task and forget the list."""
+        """Ends the task and forgets the list."""
         self._lists.pop(self.key, None)
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
 
-    # --- what it says ----------------------------------------------------------------------------------
+    # --- answers ---------------------------------------------------------------------------------------
 
     async def current(self) -> Listing[T]:
-        """The last complete list; waits for the first one, never for another.
+        """Returns the last complete list. Waits for an attempt only if there is no list, or for a changed credential.
 
         Raises:
-            TransientProviderError, TerminalProviderError, CredentialError: the last attempt failed.
+            TransientProviderError, TerminalProviderError, CredentialError: The last attempt failed.
         """
         if self._error is not None:
             if isinstance(self._error, TransientProviderError) or not await self._api.credential_changed(self._refused):
@@ -123,10 +129,10 @@ class Feed(Generic[T]):
         return cast("Listing[T]", listing) if listing is not None else await self.again()
 
     async def again(self) -> Listing[T]:
-        """The outcome of the attempt under way, or of one made now.
+        """Waits for the attempt in progress, or for one made now, and returns its list.
 
         Raises:
-            TransientProviderError, TerminalProviderError, CredentialError: it failed.
+            TransientProviderError, TerminalProviderError, CredentialError: The attempt failed.
         """
         outcome = self._outcome
         self._wanted = True
@@ -137,17 +143,17 @@ class Feed(Generic[T]):
         return self._lists[self.key]
 
     def missed(self) -> bool:
-        """Somebody misses a node: an early list is due. True where it may be asked for now."""
+        """Plans an early list, because a cluster misses a node. True if the list may be requested now."""
         if self._error is not None or self._slow:
             return False
         if self._early_at is None:
             self._early_at = max(self._hub.clock.now(), self._last_early + EARLY)
             if self._early_at < self._next_at:
-                self._kick.set()  # the loop looks again at what it waits for
+                self._kick.set()  # the loop computes again how long to wait
         return self._early_at <= self._hub.clock.now()
 
     def stats(self) -> FeedStats:
-        """The counters as they stand."""
+        """Returns the counters."""
         usage = self._api.usage
         return FeedStats(
             api=self.key.account.url,
@@ -164,7 +170,7 @@ class Feed(Generic[T]):
         )
 
     def counted(self, name: str) -> int:
-        """One of the counters: ``lists``, ``early``, ``failures``."""
+        """Returns one of the counters ``lists``, ``early`` and ``failures``."""
         return self._counts[name]
 
     # --- the loop --------------------------------------------------------------------------------------
@@ -236,7 +242,7 @@ class Feed(Generic[T]):
         self._next_at = start + seconds
 
     async def _pause(self) -> None:
-        """Until the next attempt is due, or somebody waits for one."""
+        """Returns when the next attempt is due, a caller waits for one, or a refused credential has changed."""
         while True:
             now = self._hub.clock.now()
             due = self._next_at if self._early_at is None else min(self._next_at, self._early_at)
@@ -250,7 +256,7 @@ class Feed(Generic[T]):
                     return
 
     async def _sleep(self, seconds: float) -> None:
-        """At most so long; less where something is to be looked at."""
+        """Sleeps for ``seconds``, or until ``_kick`` is set."""
         parts: list[asyncio.Future[Any]] = [
             asyncio.ensure_future(self._kick.wait()),
             asyncio.ensure_future(self._hub.clock.sleep(seconds)),
@@ -264,7 +270,7 @@ class Feed(Generic[T]):
         self._kick.clear()
 
     def _repeated(self, error: Exception) -> Exception:
-        """The error as a new one: each of its receivers adds a traceback of its own."""
+        """Returns a copy of the error for one caller: raising the same object repeatedly would pile up tracebacks."""
         if isinstance(error, TransientProviderError):
             return TransientProviderError(str(error), retry_after=max(1.0, self._next_at - self._hub.clock.now()))
         return type(error)(str(error))

@@ -1,7 +1,7 @@
-"""From the API's JSON to values: pure. What is missing or odd is said to be so, never taken for "none".
+"""Pure functions that turn the API's JSON into values. Missing or malformed data is reported, never taken for "none".
 
-A list whose items cannot be read as a whole is malformed: an error. A single server whose NICs cannot be
-read stays in the list with a ``problem``: nothing is known of its addresses.
+A list with an item that cannot be read is an error. A server whose NICs cannot be read stays in the list with a
+``problem``, and its addresses are unknown.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from hub_provider_ionos.config import as_uuid
 
 RUNNING: Final = "RUNNING"
 MAX_ITEMS: Final = 50_000
-"""Items of one list; a data center holds a few thousand servers at most."""
+"""The most items of one list; a data center holds a few thousand servers at most."""
 
 
 class Malformed(Exception):
-    """The answer is not what the API's documentation says; the message says where."""
+    """The answer does not match the API's documentation; the message says where."""
 
 
 class Nic(NamedTuple):
     """A network card.
 
     Attributes:
-        lan: number of its LAN.
-        ips: normalised, the API's order, IPv4 before IPv6.
+        lan: The number of its LAN.
+        ips: Its addresses, normalised; IPv4 before IPv6, otherwise in the API's order.
     """
 
     lan: int
@@ -39,11 +39,11 @@ class Server(NamedTuple):
     """A server.
 
     Attributes:
-        vm_state: "" where the API does not say.
-        busy: a change to it is under way.
-        zone: "" for AUTO, which is none.
-        nics: by the order of their slots.
-        problem: why its NICs cannot be read; "" where they can.
+        vm_state: The state of its virtual machine; "" if the API does not give one.
+        busy: Whether a change to it is in progress.
+        zone: Its availability zone; "" for none and for AUTO, which names no zone.
+        nics: Its network cards, sorted by slot.
+        problem: Why its NICs cannot be read; "" if they can.
     """
 
     id: str
@@ -56,7 +56,12 @@ class Server(NamedTuple):
 
 
 class PoolNode(NamedTuple):
-    """A node of a managed Kubernetes cluster."""
+    """A node of a managed Kubernetes cluster.
+
+    Attributes:
+        state: Its state; "" if the API does not give one.
+        ips: Its addresses, normalised, the private one before the public one.
+    """
 
     id: str
     name: str
@@ -68,9 +73,9 @@ class Page(NamedTuple):
     """One page of a list.
 
     Attributes:
-        items: each with its id.
-        full: items a page of this list holds at most: what was asked for, or less where the API says so.
-        more: the API names a next page; None where it says nothing about it.
+        items: (id, item) pairs.
+        full: The most items that a page of this list holds: the requested limit, or the API's if that is lower.
+        more: Whether the API names a next page; None if the answer has no links.
     """
 
     items: tuple[tuple[str, Mapping[str, object]], ...]
@@ -80,13 +85,13 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All servers of a data center at one moment, ready to be asked.
+    """All servers of a data center at one moment, indexed.
 
     Attributes:
-        servers: by id.
-        failover: (lan, address) of the LANs' failover groups: nobody's own.
-        by_name: servers by name, those of the same name together.
-        holders: (lan, address) to the servers that have it, where these are several.
+        servers: Servers by id.
+        failover: (lan, address) pairs of the LANs' failover groups. They belong to no single server.
+        by_name: All servers with a name, by name.
+        holders: (lan, address) -> ids of the servers that have the address, if there are several.
     """
 
     servers: Mapping[str, Server]
@@ -96,7 +101,12 @@ class Fleet:
 
 
 def fleet(servers: Iterable[Server], failover: Iterable[tuple[int, str]]) -> Fleet:
-    """Index a list of servers."""
+    """Indexes a list of servers.
+
+    Args:
+        servers: The servers of one data center.
+        failover: (lan, address) pairs of its failover groups.
+    """
     by_id = {server.id: server for server in servers}
     by_name: dict[str, tuple[Server, ...]] = {}
     holders: dict[tuple[int, str], tuple[str, ...]] = {}
@@ -109,15 +119,15 @@ def fleet(servers: Iterable[Server], failover: Iterable[tuple[int, str]]) -> Fle
 
 
 def page(data: object, limit: int, identify: Callable[[object, str], str]) -> Page:
-    """One page of a list as the API answers it.
+    """Parses one page of a list.
 
     Args:
-        data: the answer's body.
-        limit: items that were asked for.
-        identify: reads an item's id: :func:`uuid_of` or :func:`lan_of`.
+        data: The answer's body.
+        limit: The number of items that were requested.
+        identify: Reads an item's id: :func:`uuid_of` or :func:`lan_of`.
 
     Raises:
-        Malformed: it is no list, or an item has no id.
+        Malformed: The body is not a list, or an item has no id.
     """
     whole = _mapping(data, "the answer")
     listed = whole.get("items")
@@ -134,10 +144,10 @@ def page(data: object, limit: int, identify: Callable[[object, str], str]) -> Pa
 
 
 def uuid_of(value: object, where: str) -> str:
-    """The id of a server, a node pool or a node.
+    """Returns the id of a server, a node pool or a node, in lower case.
 
     Raises:
-        Malformed: it is no UUID.
+        Malformed: The id is not a UUID.
     """
     found = as_uuid(value)
     if not found:
@@ -146,19 +156,19 @@ def uuid_of(value: object, where: str) -> str:
 
 
 def lan_of(value: object, where: str) -> str:
-    """The id of a LAN: a number in a string.
+    """Returns the id of a LAN: a number in a string.
 
     Raises:
-        Malformed: it is none.
+        Malformed: The id is not a number.
     """
     return str(_lan(value, where))
 
 
 def server(identity: str, item: Mapping[str, object]) -> Server:
-    """A server of a list at depth 3.
+    """Parses a server of a list that was requested at depth 3.
 
     Raises:
-        Malformed: its properties are missing: the list was not expanded.
+        Malformed: Its properties are missing, so the list was not expanded.
     """
     where = f"server {identity}"
     properties = _mapping(item.get("properties"), f"{where}: properties")
@@ -183,10 +193,12 @@ def server(identity: str, item: Mapping[str, object]) -> Server:
 
 
 def failover_addresses(identity: str, item: Mapping[str, object]) -> list[tuple[int, str]]:
-    """(lan, address) of a LAN's failover group; a LAN's id is a string, the NIC's is a number.
+    """Returns the (lan, address) pairs of a LAN's failover groups.
+
+    A LAN's id is a number in a string here, but a number in a NIC; the result has numbers.
 
     Raises:
-        Malformed: it cannot be read.
+        Malformed: The LAN cannot be read.
     """
     where = f"LAN {identity}"
     properties = _mapping(item.get("properties"), f"{where}: properties")
@@ -204,10 +216,10 @@ def failover_addresses(identity: str, item: Mapping[str, object]) -> list[tuple[
 
 
 def pool_node(identity: str, item: Mapping[str, object]) -> PoolNode:
-    """A node of a node pool at depth 1.
+    """Parses a node of a node pool that was requested at depth 1.
 
     Raises:
-        Malformed: it cannot be read.
+        Malformed: The node cannot be read.
     """
     where = f"node {identity}"
     properties = _mapping(item.get("properties"), f"{where}: properties")
@@ -225,20 +237,20 @@ def _nics(item: Mapping[str, object]) -> tuple[Nic, ...]:
     if not isinstance(listed, list):
         raise Malformed("its NICs are not in the answer")
     found: list[tuple[int, int, Nic]] = []
-    for index, each in enumerate(cast("list[object]", listed)):
+    for index, nic in enumerate(cast("list[object]", listed)):
         where = f"NIC {index}"
-        properties = _mapping(_mapping(each, where).get("properties"), f"{where}: properties")
+        properties = _mapping(_mapping(nic, where).get("properties"), f"{where}: properties")
         if "ips" not in properties:
             raise Malformed(f"{where}: ips is missing")
         ips = (*_addresses(properties["ips"], where), *_addresses(properties.get("ipv6Ips"), where))
         slot = properties.get("pciSlot")
         order = slot if isinstance(slot, int) and not isinstance(slot, bool) else 0
         found.append((order, index, Nic(_lan(properties.get("lan"), where), tuple(dict.fromkeys(ips)))))
-    return tuple(nic for _, _, nic in sorted(found))
+    return tuple(parsed for _, _, parsed in sorted(found))
 
 
 def _addresses(value: object, where: str) -> tuple[str, ...]:
-    if value is None:  # as the API says that there is none yet
+    if value is None:  # the API answers null for a NIC that has no address yet
         return ()
     if not isinstance(value, list):
         raise Malformed(f"{where}: ips is {_kind(value)}, not a list")
@@ -249,7 +261,7 @@ def _address(value: object, where: str) -> str:
     if isinstance(value, str) and "%" not in value:
         with suppress(ValueError):
             return str(ip_address(value))
-    raise Malformed(f"{where}: an address is none")
+    raise Malformed(f"{where}: an entry is not an IP address")
 
 
 def _lan(value: object, where: str) -> int:

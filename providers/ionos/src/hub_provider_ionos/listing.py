@@ -1,4 +1,4 @@
-"""What a list is of, what it said, and what it cost."""
+"""Values about a list: its key, its content and its counters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ T = TypeVar("T")
 
 
 class Key(NamedTuple):
-    """What a list is of. ``kind`` is ``datacenter`` or ``k8s``."""
+    """Identifies a list.
+
+    Attributes:
+        account: The account that requests it.
+        kind: ``datacenter`` (servers) or ``k8s`` (nodes of a managed Kubernetes cluster).
+        id: UUID of the data center or the managed Kubernetes cluster.
+    """
 
     account: Account
     kind: str
@@ -22,10 +28,10 @@ class Listing(NamedTuple, Generic[T]):
     """A complete list.
 
     Attributes:
-        value: what was listed.
-        number: counts the complete lists of this key.
-        started: when it was asked for, on the hub's clock.
-        expires: when it is no answer any more.
+        value: The content.
+        number: The number of this list among the complete lists of its key, from 1.
+        started: When it was requested, on the hub's clock.
+        expires: When it is too old to be used, on the hub's clock.
     """
 
     value: T
@@ -39,17 +45,19 @@ class FeedStats:
     """Counters of one list.
 
     Attributes:
+        api: The API's address.
         kind: ``datacenter`` or ``k8s``.
-        clusters: that use it now.
-        lists: complete answers.
-        early: attempts because somebody missed a node.
-        failures: attempts that failed.
-        size: items of the last complete answer.
-        interval: seconds to the next attempt, as planned after the last one.
-        requests: sent for this account, all its lists together.
-        limited: of these, answered 429.
-        remaining: X-RateLimit-Remaining as last seen; None = never.
-        error: of the last attempt; "" where it was complete.
+        id: UUID of the data center or the managed Kubernetes cluster.
+        clusters: The number of clusters that use the list now.
+        lists: The number of complete answers.
+        early: The number of attempts made early because a cluster missed a node.
+        failures: The number of failed attempts.
+        size: The number of items in the last complete answer.
+        interval: Seconds to the next attempt, as planned after the last one.
+        requests: The number of requests sent for the account, for all its lists together.
+        limited: How many of them were answered with 429.
+        remaining: X-RateLimit-Remaining of the last answer; None if it had none.
+        error: The error of the last attempt; "" if it succeeded.
     """
 
     api: str

@@ -1,6 +1,7 @@
-"""Which server is a node, and which of the server's addresses are the node's: pure, and never a guess.
+"""Pure functions that find a node's server and the node's addresses among the server's. They never guess.
 
-All own addresses are candidates, in order. The hub publishes the first of each family that the cluster allows.
+All of the server's own addresses are candidates, in order. For each family, the hub publishes the first one inside the
+cluster's ``allowedCIDRs``.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ from hub_provider_ionos.inventory import RUNNING, Fleet, PoolNode, Server
 _PROVIDER_ID: Final = re.compile(r"ionos:/{2,3}([0-9A-Fa-f-]{36})")
 
 MAX_PER_FAMILY: Final = 50
-"""Candidates of one family: the hub takes at most 100 addresses for a node, and a NIC has at most 50 of a family."""
+"""The most candidates of one family: the hub accepts 100 addresses per node, and a NIC has at most 50 of a family."""
 
 MISSING: Final = "missing"
-"""Nothing with this identity is in the lists."""
+"""The lists have no server or node with this identity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Which addresses count as a node's.
+    """Selects and orders the addresses of a node.
 
     Attributes:
-        lans: in order of preference.
-        networks: only addresses inside one; empty = all.
+        lans: LANs whose addresses count, in order of preference.
+        families: IP families to take, in order of preference.
+        networks: Only addresses inside one of them count; empty = all.
     """
 
     lans: tuple[int, ...]
@@ -40,31 +42,37 @@ class Rules:
 
 
 def provider_uuid(node: Node) -> str:
-    """The UUID of ``ionos://UUID``; "" for anything else."""
+    """Returns the UUID of a provider ID ``ionos://UUID`` (or ``ionos:///UUID``); "" for any other provider ID."""
     match = _PROVIDER_ID.fullmatch(node.provider_id)
     return as_uuid(match[1]) if match else ""
 
 
 def system_uuids(node: Node) -> tuple[str, ...]:
-    """The machine's UUID, and as firmware of the older kind writes it: the first three groups byte by byte reversed."""
+    """Returns the machine's UUID in both spellings; () without one.
+
+    Older firmware writes the first three groups with their bytes in reverse order.
+    """
     plain = as_uuid(node.system_uuid)
     return (plain, str(UUID(bytes_le=UUID(plain).bytes))) if plain else ()
 
 
 def servers_of(node: Node, fleets: Sequence[Fleet]) -> list[Server]:
-    """Every server the node may be; more than one is a contradiction.
+    """Returns every server that may be the node's; more than one is a contradiction.
 
-    UUIDs count before the name: by name only where no UUID is known.
+    The node's name counts only if no server has one of its UUIDs.
     """
     identities = dict.fromkeys((provider_uuid(node), *system_uuids(node)))
-    found = [fleet.servers[each] for each in identities for fleet in fleets if each in fleet.servers]
+    found = [fleet.servers[uuid] for uuid in identities for fleet in fleets if uuid in fleet.servers]
     if not found and node.name:
         found = [server for fleet in fleets for server in fleet.by_name.get(node.name, ())]
     return found
 
 
 def resolve(node: Node, fleets: Sequence[Fleet], rules: Rules) -> Resolution | Literal["missing"]:
-    """What the lists of servers say of a node. ``Absent`` here is a first opinion: another list has to agree."""
+    """Resolves a node from the lists of servers.
+
+    ``Absent`` and :data:`MISSING` are preliminary: the caller needs a second list that agrees.
+    """
     found = servers_of(node, fleets)
     if not found:
         return MISSING
@@ -80,14 +88,14 @@ def resolve(node: Node, fleets: Sequence[Fleet], rules: Rules) -> Resolution | L
 
 
 def resolve_pool_node(node: Node, pool_nodes: Sequence[PoolNode], rules: Rules) -> Resolution | Literal["missing"]:
-    """What the list of a managed Kubernetes cluster says of a node; as :func:`resolve`, without LANs."""
+    """Resolves a node from the list of a managed Kubernetes cluster's nodes, like :func:`resolve` but without LANs."""
     identity = provider_uuid(node)
-    found = [each for each in pool_nodes if identity and each.id == identity]
-    found = found or [each for each in pool_nodes if node.name and each.name == node.name]
+    found = [pool_node for pool_node in pool_nodes if identity and pool_node.id == identity]
+    found = found or [pool_node for pool_node in pool_nodes if node.name and pool_node.name == node.name]
     if not found:
         return MISSING
     if len(found) > 1:
-        return Unknown(f"ambiguous: nodes {_listed(each.id for each in found)} match")
+        return Unknown(f"ambiguous: nodes {_listed(pool_node.id for pool_node in found)} match")
     if found[0].state == "TERMINATING":
         return Absent(f"node {found[0].id} is TERMINATING")
     candidates = _candidates(found[0].ips, _reported(node), rules)
@@ -116,7 +124,7 @@ def _addresses(node: Node, server: Server, fleet: Fleet, rules: Rules) -> Resolu
 
 
 def _candidates(ips: Iterable[str], own: Collection[str], rules: Rules) -> dict[Family, list[str]]:
-    """The addresses that count, by family: those that the Node itself reports first, else in the order given."""
+    """Returns the addresses that count, by family: those that the Node reports first, otherwise in the given order."""
     found: dict[Family, list[str]] = {family: [] for family in rules.families}
     for ip in ips:
         family = _family(ip)
@@ -130,7 +138,7 @@ def _reported(node: Node) -> frozenset[str]:
 
 
 def _normal(text: str) -> str:
-    """As the lists have it: an IPv6 address may be written in many ways."""
+    """Spells an address as the lists do: an IPv6 address can be written in many ways. Other text stays unchanged."""
     try:
         return str(ip_address(text))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Resolves the nodes of one cluster from the lists all clusters share."""
+"""Resolves the nodes of one cluster from the lists that all clusters share."""
 
 from __future__ import annotations
 
@@ -28,21 +28,26 @@ from hub_provider_ionos.listing import Key, Listing
 from hub_provider_ionos.match import MISSING, Rules, resolve, resolve_pool_node
 
 PATIENCE: Final = 28.0
-"""Seconds to wait for first lists: the hub gives an answer 30 s, and this error names the list."""
+"""Seconds to wait for lists: less than the 30 s after which the hub times out with a less specific error."""
 
 MAX_CA: Final = 1 << 20
+"""The largest CA file that is read, in bytes."""
+
 MAX_DOUBTS: Final = 20_000
-"""Nodes of which one list said no, remembered until a second one does: more than a registry lets a cluster have."""
+"""The most nodes remembered that one list lacked: more than a registry lets a cluster have."""
 
 _Identity = tuple[str, str, str]
+"""Name, provider ID and system UUID of a node."""
 
 
 class Ionos:
     """Resolves the nodes of one cluster.
 
     Args:
-        feeds: of the data centers.
-        pools: of the managed Kubernetes cluster, where there is one; asked for when it is first needed.
+        feeds: The lists of the data centers.
+        pools: The list of the managed Kubernetes cluster's nodes, started when it is first needed; None without one.
+        rules: Selects and orders the addresses.
+        now: The hub's clock.
     """
 
     def __init__(
@@ -57,15 +62,16 @@ class Ionos:
         self._rules = rules
         self._now = now
         self._doubts: LRUCache[_Identity, tuple[int, ...]] = LRUCache(MAX_DOUBTS)
-        """Node -> numbers of the lists that first said no."""
+        """Node -> number of each list when the node was first not found in them."""
 
     async def resolve(self, nodes: Sequence[Node], /) -> Mapping[str, Resolution]:
-        """One answer per node.
+        """Returns one answer per node, by the node's name.
 
-        ``Absent`` needs two lists that agree. A node in no list has them asked for early.
+        A node is ``Absent`` only after two lists in a row agree, and ``Unknown`` before. If a node is in no list, the
+        lists are requested early.
 
         Raises:
-            TransientProviderError, TerminalProviderError, CredentialError: a list cannot be had.
+            TransientProviderError, TerminalProviderError, CredentialError: A list cannot be read.
         """
         try:
             async with asyncio.timeout(PATIENCE):
@@ -79,13 +85,13 @@ class Ionos:
         first: dict[str, Resolution | str] = {}
         lists: list[Listing[Any]] = [await feed.current() for feed in feeds]
         for node in nodes:
-            first[node.name] = resolve(node, [each.value for each in lists], self._rules)
+            first[node.name] = resolve(node, [listing.value for listing in lists], self._rules)
         if self._pools is not None and MISSING in first.values():
             feeds.append(self._pools())
             lists.append(await feeds[-1].current())
             self._look_in_pools(nodes, first, lists[-1].value)
-        numbers = tuple(each.number for each in lists)
-        old = all(each.started < asked_at for each in lists)
+        numbers = tuple(listing.number for listing in lists)
+        old = all(listing.started < asked_at for listing in lists)
         if old and any(first[node.name] == MISSING and not self._agreed(node, numbers) for node in nodes):
             due = [feed for feed in feeds if feed.missed()]
             if due:
@@ -128,17 +134,18 @@ class Ionos:
 
 @asynccontextmanager
 async def open_provider(cluster: ClusterContext, config: IonosConfig, cloud: Cloud, /) -> AsyncGenerator[Ionos, None]:
-    """Open for one cluster. Asks nothing yet; refuses an API host the hub may not contact.
+    """Opens the provider for one cluster. Sends no request yet.
 
     Raises:
-        TerminalProviderError: the host or the credential's place is not allowed, or caFile is no PEM.
+        TerminalProviderError: The hub is not allowed to contact the API's host or to read the credential, or caFile has
+            no PEM certificate.
     """
     account = await _account(cluster, config)
     rules = Rules(config.wanted_lans, config.families, config.cidrs)
     async with AsyncExitStack() as stack:
         feeds = [
-            await stack.enter_async_context(cloud.feed(cluster, Key(account, "datacenter", each), config.refresh))
-            for each in config.datacenters
+            await stack.enter_async_context(cloud.feed(cluster, Key(account, "datacenter", datacenter), config.refresh))
+            for datacenter in config.datacenters
         ]
         pools = None
         if config.k8s_cluster_id is not None:
@@ -152,11 +159,11 @@ async def _account(cluster: ClusterContext, config: IonosConfig) -> Account:
     ca = ""
     if config.ca_file is not None:
         content = await cluster.read_file(config.ca_file, limit=MAX_CA)
-        ca = content.decode("ascii", "ignore")  # bundles name their certificates in comments
+        ca = content.decode("ascii", "ignore")  # bundles name their certificates in comments, also with other letters
         await cluster.hub.run_sync(_check_ca, config.ca_file, ca)
     secret = config.token or config.password
     assert secret is not None  # noqa: S101 - the configuration has one of them
-    cluster.hub.secret(secret.ref())  # refused now rather than at the first request
+    cluster.hub.secret(secret.ref())  # a reference that is not allowed fails now rather than at the first request
     return Account(
         url=config.api_url,
         secret=tuple(sorted(secret.ref().items())),
@@ -170,7 +177,7 @@ def _check_ca(path: str, pem: str) -> None:
     import ssl
 
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem)  # refuses an empty one, too
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem)  # raises for an empty text too
     except (ssl.SSLError, ValueError) as error:
         raise TerminalProviderError(f"caFile {path} holds no PEM certificate") from error
 

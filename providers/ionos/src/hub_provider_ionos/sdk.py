@@ -1,4 +1,4 @@
-"""The SDK, imported when it is first needed and kept from what it does to the process around it."""
+"""Imports the SDK when it is first needed, and undoes its changes to the process's logging."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hub_provider_ionos.account import Account, Login
 
 
 class Sdk:
-    """The SDK's package, and what clients of one account share."""
+    """The SDK's package, with the settings and the transport that all clients of one account share."""
 
     def __init__(self, package: Any, account: Account, transport: Any) -> None:
         self.package = package
@@ -23,7 +23,7 @@ class Sdk:
         self._transport = transport
 
     def client(self, login: Login) -> Any:
-        """A client for one request: what carries the credential is not shared between threads."""
+        """Makes a client for one request. It carries the credential, so it is not shared between threads."""
         with _levels_kept():
             configuration = self.package.Configuration(
                 host=self._url,
@@ -31,26 +31,26 @@ class Sdk:
                 username=login.username or None,
                 password=login.password or None,
             )
-            configuration.max_retries = 1  # its waiting times are meant to be seconds, and are 100 of them
-            if login.username:  # the SDK's own writes Latin-1, and fails on what that lacks
+            configuration.max_retries = 1  # the SDK sleeps for 100 s before a retry
+            if login.username:  # the SDK encodes the password as Latin-1, and fails on characters outside it
                 basic = base64.b64encode(f"{login.username}:{login.password}".encode()).decode("ascii")
                 configuration.get_basic_auth_token = lambda: f"Basic {basic}"
-            configuration.proxy = None  # as everywhere in the hub: none from the environment
+            configuration.proxy = None  # the hub never uses a proxy from the environment
             client = self.package.ApiClient(configuration)
         client.rest_client = self._transport
         return client
 
     def close(self) -> None:
-        """Close idle connections."""
+        """Closes idle connections."""
         self._transport.close()
 
 
 def open_sdk(account: Account, connections: int) -> Sdk:
-    """Import it, in a thread.
+    """Imports the SDK, which blocks: call it in a thread.
 
     Args:
-        account: whose requests it makes.
-        connections: kept open, at most.
+        account: The account that requests are sent for.
+        connections: The most connections that are kept open.
     """
     with _levels_kept():
         package = importlib.import_module("ionoscloud")
@@ -63,7 +63,7 @@ _levels = threading.Lock()
 
 @contextmanager
 def _levels_kept() -> Generator[None, None, None]:
-    """The SDK's configuration sets levels of other people's loggers, and http.client's, for the whole process."""
+    """Restores the log levels of urllib3, ionoscloud and http.client, which the SDK sets for the whole process."""
     with _levels:
         loggers = [logging.getLogger(name) for name in ("urllib3", "ionoscloud")]
         before = [(logger, logger.level) for logger in loggers]

@@ -1,7 +1,7 @@
-"""What the SDK sends its requests through: reads only, no redirect followed, bounded in time and size.
+"""The SDK's HTTP transport: GET only, follows no redirect, limits the time and the size of an answer.
 
-Takes the place of ``ionoscloud.rest.RESTClientObject``, which waits for an answer as long as it trickles and reads any
-size; no setting of the SDK changes that (docs/adr/0020-ionos-transport.md). Blocking: call it in a thread.
+It replaces ``ionoscloud.rest.RESTClientObject``, which waits as long as bytes trickle in and reads any size; no setting
+of the SDK changes that (docs/adr/0020-ionos-transport.md). It blocks: call it in a thread.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import urllib3
 from ionoscloud.exceptions import ApiException  # pyright: ignore[reportMissingTypeStubs]
 
 MAX_BODY: Final = 64 * 1024 * 1024
-"""Bytes; a page of 1,000 servers with two NICs each has 2 MiB."""
+"""The largest answer in bytes; a page of 1,000 servers with two NICs each has 2 MiB."""
 
 CONNECT, READ, TOTAL = 5.0, 15.0, 22.0
-"""Seconds for the connection, between two pieces, and for the whole: within the 30 s the hub gives a resolve."""
+"""Seconds for the connection, between two reads, and for the whole answer: within the hub's 30 s for a resolve."""
 
 
 class TooMuch(Exception):
@@ -30,7 +30,14 @@ class TooMuch(Exception):
 
 
 class _Until(io.RawIOBase):
-    """What a socket says until a moment: the bound on headers that trickle, which no timeout between pieces is."""
+    """Reads a socket until a deadline.
+
+    A read timeout restarts with every byte, so it never ends an answer whose headers trickle in; the deadline does.
+
+    Args:
+        sock: The socket.
+        ends: The deadline on the monotonic clock, in seconds.
+    """
 
     def __init__(self, sock: socket.socket, ends: float) -> None:
         self._raw = sock.makefile("rb", buffering=0)
@@ -62,7 +69,7 @@ class _Until(io.RawIOBase):
 
 
 class _Response(http.client.HTTPResponse):
-    """One that ends :data:`TOTAL` seconds after it is waited for."""
+    """A response that must be complete within :data:`TOTAL` seconds."""
 
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
@@ -71,27 +78,27 @@ class _Response(http.client.HTTPResponse):
 
 
 def _bounded(pool: Any) -> Any:
-    """A class of connection pools whose answers are such."""
+    """Returns a subclass of the connection pool class ``pool`` whose responses are limited by :data:`TOTAL`."""
     connection = type(pool.ConnectionCls.__name__, (pool.ConnectionCls,), {"response_class": _Response})
     return type(pool.__name__, (pool,), {"ConnectionCls": connection})
 
 
 class Answer:
-    """A response as the SDK's client wants it."""
+    """A response with the interface that the SDK's client needs."""
 
     def __init__(self, status: int, reason: str, headers: Mapping[str, str], data: bytes) -> None:
         self.status = status
         self.reason = reason
         self.data: bytes | str = data
-        """Text once the SDK has decoded it."""
+        """The body: bytes, or text after the SDK has replaced it with the decoded text."""
         self._headers = headers
 
     def getheaders(self) -> Mapping[str, str]:
-        """All headers."""
+        """Returns all headers."""
         return self._headers
 
     def getheader(self, name: str, default: str | None = None) -> str | None:
-        """One header; names in any case."""
+        """Returns one header; its name may be in any case."""
         return self._headers.get(name, default)
 
 
@@ -99,8 +106,8 @@ class Transport:
     """Sends GET requests.
 
     Args:
-        ca: PEM text of the authorities to trust; "" = the public ones.
-        connections: kept open, at most.
+        ca: PEM text of the certificate authorities to trust; "" = the public ones.
+        connections: The most connections that are kept open.
     """
 
     def __init__(self, ca: str, connections: int) -> None:
@@ -110,7 +117,7 @@ class Transport:
         self._pool.pool_classes_by_scheme = pools
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Closes idle connections."""
         self._pool.clear()
 
     def GET(  # noqa: N802 - the SDK's name
@@ -121,12 +128,12 @@ class Transport:
         _preload_content: bool = True,
         _request_timeout: tuple[float, float] = (CONNECT, READ),
     ) -> Answer:
-        """The answer, read to its end.
+        """Sends a request and reads the answer to its end.
 
         Raises:
-            ApiException: it is no success.
-            TooMuch: it does not end in time, or is too large.
-            urllib3.exceptions.HTTPError: there is none, or it was cut short.
+            ApiException: The status is not 2xx.
+            TooMuch: The answer does not end in time, or is too large.
+            urllib3.exceptions.HTTPError: There is no answer, or it was cut short.
         """
         connect, read = _request_timeout
         response = self._pool.request(

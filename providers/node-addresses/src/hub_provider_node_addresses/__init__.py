@@ -66,7 +66,7 @@ class NodeAddresses:
         return Found(addresses) if addresses else Absent(self._reason + self._instead(node))
 
     def _instead(self, node: Node) -> str:
-        """Returns ", but " and up to three reported entries, which are host names or malformed; "" if there are none."""
+        """Returns ", but " and up to three reported entries, all host names or malformed; "" if there are none."""
         texts = [repr(entry.address[:64]) for entry in node.addresses if entry.type in self._types and entry.address]
         return f", but {', '.join(texts[:3])}" if texts else ""
 
