@@ -1,4 +1,4 @@
-"""Leaving other tools on real API servers: a controller that is stopped, one that still runs, and what is imported."""
+"""Moving from other tools to the hub on real API servers: a stopped controller, a running controller, and imports."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ ALL = tuple(f"10.1.0.{number}" for number in range(4))
 
 
 class OldController:
-    """The loop of the single-target controller: desired addresses, compared with the stored slice, written on change.
+    """The loop of the single-target controller: compares the stored slice with the desired addresses, writes on change.
 
     Attributes:
-        addresses: what its source says.
-        writes: how many there were.
+        addresses: The desired addresses.
+        writes: The number of writes so far.
     """
 
     def __init__(self, server: ApiServer, *addresses: str) -> None:
@@ -55,7 +55,7 @@ class OldController:
         self._thread.join(10)
 
     def poll(self) -> None:
-        """One round; writes only on change, and tries again next time where somebody else was faster."""
+        """Compare and write once. A conflict is raised to the loop, which tries again on its next turn."""
         try:
             stored = self._api.get(f"{SLICES}/payments-secured")
         except ApiRefused as refused:
@@ -89,11 +89,11 @@ class OldController:
 
 
 class Recorder:
-    """What a consumer sees who reads every slice of the Service, whoever wrote it, sample by sample.
+    """Samples what a consumer sees that reads all slices of the Service, regardless of their owner.
 
     Attributes:
-        samples: the addresses that are ready in at least one slice.
-        mixed: addresses with different conditions in two slices of one sample.
+        samples: For each sample, the addresses that are ready in at least one slice.
+        mixed: Addresses whose readiness differed between two slices of one sample.
     """
 
     def __init__(self, world: World) -> None:
@@ -124,7 +124,7 @@ class Recorder:
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
-    """The cluster ``eu`` with four nodes; the Service ``payments`` is filled by the old controller."""
+    """The cluster ``eu`` with four nodes, and the Service ``payments`` that the old controller fills."""
     made = World(tmp_path, hub_cluster, {"eu": remote_clusters[0]}).prepare()
     made.add_service()
     made.write(services=[made.service(adopt={"managedBy": OLD})])
@@ -135,7 +135,7 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
 
 @contextmanager
 def recorded(world: World, *always: str) -> Iterator[Recorder]:
-    """Record; afterwards, these addresses must have been ready in every sample, and no sample mixed."""
+    """Record while the block runs. These addresses must be ready in every sample, and no sample may be mixed."""
     with Recorder(world) as recorder:
         yield recorder
     assert len(recorder.samples) > 10
@@ -144,12 +144,12 @@ def recorded(world: World, *always: str) -> Iterator[Recorder]:
 
 
 def deletes(world: World, mark: Mark) -> int:
-    """Slices the hub deleted since a mark."""
+    """The number of slices that the hub deleted since a mark."""
     return sum(each.verb == "delete" for each in world.writes(mark))
 
 
 def of_the_hub(world: World, mark: Mark, count: int) -> list[Request]:
-    """The hub's writes of slices since a mark, once there are so many."""
+    """The hub's writes of slices since a mark. Fails unless there are exactly ``count``."""
     found = world.writes(mark)
     assert len(found) == count, found
     return found
@@ -161,7 +161,7 @@ def theirs(world: World) -> list[Object]:
 
 
 def test_a_stopped_controllers_slices_go_once_ours_cover_them(world: World) -> None:
-    """Both are published for five seconds, then ours alone; a consumer never has fewer endpoints."""
+    """Both sets of slices exist for five seconds, then only the hub's. A consumer never sees fewer endpoints."""
     mark = world.hub_cluster.audit_mark()
     with OldController(world.hub_cluster, *ALL):
         pass
@@ -177,7 +177,7 @@ def test_a_stopped_controllers_slices_go_once_ours_cover_them(world: World) -> N
 
 
 def test_slices_with_an_address_that_ours_lack_stay(world: World) -> None:
-    """They are reported with what is missing, and go when the address is covered, or gone from theirs."""
+    """A finding names the missing address. The slices are deleted once the hub publishes that address too."""
     with OldController(world.hub_cluster, *ALL, "10.1.0.9"):
         pass
     with recorded(world, *ALL, "10.1.0.9"), RunningHub(world) as running:
@@ -192,7 +192,7 @@ def test_slices_with_an_address_that_ours_lack_stay(world: World) -> None:
 
 
 def test_ours_are_as_ready_as_theirs_until_theirs_go(world: World) -> None:
-    """A node the hub does not count as serving stays ready for consumers while the old controller says so."""
+    """A node that the hub would publish as not ready stays ready until the old controller's slices are deleted."""
     world.write(
         clusters=[world.cluster("eu", nodes={"cordoned": "not-ready"})],
         services=[world.service(adopt={"managedBy": OLD})],
@@ -211,7 +211,7 @@ def test_ours_are_as_ready_as_theirs_until_theirs_go(world: World) -> None:
 def test_a_controller_that_still_runs_is_reported_and_not_fought(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its slice comes back after the deletion and stays; consumers have all endpoints all the time."""
+    """The controller writes its slice again after the deletion. The hub leaves it, and consumers see all endpoints."""
     mark = world.hub_cluster.audit_mark()
     with OldController(world.hub_cluster, *ALL) as old, recorded(world, *ALL), RunningHub(world) as running:
         eventually(lambda: old.writes == 2, timeout=15)
@@ -226,7 +226,7 @@ def test_a_controller_that_still_runs_is_reported_and_not_fought(
 
 
 def test_a_controller_that_writes_meanwhile_is_left_alone(world: World) -> None:
-    """A change within the five seconds shows that it runs: nothing is deleted."""
+    """A write within the five seconds shows that the controller runs, so the hub deletes nothing."""
     mark = world.hub_cluster.audit_mark()
     with OldController(world.hub_cluster, *ALL[:3]) as old, RunningHub(world) as running:
         world.awaits(*ALL)
@@ -238,7 +238,7 @@ def test_a_controller_that_writes_meanwhile_is_left_alone(world: World) -> None:
 
 
 def test_the_hub_takes_the_controllers_place_with_its_environment(world: World) -> None:
-    """The same variables, another program: it publishes what the inventory says and takes over."""
+    """With the old controller's variables, the hub publishes the same inventory and takes over the slices."""
     inventory = world.folder / "inventory.json"
     records = [{"name": f"n-{each}", "private_ip": each, "ready": True, "worker": True} for each in ALL]
     others = [{"name": "gateway", "private_ip": "10.1.0.8", "ready": True, "worker": False}]
@@ -266,13 +266,14 @@ def test_the_hub_takes_the_controllers_place_with_its_environment(world: World) 
         assert {each["metadata"]["labels"]["endpointslice-hub/owner"] for each in ours} == {"edge.payments"}
         assert [port["port"] for each in ours for port in each["ports"]] == [30443]
     with from_environment(world, variables):
-        inventory.write_text(json.dumps(records[:1]))  # three of four at once: as before, nothing holds them back
+        # Three of four nodes at once: with --from-env the guard withholds no removal, as the old controller had none.
+        inventory.write_text(json.dumps(records[:1]))
         world.awaits(ALL[0], timeout=20)
 
 
 @contextmanager
 def from_environment(world: World, variables: dict[str, str]) -> Iterator[None]:
-    """``hub run --from-env`` as a process."""
+    """Run ``hub run --from-env`` as a process. Afterwards it must exit with 0."""
     argv = [sys.executable, "-m", "hub", "run", "--from-env", "--kubeconfig", str(world.kubeconfig)]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **variables}
     with (world.folder / "hub.log").open("wb") as log:
@@ -293,7 +294,7 @@ def from_environment(world: World, variables: dict[str, str]) -> Iterator[None]:
 
 
 def test_slices_of_others_are_never_touched(world: World) -> None:
-    """Another value, another Service or somebody's owner label: not the ones that were named."""
+    """Only slices with the named managed-by value, of this Service, and without an owner label are deleted."""
     odd = {"endpointslice.kubernetes.io/managed-by": OLD, "kubernetes.io/service-name": "payments"}
     others = {
         "another-manager": odd | {"endpointslice.kubernetes.io/managed-by": "somebody-else"},
@@ -317,12 +318,12 @@ def test_slices_of_others_are_never_touched(world: World) -> None:
 
 
 def names(world: World) -> set[str]:
-    """Every slice of the namespace."""
+    """The names of all slices in the namespace."""
     return {str(each["metadata"]["name"]) for each in world.hub_cluster.api.list(SLICES)}
 
 
 def test_the_copies_of_endpoint_copier_are_read_from_the_hub_cluster(world: World) -> None:
-    """With the rights the hub has; annotated Services become rules."""
+    """``hub import endpoint-copier`` turns annotated Services into rules, with the hub's own rights."""
     annotations = {
         "endpoint-copier/enabled": "true",
         "endpoint-copier/default-service-name": "kubernetes",

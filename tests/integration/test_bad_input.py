@@ -1,8 +1,8 @@
-"""Everything a cluster, a kubeconfig or an inventory can get wrong, beside a healthy cluster that feels none of it.
+"""Faults of clusters, kubeconfigs, inventories and registries never affect a healthy cluster.
 
-One whole hub, one healthy simulated cluster, and one misbehaving source for each line of a table. Every Service takes
-endpoints from the healthy cluster and from one misbehaving source: an error must name the culprit, the healthy
-cluster's changes must arrive, and no endpoint may be missing at any moment.
+Each test runs a whole hub with one healthy simulated cluster and one misbehaving source for each line of a table. Every
+Service takes endpoints from the healthy cluster and from one misbehaving source. The error must name the misbehaving
+source, changes of the healthy cluster must arrive, and no endpoint may be missing at any moment.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ Mischief = Callable[[SimulatedCluster], object]
 
 
 class World:
-    """A hub cluster, the healthy cluster, and a source for each name; each source has a Service of its name.
+    """A hub cluster, the healthy cluster, and further sources. Each source has a Service of the same name.
 
     Attributes:
-        sims: the clusters by name, the healthy one too.
-        entries: the registry's clusters by name.
-        lost: what was missing at some moment, as (Service, address).
+        sims: The simulated clusters by name, including the healthy one.
+        entries: The cluster entries of the registry by name.
+        addresses: The node addresses by source.
+        lost: The published endpoints that were missing at some moment, as (Service, address).
     """
 
     def __init__(self, folder: Path) -> None:
@@ -60,7 +61,7 @@ class World:
         self.lost: set[tuple[str, str]] = set()
 
     def add(self, name: str, *, nodes: int = 2, **entry: Any) -> None:
-        """A cluster with some Nodes and a Service."""
+        """Add a cluster with some Nodes and a Service."""
         sim = self.sims[name] = SimulatedCluster(name)
         sim.bookmark_interval = 0.2
         net = f"10.{len(self.sims)}"
@@ -70,12 +71,12 @@ class World:
         self.entries[name] = {"kubeconfig": {"path": name}, "provider": {"name": "node-addresses"}, **entry}
 
     def inventory(self, name: str, **config: Any) -> None:
-        """A source without a cluster."""
+        """Add a source that reads an inventory instead of a cluster."""
         self.addresses[name] = {each["private_ip"] for each in RECORDS}
         self.entries[name] = {"provider": {"name": "inventory", "config": {"interval": "1s", **config}}}
 
     def write(self, *, per_slice: int = 100) -> Path:
-        """The registry."""
+        """Write the registry. Returns its path."""
         clusters = [{"name": name, "allowedCIDRs": ["10.0.0.0/8"], **entry} for name, entry in self.entries.items()]
         services = [
             {
@@ -92,11 +93,11 @@ class World:
         return path
 
     def wanted(self, name: str) -> set[str]:
-        """Addresses a Service must have."""
+        """The addresses that a Service must have."""
         return self.addresses[name] | self.addresses[HEALTHY]
 
     def published(self) -> dict[str, set[str]]:
-        """Addresses by Service."""
+        """The published addresses by Service."""
         found: dict[str, set[str]] = {name: set() for name in self.entries}
         for each in self.hub.slices.list():
             addresses = (endpoint["addresses"][0] for endpoint in each.get("endpoints") or ())
@@ -104,20 +105,20 @@ class World:
         return found
 
     def complete(self) -> bool:
-        """Whether every Service has exactly what it must have."""
+        """Whether every Service has exactly the addresses that it must have."""
         return self.published() == {name: self.wanted(name) for name in self.entries}
 
     def watched(self) -> bool:
-        """Whether every cluster's Nodes are followed by now, not only listed: what cuts streams needs some."""
+        """Whether every cluster has an open watch of its Nodes. Tests that cut streams need one to cut."""
         return all(sim.streams("nodes") for sim in self.sims.values())
 
     def grow(self, name: str, address: str) -> None:
-        """Another Node."""
+        """Add a Node to a cluster."""
         self.sims[name].nodes.add(make_node(f"n-{address}", address))
         self.addresses[name].add(address)
 
     async def watch_losses(self) -> None:
-        """Note what is missing of what is published already; for ever."""
+        """Compare the published addresses with the previous sample, forever, and add missing ones to ``lost``."""
         had = self.published()
         while True:
             await asyncio.sleep(0.02)
@@ -128,7 +129,7 @@ class World:
 
 @asynccontextmanager
 async def serving(world: World) -> AsyncIterator[None]:
-    """All clusters are up; kubeconfigs and Services exist."""
+    """Run all simulated clusters, with their kubeconfigs and Services in place."""
     for name in world.entries:
         world.hub.put(make_service("default", name))
     async with AsyncExitStack() as stack:
@@ -140,7 +141,7 @@ async def serving(world: World) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def running(world: World, **options: Any) -> AsyncIterator[Hub]:
-    """A hub at work, and somebody who notes losses."""
+    """Run a hub, and record endpoints that go missing."""
     given = Options(str(world.folder / "clusters.yaml"), str(world.folder / "hub"), leader_elect=False, **options)
     stop = asyncio.Event()
     async with assemble(given) as hub:
@@ -155,12 +156,12 @@ async def running(world: World, **options: Any) -> AsyncIterator[Hub]:
 
 
 def problem(hub: Hub, name: str) -> str:
-    """What is wrong with a source, in the hub's words."""
+    """The problem that the hub reports for a source; empty without one."""
     return "".join(source.problem for key, source in hub.fleet.sources.items() if key.cluster == name)
 
 
 async def until(condition: Callable[[], object], seconds: float, what: Callable[[], object]) -> None:
-    """Wait for what the hub does."""
+    """Wait for a condition. Fails after ``seconds`` with what ``what`` returns."""
     try:
         async with asyncio.timeout(seconds):
             while not condition():  # noqa: ASYNC110 - the world under test raises no event
@@ -170,7 +171,7 @@ async def until(condition: Callable[[], object], seconds: float, what: Callable[
 
 
 async def named(hub: Hub, expected: Mapping[str, str], seconds: float = 20.0) -> None:
-    """Wait until every source's problem says what the table says."""
+    """Wait until the problem of every source contains the text that the table expects."""
 
     def missing() -> dict[str, str]:
         return {name: problem(hub, name) for name, says in expected.items() if says not in problem(hub, name)}
@@ -180,7 +181,7 @@ async def named(hub: Hub, expected: Mapping[str, str], seconds: float = 20.0) ->
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """The healthy cluster only."""
+    """A world that has only the healthy cluster."""
     made = World(tmp_path)
     made.add(HEALTHY)
     return made
@@ -188,7 +189,7 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Silence is noticed within a second; a list may go on for three pages."""
+    """Shorten the client's timeouts: 1 s to connect, 1.5 s of silence, 1.5 s for each page of a list."""
     monkeypatch.setattr(client_module, "CONNECT_TIMEOUT", 1.0)
     monkeypatch.setattr(client_module, "SILENCE_TIMEOUT", 1.5)
     monkeypatch.setattr(reflector_module, "LIST_TIMEOUT", 1.5)
@@ -198,7 +199,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def last(text: str, old: str, new: str) -> str:
-    """The text with the last occurrence replaced: the entry of the last cluster is broken, not the healthy one's."""
+    """Replace the last occurrence, which breaks the entry of the last cluster and not the healthy one's."""
     return new.join(text.rsplit(old, 1))
 
 
@@ -214,11 +215,11 @@ REGISTRIES: dict[str, tuple[Callable[[str], str], str]] = {
     "10 MB": (lambda text: text + " " * (10 << 20), "is too large"),
     "aliases that blow up": (lambda text: BOMB, "b: has an anchor"),
 }
-"""How a file is spoilt, and what is said of it; each by the running hub and by ``hub check``."""
+"""Name -> how the file is broken, and the error that both the running hub and ``hub check`` report."""
 
 
 async def test_registries_that_cannot_be_used(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bad file is named with its place, costs no endpoint, and every cluster is followed as before."""
+    """The hub names the bad file and position, keeps all endpoints, and follows every cluster as before."""
     monkeypatch.setattr(registry_watch, "INTERVAL", 0.1)
     world.add("us")
     path = world.write()
@@ -247,7 +248,7 @@ async def test_registries_that_cannot_be_used(world: World, monkeypatch: pytest.
 
 
 def half_a_list(sim: SimulatedCluster) -> None:
-    """The first page of a list comes, the second never does."""
+    """Deliver the first page of a list and fail the second."""
     for _ in range(50):
         sim.garbage(1, verb="list", body=json.dumps({**SECOND_PAGE, "items": sim.nodes.list()[:1]}).encode())
         sim.fail_next(1, status=500, verb="list", message="etcdserver: request timed out")
@@ -255,7 +256,7 @@ def half_a_list(sim: SimulatedCluster) -> None:
 
 
 def refusing(status: int, **more: Any) -> Mischief:
-    """Every answer is this one."""
+    """Refuse every request with this status."""
 
     def begin(sim: SimulatedCluster) -> None:
         sim.refuse(status, **more)
@@ -265,7 +266,7 @@ def refusing(status: int, **more: Any) -> Mischief:
 
 
 def garbage(body: bytes, verb: str) -> Mischief:
-    """A 200 that is no answer."""
+    """Answer with 200 and a body that is not a valid response."""
 
     def begin(sim: SimulatedCluster) -> None:
         sim.garbage(None, verb=verb, body=body)
@@ -275,13 +276,13 @@ def garbage(body: bytes, verb: str) -> Mischief:
 
 
 def forbidden(sim: SimulatedCluster) -> None:
-    """The role is gone."""
+    """Take away the account's role."""
     sim.forbid("*", "nodes")
     sim.cut_stream()
 
 
 def revoked(sim: SimulatedCluster) -> None:
-    """The token is gone."""
+    """Make the token invalid."""
     sim.rotate_token()
     sim.cut_stream()
 
@@ -305,12 +306,12 @@ SERVERS: dict[str, tuple[Mischief, str]] = {
     ),
     "page-2-fails": (half_a_list, "Degraded: 500: the API server failed: etcdserver"),
 }
-"""What a cluster begins to do, and what is said of it for as long as it lasts."""
+"""Name -> what the cluster starts to do, and the problem that the hub reports while it lasts."""
 
 
 @contextmanager
 def black_hole(port: int) -> Iterator[None]:
-    """A port where connections are made and nothing is ever said."""
+    """Listen on a port, accept connections and never answer."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))
@@ -320,7 +321,7 @@ def black_hole(port: int) -> Iterator[None]:
 
 @pytest.mark.usefixtures("impatient")
 async def test_servers_that_begin_to_misbehave(world: World) -> None:
-    """Each is named with its problem, loses nothing, delays nobody, and is followed again when it is well."""
+    """The hub names each problem, keeps the endpoints, delays no other cluster, and follows each again afterwards."""
     for name in (*SERVERS, "dead", "black-hole", "slow", "expired-410"):
         world.add(name)
     world.write()
@@ -357,7 +358,7 @@ async def test_servers_that_begin_to_misbehave(world: World) -> None:
 
 
 def edited(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Callable[[Path], object]:
-    """A kubeconfig with another cluster or user section."""
+    """Change the cluster section or the user section of a kubeconfig."""
 
     def begin(path: Path) -> None:
         content = yaml.safe_load(path.read_text())
@@ -368,20 +369,20 @@ def edited(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Callab
 
 
 def directory(path: Path) -> None:
-    """Something that cannot be read as a file, whoever the reader is."""
+    """Replace the file with a directory, which no user can read as a file (file permissions would not stop root)."""
     path.unlink()
     path.mkdir()
 
 
 def expired_certificate(_: dict[str, Any], user: dict[str, Any]) -> None:
-    """A client certificate of yesterday, and a token that no server takes."""
+    """A client certificate that expired yesterday, and a token that no server accepts."""
     leaf = Authority("clients").client("hub", lifetime=timedelta(days=-1))
     pairs = {"client-certificate-data": leaf.pem, "client-key-data": leaf.key_pem}
     user.update({key: base64.b64encode(pem.encode()).decode() for key, pem in pairs.items()}, token="nonsense")
 
 
 def runs_a_program(_: dict[str, Any], user: dict[str, Any]) -> None:
-    """A plugin nobody allowed."""
+    """A credential program that --allow-exec does not list."""
     user.clear()
     user["exec"] = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/true", "interactiveMode": "Never"}
 
@@ -396,12 +397,12 @@ KUBECONFIGS: dict[str, tuple[Callable[[Path], object], str]] = {
     "exec-not-allowed": (edited(runs_a_program), "--allow-exec"),
     "plain-http": (edited(lambda cluster, _: cluster.update(server="http://127.0.0.1:1")), "plain-http"),
 }
-"""What is done to a kubeconfig while the hub is away, and what is said of it."""
+"""Name -> what happens to the kubeconfig while the hub is stopped, and the problem that the hub reports."""
 
 
 @pytest.mark.usefixtures("impatient")
 async def test_kubeconfigs_and_servers_that_are_bad_from_the_start(world: World) -> None:
-    """A hub that starts into this adopts what is published, names each problem, and serves the healthy cluster."""
+    """A hub that starts into these faults adopts its slices, names each problem, and serves the healthy cluster."""
     gone = ("dead", "server-certificate-expired")
     for name in (*KUBECONFIGS, *SERVERS, *gone):
         world.add(name)
@@ -432,7 +433,7 @@ async def test_kubeconfigs_and_servers_that_are_bad_from_the_start(world: World)
 
 @asynccontextmanager
 async def serving_tls(port: int, certificate: str, key: str) -> AsyncIterator[None]:
-    """Somebody who answers with this certificate."""
+    """A TLS server that presents this certificate and closes every connection."""
 
     async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -450,7 +451,7 @@ async def serving_tls(port: int, certificate: str, key: str) -> AsyncIterator[No
 
 
 async def test_nodes_with_bad_addresses(world: World) -> None:
-    """A node without a usable address is left out with its reason; its neighbours and a usable second one are not."""
+    """Bad addresses are rejected with a reason; nodes with a good address are published, one per address."""
     odd = {
         "none": ("", "the Node has no InternalIP address"),
         "malformed": ("10.2.0.999", "'10.2.0.999'"),
@@ -478,7 +479,7 @@ async def test_nodes_with_bad_addresses(world: World) -> None:
 
 @pytest.mark.parametrize(("per_slice", "slices"), [(100, 11), (1000, 2)])
 async def test_more_endpoints_than_one_slice_may_hold(world: World, per_slice: int, slices: int) -> None:
-    """1,001 endpoints are published all, in as few slices as they fit in."""
+    """All of 1,001 endpoints are published, in as few slices as possible."""
     world.add("large", nodes=1001)
     world.write(per_slice=per_slice)
     async with serving(world), running(world):
@@ -505,7 +506,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
 
 
 async def test_inventories_that_go_bad(world: World) -> None:
-    """A file that is caught half-written, or a program that fails, is named and removes nothing."""
+    """The hub names a half-written file or a failing program, and removes no endpoint."""
     good = json.dumps(RECORDS)
     for name in (*DOCUMENTS, "byte-order-mark"):
         (world.folder / f"{name}.json").write_text(good)
