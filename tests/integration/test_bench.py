@@ -1,4 +1,4 @@
-"""The benchmark runs. What it measures here means nothing."""
+"""The benchmark runs to its end. Its figures have no meaning here."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from benchmarks import report
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.usefixtures("server_fleet")  # for its mark, and to be skipped where there are no API servers
+@pytest.mark.usefixtures("server_fleet")  # brings the apiserver mark, and skips the test where no API server is built
 def test_quick_benchmark_has_all_figures(tmp_path: Path) -> None:
-    """A small run of the hub and the floor starts its own servers, finishes, and has every figure of its row."""
+    """A small run starts its own servers, measures the hub and the floor, and reports the figures of each row."""
     file = tmp_path / "result.json"
     argv = [sys.executable, "benchmarks/bench.py", "--quick", "--subjects", "hub,floor", "--save", str(file)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)

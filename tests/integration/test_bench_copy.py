@@ -1,4 +1,4 @@
-"""The benchmark of copied Services runs. What it measures here means nothing."""
+"""The benchmark of copied Services runs to its end. Its figures have no meaning here."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from benchmarks.report import replace_block
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.usefixtures("server_fleet")  # for its mark, and to be skipped where there are no API servers
+@pytest.mark.usefixtures("server_fleet")  # brings the apiserver mark, and skips the test where no API server is built
 def test_quick_benchmark_of_copies_finishes() -> None:
-    """A small run of the hub starts its own server, sees every change in the copy, and prints the table."""
+    """A small run starts its own server, sees every change in the copy, and prints the table."""
     argv = [sys.executable, "benchmarks/service_copy.py", "--quick", "--subjects", "hub"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
@@ -35,7 +35,7 @@ def test_quick_benchmark_of_copies_finishes() -> None:
     ],
 )
 def test_the_table_compares_medians(pace: int, line: str) -> None:
-    """Of each subject over the rounds; the goal is a ratio, and at a fixed pace, a short time is good enough."""
+    """The table shows each subject's median over the rounds. The goal is a ratio; at a fixed pace 60 ms are enough."""
     machine = {"cores": 2, "python": "3", "go": "1", "kubernetes": "1", "etcd": "3"}
     runs = [
         {"subject": name, "endpoints": 3, "pace": pace, "round": number, "p50_ms": p50, "p99_ms": 10.0}
@@ -46,6 +46,6 @@ def test_the_table_compares_medians(pace: int, line: str) -> None:
 
 
 def test_the_page_has_a_place_for_it() -> None:
-    """The marks that the table goes between."""
+    """The page contains the marks that enclose the table."""
     page = service_copy.PAGE.read_text()
     assert "\n\nnew\n\n" in replace_block(page, "new", service_copy.BEGIN, service_copy.END)

@@ -1,4 +1,4 @@
-"""The scale benchmark runs from beginning to end. What it measures here means nothing."""
+"""The scale benchmark runs from beginning to end. Its figures have no meaning here."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ PHASES = (
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("server_fleet")  # for its mark, and to be skipped where there are no API servers
+@pytest.mark.usefixtures("server_fleet")  # brings the apiserver mark, and skips the test where no API server is built
 def test_a_small_fleet_has_all_phases(tmp_path: Path) -> None:
-    """20 clusters of 10 nodes: what does not depend on speed is as it should be, however busy the machine."""
+    """A run with 20 clusters of 10 nodes has all phases, and figures that do not depend on speed are exact."""
     file = tmp_path / "result.json"
     argv = [sys.executable, "-m", "benchmarks.scale", "--row", "20x10x2", "--seconds", "5", "--silence", "5"]
     argv += ["--least", "2", "--save", str(file), "--logs", str(tmp_path / "logs")]
@@ -40,7 +40,7 @@ def test_a_small_fleet_has_all_phases(tmp_path: Path) -> None:
     [run] = json.loads(file.read_text())["runs"]
     phases = run["phases"]
     assert tuple(phases) == PHASES
-    # Two replacements a second, each a node that comes and one that goes.
+    # Two replacements a second. Each replacement adds one node and removes another.
     for name in (report.REPLACED, report.ALL_LIVE, *report.DEAD, report.LIVE_AGAIN, report.REPLACED_OFTEN):
         assert phases[name]["changes"] >= 16
         assert (phases[name]["missed"], phases[name].get("wrong", 0)) == (0, 0)
@@ -48,7 +48,7 @@ def test_a_small_fleet_has_all_phases(tmp_path: Path) -> None:
     assert phases[report.EDIT]["writes"] == 3
     assert phases["restart"]["rewritten"] == 0
     assert phases["restart"]["changed_services"] >= 2
-    # 200 nodes report every 10 s, and the hub's one watch of each cluster is all that is left open.
+    # 200 nodes report every 10 s, which is 20 reports/s. The hub keeps only one watch open for each cluster.
     assert phases[report.OFTEN]["reports_per_s"] == 20
     assert 20 <= phases[report.OFTEN]["descriptors"] < 100
     assert report.table(report.goals(phases)) in done.stdout

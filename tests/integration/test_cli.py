@@ -1,4 +1,4 @@
-"""The command line as a user meets it: real processes, real API servers."""
+"""The command line as a user runs it: real processes and real API servers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OURS = "endpointslice.kubernetes.io/managed-by=endpointslice-hub"
 Hub = subprocess.Popen[str]
 Start = Callable[..., Hub]
 IN_THE_BACKGROUND = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
-"""As scripts start what ends with &: Ctrl-C is not for it."""
+"""Start a program as a script starts a background job (``command &``): with SIGINT ignored."""
 
 REGISTRY = """\
 version: 1
@@ -66,12 +66,12 @@ class World:
         (folder / "clusters.yaml").write_text(REGISTRY)
 
     def registry(self, old: str, new: str) -> None:
-        """Change the registry."""
+        """Replace text in the registry file."""
         assert old in REGISTRY
         (self.folder / "clusters.yaml").write_text(REGISTRY.replace(old, new))
 
     def published(self) -> dict[str, list[str]]:
-        """Addresses by Service."""
+        """The published addresses by Service."""
         found: dict[str, list[str]] = {}
         for each in self.slices():
             addresses = [address for endpoint in each["endpoints"] or () for address in endpoint["addresses"]]
@@ -79,11 +79,11 @@ class World:
         return {name: sorted(addresses) for name, addresses in found.items()}
 
     def slices(self) -> list[dict[str, Any]]:
-        """Every slice of a hub."""
+        """All slices that a hub manages."""
         return self.hub_cluster.api.list(SLICES, labelSelector=OURS)
 
     def versions(self) -> dict[str, str]:
-        """Which version each slice has, by name."""
+        """The resourceVersion of each slice by name."""
         return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in self.slices()}
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -110,12 +110,12 @@ NO_ACCESS = (
 
 
 def command(*arguments: str) -> list[str]:
-    """The command line of a hub."""
+    """The argument list that runs ``hub`` with these arguments."""
     return [sys.executable, "-m", "hub", *arguments]
 
 
 def add_node(server: ApiServer, name: str, address: str) -> None:
-    """A Ready node."""
+    """Add a Ready node."""
     server.api.post("/api/v1/nodes", {"metadata": {"name": name}})
     condition = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     status = {"conditions": [condition], "addresses": [{"type": "InternalIP", "address": address}]}
@@ -124,13 +124,13 @@ def add_node(server: ApiServer, name: str, address: str) -> None:
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
-    """What a hub works on."""
+    """Two Services, two remote clusters and a registry, for the commands under test."""
     return World(tmp_path, hub_cluster, *remote_clusters[:2])
 
 
 @pytest.fixture
 def start(world: World) -> Iterator[Start]:
-    """Start ``hub run`` and end it after the test, whatever happens; its log goes to a file of its number."""
+    """Starts ``hub run``. Its log goes to ``log-N``, counted from 0, and the process is killed after the test."""
     hubs: list[Hub] = []
 
     def begin(*arguments: str, by: tuple[str, ...] = ()) -> Hub:
@@ -155,12 +155,12 @@ def start(world: World) -> Iterator[Start]:
 
 @pytest.fixture
 def port() -> int:
-    """A port nobody listens on."""
+    """A port on which nothing listens."""
     return free_port()
 
 
 def probe(port: int, path: str) -> tuple[int, str]:
-    """Ask a probe; 0 while nobody listens."""
+    """Send a request to a probe. Returns the status and the text; the status is 0 while nothing listens."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
             return answer.status, answer.read().decode()
@@ -172,7 +172,7 @@ def probe(port: int, path: str) -> tuple[int, str]:
 
 
 def stop(process: Hub, number: int = signal.SIGTERM) -> tuple[int, float]:
-    """Send a signal: exit code, and seconds until the end."""
+    """Send a signal. Returns the exit code and the seconds until the process ended."""
     started = time.monotonic()
     process.send_signal(number)
     code = process.wait(timeout=15)
@@ -180,13 +180,13 @@ def stop(process: Hub, number: int = signal.SIGTERM) -> tuple[int, float]:
 
 
 def errors(result: subprocess.CompletedProcess[str]) -> list[str]:
-    """The lines on stderr; no command shows a traceback."""
+    """The lines on stderr. Fails if there is a traceback."""
     assert "Traceback" not in result.stderr + result.stdout
     return result.stderr.splitlines()
 
 
 def test_run_publishes_the_nodes_of_two_clusters(world: World, start: Start, port: int) -> None:
-    """A hub publishes, answers probes, and exits 0 within 5 s of SIGTERM, its Lease given back."""
+    """A hub publishes, answers probes, and on SIGTERM releases its Lease and exits 0 within 5 s."""
     process = start("--health-probe-bind-address", f"127.0.0.1:{port}")
 
     eventually(lambda: world.published() == EVERYTHING)
@@ -201,7 +201,7 @@ def test_run_publishes_the_nodes_of_two_clusters(world: World, start: Start, por
 
 
 def test_run_is_ready_while_every_remote_is_dead(world: World, start: Start, port: int) -> None:
-    """Readiness never looks at a remote cluster."""
+    """Readiness does not depend on remote clusters."""
     world.registry("{path: eu}", "{path: nosuch}")
     us = world.folder / "us"
     us.write_text(us.read_text().replace("https://127.0.0.1:", "https://127.0.0.2:"))
@@ -212,7 +212,7 @@ def test_run_is_ready_while_every_remote_is_dead(world: World, start: Start, por
 
 
 def test_run_is_not_ready_without_the_hub_cluster(world: World, start: Start, port: int) -> None:
-    """Before the hub cluster answers the hub is alive, not ready, and can be stopped."""
+    """Until the hub cluster answers, the hub is alive and not ready, and a signal stops it."""
     world.hub_cluster.kill()
 
     process = start("--health-probe-bind-address", f"127.0.0.1:{port}")
@@ -224,7 +224,7 @@ def test_run_is_not_ready_without_the_hub_cluster(world: World, start: Start, po
 
 
 def test_run_exits_in_time_while_the_hub_cluster_is_frozen(world: World, start: Start) -> None:
-    """A leader whose Lease cannot be given back, since nothing answers, still exits 0 within 5 s."""
+    """A leader that cannot release its Lease, because the API server hangs, still exits 0 within 5 s."""
     process = start("--health-probe-bind-address", "0")
     eventually(lambda: world.published() == EVERYTHING)
     world.hub_cluster.pause()
@@ -235,7 +235,7 @@ def test_run_exits_in_time_while_the_hub_cluster_is_frozen(world: World, start: 
 
 
 def test_a_second_signal_ends_a_hub_at_once(world: World, start: Start) -> None:
-    """Whoever asks twice does not want to wait."""
+    """A second SIGTERM ends a hub at once, even while it waits for the hub cluster."""
     process = start("--health-probe-bind-address", "0")
     eventually(lambda: world.published() == EVERYTHING)
     world.hub_cluster.pause()
@@ -248,7 +248,7 @@ def test_a_second_signal_ends_a_hub_at_once(world: World, start: Start) -> None:
 
 
 def test_two_replicas_write_in_turn(world: World, start: Start, remote_clusters: tuple[ApiServer, ...]) -> None:
-    """One replica writes; when it is terminated, the other takes over and rewrites nothing."""
+    """One replica writes. When it is terminated, the other takes over and rewrites nothing."""
     first = start("--health-probe-bind-address", "0")
     eventually(lambda: world.published() == EVERYTHING)
     start("--health-probe-bind-address", "0")
@@ -260,11 +260,11 @@ def test_two_replicas_write_in_turn(world: World, start: Start, remote_clusters:
 
     eventually(lambda: "10.7.0.3" in world.published()["checkout"] and "10.7.0.3" in world.published()["payments"], 15)
     assert "leads" in (world.folder / "log-1").read_text()
-    assert len(world.versions().items() - before.items()) == 2  # the slice of cluster eu, of each Service
+    assert len(world.versions().items() - before.items()) == 2  # the slice of cluster eu in each of the two Services
 
 
 def test_run_says_which_port_is_taken(world: World, port: int) -> None:
-    """A taken port is one line and exit 3."""
+    """A port that is in use is reported in one line, with exit code 3."""
     with socket.create_server(("127.0.0.1", port)):
         result = world.run("run", *ACCESS, "--health-probe-bind-address", f"127.0.0.1:{port}")
 
@@ -274,7 +274,7 @@ def test_run_says_which_port_is_taken(world: World, port: int) -> None:
 
 
 def test_once_writes_nothing_the_second_time(world: World) -> None:
-    """A pass publishes everything; another one right after it changes nothing."""
+    """The first pass publishes everything; a second pass right after it changes nothing."""
     first = world.run("run", "--once", *ACCESS)
     versions = world.versions()
     second = world.run("run", "--once", *ACCESS)
@@ -290,7 +290,7 @@ def test_once_writes_nothing_the_second_time(world: World) -> None:
 
 
 def test_once_leaves_unknown_sources_as_they_are(world: World) -> None:
-    """A cluster that does not answer keeps its slices; it is named on stderr, exit 2."""
+    """A cluster that does not answer keeps its slices. It is named on stderr, and the exit code is 2."""
     world.run("run", "--once", *ACCESS)
     world.registry("{path: us}", "{path: us, context: nosuch}")
 
@@ -317,7 +317,7 @@ EU = ["10.7.0.1", "10.7.0.2"]
 def test_once_does_not_promise_what_a_single_pass_cannot_do(
     world: World, old: str, new: str, service: str, left: dict[str, list[str]]
 ) -> None:
-    """Each process counts --removal-grace from its start: what is dropped stays, and how it goes is said."""
+    """A single pass keeps dropped slices and warns: each process counts --removal-grace from its start."""
     world.run("run", "--once", *ACCESS)
     world.registry(old, new)
 
@@ -333,7 +333,7 @@ def test_once_does_not_promise_what_a_single_pass_cannot_do(
 
 
 def test_once_says_what_may_not_be_written(world: World) -> None:
-    """An account that may read and not write gets the API server's own words, exit 3."""
+    """For an account that may read but not write, the API server's message is shown, with exit code 3."""
     world.hub_cluster.kubeconfig(world.folder / "reader", "hub")
     world.hub_cluster.grant(
         "hub",
@@ -351,7 +351,7 @@ def test_once_says_what_may_not_be_written(world: World) -> None:
 
 
 def test_once_with_dry_run_writes_nothing(world: World) -> None:
-    """Not even a Lease; what would be written is printed."""
+    """A dry run prints what it would write, and writes nothing, not even a Lease."""
     mark = world.hub_cluster.audit_mark()
 
     result = world.run("run", "--once", "--dry-run", *ACCESS)
@@ -363,7 +363,7 @@ def test_once_with_dry_run_writes_nothing(world: World) -> None:
 
 
 async def test_once_leaves_a_running_hub_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While another hub holds the Lease, nothing is written, and its holder is named."""
+    """While another hub holds the Lease, a single pass writes nothing and names the holder."""
     monkeypatch.setattr(hub.cli.once, "SOON", 0.1)
     monkeypatch.setattr(hub.cli.once, "LEASE_PATIENCE", 2.0)
     now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
@@ -379,7 +379,7 @@ async def test_once_leaves_a_running_hub_alone(world: World, monkeypatch: pytest
 
 @pytest.mark.parametrize("by", [(), IN_THE_BACKGROUND], ids=["", "in the background"])
 def test_once_can_be_interrupted_while_it_waits(world: World, start: Start, by: tuple[str, ...]) -> None:
-    """SIGTERM is Ctrl-C to a command that has not done what it was asked for: exit 130."""
+    """SIGTERM ends a single pass that waits for the Lease with exit code 130, as Ctrl-C does."""
     now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
     spec = {"holderIdentity": "another", "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now}
     world.hub_cluster.api.post(LEASES, {"metadata": {"name": "endpointslice-hub-default"}, "spec": spec})
@@ -393,7 +393,7 @@ def test_once_can_be_interrupted_while_it_waits(world: World, start: Start, by: 
 
 
 def test_plan_has_the_exit_codes_of_a_diff(world: World, remote_clusters: tuple[ApiServer, ...]) -> None:
-    """1 with changes, 0 without, 2 where a source is unknown, 3 for an error; never a write."""
+    """``hub plan`` exits 1 with changes, 0 without, 2 with an unknown source and 3 on an error, and never writes."""
     before = world.run("plan", *ACCESS)
     world.run("run", "--once", *ACCESS)
     after = world.run("plan", *ACCESS)
@@ -430,7 +430,7 @@ def test_plan_has_the_exit_codes_of_a_diff(world: World, remote_clusters: tuple[
 
 
 def test_nodes_says_what_became_of_each(world: World, remote_clusters: tuple[ApiServer, ...]) -> None:
-    """Eligible or why not, what the provider said, and the address."""
+    """``hub nodes`` shows whether each node is eligible, why not, the provider's result and the published address."""
     remote_clusters[0].api.patch(
         "/api/v1/nodes/eu-2", {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}}
     )
@@ -453,7 +453,7 @@ def test_nodes_says_what_became_of_each(world: World, remote_clusters: tuple[Api
 
 
 def test_check_online_tries_everything(world: World) -> None:
-    """Clusters, providers and Services side by side; whatever fails makes it exit 1."""
+    """``hub check --online`` checks all clusters, providers and Services; any failure makes it exit 1."""
     well = world.run("check", "clusters.yaml", "--online", "--kubeconfig", "hub")
     world.registry("{path: us}", "{path: us-nobody}")
     world.hub_cluster.api.delete("/api/v1/namespaces/edge/services/checkout")
@@ -490,7 +490,7 @@ def test_check_online_tries_everything(world: World) -> None:
 def test_a_wrong_file_or_account_is_one_line(
     world: World, subcommand: tuple[str, ...], arguments: tuple[str, ...], line: str
 ) -> None:
-    """Whatever a user gets wrong is one line on stderr and exit 3."""
+    """A wrong file or an unusable account is one line on stderr, with exit code 3."""
     result = world.run(*subcommand, *arguments)
 
     assert errors(result) == [line]

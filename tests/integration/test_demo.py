@@ -1,4 +1,4 @@
-"""``hub demo`` as a newcomer meets it: a process of its own, nothing but the package."""
+"""``hub demo`` as a newcomer runs it: a process of its own that needs only the package."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SUMMARY = "demo: 3 clusters, 21 nodes, 4 services: "
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start ``hub demo`` without a terminal, with its files in ``tmp_path``."""
+    """Starts ``hub demo`` without a terminal, with its files in ``tmp_path``."""
     running: list[Demo] = []
 
     def demo(*arguments: str) -> Demo:
@@ -49,7 +49,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def peers(pid: int) -> set[IPv4Address | IPv6Address]:
-    """Addresses a process is connected or connecting to, as the kernel lists them."""
+    """The addresses that a process is connected or connecting to, from the kernel's socket tables."""
     inodes = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):
@@ -66,7 +66,7 @@ def peers(pid: int) -> set[IPv4Address | IPv6Address]:
 
 
 def test_demo_ends_by_itself_and_says_how_it_went(start: Start, tmp_path: Path) -> None:
-    """``hub demo --for 15s`` without a terminal prints plain lines, one summary, and ends with 0; all on loopback."""
+    """Without a terminal, ``hub demo --for 15s`` prints plain lines and a summary, exits 0, and uses only loopback."""
     demo = start("--for", "15s")
     seen: set[IPv4Address | IPv6Address] = set()
     while demo.poll() is None:
@@ -79,7 +79,7 @@ def test_demo_ends_by_itself_and_says_how_it_went(start: Start, tmp_path: Path) 
     assert lines[-1].startswith(SUMMARY)
     assert lines[-1].endswith(", 0 endpoints lost; published = expected")
     assert "\x1b" not in out
-    # How many that is depends on how far the hub has got: the machine may have other work.
+    # The number of endpoints depends on how far the hub has got, which is less on a busy machine.
     assert re.search(r"payments-us: its API server is gone → unknown is not empty: its 1\d endpoints stay", out)
     assert re.search(r"payments-us: its API server is back → \d+ endpoints? into", out)
     assert seen == {IPv4Address("127.0.0.1")}
@@ -90,7 +90,7 @@ def test_demo_ends_by_itself_and_says_how_it_went(start: Start, tmp_path: Path) 
 
 
 def test_demo_says_what_to_try_meanwhile_and_that_works(start: Start, tmp_path: Path) -> None:
-    """The command as it is printed, in the demo's folder, finds the addresses that the cloud says."""
+    """The printed command, run in the demo's folder, shows the addresses of the simulated cloud."""
     demo = start("--for", "60s")
     assert demo.stdout is not None
     said = [demo.stdout.readline() for _ in range(4)]
@@ -105,7 +105,7 @@ def test_demo_says_what_to_try_meanwhile_and_that_works(start: Start, tmp_path: 
 
 
 def test_demo_ends_cleanly_when_interrupted(start: Start, tmp_path: Path) -> None:
-    """Ctrl-C ends an endless show with its summary and 0, not with a traceback."""
+    """Ctrl-C ends an unlimited demo with its summary and exit code 0, without a traceback."""
     demo = start()
     eventually(lambda: " leads" in "".join(log.read_text() for log in tmp_path.glob("hub-demo-*/hub.log")), timeout=20)
     demo.send_signal(signal.SIGINT)
@@ -115,7 +115,7 @@ def test_demo_ends_cleanly_when_interrupted(start: Start, tmp_path: Path) -> Non
 
 
 def test_demo_draws_a_table_on_a_terminal(tmp_path: Path) -> None:
-    """On a terminal there is a live table, and the summary stands below it."""
+    """On a terminal the demo draws a live table and prints the summary below it."""
     parent, child = pty.openpty()
     termios.tcsetwinsize(child, (40, 120))
     with subprocess.Popen(
@@ -127,7 +127,7 @@ def test_demo_draws_a_table_on_a_terminal(tmp_path: Path) -> None:
     ) as demo:
         os.close(child)
         shown = b""
-        with suppress(OSError):  # how a terminal says that the other side is gone
+        with suppress(OSError):  # reading a pseudo-terminal fails once the process at its other end has exited
             while more := os.read(parent, 65536):
                 shown += more
         os.close(parent)

@@ -1,4 +1,4 @@
-"""Events on a real API server: what appears, what is counted, and what happens where they are refused."""
+"""Events on a real API server: which appear, which are counted in a series, and what happens when they are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODES = tuple(f"10.1.0.{number}" for number in range(1, 5))
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
-    """The cluster eu with four nodes, and the Service payments of it."""
+    """The cluster eu with four nodes, and a registry that publishes them for the Service payments."""
     made = World(tmp_path, hub_cluster, {"eu": remote_clusters[0]}).prepare()
     for number, address in enumerate(NODES):
         add_node(remote_clusters[0], f"n{number}", address)
@@ -40,12 +40,12 @@ def events(world: World, reason: str = "", namespace: str = "edge", **regarding:
 
 
 def awaits(world: World, reason: str, namespace: str = "edge", timeout: float = 15.0) -> Object:
-    """The newest Event of a reason."""
+    """Wait for an Event with this reason. Returns the newest one."""
     return eventually(lambda: events(world, reason, namespace), timeout)[-1]
 
 
 def test_a_publication_says_what_was_written_where_describe_finds_it(world: World) -> None:
-    """One Normal Event on the Service itself, by uid, with the numbers."""
+    """A publication is one Normal Event with the numbers. It refers to the Service by uid, for ``kubectl describe``."""
     service = world.add_service()
     with RunningHub(world):
         world.awaits(*NODES)
@@ -63,14 +63,14 @@ def test_a_publication_says_what_was_written_where_describe_finds_it(world: Worl
 
 
 def test_a_finding_that_comes_back_is_counted_in_its_event(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It appears: an Event. It stays: nothing. It goes and comes back: a series."""
+    """A finding makes an Event when it appears and none while it lasts. When it returns, the Event becomes a series."""
     monkeypatch.setattr("hub.events.series.UPDATE", 0.1)
     world.add_service(selector={"app": "payments"})
     path = "/api/v1/namespaces/edge/services/payments"
     with RunningHub(world) as running:
         event = awaits(world, "SelectorPresent")
         assert (event["type"], event.get("series")) == ("Warning", None)
-        for round_ in range(3):  # it stays, through passes without number
+        for round_ in range(3):  # further passes in which the finding lasts make no Event
             world.hub_cluster.api.patch(path, {"metadata": {"labels": {"round": str(round_)}}})
             eventually(lambda: "SelectorPresent" in running.findings())
         world.hub_cluster.api.patch(path, {"spec": {"selector": None}})
@@ -81,7 +81,7 @@ def test_a_finding_that_comes_back_is_counted_in_its_event(world: World, monkeyp
 
 
 def test_clusters_and_the_registry_are_told_of_on_the_hub_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Pod that the environment names, else the Lease; and once all is well again, that it is."""
+    """Problems of clusters and of the registry, and recoveries, are Events about the Pod that POD_NAME names."""
     monkeypatch.setenv("POD_NAME", "hub-0")
     monkeypatch.setenv("POD_NAMESPACE", "default")
     world.add_service()
@@ -102,7 +102,7 @@ def test_clusters_and_the_registry_are_told_of_on_the_hub_itself(world: World, m
 
 
 def test_what_the_guard_does_is_an_event_of_the_service(world: World) -> None:
-    """Withheld, with the command that lets it happen; and a Lease stands for a hub without a Pod."""
+    """A withheld removal is an Event with the approval command. Without POD_NAME, the hub's Events refer to its Lease."""
     world.add_service()
     remote = world.remotes["eu"]
     with RunningHub(world):
@@ -118,7 +118,7 @@ def test_what_the_guard_does_is_an_event_of_the_service(world: World) -> None:
 
 
 def test_local_traffic_policy_is_told_of(world: World) -> None:
-    """Endpoints on no node of the hub cluster get nothing where the policy is Local."""
+    """An Event warns that kube-proxy sends no traffic to the endpoints when externalTrafficPolicy is Local."""
     world.add_service(type="NodePort", externalTrafficPolicy="Local")
     with RunningHub(world):
         world.awaits(*NODES)
@@ -127,7 +127,7 @@ def test_local_traffic_policy_is_told_of(world: World) -> None:
 
 
 def test_a_client_certificate_that_ends_soon_is_told_of(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the time at which it ends; one that has most of its life before it is not."""
+    """An Event names the time at which a client certificate that expires soon ends."""
     monkeypatch.setattr("hub.kube.credentials.SOON_SHARE", 1.0)
     remote = world.remotes["eu"]
     remote.certificate_kubeconfig(world.folder / "eu", "hub", lifetime=timedelta(days=3))
@@ -141,7 +141,7 @@ def test_a_client_certificate_that_ends_soon_is_told_of(world: World, monkeypatc
 
 
 def test_without_the_right_to_write_events_all_else_goes_on(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """The missing rule is named once for a namespace, and endpoints change as ever."""
+    """Without the right to write Events, the log names the missing rule once a namespace, and endpoints still change."""
     world.hub_cluster.grant("nobody", *(rule for rule in HUB_RULES if "events" not in rule["resources"]))
     world.hub_cluster.kubeconfig(world.kubeconfig, "nobody")
     for name in ("payments", "orders"):
@@ -158,7 +158,7 @@ def test_without_the_right_to_write_events_all_else_goes_on(world: World, caplog
 
 
 def test_events_can_be_turned_off(world: World) -> None:
-    """With --events=false no request for one is made."""
+    """With --events=false the hub makes no request for Events."""
     world.add_service()
     mark = world.hub_cluster.audit_mark()
     with RunningHub(world, events=False):
@@ -168,7 +168,7 @@ def test_events_can_be_turned_off(world: World) -> None:
 
 
 def test_a_full_queue_holds_up_no_publication(world: World) -> None:
-    """Thousands of Events of many objects: the oldest are dropped and counted, a node arrives at once."""
+    """When thousands of Events are queued, the oldest are dropped and counted, and a new node is published at once."""
     world.add_service()
     with RunningHub(world) as running:
         world.awaits(*NODES)
@@ -179,11 +179,11 @@ def test_a_full_queue_holds_up_no_publication(world: World) -> None:
         add_node(world.remotes["eu"], "n9", "10.1.0.9")
         world.awaits(*NODES, "10.1.0.9")
         eventually(lambda: recorder.suppressed >= PENDING)
-        assert 0 < recorder._series.pending <= 2 * PENDING  # there are Events for a minute yet
+        assert 0 < recorder._series.pending <= 2 * PENDING  # sending the rest takes about a minute
 
 
 def flood(recorder: Recorder) -> None:
-    """An Event for each of very many Services."""
+    """Report a finding for each of 3 * PENDING Services, with a long message full of control characters."""
     reason = REASONS["PortMismatch"]
     for number in range(3 * PENDING):
         regarding = Regarding("v1", "Service", "edge", f"s{number}")
@@ -191,7 +191,7 @@ def flood(recorder: Recorder) -> None:
 
 
 def test_a_hostile_message_is_one_clean_line_of_at_most_1024_bytes(world: World) -> None:
-    """The API takes it, and a terminal shows it as it is."""
+    """The API server accepts the Event, and its note has no control characters that a terminal would interpret."""
     world.add_service()
     with RunningHub(world) as running:
         world.awaits(*NODES)
@@ -203,7 +203,7 @@ def test_a_hostile_message_is_one_clean_line_of_at_most_1024_bytes(world: World)
 
 
 def test_a_standby_writes_no_events(world: World) -> None:
-    """Only the one that leads does."""
+    """Only the leader writes Events."""
     world.add_service()
     with RunningHub(world), RunningHub(world) as second:
         world.awaits(*NODES)

@@ -1,4 +1,4 @@
-"""The hub beside kube-controller-manager: garbage collection, namespaces that end, mirrored leftovers."""
+"""The hub together with kube-controller-manager: garbage collection, deleted namespaces, mirrored leftovers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def world(
     remote_clusters: tuple[ApiServer, ...],
     controller_manager: ControllerManager,
 ) -> World:
-    """Cluster eu with one node and the Service ``payments``, in a hub cluster with its controllers running."""
+    """Cluster eu with one node and the Service ``payments``, in a hub cluster that runs kube-controller-manager."""
     made = World(tmp_path, hub_cluster, {"eu": remote_clusters[0]}).prepare()
     add_node(made.remotes["eu"], "n1", "10.1.0.1")
     made.add_service()
@@ -32,7 +32,7 @@ def world(
 
 
 def test_slices_of_a_deleted_service_are_collected(world: World) -> None:
-    """The ownerReference lets Kubernetes remove them; the hub waits and does not make them again."""
+    """Kubernetes deletes the slices of a deleted Service by their ownerReference. The hub does not create new ones."""
     with RunningHub(world) as hub:
         world.awaits("10.1.0.1")
         mark = world.hub_cluster.audit_mark()
@@ -43,7 +43,7 @@ def test_slices_of_a_deleted_service_are_collected(world: World) -> None:
 
 
 def test_a_recreated_service_has_its_endpoints_again(world: World) -> None:
-    """Whether the collector or the hub is faster: in the end the slices are there, owned by the new Service."""
+    """A recreated Service has slices that it owns, whether the garbage collector or the hub was faster."""
     with RunningHub(world):
         world.awaits("10.1.0.1")
         world.hub_cluster.api.delete(f"{SERVICES}/payments")
@@ -58,7 +58,7 @@ def test_a_recreated_service_has_its_endpoints_again(world: World) -> None:
 
 
 def test_a_namespace_that_is_gone_comes_back(world: World) -> None:
-    """Deleted with its Service and slices, then made again: the endpoints are published again."""
+    """A namespace that is deleted and created again, with its Service, gets its endpoints again."""
     api = world.hub_cluster.api
     api.post("/api/v1/namespaces", {"metadata": {"name": "again"}})
     world.add_service(namespace="again")
@@ -75,7 +75,7 @@ def test_a_namespace_that_is_gone_comes_back(world: World) -> None:
 
 
 def test_mirrored_leftovers_are_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An Endpoints object left from before is mirrored by Kubernetes: ForeignEndpoints, and nothing is touched."""
+    """Slices that Kubernetes mirrors from an old Endpoints object are reported as ForeignEndpoints and left alone."""
     monkeypatch.setattr(foreign, "PERIOD", 0.5)
     monkeypatch.setattr(foreign, "IDLE", 0.2)
     subset = {"addresses": [{"ip": "10.9.9.9"}], "ports": [{"name": "https", "port": 443}]}

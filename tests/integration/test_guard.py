@@ -1,4 +1,4 @@
-"""The guard in a running hub on real API servers: what it holds back, and what lets it go."""
+"""The guard of a running hub on real API servers: what it withholds and what releases it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATE = "endpointslice-hub/state"
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
-    """The cluster ``eu`` with ten nodes and an empty Service ``payments``."""
+    """The cluster ``eu`` with ten nodes and a Service ``payments`` without slices."""
     made = World(tmp_path, hub_cluster, {"eu": remote_clusters[0]}).prepare()
     made.add_service()
     made.write()
@@ -28,7 +28,7 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
 
 
 def delete_nodes(world: World, count: int) -> None:
-    """Delete the first nodes of eu."""
+    """Delete the first ``count`` nodes of eu."""
     for number in range(count):
         world.remotes["eu"].api.delete(f"/api/v1/nodes/n{number}")
 
@@ -37,7 +37,7 @@ ALL = tuple(f"10.1.0.{number}" for number in range(10))
 
 
 def test_an_empty_answer_is_published_only_when_it_stands(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three complete lists without a node are needed; the hub asks for them by itself."""
+    """An empty result is published after three complete lists without a node. The hub requests these lists itself."""
     monkeypatch.setattr(guarding, "ASK_AGAIN", 1.5)
     world.write(services=[world.service(guard={"maxRemoval": "off"})])
     with RunningHub(world) as running:
@@ -52,7 +52,7 @@ def test_an_empty_answer_is_published_only_when_it_stands(world: World, monkeypa
 
 
 def test_the_count_of_empty_answers_survives_a_restart(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is kept on the source's lowest-numbered slice."""
+    """The count of empty results is stored in an annotation of the source's lowest-numbered slice."""
     monkeypatch.setattr(guarding, "ASK_AGAIN", 2.0)
     world.write(services=[world.service(guard={"maxRemoval": "off", "emptyResults": 4})])
     with RunningHub(world) as running:
@@ -68,7 +68,7 @@ def test_the_count_of_empty_answers_survives_a_restart(world: World, monkeypatch
 
 
 def test_a_mass_removal_is_withheld_while_additions_go_through(world: World) -> None:
-    """Six of ten nodes gone leaves less than half: all stay, a new node is published at once."""
+    """A removal that leaves less than half of the endpoints is withheld, and a new node is still published at once."""
     with RunningHub(world) as running:
         world.awaits(*ALL)
         delete_nodes(world, 5)
@@ -82,7 +82,7 @@ def test_a_mass_removal_is_withheld_while_additions_go_through(world: World) -> 
 
 
 def test_a_withheld_removal_is_released_when_it_has_stood(world: World) -> None:
-    """The same answer for maxRemovalHold lets it go."""
+    """A withheld removal is released when the result has stayed the same for maxRemovalHold."""
     world.write(services=[world.service(guard={"maxRemovalHold": "3s"})])
     with RunningHub(world) as running:
         world.awaits(*ALL)
@@ -94,7 +94,7 @@ def test_a_withheld_removal_is_released_when_it_has_stood(world: World) -> None:
 
 
 def test_filtering_never_empties_a_service(world: World) -> None:
-    """A selector that matches no node is a mistake, not an empty cluster."""
+    """A selector that matches no node is treated as a mistake, not as an empty cluster."""
     with RunningHub(world) as running:
         world.awaits(*ALL)
         world.write(services=[world.service(nodes={"selector": "pool=nowhere"}, guard={"maxRemoval": "off"})])

@@ -1,8 +1,8 @@
-"""Several `hub run` processes on a real API server: one writes, whatever happens to it.
+"""Several ``hub run`` processes on a real API server: only one writes, whatever happens to it.
 
-The judge is the API server's own audit log: it knows, on one clock, who renewed the Lease when and who wrote which
-slice when. Each process has an account of its own, so that the log tells them apart. Leases are short here; what is
-proportional to them is checked in proportion.
+The tests judge by the API server's audit log, which records every renewal of the Lease and every write of a slice on
+one clock. Each process has its own account, so the log tells them apart. Leases are short here; times that are
+proportional to the lease are checked in proportion.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.replicas import DURATION, LEASES, SHORT, Change, Replica, tro
 from tests.support.waiting import eventually
 
 SERVICES = ("one", "two", "three", "four")
-"""Several, so that there are more writes to judge."""
+"""Several Services, so that there are more writes to judge."""
 
 
 # --- replicas ----------------------------------------------------------------------------------------------
@@ -34,7 +34,7 @@ SERVICES = ("one", "two", "three", "four")
 
 @contextmanager
 def replicas(world: World, names: Sequence[str], *arguments: str) -> Iterator[dict[str, Replica]]:
-    """Replicas of one hub, started one after the other: the first one leads."""
+    """Run replicas of one hub. They start one after the other, and the first one leads."""
     made = {name: Replica(world, name, *arguments) for name in names}
     try:
         for name, each in made.items():
@@ -48,12 +48,12 @@ def replicas(world: World, names: Sequence[str], *arguments: str) -> Iterator[di
 
 
 def holder(world: World, owner: str = "default") -> str:
-    """Who holds the Lease."""
+    """The identity that holds the Lease."""
     return str(world.hub_cluster.api.get(f"{LEASES}/endpointslice-hub-{owner}")["spec"].get("holderIdentity") or "")
 
 
 def leader(world: World, among: dict[str, Replica], owner: str = "default") -> Replica | None:
-    """The replica that holds the Lease."""
+    """The replica that holds the Lease, if it is one of these."""
     return among.get(holder(world, owner).rpartition("_")[0])
 
 
@@ -73,9 +73,10 @@ def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServ
 
 
 def judge(requests: Sequence[Request], names: Sequence[str], lease: str = "endpointslice-hub-default") -> int:
-    """No write but by the holder, within its lease; returns how many writes of slices there were.
+    """Check that only the holder of the Lease wrote, and within its lease. Returns the number of writes of slices.
 
-    A write that reaches the server outside of it (sent before a pause, read after it) must have met a conflict.
+    A write that reaches the server outside of the lease (sent before a pause, received after it) must have failed with
+    a conflict.
     """
     mine = [each for each in requests if each.user in names and each.writes]
     renewals = sorted(
@@ -95,7 +96,7 @@ def judge(requests: Sequence[Request], names: Sequence[str], lease: str = "endpo
 
 
 def settled(world: World, change: Change, made: dict[str, Replica], seconds: float = 30.0) -> None:
-    """Wait until every Service has exactly what it must have: no change is lost. Who lost one is asked for its log."""
+    """Wait until every Service has exactly the expected addresses. Fails with the end of every replica's log."""
     wanted = change.wanted()
 
     def check() -> bool:
@@ -111,7 +112,7 @@ def settled(world: World, change: Change, made: dict[str, Replica], seconds: flo
 
 
 def test_the_next_replica_writes_within_two_seconds_of_sigterm(world: World) -> None:
-    """The Lease is given back, the standby sees it in its watch: a change made meanwhile is published in time."""
+    """The standby sees the released Lease in its watch, and publishes within 2 s a change made meanwhile."""
     names = ("ha-0", "ha-1", "ha-2")
     with replicas(world, names) as made:
         eventually(lambda: len(world.published("one")) == 6, 15)
@@ -125,11 +126,11 @@ def test_the_next_replica_writes_within_two_seconds_of_sigterm(world: World) -> 
             eventually(lambda number=number: len(world.published("four")) == 7 + number, 10)  # type: ignore[misc]
             assert time.monotonic() - stopped < 2.0
             thread.join(10)
-            time.sleep(1.5)  # who has just lost the race for the Lease watches it again after a second
+            time.sleep(1.5)  # a standby that lost the race for the Lease watches it again after a second
 
 
 def test_a_standby_takes_over_from_a_killed_leader(world: World) -> None:
-    """Within the lease and five seconds after kill -9, a change is published."""
+    """A change made after kill -9 of the leader is published within the lease duration and five seconds."""
     with replicas(world, ("ha-0", "ha-1"), *SHORT) as made:
         eventually(lambda: len(world.published("one")) == 6, 15)
         killed = time.monotonic()
@@ -141,7 +142,7 @@ def test_a_standby_takes_over_from_a_killed_leader(world: World) -> None:
 
 @pytest.mark.parametrize("hangs", [True, False])
 async def test_a_lease_is_kept_while_a_write_may_be_on_its_way(tmp_path: Path, *, hangs: bool) -> None:
-    """A write without an answer may still be carried out: then a hub that stops gives nothing back, else it does."""
+    """A stopping hub keeps its Lease if a write has no answer, since it may still be applied, and else releases it."""
     hub_cluster, remote = SimulatedCluster("hub"), SimulatedCluster("eu")
     remote.nodes.add(make_node("n1", "10.1.0.1"))
     hub_cluster.put(make_service("default", "web"))
@@ -173,7 +174,7 @@ async def test_a_lease_is_kept_while_a_write_may_be_on_its_way(tmp_path: Path, *
 
 
 def paused_leader(world: World, points: int, seed: int) -> None:
-    """Stop the leader at random points, continue it after its lease, and see who wrote."""
+    """Pause the leader at random points, resume it when another replica leads, and judge all writes."""
     names, rng = ("ha-0", "ha-1"), random.Random(seed)
     mark = world.hub_cluster.audit_mark()
     change = Change(world, rng)
@@ -193,18 +194,18 @@ def paused_leader(world: World, points: int, seed: int) -> None:
 
 
 def test_a_leader_paused_at_random_points_writes_nothing_late(world: World) -> None:
-    """A process that was stopped in the middle of anything and continued after its lease does no harm."""
+    """A leader that is paused at any point and resumed after its lease has ended writes nothing late."""
     paused_leader(world, 8, seed=1)
 
 
 @pytest.mark.nightly
 def test_a_leader_paused_at_two_hundred_points_writes_nothing_late(world: World) -> None:
-    """The same, for a quarter of an hour."""
+    """A leader that is paused at two hundred points, for a quarter of an hour, writes nothing late."""
     paused_leader(world, 200, seed=2)
 
 
 def chaos(world: World, seconds: float, seed: int) -> None:
-    """Kill, pause, restart and terminate three replicas at random while nodes change; see who wrote what."""
+    """Kill, pause, restart and terminate three replicas at random while nodes change, and judge all writes."""
     names, rng = ("ha-0", "ha-1", "ha-2"), random.Random(seed)
     mark = world.hub_cluster.audit_mark()
     change = Change(world, rng)
@@ -217,12 +218,12 @@ def chaos(world: World, seconds: float, seed: int) -> None:
 
 
 def test_replicas_killed_and_paused_at_random(world: World) -> None:
-    """Never two writers, never a lost change."""
+    """While replicas are killed and paused, there are never two writers, and no change is lost."""
     chaos(world, 20.0, seed=3)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(3))
 def test_replicas_killed_and_paused_for_two_minutes(world: World, seed: int) -> None:
-    """The same, for longer."""
+    """The same holds for two minutes, with several seeds."""
     chaos(world, 120.0, seed)
