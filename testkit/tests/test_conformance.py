@@ -1,4 +1,4 @@
-"""For each rule of the conformance suite, a provider that breaks it and nothing else."""
+"""Tests of the conformance suite: each rule has a provider that breaks this rule and no other."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from hub.plugin import (
 
 
 class Config(BaseModel):
-    """What the example providers are configured with."""
+    """The configuration of the example providers; ``broken`` makes the system they contact fail."""
 
     model_config = ConfigDict(extra="forbid")
     broken: bool = False
 
 
 class Good:
-    """A NodeProvider that follows every rule: the one each broken one differs from in one place."""
+    """A NodeProvider that follows every rule; each broken provider differs from it in one place."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -80,7 +80,7 @@ class GoodEndpoints:
 def plugin(
     provider: Callable[[Config], object] = Good, kind: Callable[..., ProviderType] = NodeProviderType, **fields: Any
 ) -> Any:
-    """A plugin module around a provider."""
+    """Builds a plugin module with one provider type."""
 
     @asynccontextmanager
     async def open_provider(_cluster: object, config: Config, _shared: object) -> AsyncIterator[Any]:
@@ -97,7 +97,7 @@ def plugin(
 
 
 def module(register: Callable[[], Any]) -> Any:
-    """A plugin module around a hook."""
+    """Builds a plugin module with this hook."""
 
     @hookimpl
     def hub_register_providers() -> Iterable[ProviderType]:
@@ -108,12 +108,12 @@ def module(register: Callable[[], Any]) -> Any:
 
 
 def endpoints(provider: Callable[[Config], object] = GoodEndpoints, **fields: Any) -> Any:
-    """A plugin module around an EndpointProvider."""
+    """Builds a plugin module with one type that brings endpoints."""
     return plugin(provider, EndpointProviderType, **fields)
 
 
 def suite(under_test: Any, *, breakable: bool = True) -> ProviderConformance:
-    """The conformance suite over a plugin."""
+    """Builds the conformance suite of a plugin."""
 
     class Suite(ProviderConformance):
         plugin = under_test
@@ -135,17 +135,17 @@ def suite(under_test: Any, *, breakable: bool = True) -> ProviderConformance:
 
 
 def rules() -> list[str]:
-    """All rules."""
+    """Returns the names of all rules."""
     return sorted(name for name, _ in inspect.getmembers(ProviderConformance) if name.startswith("test_"))
 
 
 def failing(under_test: Any, *, breakable: bool = True) -> dict[str, str]:
-    """The rules a plugin breaks, with what the suite says."""
+    """Returns the rules that a plugin breaks, with the suite's messages."""
     failed = {}
     for rule in rules():
         try:
             getattr(suite(under_test, breakable=breakable), rule)()
-        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - that is the answer
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - any error is a broken rule
             failed[rule] = f"{type(error).__name__}: {error}"
         except pytest.skip.Exception:
             pass
@@ -310,7 +310,7 @@ class ClingingEndpoints(GoodEndpoints):
 
 
 def misspelt() -> Any:
-    """A hook the hub does not know beside the right one."""
+    """Builds a plugin with a misspelt hook besides the right one."""
     good = plugin()
 
     @hookimpl
@@ -322,7 +322,7 @@ def misspelt() -> Any:
 
 
 def dialling() -> Any:
-    """A hook that looks a host up."""
+    """Builds a plugin whose hook resolves a host name."""
     types = list(plugin().hub_register_providers())
 
     def register() -> Any:
@@ -333,7 +333,7 @@ def dialling() -> Any:
 
 
 def slow() -> Any:
-    """A hook that computes for a while."""
+    """Builds a plugin whose hook computes for 0.1 s."""
     types = list(plugin().hub_register_providers())
 
     def register() -> Any:
@@ -346,7 +346,7 @@ def slow() -> Any:
 
 
 def littering() -> Any:
-    """A provider that leaves a task behind."""
+    """Builds a provider that leaves a task behind."""
 
     @asynccontextmanager
     async def open_provider(_cluster: object, config: Config, _shared: object) -> AsyncIterator[Any]:
@@ -358,7 +358,7 @@ def littering() -> Any:
 
 
 def lingering() -> Any:
-    """A provider that leaves a thread behind."""
+    """Builds a provider that leaves a thread behind."""
     release = threading.Event()
 
     @asynccontextmanager
@@ -372,7 +372,7 @@ def lingering() -> Any:
 
 
 def greedy() -> Any:
-    """A provider whose clusters share one thing, closed with the first of them."""
+    """Builds a provider whose clusters share a resource that is closed with the first of them."""
     state = {"open": 0}
 
     class Shared(Good):
@@ -442,12 +442,12 @@ BROKEN: list[tuple[str, Callable[[], Any]]] = [
 
 @pytest.mark.parametrize("good", [plugin, endpoints])
 def test_a_good_provider_breaks_no_rule(good: Callable[[], Any]) -> None:
-    """The providers the broken ones differ from pass."""
+    """The good example providers pass all rules."""
     assert failing(good()) == {}
 
 
 def test_a_provider_without_configuration_breaks_no_rule() -> None:
-    """Nothing to configure and nothing to break is fine, too."""
+    """A provider without configuration that contacts no other system passes all rules."""
 
     @asynccontextmanager
     async def open_provider(_cluster: object, config: NoConfig, _shared: object) -> AsyncIterator[Any]:
@@ -458,7 +458,7 @@ def test_a_provider_without_configuration_breaks_no_rule() -> None:
 
 
 def test_a_provider_that_says_nothing_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An author's run ends."""
+    """A provider that yields no snapshot fails at the deadline instead of hanging the test run."""
     monkeypatch.setattr(harness, "DEADLINE", 0.1)
     with pytest.raises(TimeoutError):
         suite(endpoints(Mute)).test_gives_a_first_snapshot()
@@ -468,7 +468,7 @@ def test_a_provider_that_says_nothing_has_a_deadline(monkeypatch: pytest.MonkeyP
 def test_a_broken_provider_breaks_its_rule_and_no_other(
     rule: str, broken: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each rule finds what it is for, and only that."""
+    """A broken provider fails the rule that it breaks and no other."""
     if broken is slow:
         monkeypatch.setattr(conformance, "QUICK", 0.05)
     if rule == "test_does_not_block_the_event_loop":
@@ -484,17 +484,17 @@ def test_a_broken_provider_breaks_its_rule_and_no_other(
 
 
 def test_every_rule_has_a_broken_provider() -> None:
-    """A rule nothing can break is no rule."""
+    """Every rule has a provider that breaks it."""
     assert sorted({rule for rule, _ in BROKEN}) == rules()
 
 
 def test_a_misspelt_hook_is_found() -> None:
-    """A hook the hub would never call fails everything that needs the hook."""
+    """A misspelt hook, which the hub would never call, is reported as unknown."""
     assert "unknown hook" in failing(misspelt())["test_registers_through_the_hook"]
 
 
 def test_rules_that_do_not_apply_are_skipped() -> None:
-    """A provider that asks nothing has nothing to break."""
+    """Rules about failures and endpoints are skipped for a node provider without ``breakage()``."""
 
     class Suite(ProviderConformance):
         plugin = plugin()
@@ -506,5 +506,5 @@ def test_rules_that_do_not_apply_are_skipped() -> None:
 
 
 def test_every_field_a_type_may_read_is_varied() -> None:
-    """A new Node field cannot slip past the rule about ``reads``."""
+    """The rule about ``reads`` varies every Node field that a type may read."""
     assert set(OTHER_VALUES) == ALL_FIELDS

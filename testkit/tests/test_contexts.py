@@ -1,4 +1,4 @@
-"""The test kit's contexts keep the promises of the real ones: one contract, two implementations."""
+"""Contract tests of HubContext and ClusterContext, run against the hub's implementation and the test kit's."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ async def cluster(
 
 @pytest.fixture
 def hub(cluster: ClusterContext) -> HubContext:
-    """The HubContext behind it."""
+    """The cluster's HubContext."""
     return cluster.hub
 
 
 async def test_run_sync_runs(hub: HubContext) -> None:
-    """Results and errors come back."""
+    """run_sync returns the function's result and raises its errors."""
     assert await hub.run_sync(max, 1, 2) == 2
     with pytest.raises(KeyError):
         await hub.run_sync({}.__getitem__, "x")
@@ -74,7 +74,7 @@ async def server() -> AsyncIterator[str]:
 
 
 async def test_http_follows_no_redirect_and_keeps_no_cookie(hub: HubContext, server: str) -> None:
-    """A redirect is an error or, where asked for, an answer."""
+    """A redirect is an error, or an answer with ``allow_redirects=False``; cookies are not stored."""
     with pytest.raises(aiohttp.ClientError, match="302 redirect refused"):
         await hub.http.get(f"{server}/redirect")
     async with hub.http.get(f"{server}/redirect", allow_redirects=False) as answer:
@@ -96,13 +96,13 @@ async def test_secrets(hub: HubContext) -> None:
 
 
 async def test_redact(hub: HubContext) -> None:
-    """What was read is not shown."""
+    """A credential that was read is removed from texts."""
     await hub.secret({"env": "TOKEN"}).get()
     assert "hunter2" not in hub.redact("it was hunter2")
 
 
 def test_hosts(hub: HubContext) -> None:
-    """The default and what a flag names."""
+    """Only the provider's default host and hosts named by --allow-api-host are allowed."""
     hub.check_api_host("api.ionos.com", "api.ionos.com")
     hub.check_api_host("api.test", "api.ionos.com")
     with pytest.raises(TerminalProviderError, match="--allow-api-host"):
@@ -110,7 +110,7 @@ def test_hosts(hub: HubContext) -> None:
 
 
 async def test_programs(hub: HubContext) -> None:
-    """What a flag names, and the way it ends."""
+    """Only programs named by --allow-exec run, and one that prints too much is a transient error."""
     assert hub.check_program("/bin/echo") == hub.check_program("echo") == "/bin/echo"
     with pytest.raises(TerminalProviderError, match="--allow-exec"):
         hub.check_program("/bin/sh")
@@ -122,7 +122,7 @@ async def test_programs(hub: HubContext) -> None:
 
 
 async def test_files(cluster: ClusterContext, tmp_path: Path) -> None:
-    """Inside the folder, up to the limit."""
+    """Only regular files inside the folder, up to the limit in bytes, can be read."""
     (tmp_path / "inside").write_text("abc")
     (tmp_path / "out").symlink_to("/etc/passwd")
     assert await cluster.read_file("inside", limit=3) == b"abc"
@@ -150,5 +150,5 @@ def test_names_and_api(cluster: ClusterContext, tmp_path: Path) -> None:
 
 
 async def test_http_is_one_session(hub: HubContext) -> None:
-    """Asked twice, made once."""
+    """The HTTP session is created once."""
     assert hub.http is hub.http

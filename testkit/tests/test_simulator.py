@@ -1,4 +1,4 @@
-"""The simulated cluster's own controls: what a test or a demo does to it, and what a client then meets."""
+"""Tests of the simulated cluster's controls: what tests and the demo do to it, and how clients see that."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BROKEN = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError)
 
 @pytest.fixture
 async def sim() -> AsyncIterator[SimulatedCluster]:
-    """A cluster with one Node and one Service, serving."""
+    """A running cluster with one Node and one Service."""
     cluster = SimulatedCluster("eu")
     cluster.nodes.add(make_node("n1", "10.7.0.1"))
     cluster.services.add(make_service("edge", "web"))
@@ -33,25 +33,25 @@ async def sim() -> AsyncIterator[SimulatedCluster]:
 
 
 class Http:
-    """A plain client that gives up soon and closes its streams."""
+    """A plain HTTP client with a timeout of 10 s that closes its streams at the end."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self.session = session
         self.streams: list[aiohttp.ClientResponse] = []
 
     async def fetch(self, path: str = NODES, **query: str) -> tuple[int, Any]:
-        """Status and decoded body of a GET."""
+        """Sends a GET and returns the status and the decoded body."""
         async with self.session.get(path, params=query) as response:
             text = await response.text()
             return response.status, json.loads(text) if response.content_type == "application/json" else text
 
     async def post(self, path: str, body: Any) -> int:
-        """Status of a POST."""
+        """Sends a POST and returns the status."""
         async with self.session.post(path, json=body) as response:
             return response.status
 
     async def watch(self, path: str = NODES, **query: str) -> aiohttp.ClientResponse:
-        """An open watch, of at most 10 seconds."""
+        """Opens a watch of at most 10 seconds."""
         stream = await self.session.get(path, params={"watch": "1", "timeoutSeconds": "10", **query})
         self.streams.append(stream)
         return stream
@@ -59,7 +59,7 @@ class Http:
 
 @contextlib.asynccontextmanager
 async def http(sim: SimulatedCluster, token: str | None = None) -> AsyncIterator[Http]:
-    """A client of a cluster."""
+    """Opens a client of a cluster."""
     async with aiohttp.ClientSession(
         sim.url,
         connector=aiohttp.TCPConnector(ssl=sim.client_tls()),
@@ -76,7 +76,7 @@ async def http(sim: SimulatedCluster, token: str | None = None) -> AsyncIterator
 
 
 async def event(stream: aiohttp.ClientResponse) -> tuple[str, str]:
-    """The next event as (type, name)."""
+    """Reads the next event and returns its type and the object's name."""
     decoded = json.loads(await stream.content.readline())
     return decoded["type"], decoded["object"]["metadata"].get("name", "")
 
@@ -108,7 +108,7 @@ async def test_the_certificate_is_good_for_loopback_only(sim: SimulatedCluster) 
 
 
 async def test_a_stopped_cluster_refuses_and_comes_back_as_it_was(sim: SimulatedCluster) -> None:
-    """Stop is an outage: streams break, connections are refused; start serves the same objects at the same address."""
+    """Stop breaks streams and refuses connections; start serves the same objects at the same address."""
     async with http(sim) as session:
         url, stream = sim.url, await session.watch(resourceVersion=str(sim.version))
         await sim.stop()
@@ -122,7 +122,7 @@ async def test_a_stopped_cluster_refuses_and_comes_back_as_it_was(sim: Simulated
 
 
 async def test_a_connection_that_is_being_made_ends_with_the_others(sim: SimulatedCluster) -> None:
-    """Its handshake goes on when the cluster stops; no watch is opened over it after that."""
+    """A connection whose TLS handshake is in progress when the cluster stops is closed and serves no watch."""
     request = (
         f"GET /api/v1/nodes?watch=true HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {sim.add_token('late')}\r\n\r\n"
     )
@@ -141,7 +141,7 @@ async def test_a_connection_that_is_being_made_ends_with_the_others(sim: Simulat
 
 
 async def test_two_starts_are_one(sim: SimulatedCluster) -> None:
-    """Start of a running cluster and stop of a stopped one do nothing."""
+    """Starting a running cluster and stopping a stopped one do nothing."""
     url = sim.url
     await sim.start()
     assert sim.url == url
@@ -150,7 +150,7 @@ async def test_two_starts_are_one(sim: SimulatedCluster) -> None:
 
 
 def test_a_cluster_that_never_served_has_no_address() -> None:
-    """Objects may be put in before, but there is no URL yet."""
+    """A cluster that was not started has no URL."""
     with pytest.raises(RuntimeError, match="simulated cluster eu was not started"):
         _ = SimulatedCluster("eu").url
 
@@ -159,7 +159,7 @@ def test_a_cluster_that_never_served_has_no_address() -> None:
 
 
 async def test_changes_from_python_reach_a_watch(sim: SimulatedCluster) -> None:
-    """add, set_ready, heartbeat, delete are one event each; a heartbeat in the same second is none."""
+    """add, set_ready and delete cause one event each; setting the same status again causes none."""
     async with http(sim) as session:
         stream = await session.watch(resourceVersion=str(sim.version))
         sim.nodes.add(make_node("n2", "10.7.0.2"))
@@ -170,7 +170,7 @@ async def test_changes_from_python_reach_a_watch(sim: SimulatedCluster) -> None:
 
 
 def test_put_creates_replaces_and_keeps_equal_objects() -> None:
-    """Put is an upsert by kind, status included; an equal object is no change."""
+    """Put creates or replaces an object, status included; an equal object is not written."""
     sim = SimulatedCluster()
     first = sim.put(make_node("n1", "10.7.0.1"))
     assert sim.put(make_node("n1", "10.7.0.1"))["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
@@ -180,7 +180,7 @@ def test_put_creates_replaces_and_keeps_equal_objects() -> None:
 
 
 def test_arguments_are_not_changed() -> None:
-    """What is put in stays the caller's."""
+    """The simulator does not modify the objects that it is given."""
     sim, service = SimulatedCluster(), make_service("edge", "web")
     copy = json.loads(json.dumps(service))
     sim.put(service)
@@ -189,7 +189,7 @@ def test_arguments_are_not_changed() -> None:
 
 
 def test_set_ready_changes_the_condition_and_its_time() -> None:
-    """As kube-controller-manager does: status, reason and lastTransitionTime, nothing else."""
+    """set_ready changes status, reason and lastTransitionTime of the condition, as kube-controller-manager does."""
     sim = SimulatedCluster()
     sim.nodes.add(make_node("n1", "10.7.0.1", since="2024-01-01T00:00:00Z"))
     node = sim.nodes.set_ready("n1", "Unknown", since="2024-02-02T00:00:00Z")
@@ -200,7 +200,7 @@ def test_set_ready_changes_the_condition_and_its_time() -> None:
 
 
 def test_a_heartbeat_changes_heartbeat_times_only() -> None:
-    """Everything that a hub keeps of a Node stays the same."""
+    """A heartbeat changes a Node's heartbeat times and resourceVersion, and nothing else."""
     sim = SimulatedCluster()
     before = sim.nodes.add(make_node("n1", "10.7.0.1"))
     after = sim.nodes.heartbeat("n1")
@@ -213,7 +213,7 @@ def test_a_heartbeat_changes_heartbeat_times_only() -> None:
 
 
 def test_objects_from_python_are_validated_too() -> None:
-    """A demo cannot hold what no API server would."""
+    """Objects added from Python are validated as an API server does."""
     sim = SimulatedCluster()
     with pytest.raises(Refusal, match="loopback range") as refused:
         sim.put(make_slice("edge", "a", "web", ["127.0.0.1"]))
@@ -223,13 +223,13 @@ def test_objects_from_python_are_validated_too() -> None:
 
 
 def test_a_bulky_node_weighs_what_a_real_one_does() -> None:
-    """12 KB, most of it of no interest to anyone."""
+    """A bulky node has about 12 KB of JSON."""
     size = len(json.dumps(make_node("n1", "10.7.0.1", bulk=True)))
     assert 9_000 < size < 15_000
 
 
 def test_a_namespace_goes_with_what_is_in_it() -> None:
-    """From Python, a deletion is done, not begun."""
+    """Deleting a namespace from Python removes its objects at once."""
     sim = SimulatedCluster()
     sim.put(make_service("edge", "web"))
     sim.namespaces.delete("edge")
@@ -250,7 +250,7 @@ async def test_controllers_collect_what_nobody_owns(sim: SimulatedCluster) -> No
 
 
 def test_a_single_stack_cluster_has_one_family() -> None:
-    """Families are those of the Service network."""
+    """A Service gets only families of the cluster's Service network."""
     sim = SimulatedCluster(families=("IPv6",))
     spec = sim.put(make_service("edge", "web"))["spec"]
     assert spec["ipFamilies"] == ["IPv6"]
@@ -261,7 +261,7 @@ def test_a_single_stack_cluster_has_one_family() -> None:
 
 
 async def test_requests_are_counted_by_verb_and_resource(sim: SimulatedCluster) -> None:
-    """A test may assert that nothing was written, or that there was one list and one watch."""
+    """Requests are counted by verb and resource, and writes and open watches separately."""
     async with http(sim) as session:
         await session.fetch()
         await session.watch(resourceVersion=str(sim.version))
@@ -275,7 +275,7 @@ async def test_requests_are_counted_by_verb_and_resource(sim: SimulatedCluster) 
 
 
 async def test_a_rotated_token_is_refused(sim: SimulatedCluster) -> None:
-    """The old token answers 401, the new one works; another user's is not concerned."""
+    """After a rotation the old token answers 401, the new one works, and another user's token still works."""
     old, other = sim.token, sim.add_token("reader")
     new = sim.rotate_token()
     codes = []
@@ -286,7 +286,7 @@ async def test_a_rotated_token_is_refused(sim: SimulatedCluster) -> None:
 
 
 async def test_forbidden_verbs_are_403_until_permitted(sim: SimulatedCluster) -> None:
-    """By verb, resource and user; reading is not concerned when writing is forbidden."""
+    """A forbidden verb of a resource answers 403 until permit; other verbs still work."""
     sim.forbid("list", "nodes", "admin")
     async with http(sim) as session:
         status, body = await session.fetch()
@@ -303,7 +303,7 @@ async def test_forbidden_verbs_are_403_until_permitted(sim: SimulatedCluster) ->
 
 
 async def test_fail_next_fails_so_many_matching_requests(sim: SimulatedCluster) -> None:
-    """Others are not concerned and do not count."""
+    """fail_next(2) fails the next two matching requests; other requests are answered and not counted."""
     sim.fail_next(2, status=503, verb="list", resource="nodes", message="no etcd")
     async with http(sim) as session:
         assert (await session.fetch("/api/v1/services"))[0] == 200
@@ -313,7 +313,7 @@ async def test_fail_next_fails_so_many_matching_requests(sim: SimulatedCluster) 
 
 
 async def test_too_many_requests_is_plain_text(sim: SimulatedCluster) -> None:
-    """429 comes from before the API, with Retry-After and without a Status."""
+    """A 429 has Retry-After and plain text instead of a Status, because it is sent before the API is reached."""
     sim.fail_next(status=429, retry_after=3)
     async with http(sim) as session, session.session.get(NODES) as response:
         assert (response.status, response.headers["Retry-After"]) == (429, "3")
@@ -324,7 +324,7 @@ async def test_too_many_requests_is_plain_text(sim: SimulatedCluster) -> None:
 
 
 async def test_refuse_lasts_until_healed(sim: SimulatedCluster) -> None:
-    """Every matching request, and none after heal."""
+    """refuse fails every matching request until heal."""
     sim.refuse(500, verb="watch")
     async with http(sim) as session:
         for _ in range(3):
@@ -336,7 +336,7 @@ async def test_refuse_lasts_until_healed(sim: SimulatedCluster) -> None:
 
 
 async def test_a_hanging_server_answers_when_healed(sim: SimulatedCluster) -> None:
-    """Requests wait, open streams fall silent, and both go on as if nothing had been."""
+    """While the server hangs, requests wait and open streams are silent; after heal both continue."""
     async with http(sim) as session:
         stream = await session.watch(resourceVersion=str(sim.version))
         sim.hang()
@@ -351,7 +351,7 @@ async def test_a_hanging_server_answers_when_healed(sim: SimulatedCluster) -> No
 
 
 async def test_one_hanging_request_leaves_the_others_alone(sim: SimulatedCluster) -> None:
-    """hang(1) takes the next request only."""
+    """hang(1) affects only the next request."""
     sim.hang(1, verb="list")
     async with http(sim) as session:
         first = asyncio.create_task(session.fetch())
@@ -363,7 +363,7 @@ async def test_one_hanging_request_leaves_the_others_alone(sim: SimulatedCluster
 
 
 async def test_a_client_may_leave_a_hanging_server(sim: SimulatedCluster) -> None:
-    """Stop does not wait for what hangs."""
+    """Stop does not wait for hanging requests."""
     sim.hang()
     async with http(sim) as session:
         with pytest.raises(TimeoutError):
@@ -374,7 +374,7 @@ async def test_a_client_may_leave_a_hanging_server(sim: SimulatedCluster) -> Non
 
 
 async def test_garbage_has_status_200(sim: SimulatedCluster) -> None:
-    """A captive portal, a truncated list, a stream of nonsense."""
+    """garbage answers with status 200 and the given body, like a captive portal or a truncated list."""
     sim.garbage()
     sim.garbage(body=b'{"kind":"NodeList","items":[', content_type="application/json", verb="watch")
     async with http(sim) as session:
@@ -394,7 +394,7 @@ async def test_a_dropped_request_was_never_done(sim: SimulatedCluster) -> None:
 
 
 async def test_a_lost_answer_was_done_all_the_same(sim: SimulatedCluster) -> None:
-    """The client sees a reset, the object is there: the write whose outcome is unknown."""
+    """After lose_answer the client sees a reset, although the object was created."""
     sim.lose_answer(verb="create")
     async with http(sim) as session:
         with pytest.raises(BROKEN):
@@ -403,7 +403,7 @@ async def test_a_lost_answer_was_done_all_the_same(sim: SimulatedCluster) -> Non
 
 
 async def test_streams_can_be_cut_in_four_ways(sim: SimulatedCluster) -> None:
-    """Reset, ended as by timeout, expired by a 410, broken in the middle of a line."""
+    """A stream can be reset, ended as by a timeout, expired by a 410, or broken in the middle of a line."""
     async with http(sim) as session:
         for how, expected in (
             ("end", b""),
@@ -425,7 +425,7 @@ async def test_streams_can_be_cut_in_four_ways(sim: SimulatedCluster) -> None:
 
 
 async def test_a_line_can_be_injected(sim: SimulatedCluster) -> None:
-    """Garbage between good events, and the stream goes on."""
+    """An injected line appears between events, and the stream continues."""
     async with http(sim) as session:
         stream = await session.watch(resourceVersion=str(sim.version))
         assert sim.inject(b"garbage", "nodes") == 1
@@ -435,7 +435,7 @@ async def test_a_line_can_be_injected(sim: SimulatedCluster) -> None:
 
 
 async def test_history_is_finite(sim: SimulatedCluster) -> None:
-    """What falls out of the history is expired, per kind."""
+    """A watch from a version that is no longer in the history gets an ERROR event."""
     small = SimulatedCluster(history=3)
     start = small.version
     for n in range(4):
@@ -448,7 +448,7 @@ async def test_history_is_finite(sim: SimulatedCluster) -> None:
 
 
 async def test_a_restored_cluster_goes_back(sim: SimulatedCluster) -> None:
-    """Restore is a backup played back: objects and versions are old again, streams are gone."""
+    """Restore brings back old objects and versions, as from a backup, and resets streams."""
     past = sim.version
     sim.nodes.add(make_node("n2", "10.7.0.2"))
     future = sim.version
@@ -464,7 +464,7 @@ async def test_a_restored_cluster_goes_back(sim: SimulatedCluster) -> None:
 
 
 async def test_latency_delays_answers(sim: SimulatedCluster) -> None:
-    """Every answer waits, streams do not."""
+    """Every answer is delayed by the latency."""
     loop = asyncio.get_running_loop()
     async with http(sim) as session:
         await session.fetch()
@@ -475,7 +475,7 @@ async def test_latency_delays_answers(sim: SimulatedCluster) -> None:
 
 
 async def test_bookmarks_come_at_the_chosen_interval(sim: SimulatedCluster) -> None:
-    """A minute is too long for a test."""
+    """The interval between bookmarks can be shortened for tests."""
     sim.bookmark_interval = 0.05
     async with http(sim) as session:
         stream = await session.watch(resourceVersion=str(sim.version), allowWatchBookmarks="true")
@@ -483,7 +483,7 @@ async def test_bookmarks_come_at_the_chosen_interval(sim: SimulatedCluster) -> N
 
 
 async def test_many_watchers_get_the_same_bytes(sim: SimulatedCluster) -> None:
-    """Fifty streams, one line."""
+    """Fifty watches get the same line for a change."""
     async with http(sim) as session:
         streams = [await session.watch(resourceVersion=str(sim.version)) for _ in range(50)]
         sim.nodes.add(make_node("n2", "10.7.0.2", bulk=True))

@@ -1,4 +1,4 @@
-"""The public test kit for plugin authors: a distribution of its own, which a running hub never imports."""
+"""The public test kit for plugin authors. It is a separate distribution, and a hub in production never imports it."""
 
 from hub_testkit.kubernetes import Collection, SimulatedCluster
 from hub_testkit.simulator.answers import Refusal

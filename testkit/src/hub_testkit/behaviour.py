@@ -1,6 +1,6 @@
-"""What code does to the process it runs in: I/O, an event loop that stands still, a task that will not end.
+"""Measures what code does to its process: I/O, a blocked event loop, tasks that do not end when they are cancelled.
 
-It knows nothing of providers. Not public: it serves the rules of :mod:`hub_testkit.conformance`.
+Not public: it is used by the rules of :mod:`hub_testkit.conformance`, and does not depend on providers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _IO_EVENTS: Final = (
 
 @contextmanager
 def watch_io() -> Generator[list[str], None, None]:
-    """The I/O this thread does inside, one line each."""
+    """Yields a list that receives a line for each I/O operation of this thread inside the context."""
     recording = _audit()
     seen: list[str] = []
     recording.seen = seen
@@ -39,7 +39,7 @@ def watch_io() -> Generator[list[str], None, None]:
 
 
 async def longest_block(work: Callable[[], Awaitable[object]]) -> float:
-    """The longest the event loop stood still meanwhile, in seconds."""
+    """Awaits ``work()`` and returns the longest time that the event loop was blocked meanwhile, in seconds."""
     longest, last = 0.0, time.monotonic()
 
     async def beat() -> None:
@@ -61,7 +61,13 @@ async def longest_block(work: Callable[[], Awaitable[object]]) -> float:
 
 
 async def cancel(task: asyncio.Future[Any], what: str, patience: float) -> None:
-    """Cancel ``what``, and fail the test if it takes longer than ``patience`` seconds to end."""
+    """Cancels ``task`` and fails the test if it takes longer than ``patience`` seconds to end.
+
+    Args:
+        task: The task.
+        what: Its name in the failure's message.
+        patience: Seconds that it may take to end.
+    """
     task.cancel()
     started = time.monotonic()
     await asyncio.wait({task}, timeout=patience)
@@ -79,7 +85,7 @@ async def cancel(task: asyncio.Future[Any], what: str, patience: float) -> None:
 
 @functools.cache
 def _audit() -> threading.local:
-    """Install the audit hook, once per process: Python cannot take one away again."""
+    """Installs the audit hook and returns its thread-local state. Once per process: Python cannot remove a hook."""
     recording = threading.local()
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
@@ -96,5 +102,5 @@ def _audit() -> threading.local:
 
 
 def _is_code(path: object) -> bool:
-    """A late import is no I/O of the provider's own."""
+    """Whether a path is a Python module: a late import does not count as the provider's I/O."""
     return not isinstance(path, str) or path.endswith((".py", ".pyc", ".so", ".pyd"))

@@ -1,18 +1,18 @@
-"""The rules of the plugin API as tests that an author inherits.
+"""The rules of the plugin API as tests that the author of a provider inherits.
 
     import my_provider
     from hub_testkit.conformance import ProviderConformance
 
     class TestMyProvider(ProviderConformance):
-        plugin = my_provider                     # the module the entry point names
+        plugin = my_provider                     # the module that the entry point names
         name = "my-provider"                     # the entry point's name
         config = {"datacenter": "eu"}
         nodes = (Node("n1", ...), Node("n2", ...))
         addresses = {"n2": ("10.0.0.2", "10.0.1.2")}   # every address that n2 has
 
-A provider that asks something overrides :meth:`surroundings` (a fake of it, and the configuration that
-leads there) and :meth:`breakage` (the same, out of order). Each test is one rule; they need pytest and no
-plugin of it. A skipped test is a rule that does not apply.
+A provider that contacts another system overrides :meth:`surroundings` (start a fake of that system, yield a
+configuration that points to it) and :meth:`breakage` (the same with a fake that fails). Each test is one rule. The
+tests need pytest, but no pytest plugin. A skipped test is a rule that does not apply.
 """
 
 # ruff: noqa: S101 - these are tests
@@ -54,25 +54,25 @@ __all__ = ["DEADLINE", "HOSTILE_NODES", "LET_GO", "MAX_BLOCK", "QUICK", "Opened"
 T = TypeVar("T")
 
 QUICK: Final = 0.5
-"""Seconds the hook may take: it only makes values."""
+"""Seconds that the hook may take: it only creates values."""
 
 LET_GO: Final = 1.0
-"""Seconds a cancelled call and a close may take; the hub leaves a slower one behind."""
+"""Seconds that a cancelled call and a close may take; the hub does not wait for a slower one."""
 
 MAX_BLOCK: Final = 0.5
-"""Seconds the event loop may stand still: long enough for a busy test machine, short enough for a health check."""
+"""Seconds that the event loop may be blocked: long enough for a busy test machine, short enough for a health check."""
 
 
 class ProviderConformance:
-    """Inherit, set the attributes, let pytest collect it.
+    """Tests of one provider type: inherit from this class, set the attributes and let pytest collect the subclass.
 
     Attributes:
-        plugin: the module (or object) that implements the hook.
-        name: the entry point's name.
-        config: ``provider.config`` as it would stand in clusters.yaml.
-        nodes: nodes to resolve, two at least; not needed where the type brings endpoints.
-        addresses: name of an example node or endpoint -> every address of its own, preferred first. Give at least
-            one with several addresses where the source can have several. Empty = that rule is skipped.
+        plugin: The module (or object) that implements the hook.
+        name: The entry point's name.
+        config: ``provider.config`` as in clusters.yaml.
+        nodes: At least two nodes to resolve; not needed for a type that brings endpoints.
+        addresses: Name of an example node or endpoint -> all of its addresses, preferred first. If the source can have
+            several addresses, include a node or endpoint that has several. Empty = the rule is skipped.
     """
 
     plugin: ClassVar[ModuleType | object]
@@ -84,45 +84,45 @@ class ProviderConformance:
     # --- what an author may override -----------------------------------------------------------
 
     def hub(self) -> LocalHub:
-        """The hub's side: secrets, allowed programs and hosts."""
+        """Returns the hub context: secrets, allowed programs and hosts."""
         return LocalHub()
 
     def api(self) -> ReadOnlyCluster | None:
-        """What the provider may read of the cluster's API, such as ClusterObjects; None = nothing."""
+        """Returns the cluster's API as the provider reads it, such as ClusterObjects; None = no API."""
         return None
 
     @asynccontextmanager
     async def surroundings(self) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Start what the provider asks (on loopback) and yield the configuration that leads there."""
+        """Starts a fake of the system that the provider contacts, on loopback, and yields a configuration for it."""
         yield self.config
 
     @asynccontextmanager
     async def breakage(self) -> AsyncGenerator[Mapping[str, Any], None]:
-        """As :meth:`surroundings`, but what is asked fails. Not overridden: those rules are skipped."""
-        _skip("nothing to break: override breakage() where the provider asks something")
+        """Like :meth:`surroundings`, but the fake fails. If not overridden, the rules about failures are skipped."""
+        _skip("nothing to break: override breakage() if the provider contacts another system")
         yield {}
 
     @property
     def provider_type(self) -> ProviderType:
-        """The type as the hook declares it."""
+        """The provider type that the hook declares."""
         return next(type_ for type_ in self._register() if type_.name == self.name)
 
     # --- declaring -----------------------------------------------------------------------------
 
     def test_registers_through_the_hook(self) -> None:
-        """The module implements hub_register_providers, nothing else of the name, and returns types of providers."""
+        """The module implements hub_register_providers and no unknown hook, and the hook returns provider types."""
         types: list[object] = list(self._register())
         assert types, "hub_register_providers returned nothing"
         wrong = [type(item).__name__ for item in types if not isinstance(item, NodeProviderType | EndpointProviderType)]
         assert not wrong, f"hub_register_providers returned {wrong}"
 
     def test_name_is_the_entry_points(self) -> None:
-        """Exactly one of the types is called like the entry point."""
+        """Exactly one of the types has the entry point's name."""
         names = [type_.name for type_ in self._types()]
         assert names.count(self.name) == 1, f"the entry point is called {self.name!r}, the types {names}"
 
     def test_registering_is_quick_and_does_no_io(self) -> None:
-        """The hook only makes values: no connection, no program, no waiting."""
+        """The hook only creates values: no connection, no program, no waiting."""
         before = time.monotonic()
         with watch_io() as seen:
             self._register()
@@ -138,24 +138,24 @@ class ProviderConformance:
         assert set(type_.reads) <= ALL_FIELDS, f"reads names unknown fields {set(type_.reads) - ALL_FIELDS}"
         assert poll is None or callable(poll) or poll > 0, f"poll_interval {poll!r} is not positive"
         assert callable(type_.open), "open is not callable"
-        assert isinstance(type_.guard, GuardDefaults), "guard is no GuardDefaults"
+        assert isinstance(type_.guard, GuardDefaults), "guard is not a GuardDefaults"
 
     def test_configuration_refuses_unknown_keys(self) -> None:
-        """A misspelt key is an error (``extra="forbid"``), not a default that surprises later."""
+        """A misspelt key is an error (``extra="forbid"``) instead of being ignored."""
         model = self._type().config
         validate(model, self.config)  # may raise: then the example configuration is wrong
         with pytest.raises((ValueError, msgspec.ValidationError)):
             validate(model, {**self.config, "noSuchKey": 1})
 
     def test_configuration_has_a_schema(self) -> None:
-        """``hub schema`` and ``hub providers`` show it."""
+        """The configuration has a JSON schema, which ``hub schema`` and ``hub providers`` show."""
         model = self._type().config
         assert isinstance(schema(model), dict)
 
     # --- opening and closing -------------------------------------------------------------------
 
     def test_closes_cleanly(self) -> None:
-        """Closing takes a moment and leaves no task and no lasting thread behind."""
+        """Closing ends within a second and leaves no task and no thread that keeps running."""
 
         async def check() -> None:
             async with self.surroundings() as config:
@@ -167,7 +167,7 @@ class ProviderConformance:
                 took = time.monotonic() - started
                 assert took < LET_GO, f"closing took {took:.1f} s"
                 left = asyncio.all_tasks() - around
-                if left:  # a stand-in server in this loop notices the end of a connection a moment later
+                if left:  # a fake server in this loop notices the end of a connection a moment later
                     _, left = await asyncio.wait(left, timeout=LET_GO)
                 assert not left, f"closing left tasks behind: {sorted(task.get_name() for task in left)}"
 
@@ -177,7 +177,7 @@ class ProviderConformance:
         assert not lasting, f"closing left threads behind: {lasting}"
 
     def test_opens_for_several_clusters(self) -> None:
-        """Closing it for one cluster does not hurt another with the same configuration."""
+        """Closing the provider of one cluster does not affect another cluster with the same configuration."""
 
         async def check() -> None:
             async with self.surroundings() as config:
@@ -192,7 +192,7 @@ class ProviderConformance:
     # --- resolving nodes -----------------------------------------------------------------------
 
     def test_answers_with_resolutions(self) -> None:
-        """A mapping of names to Found, Absent or Unknown with well-typed parts, within the deadline."""
+        """The answer maps names to Found, Absent or Unknown, with fields of the right types, within the deadline."""
 
         async def check(opened: Opened) -> None:
             answer = await opened.ask(self.nodes)
@@ -201,7 +201,7 @@ class ProviderConformance:
         self._with_nodes(check)
 
     def test_answers_only_for_nodes_asked(self) -> None:
-        """A batch of one has an answer for one, or none."""
+        """The answer for one node has no other node in it."""
 
         async def check(opened: Opened) -> None:
             for node in self.nodes:
@@ -211,7 +211,7 @@ class ProviderConformance:
         self._with_nodes(check)
 
     def test_finds_something(self) -> None:
-        """At least one of the example nodes is found: otherwise the other rules prove nothing."""
+        """At least one of the example nodes is found; otherwise the other rules would prove nothing."""
 
         async def check(opened: Opened) -> None:
             answer = await opened.resolve(self.nodes)
@@ -220,7 +220,7 @@ class ProviderConformance:
         self._with_nodes(check)
 
     def test_same_question_same_answer(self) -> None:
-        """Neither time nor order changes an answer while nothing it depends on has changed."""
+        """A second call, also with the nodes in another order, gives the same answer."""
 
         async def check(opened: Opened) -> None:
             first = await opened.resolve(self.nodes)
@@ -230,7 +230,7 @@ class ProviderConformance:
         self._with_nodes(check)
 
     def test_an_answer_does_not_depend_on_the_batch(self) -> None:
-        """The hub asks about changed nodes only: alone or together, the answer is the same."""
+        """A node's answer is the same alone and with others, because the hub asks only about changed nodes."""
 
         async def check(opened: Opened) -> None:
             together = await opened.resolve(self.nodes)
@@ -241,7 +241,7 @@ class ProviderConformance:
         self._with_nodes(check)
 
     def test_reads_names_every_field_an_answer_depends_on(self) -> None:
-        """What ``reads`` leaves out may change without a question, so it must not change an answer."""
+        """A field that ``reads`` omits does not change an answer: the hub does not ask again when it changes."""
 
         async def check(opened: Opened) -> None:
             unread = ALL_FIELDS - self._type().reads
@@ -253,7 +253,7 @@ class ProviderConformance:
         self._with_nodes(check)
 
     def test_leaves_nodes_as_they_are(self) -> None:
-        """Nodes are shared by the whole hub."""
+        """The provider does not modify nodes, which the whole hub shares."""
 
         async def check(opened: Opened) -> None:
             nodes = tuple(copy.deepcopy(node) for node in self.nodes)
@@ -264,7 +264,7 @@ class ProviderConformance:
         self._with_nodes(check)
 
     def test_survives_hostile_nodes(self) -> None:
-        """A remote kubelet may report anything: no foreign error, no malformed answer."""
+        """Whatever a remote kubelet reports, there is a well-formed answer or a provider error."""
 
         async def check(opened: Opened) -> None:
             for node in HOSTILE_NODES:
@@ -277,25 +277,25 @@ class ProviderConformance:
         self._with_nodes(check)
 
     def test_lets_go_when_cancelled(self) -> None:
-        """A cancelled call ends within a second, whenever the cancellation comes."""
+        """A cancelled call ends within a second, at whatever point it is cancelled, and the next call works."""
 
         async def check(opened: Opened) -> None:
             for delay in (0.0, 0.05):
                 task = asyncio.ensure_future(opened.provider.resolve(tuple(self.nodes)))
                 await asyncio.sleep(delay)
                 await cancel(task, "resolve()", LET_GO)
-            await opened.resolve(self.nodes)  # and works again
+            await opened.resolve(self.nodes)
 
         self._with_nodes(check)
 
     def test_answers_with_every_address(self) -> None:
-        """All own addresses are candidates: the hub publishes the first of each family that the cluster allows."""
+        """An answer has all addresses, so that the hub can publish the first one of each family in ``allowedCIDRs``."""
         if not self.addresses:
             pytest.skip("set addresses to what the example nodes or endpoints have")
 
         async def check(opened: Opened) -> None:
             given = await self._addresses(opened)
-            for name, expected in self.addresses.items() if given else ():  # nothing found is another rule's business
+            for name, expected in self.addresses.items() if given else ():  # another rule reports that nothing is found
                 for family, ipv6 in (("IPv4", False), ("IPv6", True)):
                     wanted = [address for address in expected if (":" in address) == ipv6]
                     got = [address for address in given.get(name, ()) if (":" in address) == ipv6]
@@ -304,7 +304,7 @@ class ProviderConformance:
         self._with_provider(check)
 
     def test_does_not_block_the_event_loop(self) -> None:
-        """A blocking SDK belongs into ``HubContext.run_sync``: every other cluster stands still meanwhile."""
+        """The provider calls blocking code through ``HubContext.run_sync``; otherwise it would block all clusters."""
 
         async def check(opened: Opened) -> None:
             longest = await longest_block(lambda: opened.use(self.nodes))
@@ -312,39 +312,39 @@ class ProviderConformance:
 
         self._with_provider(check)
 
-    # --- when what it asks is broken -----------------------------------------------------------
+    # --- failures of the other system ----------------------------------------------------------
 
     def test_broken_is_not_absent(self) -> None:
-        """An error somewhere else never takes a node away: raise, or answer Unknown."""
+        """On an error of the other system no node is Absent: the provider raises or answers Unknown."""
 
         async def check() -> None:
             async with self.breakage() as config:
                 answer: Mapping[str, Resolution] = {}
-                with suppress(Exception):  # which one is another rule's business
+                with suppress(Exception):  # another rule checks the type of the error
                     answer = await self._once(config, lambda opened: opened.resolve(self.nodes))
                 absent = sorted(name for name, value in answer.items() if isinstance(value, Absent))
-                assert not absent, f"what it asks is broken, and it answered Absent for {absent}"
+                assert not absent, f"the system it contacts fails, and it answered Absent for {absent}"
 
         if isinstance(self._type(), EndpointProviderType):
             pytest.skip("brings endpoints")
         _run(check())
 
     def test_broken_is_not_a_smaller_fleet(self) -> None:
-        """An error somewhere else never makes a complete snapshot."""
+        """On an error of the other system no snapshot is complete."""
 
         async def check() -> None:
             async with self.breakage() as config:
                 snapshot: Snapshot | None = None
-                with suppress(Exception):  # which one is another rule's business
+                with suppress(Exception):  # another rule checks the type of the error
                     snapshot = await self._once(config, Opened.first)
-                assert snapshot is None or not snapshot.complete, "a complete snapshot while it is broken"
+                assert snapshot is None or not snapshot.complete, "a complete snapshot while the other system fails"
 
         if not isinstance(self._type(), EndpointProviderType):
             pytest.skip("resolves nodes")
         _run(check())
 
     def test_errors_are_provider_errors(self) -> None:
-        """TransientProviderError or TerminalProviderError, in words for an operator; nothing foreign."""
+        """Every error is a ProviderError (transient or terminal) or a CredentialError, with a message for operators."""
 
         async def check() -> None:
             async with self.breakage() as config:
@@ -353,7 +353,7 @@ class ProviderConformance:
                 except (ProviderError, CredentialError) as error:
                     if not str(error).strip():
                         pytest.fail(f"{type(error).__name__} without a message")
-                except Exception as error:  # noqa: BLE001 - that is the question
+                except Exception as error:  # noqa: BLE001 - the rule is about any other error
                     pytest.fail(f"raised {type(error).__name__} instead of a ProviderError: {error}")
 
         _run(check())
@@ -361,7 +361,7 @@ class ProviderConformance:
     # --- bringing endpoints --------------------------------------------------------------------
 
     def test_gives_a_first_snapshot(self) -> None:
-        """Within the deadline, well typed, names unique."""
+        """The first snapshot arrives within the deadline, has fields of the right types and unique names."""
 
         async def check(opened: Opened) -> None:
             read_snapshot(await opened.first())
@@ -369,7 +369,7 @@ class ProviderConformance:
         self._with_endpoints(check)
 
     def test_watching_again_gives_the_same(self) -> None:
-        """The hub calls ``watch`` again after an error: it starts with a whole snapshot, whatever was seen before."""
+        """A second watch starts with a whole snapshot too, because the hub calls ``watch`` again after an error."""
 
         async def check(opened: Opened) -> None:
             first, again = await opened.first(), await opened.first()
@@ -378,7 +378,7 @@ class ProviderConformance:
         self._with_endpoints(check)
 
     def test_a_watch_never_ends(self) -> None:
-        """It waits for changes; an end would read as an error."""
+        """A watch waits for changes and does not end, which the hub would take for an error."""
 
         async def check(opened: Opened) -> None:
             task = asyncio.ensure_future(opened.consume())
@@ -413,7 +413,7 @@ class ProviderConformance:
         return [type_ for type_ in self._register() if isinstance(cast("object", type_), ProviderType)]
 
     def _type(self) -> ProviderType:
-        """The type under test, even where its name is wrong: that is another rule's finding."""
+        """Returns the type under test, even if its name is wrong, which another rule reports."""
         types = self._types()
         return next((type_ for type_ in types if type_.name == self.name), types[0])
 
@@ -423,7 +423,7 @@ class ProviderConformance:
         return await open_provider(self._type(), self.hub(), config, name, self.api())
 
     async def _once(self, config: Mapping[str, Any], use: Callable[[Opened], Awaitable[T]]) -> T:
-        """Open it, use it, close it."""
+        """Opens the provider, uses it and closes it."""
         opened, close = await self._open(config)
         try:
             return await use(opened)
@@ -431,7 +431,7 @@ class ProviderConformance:
             await close()
 
     async def _addresses(self, opened: Opened) -> Mapping[str, Sequence[str]]:
-        """Name of a node or endpoint -> the addresses that the provider gives."""
+        """Returns the provider's addresses by the name of the node or endpoint."""
         if isinstance(self._type(), EndpointProviderType):
             return {endpoint.name: endpoint.addresses for endpoint in (await opened.first()).endpoints}
         answer = await opened.resolve(self.nodes)

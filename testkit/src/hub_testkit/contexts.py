@@ -1,6 +1,6 @@
-"""HubContext and ClusterContext for tests of a provider: the same rules, without a hub.
+"""HubContext and ClusterContext for tests of a provider. They apply the hub's rules without a hub.
 
-Secrets come from a dict, programs and API hosts from sets; everything else is real.
+Secrets come from a dict, allowed programs and API hosts from sets; everything else is real.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ T = TypeVar("T")
 
 
 class LocalHub:
-    """A HubContext; an async context manager, since it may hold an HTTP session.
+    """A HubContext. It is an async context manager, because it may hold an HTTP session.
 
     Args:
-        secrets: text by what a reference names: the variable, the path, or ``name/key`` of a Secret.
+        secrets: Credentials by what a reference names: the variable, the path, or ``name/key`` of a Secret.
             Change it to rotate a credential.
-        allow_exec: programs that may run, absolute.
-        allow_api_hosts: hosts beside the provider's default.
-        clock: where time comes from.
+        allow_exec: Absolute paths of the programs that may run.
+        allow_api_hosts: Hosts that may be contacted besides the provider's default.
+        clock: The clock; None = the system's.
 
     Attributes:
-        measures: what the provider gave to ``measure``, by name.
+        measures: The functions that the provider passed to ``measure``, by name.
     """
 
     def __init__(
@@ -71,25 +71,29 @@ class LocalHub:
 
     @property
     def clock(self) -> Clock:
-        """The clock given, or the machine's."""
+        """The given clock, or the system's."""
         return self._clock
 
     @property
     def logger(self) -> logging.Logger:
-        """``hub.provider.test``."""
+        """The logger ``hub.provider.test``."""
         return logging.getLogger("hub.provider.test")
 
     @property
     def http(self) -> ClientSession:
-        """A session without cookies, proxy or redirects, as the hub's."""
+        """A session without cookies, proxy or redirects, like the hub's."""
         return self._http.session()
 
     async def run_sync(self, function: Callable[..., T], /, *args: Any) -> T:
-        """Run in a thread."""
+        """Runs a blocking function in a thread."""
         return await asyncio.to_thread(function, *args)
 
     def secret(self, ref: Mapping[str, str]) -> SecretValue:
-        """From :attr:`secrets`."""
+        """Returns a value that reads from :attr:`secrets`.
+
+        Raises:
+            TerminalProviderError: The reference is malformed.
+        """
         try:
             source = source_of(ref)
         except ValueError:
@@ -98,20 +102,20 @@ class LocalHub:
         return _LocalSecret(self.secrets, name)
 
     def redact(self, text: str) -> str:
-        """Without any of :attr:`secrets`."""
+        """Replaces all values of :attr:`secrets` in a text."""
         return process.redact(text.encode(), self.secrets.values())
 
     def measure(self, name: str, read: Callable[[], Mapping[str, float]], /) -> None:
-        """Keep it in :attr:`measures`."""
+        """Stores the function in :attr:`measures`, after the hub's checks of the name."""
         rules.check_measure(name, self.measures)
         self.measures[name] = read
 
     def check_api_host(self, host: str, default: str) -> None:
-        """Allow the default and the hosts given."""
+        """Raises TerminalProviderError for a host that is neither the default nor allowed."""
         rules.check_api_host(host, default, self._allow_api_hosts)
 
     def check_program(self, program: str) -> str:
-        """Allow the programs given."""
+        """Returns the path of an allowed program; raises TerminalProviderError for any other."""
         return rules.check_program(program, self._allow_exec)
 
     async def run_program(
@@ -124,7 +128,7 @@ class LocalHub:
         stdout_limit: int = 1 << 20,
         stderr_limit: int = 4096,
     ) -> Completed:
-        """Run it for real."""
+        """Runs an allowed program, with the hub's limits."""
         return await rules.run_program(
             argv,
             self._allow_exec,
@@ -137,7 +141,17 @@ class LocalHub:
 
 
 class LocalCluster:
-    """A ClusterContext; ``changes`` counts calls of ``changed()``."""
+    """A ClusterContext.
+
+    Args:
+        hub: The hub's context.
+        name: The cluster's name.
+        folder: The registry's folder, from which files are read.
+        api: The cluster's API; None = reading it raises TerminalProviderError.
+
+    Attributes:
+        changes: The number of calls of ``changed()``.
+    """
 
     def __init__(
         self, hub: HubContext, *, name: str = "test", folder: str = "/", api: ReadOnlyCluster | None = None
@@ -165,20 +179,25 @@ class LocalCluster:
 
     @property
     def api(self) -> ReadOnlyCluster:
-        """What was given, else an API that answers nothing."""
+        """The given API, or one that raises TerminalProviderError."""
         return self._api
 
     async def read_file(self, path: str, /, *, limit: int) -> bytes:
-        """A file in the folder."""
+        """Reads a file in the folder.
+
+        Raises:
+            TerminalProviderError: The path leads out of the folder.
+            TransientProviderError: The file cannot be read, or is larger than ``limit`` bytes.
+        """
         return await asyncio.to_thread(_read, Path(self._folder), path, limit)
 
     def changed(self) -> None:
-        """Count."""
+        """Counts the call in :attr:`changes`."""
         self.changes += 1
 
 
 class ClusterObjects:
-    """A ReadOnlyCluster whose objects a test sets: whoever follows them gets the state, then each change."""
+    """A ReadOnlyCluster whose objects are set by a test. A follower gets the current state, then each change."""
 
     def __init__(self) -> None:
         self._objects: dict[tuple[str, str, str], Any] = {}
@@ -186,26 +205,26 @@ class ClusterObjects:
         self._changed: asyncio.Event | None = None
 
     def set_service(self, namespace: str, name: str, service: Service | None) -> None:
-        """One Service as it is from now on; None = it does not exist."""
+        """Sets a Service; None = it does not exist."""
         self._set(("service", namespace, name), service)
 
     def set_slices(self, namespace: str, service: str, *slices: Slice) -> None:
-        """All slices of one Service from now on."""
-        self._set(("slices", namespace, service), tuple(sorted(slices, key=lambda each: each.name)))
+        """Sets all slices of a Service."""
+        self._set(("slices", namespace, service), tuple(sorted(slices, key=lambda slice_: slice_.name)))
 
     def fail(self, namespace: str, name: str, problem: str = "the API is away") -> None:
-        """Whoever follows this Service or its slices gets an error, until something is set."""
+        """Followers of this Service and of its slices get an error, until the Service or its slices are set again."""
         for kind in ("service", "slices"):
             self._problems[kind, namespace, name] = problem
         self._tell()
 
     async def services(self, namespace: str, name: str) -> AsyncIterator[Service | None]:
-        """Follow one Service."""
+        """Follows a Service: yields it now and after each change; None while it does not exist."""
         async for found in self._follow(("service", namespace, name), None):
             yield found
 
     async def slices(self, namespace: str, service: str) -> AsyncIterator[tuple[Slice, ...]]:
-        """Follow all slices of one Service."""
+        """Follows all slices of a Service: yields them, sorted by name, now and after each change."""
         async for found in self._follow(("slices", namespace, service), ()):
             yield found
 
@@ -248,7 +267,7 @@ class _LocalSecret:
         self._secrets = secrets
         self._name = name
 
-    async def get(self, *, reload: bool = False) -> str:  # noqa: ARG002 - always as it is now
+    async def get(self, *, reload: bool = False) -> str:  # noqa: ARG002 - every read is fresh
         try:
             return self._secrets[self._name]
         except KeyError:

@@ -1,6 +1,6 @@
-"""A provider opened as the hub opens it, and asked within the hub's deadlines.
+"""Opens a provider as the hub does, and calls it with the hub's deadlines.
 
-Not public by itself: :mod:`hub_testkit.conformance` has ``Opened`` and ``DEADLINE`` for authors.
+Not public: authors import ``Opened`` and ``DEADLINE`` from :mod:`hub_testkit.conformance`.
 """
 
 from __future__ import annotations
@@ -20,46 +20,51 @@ from hub_testkit.contexts import LocalCluster, LocalHub
 T = TypeVar("T")
 
 DEADLINE: Final = 30.0
-"""Seconds opening, an answer, or a first snapshot may take; the hub's own limits."""
+"""Seconds that opening, an answer or a first snapshot may take, as in the hub."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A provider in its surroundings."""
+    """An open provider, with its type and its cluster context."""
 
     type: ProviderType
     provider: Any
     cluster: LocalCluster
 
     async def use(self, nodes: Sequence[Node]) -> None:
-        """Let it do once what it is for."""
+        """Resolves the nodes, or waits for the first snapshot if the type brings endpoints."""
         if isinstance(self.type, EndpointProviderType):
             await self.first()
         else:
             await self.resolve(nodes)
 
     async def ask(self, nodes: Sequence[Node]) -> Any:
-        """What it answers, right or wrong."""
+        """Returns the provider's answer for ``nodes``, unchecked."""
         return await _late(self.provider.resolve(tuple(nodes)))
 
     async def resolve(self, nodes: Sequence[Node]) -> Mapping[str, Resolution]:
-        """The answer for ``nodes``; values are another rule's business."""
+        """Returns the answer for ``nodes`` without any other node; the values are unchecked."""
         answer = await self.ask(nodes)
         names = {node.name for node in nodes}
         return {name: value for name, value in dict(answer).items() if name in names}
 
     def watch(self) -> AsyncIterator[Snapshot]:
-        """Its snapshots."""
+        """Starts a watch and returns its snapshots."""
         stream: AsyncIterator[Snapshot] = self.provider.watch()
         return stream
 
     async def consume(self) -> None:
-        """Watch, for ever."""
+        """Reads the snapshots of a new watch until it ends."""
         async for _ in self.watch():
             pass
 
     async def first(self) -> Snapshot:
-        """The first snapshot of a new watch."""
+        """Returns the first snapshot of a new watch.
+
+        Raises:
+            AssertionError: The watch ended without a snapshot.
+            TimeoutError: There is no snapshot within :data:`DEADLINE`.
+        """
         stream = self.watch()
         try:
             async with asyncio.timeout(DEADLINE):
@@ -73,7 +78,7 @@ class Opened:
 async def open_provider(
     type_: ProviderType, local: LocalHub, config: Mapping[str, Any], name: str, api: ReadOnlyCluster | None
 ) -> tuple[Opened, Callable[[], Awaitable[None]]]:
-    """A provider for the cluster ``name``, and what closes it."""
+    """Opens a provider for the cluster ``name``; returns it and the function that closes it."""
     stack = AsyncExitStack()
     try:
         hub: HubContext = await stack.enter_async_context(local)

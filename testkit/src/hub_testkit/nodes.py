@@ -1,6 +1,6 @@
-"""Nodes the rules make up: what a hostile cluster may report, and another value for every field.
+"""Test data for the rules: nodes that a hostile cluster may report, and another value for every field of a node.
 
-Not public by itself: :mod:`hub_testkit.conformance` has ``HOSTILE_NODES`` for authors.
+Not public: authors import ``HOSTILE_NODES`` from :mod:`hub_testkit.conformance`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OTHER_VALUES: Final[Mapping[str, Any]] = {
     "taints": (Taint("changed", "NoSchedule"),),
     "unschedulable": True,
 }
-"""Another value for every field a type may read."""
+"""Another value for every field that a provider type may name in ``reads``."""
 
 _NASTY: Final = ("", " ", "\0", "\n", "../../etc/passwd", "a" * 70_000, "\ud7ff\U0001f600", "%s%n{}", "🖥")
 
@@ -60,4 +60,4 @@ HOSTILE_NODES: Final[Sequence[Node]] = (
     Node("x" * 300),
     Node("__class__"),
 )
-"""Nodes as a broken or malicious remote cluster may report them; every one is valid JSON on the wire."""
+"""Nodes that a broken or malicious remote cluster may report. All of them can be encoded as JSON."""
