@@ -1,4 +1,4 @@
-"""Health checks of a whole hub: simulated API servers, real sockets, a network namespace for each test."""
+"""Health checks of a whole hub with simulated API servers and real sockets. Each test has its own network namespace."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def addresses(count: int, cluster: int = 0) -> list[str]:
 
 @dataclass
 class Backends:
-    """Servers by address: what a listening one answers to anything it is sent; None: it only accepts."""
+    """The backend servers by address and port."""
 
     servers: dict[tuple[str, int], asyncio.Server] = field(default_factory=dict)
 
     async def start(self, which: Iterable[str], answer: bytes | None = None, port: int = PORT) -> None:
-        """Listen on these addresses."""
+        """Listen on these addresses. Servers send ``answer`` once they receive bytes, or only accept if None."""
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
@@ -50,21 +50,21 @@ class Backends:
             self.servers[address, port] = await asyncio.start_server(serve, address, port)
 
     async def stop(self, which: Iterable[str], port: int = PORT) -> None:
-        """Refuse connections there."""
+        """Close the servers, so that connections are refused."""
         for address in list(which):
             server = self.servers.pop((address, port))
             server.close()
             await server.wait_closed()
 
     async def close(self) -> None:
-        """Stop all."""
+        """Close all servers."""
         for address, port in list(self.servers):
             await self.stop([address], port)
 
 
 @dataclass
 class World:
-    """A hub cluster, remotes eu and us with ``count`` nodes each, and what listens there."""
+    """A hub cluster, remote clusters with some nodes each, and the backends on the node addresses."""
 
     folder: Path
     hub_cluster: SimulatedCluster
@@ -93,12 +93,12 @@ class World:
 
     @property
     def options(self) -> Options:
-        """For a hub of this world."""
+        """The options of a hub in this world."""
         return Options(str(self.folder / "clusters.yaml"), str(self.folder / "hub"), leader_elect=False, settle=10.0)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Hub]:
-        """The hub at work."""
+        """Run a hub."""
         stop = asyncio.Event()
         async with assemble(self.options) as self.hub:
             task = asyncio.create_task(self.hub.run(stop))
@@ -109,7 +109,7 @@ class World:
                 await task
 
     def published(self) -> dict[str, tuple[bool, bool, bool]]:
-        """Address -> ready, serving, terminating."""
+        """Address -> (ready, serving, terminating)."""
         return {
             endpoint["addresses"][0]: tuple(
                 endpoint["conditions"][name] for name in ("ready", "serving", "terminating")
@@ -119,7 +119,7 @@ class World:
         }
 
     def findings(self) -> dict[str, str]:
-        """Of the last pass, by reason."""
+        """The messages of the last pass's findings, by reason."""
         assert self.hub is not None
         last = self.hub.reconciler.last(TargetKey("default", "payments"))
         return {each.reason: each.message for each in last.findings} if last is not None else {}
@@ -134,7 +134,7 @@ class World:
             raise AssertionError(f"published: {self.published()}, wanted: {wanted}") from None
 
     async def sees(self, check: Callable[[], object], seconds: float = 15.0) -> None:
-        """Wait until something is so."""
+        """Wait until a condition is true."""
         async with asyncio.timeout(seconds):
             while not check():  # noqa: ASYNC110 - the world under test raises no event
                 await asyncio.sleep(0.02)
@@ -142,7 +142,7 @@ class World:
 
 @asynccontextmanager
 async def world(folder: Path, nodes: int = 3, remotes: Iterable[str] = ("eu",)) -> AsyncIterator[World]:
-    """A world with nodes and nobody listening on them."""
+    """A world whose nodes have no listening backends yet."""
     made = World(folder, SimulatedCluster("hub"), {name: SimulatedCluster(name) for name in remotes}, Backends())
     made.hub_cluster.put(make_service("default", "payments"))
     async with AsyncExitStack() as stack:
@@ -155,32 +155,32 @@ async def world(folder: Path, nodes: int = 3, remotes: Iterable[str] = ("eu",)) 
         yield made
 
 
-def each(which: Iterable[str], conditions: tuple[bool, bool, bool]) -> dict[str, tuple[bool, bool, bool]]:
-    """All of them in one condition."""
+def all_are(which: Iterable[str], conditions: tuple[bool, bool, bool]) -> dict[str, tuple[bool, bool, bool]]:
+    """All of these addresses with the same conditions."""
     return dict.fromkeys(which, conditions)
 
 
 @in_namespace
 async def test_a_failing_address_is_published_as_failed_and_comes_back(tmp_path: Path) -> None:
-    """New addresses start not ready; a backend that stops answering is F/F/F until it answers again."""
+    """New addresses start as failed. A backend that stops answering is published as failed until it answers again."""
     one, two, three = addresses(3)
     async with world(tmp_path) as it:
         it.write(health=TCP)
         async with it.running():
             await it.backends.start([one, two, three])
-            await it.until(each((one, two, three), READY))
+            await it.until(all_are((one, two, three), READY))
 
             await it.backends.stop([two])
-            await it.until({**each((one, three), READY), two: FAILED})
+            await it.until({**all_are((one, three), READY), two: FAILED})
             assert it.findings()["EndpointsUnhealthy"] == f"1 addresses fail their checks, such as {two}"
 
             await it.backends.start([two])
-            await it.until(each((one, two, three), READY))
+            await it.until(all_are((one, two, three), READY))
 
 
 @in_namespace
 async def test_an_address_never_seen_waits_for_its_first_checks(tmp_path: Path) -> None:
-    """It is published as failed, and ready after ``rise`` passes."""
+    """A new address is published as failed, and as ready after ``rise`` successful checks."""
     one, two = addresses(2)
     async with world(tmp_path, nodes=1) as it:
         it.write(health={**TCP, "fall": 100})
@@ -197,32 +197,32 @@ async def test_an_address_never_seen_waits_for_its_first_checks(tmp_path: Path) 
 
 @in_namespace
 async def test_on_fail_remove_takes_addresses_out_beyond_max_removal(tmp_path: Path) -> None:
-    """Health verdicts do not count for the guard: two of three go, and the last one stays."""
+    """The guard does not limit removals by health checks: two of three addresses are removed."""
     one, two, three = addresses(3)
     async with world(tmp_path) as it:
         it.write(health={**TCP, "onFail": "remove"})
         await it.backends.start([one, two, three])
         async with it.running():
-            await it.until(each((one, two, three), READY))
+            await it.until(all_are((one, two, three), READY))
             await it.backends.stop([two, three])
             await it.until({one: READY})
             await it.backends.start([two])
-            await it.until(each((one, two), READY))
+            await it.until(all_are((one, two), READY))
 
 
 @in_namespace
 async def test_panic_publishes_all_when_nothing_would_be_ready(tmp_path: Path) -> None:
-    """The last address to fail brings them all back; one that passes ends the panic."""
+    """When the last ready address fails, all addresses are published as ready, until one passes its checks again."""
     one, two = addresses(2)
     async with world(tmp_path, nodes=2) as it:
         it.write(health=TCP)
         await it.backends.start([one, two])
         async with it.running():
-            await it.until(each((one, two), READY))
+            await it.until(all_are((one, two), READY))
             await it.backends.stop([one])
             await it.until({one: FAILED, two: READY})
             await it.backends.stop([two])
-            await it.until(each((one, two), READY))
+            await it.until(all_are((one, two), READY))
             assert "PanicMode" in it.findings()
             await it.backends.start([two])
             await it.until({one: FAILED, two: READY})
@@ -231,7 +231,7 @@ async def test_panic_publishes_all_when_nothing_would_be_ready(tmp_path: Path) -
 
 @in_namespace
 async def test_a_restarted_hub_starts_from_what_is_published(tmp_path: Path) -> None:
-    """Neither a healthy nor a failed address changes for a restart."""
+    """A restart changes neither a healthy nor a failed address."""
     one, two = addresses(2)
     async with world(tmp_path, nodes=2) as it:
         it.write(health={**TCP, "interval": "300ms"})
@@ -241,34 +241,34 @@ async def test_a_restarted_hub_starts_from_what_is_published(tmp_path: Path) -> 
         before = it.hub_cluster.slices.list()
         async with it.running() as hub:
             await it.sees(lambda: hub.board.verdicts())
-            await asyncio.sleep(1.5)  # several rounds of probes
+            await asyncio.sleep(1.5)  # five probe intervals
             assert it.hub_cluster.slices.list() == before
 
 
 @in_namespace
 async def test_failover_goes_where_probes_pass(tmp_path: Path) -> None:
-    """A source whose every address fails is left for the next one that has a ready endpoint."""
+    """Failover leaves a source when all its addresses fail, and uses the next source that has a ready endpoint."""
     eu, us = addresses(2, 0), addresses(2, 1)
     async with world(tmp_path, nodes=2, remotes=("eu", "us")) as it:
         it.write(health=TCP, strategy="failover", failover={"after": "2s", "failbackAfter": "1h"})
         await it.backends.start([*eu, *us])
         async with it.running():
-            await it.until(each(eu, READY))
+            await it.until(all_are(eu, READY))
             await it.backends.stop(eu)
             await it.sees(lambda: set(us) <= it.published().keys())
-            await it.until(each(us, READY), 20)
+            await it.until(all_are(us, READY), 20)
 
 
 @in_namespace
 async def test_an_unreachable_cluster_keeps_what_answers(tmp_path: Path) -> None:
-    """``unreachable: {probe: tcp}`` probes although health is off; only what does not answer is removed."""
+    """``unreachable: {probe: tcp}`` probes even with health off, and only addresses that do not answer are removed."""
     one, two = addresses(2)
     async with world(tmp_path, nodes=2) as it:
         policy = {"after": "12s", "policy": "remove", "probe": "tcp"}
         it.write(clusters={"unreachable": policy})
         await it.backends.start([one])
         async with it.running() as hub:
-            await it.until(each((one, two), READY))
+            await it.until(all_are((one, two), READY))
             assert not hub.board.verdicts()
             await it.remotes["eu"].stop()
             await it.until({one: READY}, 45)
@@ -276,24 +276,24 @@ async def test_an_unreachable_cluster_keeps_what_answers(tmp_path: Path) -> None
 
 @in_namespace
 async def test_an_unknown_source_is_still_checked(tmp_path: Path) -> None:
-    """Unknown freezes addresses, not verdicts: a failed one is marked, and finds its way back."""
+    """When a source is unknown its addresses are frozen but still probed: they can fail and become ready again."""
     one, two = addresses(2)
     async with world(tmp_path, nodes=2) as it:
         it.write(health=TCP)
         await it.backends.start([one, two])
         async with it.running():
-            await it.until(each((one, two), READY))
+            await it.until(all_are((one, two), READY))
             await it.remotes["eu"].stop()
             await it.backends.stop([two])
             await it.until({one: READY, two: FAILED})
-        async with it.running():  # a restart leaves nothing to go by but the slices
+        async with it.running():  # after a restart the hub knows the addresses only from the slices
             await it.backends.start([two])
-            await it.until(each((one, two), READY))
+            await it.until(all_are((one, two), READY))
 
 
 @in_namespace
 async def test_one_probe_serves_all_targets_with_the_same_check(tmp_path: Path) -> None:
-    """Two Services with equal checks share the connections, and the verdicts."""
+    """Two Services with equal checks share the probes and the verdicts."""
     (one,) = addresses(1)
     async with world(tmp_path, nodes=1) as it:
         it.write(health=TCP)
@@ -310,7 +310,7 @@ async def test_one_probe_serves_all_targets_with_the_same_check(tmp_path: Path) 
 
 @in_namespace
 async def test_external_traffic_policy_local_recipe(tmp_path: Path) -> None:
-    """Only nodes whose health port says 200 get traffic; 503, as a node without a local Pod says, does not."""
+    """Only nodes whose health port answers 200 are ready. A node without a local Pod answers 503 and is not."""
     one, two = addresses(2)
     health_port = 32456
     async with world(tmp_path, nodes=2) as it:
@@ -324,7 +324,7 @@ async def test_external_traffic_policy_local_recipe(tmp_path: Path) -> None:
 
 @in_namespace
 async def test_once_checks_before_it_publishes(tmp_path: Path) -> None:
-    """A single pass leaves no address unjudged."""
+    """A single pass probes every address before it publishes."""
     one, two = addresses(2)
     async with world(tmp_path, nodes=2) as it:
         it.write(health=TCP)
@@ -336,7 +336,7 @@ async def test_once_checks_before_it_publishes(tmp_path: Path) -> None:
 
 @in_namespace
 async def test_what_must_not_be_published_is_not_probed(tmp_path: Path) -> None:
-    """A slice that somebody pointed outside allowedCIDRs, while its source is away, is no order to probe."""
+    """An address outside allowedCIDRs that someone added to a slice while its source was unreachable is not probed."""
     one, alien = "10.7.0.1", "10.7.128.9"
     contacted = asyncio.Event()
 
@@ -355,6 +355,6 @@ async def test_what_must_not_be_published_is_not_probed(tmp_path: Path) -> None:
         it.hub_cluster.put(slice_)
         async with await asyncio.start_server(seen, alien, PORT), it.running() as hub:
             await it.sees(lambda: any(one in each for each in hub.board.verdicts().values()))
-            await asyncio.sleep(1.0)  # several intervals
+            await asyncio.sleep(1.0)  # five probe intervals
             assert not any(alien in each for each in hub.board.verdicts().values())
         assert not contacted.is_set()

@@ -1,4 +1,4 @@
-"""The Helm chart on a real API server with RBAC: installed by the real helm, and run as its Pods would be."""
+"""The Helm chart on a real API server with RBAC: installed by the real helm, with hubs that run as its Pods would."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @pytest.fixture
 def helm(tmp_path: Path, hub_cluster: ApiServer) -> Helm:
-    """The program as the hub cluster's admin."""
+    """helm as the admin of the hub cluster."""
     return Helm(tmp_path, hub_cluster)
 
 
 @pytest.fixture
 def world(tmp_path: Path, hub_cluster: ApiServer, remote_clusters: tuple[ApiServer, ...]) -> World:
-    """Remote clusters eu and us with two nodes each, whose kubeconfigs are Secrets and carry the minimal role."""
+    """Remote clusters eu and us with two nodes each. Their kubeconfigs are in Secrets and have the minimal role."""
     made = World(tmp_path, hub_cluster, dict(zip(("eu", "us"), remote_clusters, strict=False)))
     add_namespace(hub_cluster.api, SECRETS)
     for number, (name, server) in enumerate(made.remotes.items(), 1):
@@ -79,21 +79,21 @@ ALL = ("10.1.0.1", "10.1.0.2", "10.2.0.1", "10.2.0.2")
 
 
 def cluster(name: str) -> Object:
-    """A registry entry of a remote cluster whose kubeconfig is a Secret."""
+    """A registry entry of a remote cluster with its kubeconfig in a Secret."""
     return {
         "name": name,
         "kubeconfig": {"secret": name, "key": "kubeconfig"},
-        "allowedCIDRs": ["10.0.0.0/8"],  # the hub cluster's Service CIDR is inside: the hub learns it for itself
+        "allowedCIDRs": ["10.0.0.0/8"],  # the hub itself excludes the hub cluster's Service CIDR
         "provider": {"name": "node-addresses"},
     }
 
 
 def values(**more: object) -> Object:
-    """Values with a registry of two clusters and one Service."""
+    """Chart values with a registry of two clusters and one Service."""
     service = {"name": "payments", "namespace": "edge", "sources": [{"cluster": "eu"}, {"cluster": "us"}]}
     return {
         "registry": {"data": {"clusters": [cluster("eu"), cluster("us")], "services": [service]}},
-        "secrets": {"namespace": SECRETS, "renewTokens": False},  # that would take half a token's life
+        "secrets": {"namespace": SECRETS, "renewTokens": False},  # renewal would happen only after half a token's life
         "hub": {"removalGrace": "1s", "logFormat": "text"},
         "leaderElection": {"leaseDuration": "4s", "renewDeadline": "2s", "retryPeriod": "500ms"},
         **more,
@@ -110,7 +110,7 @@ def add_namespace(api: Api, name: str, **labels: str) -> None:
 
 @pytest.fixture
 def kinds_of_operators(hub_cluster: ApiServer) -> None:
-    """The Prometheus operator's kinds, with schemas that allow anything."""
+    """The Prometheus operator's CustomResourceDefinitions, with schemas that allow anything."""
     for kind, plural in MONITORING.items():
         name = f"{plural}.monitoring.coreos.com"
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -131,14 +131,14 @@ def kinds_of_operators(hub_cluster: ApiServer) -> None:
 
 
 def test_lint_finds_nothing(helm: Helm) -> None:
-    """The chart is clean with its defaults and with every example."""
+    """``helm lint`` finds nothing with the default values or with any example."""
     for example in [None, *EXAMPLES]:
         assert "0 chart(s) failed" in helm.lint(*([example] if example else []))
 
 
 @pytest.mark.usefixtures("kinds_of_operators")
 def test_examples_pass_a_server_side_dry_run(helm: Helm, hub_cluster: ApiServer) -> None:
-    """Every object of every example is one the API server takes, with no field it does not know."""
+    """The API server accepts every object of every example, without unknown fields."""
     api = hub_cluster.api
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     add_namespace(api, NAMESPACE, **restricted)
@@ -150,7 +150,7 @@ def test_examples_pass_a_server_side_dry_run(helm: Helm, hub_cluster: ApiServer)
         for manifest in rendered:
             seen.add(manifest["kind"])
             api.post(collection(api, manifest), manifest, dryRun="All", fieldValidation="Strict")
-        # The Pods themselves, in a namespace that enforces the restricted Pod security standard.
+        # The Pod template itself is accepted in a namespace that enforces the restricted Pod security standard.
         template = find(rendered, "Deployment")["spec"]["template"]
         pod = {**template, "metadata": {**template["metadata"], "name": "hub"}}
         api.post(f"/api/v1/namespaces/{NAMESPACE}/pods", pod, dryRun="All", fieldValidation="Strict")
@@ -158,12 +158,12 @@ def test_examples_pass_a_server_side_dry_run(helm: Helm, hub_cluster: ApiServer)
 
 
 def test_nothing_is_cluster_wide_that_need_not_be(helm: Helm) -> None:
-    """Cluster-wide are a role for Services and slices, and the policy; written is only what a feature needs."""
+    """Only the role for Services and slices and the policy are cluster-wide. Other rules come with their feature."""
     scoped = {"ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     for example in [None, *EXAMPLES]:
         rendered = helm.template(example)
         wide = [each["kind"] for each in rendered if "namespace" not in each["metadata"]]
-        assert {kind for kind in wide if kind != "ConfigMap"} <= scoped  # of extraObjects
+        assert {kind for kind in wide if kind != "ConfigMap"} <= scoped  # which extraObjects of an example adds
         for rule in find(rendered, "ClusterRole")["rules"]:
             assert "*" not in str(rule)
             assert "secrets" not in rule["resources"]
@@ -179,7 +179,7 @@ def test_nothing_is_cluster_wide_that_need_not_be(helm: Helm) -> None:
 def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(
     helm: Helm, world: World, hub_cluster: ApiServer, tmp_path: Path
 ) -> None:
-    """Slices are the same before and after each step; uninstalling leaves them, and the notes say what removes them."""
+    """Slices are the same before and after each step. Uninstalling keeps them, and the notes name ``hub purge``."""
     api = hub_cluster.api
     notes = helm.install(values())
     assert f"kubectl -n {NAMESPACE} rollout status deployment/{FULLNAME}" in notes
@@ -201,7 +201,7 @@ def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(
     helm.run("rollback", RELEASE, "1", "-n", NAMESPACE)
     assert api.get(deployment)["spec"]["replicas"] == 2
     assert helm.manifests() == first
-    # No replica ran meanwhile; the next one finds everything as it should be.
+    # No replica ran after the rollback. The next one finds nothing to write.
     mark = hub_cluster.audit_mark()
     with pods(hub_cluster, helm.manifests(), tmp_path, 1) as [pod]:
         eventually(lambda: leads(hub_cluster) and pod.ask(PROBES, "/readyz") == 200, 20)
@@ -219,13 +219,13 @@ def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(
 
 
 def leads(server: ApiServer) -> bool:
-    """Whether some replica holds the Lease."""
+    """Whether a replica holds the Lease."""
     lease = server.api.find(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/endpointslice-hub-{OWNER}")
     return lease is not None and bool(lease["spec"].get("holderIdentity"))
 
 
 def account_writes(server: ApiServer, mark: Mark) -> list[str]:
-    """Slices the account wrote since a mark."""
+    """The names of the slices that the hub's account wrote since a mark."""
     time.sleep(0.5)
     return [
         each.name for each in server.requests(mark, SYSTEM_ACCOUNT) if each.writes and each.resource == "endpointslices"
@@ -236,13 +236,13 @@ def account_writes(server: ApiServer, mark: Mark) -> list[str]:
 
 
 def granted(manifests: Sequence[Object]) -> set[tuple[str, str]]:
-    """(resource, verb) of every rule of every role."""
+    """The (resource, verb) pairs that the roles grant."""
     rules = [rule for each in manifests if each["kind"] in ("ClusterRole", "Role") for rule in each["rules"]]
     return {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
 
 
 def used(server: ApiServer, mark: Mark) -> set[tuple[str, str]]:
-    """(resource, verb) of what the account asked for; it was refused nothing for want of a right."""
+    """The (resource, verb) pairs that the hub's account requested since a mark. Fails if a request was forbidden."""
     asked = server.requests(mark, SYSTEM_ACCOUNT)
     refused = [each for each in asked if each.status == 403]
     assert not refused, refused[0]
@@ -253,7 +253,7 @@ def used(server: ApiServer, mark: Mark) -> set[tuple[str, str]]:
 def test_the_hub_syncs_two_remotes_and_uses_each_of_its_rights(
     helm: Helm, world: World, hub_cluster: ApiServer, tmp_path: Path, scope: str
 ) -> None:
-    """Two replicas with the chart's flags, ConfigMap and account: nothing is refused, and no right is left over."""
+    """Two replicas with the chart's flags, ConfigMap and account are refused nothing, and use all their rights."""
     rbac = {"scope": scope, "namespaces": ["edge"]}
     settings = values(rbac=rbac)
     helm.install(settings)
@@ -268,7 +268,7 @@ def test_the_hub_syncs_two_remotes_and_uses_each_of_its_rights(
         add_node(world.remotes["eu"], "eu-3", "10.1.0.3")
         world.awaits(*ALL, "10.1.0.3")
         contend(world, hub_cluster)
-        # A Service goes from the registry: its slices go, and the new registry is kept.
+        # Add a Service to the registry and remove it again: the hub stores each new registry and deletes its slices.
         world.add_service("other")
         more = copy.deepcopy(settings)
         more["registry"]["data"]["services"].append(
@@ -285,7 +285,7 @@ def test_the_hub_syncs_two_remotes_and_uses_each_of_its_rights(
 
 
 def looked(pod: Pod, command: str, *more: str) -> Result:
-    """What a command says in a Pod, by the Pod's account."""
+    """Run a command with the files and the account of a Pod."""
     access = ("--kubeconfig", str(pod.folder / "kubeconfig"), "--lease-namespace", NAMESPACE)
     where = ("--registry", str(pod.folder / "clusters.yaml"), "--secrets-namespace", SECRETS)
     result = CliRunner().invoke(cli, [command, *where, *access, *more])
@@ -294,27 +294,27 @@ def looked(pod: Pod, command: str, *more: str) -> Result:
 
 
 def flips(server: ApiServer) -> Object:
-    """A Service gets a selector, or loses it: what is found wrong comes back, and its Event becomes a series."""
+    """Add a selector to the Service or remove it, so that its finding returns and its Event becomes a series."""
     where = "/api/v1/namespaces/edge/services/payments"
     selector = server.api.get(where)["spec"].get("selector")
     return server.api.patch(where, {"spec": {"selector": None if selector else {"app": "payments"}}})
 
 
 def no_more(left: set[tuple[str, str]], _: Object) -> bool:
-    """Whether every right was used; says which was not."""
+    """True when no right is left. Fails with those that were never used."""
     assert not left, f"never used: {sorted(left)}"
     return True
 
 
 def deliver(helm: Helm, replicas: Sequence[Pod], settings: Object) -> None:
-    """``helm upgrade``, and what the kubelets do then."""
+    """Run ``helm upgrade``, and update the Pods' volumes as kubelets do."""
     helm.upgrade(settings)
     for pod in replicas:
         pod.project()
 
 
 def contend(world: World, server: ApiServer) -> None:
-    """Change a slice while the hub has something to write into it: it meets another version, and reads it again."""
+    """Change a slice until a write of the hub meets a conflict and the hub reads the slice with ``get``."""
     [name] = [each["metadata"]["name"] for each in world.slices(selector=f"{LABEL_SOURCE_CLUSTER}=eu")]
     numbers = itertools.count(4)
 
@@ -331,7 +331,7 @@ def contend(world: World, server: ApiServer) -> None:
 
 
 CLUSTER_IP = "10.96.7.7"
-"""Inside the hub cluster's Service CIDR."""
+"""An address in the hub cluster's Service CIDR."""
 PUBLISHED, REFUSED, TOLD = "all is published", "no address of the Service CIDRs is", "Events tell of it"
 LED, KEPT, APPROVABLE = "the Lease is held", "the registry is kept", "approvals are followed"
 EVERYTHING = frozenset((PUBLISHED, REFUSED, TOLD, LED, KEPT, APPROVABLE))
@@ -348,11 +348,11 @@ MISSING = {
     "configmaps get,update": {KEPT},
     "secrets get,list,watch": WRITTEN,
 }
-"""Rule -> what is not so without it."""
+"""Rule -> the facts (see :func:`facts`) that hold without it."""
 
 
 def facts(world: World, server: ApiServer, mark: Mark) -> set[str]:
-    """What is so now."""
+    """The facts that hold now."""
     api = server.api
     published = world.published()
     events = api.list("/apis/events.k8s.io/v1/namespaces/edge/events")
@@ -370,7 +370,7 @@ def facts(world: World, server: ApiServer, mark: Mark) -> set[str]:
 
 
 def test_rules_are_all_there(helm: Helm) -> None:
-    """What is removed one by one below is each rule of the chart."""
+    """:data:`MISSING` has every rule of the chart."""
     roles = [each for each in helm.template(values()) if each["kind"] in ("ClusterRole", "Role")]
     assert sorted(name_of(rule) for role in roles for rule in role["rules"]) == sorted(MISSING)
 
@@ -379,7 +379,7 @@ def test_rules_are_all_there(helm: Helm) -> None:
 def test_without_a_rule_something_is_missing(
     helm: Helm, world: World, hub_cluster: ApiServer, tmp_path: Path, rule: str
 ) -> None:
-    """With all its rules the hub does all that is expected; without one, something it is there for is not so."""
+    """With all rules every fact holds. Without one rule, only the facts that :data:`MISSING` lists for it hold."""
     api = hub_cluster.api
     add_node(world.remotes["eu"], "eu-odd", CLUSTER_IP)
     helm.install(values())
@@ -398,19 +398,19 @@ def test_without_a_rule_something_is_missing(
             return True
 
         eventually(settled, 30, every=0.2)
-        time.sleep(2.0)  # it is not merely late
+        time.sleep(2.0)  # the missing facts stay missing, and are not just late
         assert facts(world, hub_cluster, mark) == expected
 
 
 def name_of(rule: Object) -> str:
-    """A rule as :data:`MISSING` names it."""
+    """A rule's name in :data:`MISSING`."""
     return f"{','.join(rule['resources'])} {','.join(rule['verbs'])}"
 
 
 def test_a_namespaced_hub_reads_and_writes_nowhere_else(
     helm: Helm, world: World, hub_cluster: ApiServer, tmp_path: Path
 ) -> None:
-    """Two namespaces are followed, each by watches of its own; in a third one nothing can be read or written."""
+    """A namespaced hub follows its two namespaces, each with its own watches, and can read or write no other one."""
     add_namespace(hub_cluster.api, "shop")
     add_namespace(hub_cluster.api, "other")
     for namespace in ("shop", "other"):
@@ -426,7 +426,7 @@ def test_a_namespaced_hub_reads_and_writes_nowhere_else(
         [orders] = world.slices("orders", "shop")
         hub_cluster.api.delete(world.slice_path(orders["metadata"]["name"], "shop"))
         eventually(lambda: world.published("orders", "shop") == ["10.2.0.1", "10.2.0.2"])
-        # A registry that the chart did not make names a namespace that the hub was not told of.
+        # A registry from elsewhere names a namespace that --target-namespace does not list.
         registry = yaml.safe_load((pod.folder / "clusters.yaml").read_text())
         registry["services"].append({"name": "orders", "namespace": "other", "sources": [{"cluster": "us"}]})
         (pod.folder / "clusters.yaml").write_text(yaml.safe_dump(registry))
@@ -452,7 +452,7 @@ def test_a_namespaced_hub_reads_and_writes_nowhere_else(
 def test_secrets_are_updated_only_to_renew_tokens(
     helm: Helm, world: World, hub_cluster: ApiServer, renew: bool
 ) -> None:
-    """The account may update the Secrets it may read where secrets.renewTokens says so, and reads no others."""
+    """Only with secrets.renewTokens may the account update the Secrets it reads. It can read no other Secrets."""
     assert world.remotes
     helm.install(values(secrets={"namespace": SECRETS, "names": ["eu", "us"], "renewTokens": renew}))
     account = hub_cluster.api_with(hub_cluster.service_account_token(NAMESPACE, FULLNAME))
@@ -475,7 +475,7 @@ def test_secrets_are_updated_only_to_renew_tokens(
 def test_a_page_that_is_shown_asks_who_calls(
     helm: Helm, world: World, hub_cluster: ApiServer, tmp_path: Path, missing: str
 ) -> None:
-    """Shown to the cluster, it answers those whose token may get it; without one of its rights, nobody."""
+    """An exposed page answers callers whose token may get it, and no one if a right to check tokens is missing."""
     assert world.remotes
     helm.install(values(page={"expose": True}))
     manifests = helm.manifests()
@@ -494,20 +494,20 @@ def test_a_page_that_is_shown_asks_who_calls(
 
 @pytest.fixture
 def account(helm: Helm, hub_cluster: ApiServer) -> Api:
-    """The hub's own account, held by the policy."""
+    """The hub's account, which the policy restricts."""
     helm.install({"admission": {"adopt": ["old-controller", "endpoint-copier"], "previousOwners": ["edge-hub"]}})
     return held(hub_cluster)
 
 
 def held(server: ApiServer) -> Api:
-    """The account, once the policy is in force."""
+    """The hub's account, once the policy is in force."""
     api = server.api_with(server.service_account_token(NAMESPACE, FULLNAME))
     policy_in_force(server.api, api)
     return api
 
 
 def labelled(**changes: str | None) -> Object:
-    """The labels of a slice of the release, some of them changed or left out."""
+    """The labels of one of the release's slices, with some changed, or left out where None."""
     short = {
         "service": "kubernetes.io/service-name",
         "managed": "endpointslice.kubernetes.io/managed-by",
@@ -531,13 +531,15 @@ BAD_FOR_THE_SERVER = (
     *("127.0.0.1", "::1", "169.254.169.254", "169.254.1.1", "fe80::1"),
     *("224.0.0.1", "ff02::1", "::ffff:10.1.2.3", "010.1.2.3", "FD00::1", "fd00:0:0::1"),
 )
-"""Addresses that Kubernetes refuses by itself."""
+"""Addresses that Kubernetes itself refuses."""
 BAD_FOR_THE_POLICY = (
     *("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "fd00:42::42"),
     *("0.1.2.3", "239.1.2.3", "240.0.0.1", "255.255.255.255", "ff0e::1"),
     *("2002:a01:203::1", "64:ff9b::a01:203", "64:ff9b:1::1", "2001::1", "::a01:203"),
 )
-"""Addresses that Kubernetes takes: metadata, reserved, broadcast, multicast, disguises."""
+"""Addresses that Kubernetes accepts and the policy refuses: metadata services, reserved, broadcast, multicast and
+addresses that embed an IPv4 address.
+"""
 BAD_PORTS: list[Object] = [
     {"name": "https", "protocol": "TCP"},
     {"name": "https", "port": 0},
@@ -546,7 +548,7 @@ BAD_PORTS: list[Object] = [
 
 
 def test_the_policy_holds_the_hubs_account(account: Api, hub_cluster: ApiServer) -> None:
-    """Foreign labels, denied ranges, host names and odd ports are refused; others may write what they like."""
+    """The policy refuses wrong labels, denied ranges, host names and odd ports, but only for the hub's account."""
     for labels in BAD_LABELS:
         with pytest.raises(ApiRefused, match=r"ValidatingAdmissionPolicy .* this account writes slices of"):
             account.post(SLICES, slice_of("bad", "10.1.0.1", labels=labelled(**labels)))
@@ -576,12 +578,12 @@ def test_the_policy_holds_the_hubs_account(account: Api, hub_cluster: ApiServer)
         slice_of("ends", "10.1.0.1", ports=[{"name": "a", "port": 1}, {"name": "b", "port": 65535}]),
     ):
         account.post(SLICES, good)
-    # Whoever else may write slices is not the policy's business.
+    # The policy does not apply to other accounts.
     hub_cluster.api.post(SLICES, slice_of("free", "100.100.100.200", labels={"kubernetes.io/service-name": "x"}))
 
 
 def test_the_policy_checks_what_is_changed_or_deleted(account: Api, hub_cluster: ApiServer) -> None:
-    """Slices of others cannot be relabelled or deleted; those of a previous owner, or to be adopted, as allowed."""
+    """The account may take over a previous owner's slices, delete those to adopt, and change no one else's."""
     api = hub_cluster.api
     foreign: dict[str, Object] = {
         "unlabelled": {"kubernetes.io/service-name": "payments"},
@@ -608,7 +610,7 @@ def test_the_policy_checks_what_is_changed_or_deleted(account: Api, hub_cluster:
     account.put(f"{SLICES}/previous", {**made, "metadata": {**made["metadata"], "labels": labelled()}})
     account.delete(f"{SLICES}/previous")
     assert sorted(each["metadata"]["name"] for each in api.list(SLICES)) == sorted(foreign)
-    # Ours may not become anything else, nor lead elsewhere.
+    # The hub's slices must keep their labels, and their new addresses are checked too.
     made = account.post(SLICES, slice_of("ours", "10.1.0.1"))
     with pytest.raises(ApiRefused, match="this account writes slices of"):
         account.put(f"{SLICES}/ours", {**made, "metadata": {**made["metadata"], "labels": labelled(owner="default")}})
@@ -618,7 +620,7 @@ def test_the_policy_checks_what_is_changed_or_deleted(account: Api, hub_cluster:
 
 @pytest.mark.parametrize("family", ["IPv4", "IPv6"])
 def test_the_policy_affords_a_thousand_endpoints(helm: Helm, hub_cluster: ApiServer, family: str) -> None:
-    """Slices of 1,000 endpoints are created, changed and deleted, also with many CIDRs; the last address counts."""
+    """1,000 endpoints stay within the policy's cost limit, even with many CIDRs, and the last address is checked."""
     cidrs = [f"192.168.{n}.0/24" for n in range(20)] + [f"fd00:{n + 1:x}::/64" for n in range(20)]
     settings = {"cidrs": [*cidrs, "10.0.0.0/8", "fd00::/64"], "deniedCIDRs": [f"172.16.{n}.0/24" for n in range(20)]}
     helm.install({"admission": settings})
@@ -637,7 +639,7 @@ def test_the_policy_affords_a_thousand_endpoints(helm: Helm, hub_cluster: ApiSer
 
 
 def test_the_policy_knows_copies_within_the_hub_cluster(helm: Helm, hub_cluster: ApiServer) -> None:
-    """With admission.localCopies, slices of the source cluster local may have reserved addresses, but no metadata."""
+    """With admission.localCopies, slices of cluster local may have reserved addresses, but no metadata service."""
     helm.install({"admission": {"localCopies": True}})
     account = held(hub_cluster)
     local = labelled(cluster="local")
@@ -648,7 +650,7 @@ def test_the_policy_knows_copies_within_the_hub_cluster(helm: Helm, hub_cluster:
 
 
 def test_the_policy_has_no_type_errors(helm: Helm, hub_cluster: ApiServer) -> None:
-    """Kubernetes' own check of the expressions against the type of a slice finds nothing, with any example."""
+    """Kubernetes' type check of the policy's expressions finds nothing, with default values and with any example."""
     api = hub_cluster.api
     made = []
     for number, example in enumerate([None, *EXAMPLES]):
@@ -659,7 +661,7 @@ def test_the_policy_has_no_type_errors(helm: Helm, hub_cluster: ApiServer) -> No
         for each in made:
             status = eventually(lambda each=each: checked(api.get(each)), 30)
             assert "expressionWarnings" not in status.get("typeChecking", {}), status
-        # It would find one: a field that a slice does not have.
+        # The check works: it reports a field that slices do not have.
         policy["spec"]["validations"] = [{"expression": "object.endpoint == []"}]
         policy["metadata"]["name"] = "wrong"
         wrong = path(api, api.post(collection(api, policy), policy))
@@ -667,7 +669,7 @@ def test_the_policy_has_no_type_errors(helm: Helm, hub_cluster: ApiServer) -> No
 
 
 def checked(policy: Object) -> Object | None:
-    """Its status, once it was looked at."""
+    """The policy's status, once its controller has set it."""
     status: Object = policy.get("status") or {}
     return status if status.get("observedGeneration") else None
 
@@ -766,7 +768,7 @@ REFUSALS: dict[str, Refusal] = {
 
 @pytest.mark.parametrize("case", REFUSALS)
 def test_bad_values_are_refused_with_the_next_step(helm: Helm, case: str) -> None:
-    """What is wrong is named, and what to do about it."""
+    """The error names the bad value and the next step."""
     given, more, said = REFUSALS[case]
     with pytest.raises(HelmFailed) as refused:
         helm.template(given, *more)
@@ -775,14 +777,14 @@ def test_bad_values_are_refused_with_the_next_step(helm: Helm, case: str) -> Non
 
 
 def test_an_older_api_server_does_without_the_policy(helm: Helm) -> None:
-    """What the error says to do works."""
+    """With admission.enabled=false, as the error suggests, the chart supports an older API server."""
     kinds = {each["kind"] for each in helm.template({"admission": {"enabled": False}}, "--kube-version", "1.30.9")}
     assert "Deployment" in kinds
     assert not any(kind.startswith("ValidatingAdmissionPolicy") for kind in kinds)
 
 
 def test_values_that_do_not_parse_name_file_and_line(helm: Helm, tmp_path: Path) -> None:
-    """Broken YAML is helm's own error."""
+    """For broken YAML, helm's error names the file and the line."""
     bad = tmp_path / "bad.yaml"
     bad.write_text("registry:\n  data: [\n")
     with pytest.raises(HelmFailed, match=r"bad\.yaml: .*line 2"):
@@ -790,7 +792,7 @@ def test_values_that_do_not_parse_name_file_and_line(helm: Helm, tmp_path: Path)
 
 
 def test_a_registry_that_is_not_there_is_said_at_installation(helm: Helm, hub_cluster: ApiServer) -> None:
-    """Missing ConfigMap, missing Secret, missing key: each with the command or the value that helps."""
+    """Without the registry's ConfigMap, Secret or key, installation fails with the command or value that helps."""
     api = hub_cluster.api
     add_namespace(api, NAMESPACE)
     for kind, flag in (("ConfigMap", "existingConfigMap"), ("Secret", "existingSecret")):
@@ -812,7 +814,7 @@ def test_a_registry_that_is_not_there_is_said_at_installation(helm: Helm, hub_cl
 
 
 def test_missing_secrets_are_in_the_notes(helm: Helm, world: World) -> None:
-    """A kubeconfig Secret that is not there yet keeps nobody from installing; the notes say how to make it."""
+    """A missing kubeconfig Secret does not prevent installation. The notes show the command that creates it."""
     assert world.remotes
     given = values()
     given["registry"]["data"]["clusters"].append(cluster("asia"))
@@ -823,7 +825,7 @@ def test_missing_secrets_are_in_the_notes(helm: Helm, world: World) -> None:
 
 
 def test_long_names_make_a_label_still(helm: Helm) -> None:
-    """The owner of a release with long names is cut, and stays its own."""
+    """The owner of a release with long names is shortened to 63 characters, and differs between releases."""
     owners = set()
     for last in ("a", "b"):
         text = helm.run("template", "r" * 50, str(CHART), "-n", "n" * 40 + last)
@@ -838,7 +840,7 @@ def test_long_names_make_a_label_still(helm: Helm) -> None:
 
 
 def test_shards_are_an_argument_and_the_leases_are_those_of_any_number(helm: Helm) -> None:
-    """Where the number was lowered, the account may see whether somebody holds the others; none is anybody else's."""
+    """``shards`` is an argument of the hub. The role names the Leases of all possible shards, with any number."""
 
     def leases(objects: list[Object]) -> list[str]:
         rules = [rule for each in objects if each["kind"] == "Role" for rule in each["rules"]]
@@ -851,7 +853,7 @@ def test_shards_are_an_argument_and_the_leases_are_those_of_any_number(helm: Hel
 
 
 def test_arguments_are_those_of_hub_run(helm: Helm) -> None:
-    """Every flag that any example renders is one that this hub has."""
+    """``hub run`` has every flag that any example renders."""
     command = cli.get_command(Context(cli), "run")
     assert command is not None
     known = {flag for option in command.params for flag in option.opts}
